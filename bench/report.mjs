@@ -1,0 +1,108 @@
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { arch, cpus, platform, release, totalmem } from 'node:os'
+import { join } from 'node:path'
+import { plot } from './plot.mjs'
+
+export function machine() {
+  return {
+    date: new Date().toISOString().slice(0, 10),
+    cpu: cpuModel(),
+    cores: cpus().length,
+    memory: `${Math.round(totalmem() / 2 ** 30)} GB`,
+    system: `${platform()} ${release()} ${arch()}`,
+    node: process.version,
+  }
+}
+
+/** Node reads "unknown" on some virtual machines; `lscpu` may know better. */
+function cpuModel() {
+  const model = cpus()[0]?.model.trim()
+  if (model && model !== 'unknown') return model
+  try {
+    return /^Model name:\s*(.+)$/m.exec(execFileSync('lscpu', { encoding: 'utf8' }))?.[1] ?? 'unknown'
+  } catch {
+    return 'unknown'
+  }
+}
+
+/** The slowest and the fastest round differ by half and more: something else used the machine. */
+function noisy({ ours, theirs }) {
+  return [ours, theirs].some(
+    side => side?.rounds && Math.max(...side.rounds) > 1.5 * Math.min(...side.rounds),
+  )
+}
+
+function verdict({ ratio, ours, must, aim }) {
+  if (must === undefined) return ''
+  const met = must.atLeast === undefined ? ours.value <= must.atMost : ratio >= must.atLeast
+  if (!met) return '**missed**'
+  if (aim === undefined) return 'met'
+  const aimMet = must.atLeast === undefined ? ours.value <= aim : ratio >= aim
+  return aimMet ? 'met, aim too' : 'met'
+}
+
+export function table({ machine, settings, rows }) {
+  const { date, cpu, cores, memory, system, node } = machine
+  const judged = rows.filter(row => row.must !== undefined)
+  const missed = judged.filter(row => verdict(row).includes('missed'))
+  return [
+    '# Benchmarks',
+    '',
+    `${date}; ${cpu}, ${cores} cores, ${memory}; ${system}; Node ${node}. Figures are medians of ${settings.rounds} rounds of`,
+    `${settings.seconds} s, Annals and the peers in turns; what each workload does and how the peers are set is in`,
+    '`bench/README.md`. Absolute figures are of this machine; the ratios are the point.',
+    '',
+    `${judged.length - missed.length} of ${judged.length} goals met.`,
+    '',
+    '| workload | Annals | against | its figure | ratio | must | aim | |',
+    '|---|--:|---|--:|--:|--:|--:|---|',
+    ...rows.map(tableRow),
+    '',
+  ].join('\n')
+}
+
+function tableRow(row) {
+  const { title, unit, ours, theirs, ratio, must, aim, note } = row
+  const cells = [
+    ours.name === 'annals' ? title : `${title}: ${ours.name}`,
+    figure(ours.value, unit),
+    theirs?.name ?? note ?? '',
+    theirs === undefined ? '' : figure(theirs.value, unit),
+    ratio === undefined ? '' : times(ratio),
+    goal(must, unit),
+    aim === undefined ? '' : must?.atMost === undefined ? times(aim) : figure(aim, unit),
+    [verdict(row), noisy(row) ? 'noisy' : ''].filter(Boolean).join(', '),
+  ]
+  return `| ${cells.join(' | ')} |`
+}
+
+function goal(must, unit) {
+  if (must === undefined) return ''
+  return must.atLeast === undefined ? `≤ ${figure(must.atMost, unit)}` : `≥ ${times(must.atLeast)}`
+}
+
+function times(ratio) {
+  return `${ratio < 10 ? Number(ratio.toFixed(2)) : Math.round(ratio)}×`
+}
+
+function figure(value, unit) {
+  if (unit === '×') return times(value)
+  const rounded =
+    value >= 1000 ? Math.round(value / 10 ** (digits(value) - 3)) * 10 ** (digits(value) - 3) : value
+  const text =
+    rounded >= 100 ? Math.round(rounded).toLocaleString('en') : String(Number(rounded.toPrecision(3)))
+  return `${text} ${unit}`
+}
+
+function digits(value) {
+  return Math.floor(Math.log10(value)) + 1
+}
+
+export function write(result, folder) {
+  mkdirSync(folder, { recursive: true })
+  writeFileSync(join(folder, 'latest.md'), `${table(result)}\n![The ratios as bars](latest.svg)\n`)
+  writeFileSync(join(folder, 'latest.json'), `${JSON.stringify(result, null, 2)}\n`)
+  writeFileSync(join(folder, 'latest.svg'), plot(result.rows))
+  console.error(`written to ${folder}`)
+}

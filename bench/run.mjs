@@ -1,0 +1,70 @@
+import { execFileSync } from 'node:child_process'
+import { existsSync, readdirSync, statSync } from 'node:fs'
+import { availableParallelism, loadavg } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { machine, table, write } from './report.mjs'
+
+const BENCH = fileURLToPath(new URL('.', import.meta.url))
+const ROOT = join(BENCH, '..')
+const WORKLOADS = ['put', 'get', 'list', 'cas', 'commit', 'append', 'open', 'growth', 'checkpoint']
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    rounds: { type: 'string', default: '3' },
+    seconds: { type: 'string', default: '1' },
+    write: { type: 'boolean', default: false },
+  },
+})
+const unknown = positionals.filter(name => !WORKLOADS.includes(name))
+if (unknown.length > 0) {
+  console.error(`unknown: ${unknown.join(', ')}; there are ${WORKLOADS.join(', ')}`)
+  process.exit(2)
+}
+const chosen = positionals.length === 0 ? WORKLOADS : positionals
+
+installPeers()
+buildAnnals()
+
+// Imported here: its peers may have been installed only now.
+const { runWorkload } = await import('./workload.mjs')
+if (loadavg()[0] > availableParallelism() / 2) {
+  console.error(`the machine is busy (load ${loadavg()[0].toFixed(1)}): expect noise`)
+}
+const settings = { rounds: Number(options.rounds), seconds: Number(options.seconds) }
+const rows = []
+for (const name of chosen) {
+  const since = performance.now()
+  rows.push(...(await runWorkload(name, settings)))
+  console.error(`${name}: ${Math.round((performance.now() - since) / 1000)} s`)
+}
+const result = { machine: machine(), settings, rows }
+console.log(table(result))
+// A part alone would leave the page half old and half new.
+if (chosen.length === WORKLOADS.length || options.write) write(result, join(ROOT, 'docs', 'benchmarks'))
+
+function installPeers() {
+  if (existsSync(join(BENCH, 'node_modules'))) return
+  console.error(
+    'bench/node_modules is missing: npm ci --prefix bench (better-sqlite3 compiles for a minute or two)',
+  )
+  npm('ci', '--prefix', BENCH, '--no-audit', '--no-fund')
+}
+
+function buildAnnals() {
+  const built = join(ROOT, 'dist', 'index.js')
+  if (existsSync(built) && statSync(built).mtimeMs >= newest(join(ROOT, 'src'))) return
+  console.error('dist/ is missing or older than src/: npm run build')
+  npm('run', 'build')
+}
+
+function newest(folder) {
+  const times = readdirSync(folder, { recursive: true }).map(name => statSync(join(folder, name)).mtimeMs)
+  return Math.max(...times)
+}
+
+function npm(...args) {
+  execFileSync('npm', args, { cwd: ROOT, stdio: ['ignore', 2, 2] })
+}

@@ -1,0 +1,26 @@
+import { duel } from './measure.mjs'
+
+/** Runs one workload and gives the rows of its table. */
+export async function runWorkload(name, settings) {
+  const module = `./workloads/${name}.mjs`
+  const { cases, run } = await import(module)
+  if (run) return (await run(settings)).map(row => ({ workload: name, ...row }))
+  const rows = []
+  for (const [index, one] of cases.entries()) {
+    console.error(`${name}: ${one.title}`)
+    const rates = await duel(module, index, one, settings)
+    for (const { ours = 'annals', theirs, must, aim } of one.compare) {
+      rows.push({
+        workload: name,
+        title: one.title,
+        unit: one.unit ?? 'ops/s',
+        ours: { name: ours, ...rates.get(ours) },
+        theirs: { name: theirs, ...rates.get(theirs) },
+        ratio: rates.get(ours).value / rates.get(theirs).value,
+        must: must === undefined ? undefined : { atLeast: must },
+        aim,
+      })
+    }
+  }
+  return rows
+}

@@ -1,0 +1,31 @@
+import { placeByRun, randomIndexes } from '../data.mjs'
+import { load } from './load.mjs'
+
+const KEYS = 100_000
+
+export const cases = [
+  {
+    title: 'get, random keys, warm',
+    inFlight: 1,
+    contestants: ['annals', 'lmdb', 'better-sqlite3', 'classic-level'].map(peer => ({
+      name: peer,
+      peer,
+      durability: 'relaxed',
+    })),
+    compare: [
+      { theirs: 'lmdb', must: 2, aim: 2.5 },
+      { theirs: 'better-sqlite3' },
+      { theirs: 'classic-level' },
+    ],
+    async prepare(store) {
+      await load(store, KEYS, placeByRun)
+      // Made anew: a key that somebody looks up is never the very string that was stored.
+      const places = Array.from({ length: KEYS }, (_, i) => store.at(...placeByRun(i)))
+      const order = randomIndexes(1 << 18, KEYS, 11)
+      for (const place of places) await store.get(place)
+      let next = 0
+      return () => store.get(places[order[next++ & (order.length - 1)]])
+    },
+    verify: found => found !== undefined,
+  },
+]

@@ -1,0 +1,50 @@
+import { ENTRIES_PER_RUN, keyName, placeByRun, randomIndexes, runName, value } from '../data.mjs'
+import { load } from './load.mjs'
+
+const KEYS = 100_000
+
+const contestants = [
+  { name: 'annals', peer: 'annals', durability: 'relaxed' },
+  { name: 'lmdb', peer: 'lmdb', durability: 'relaxed' },
+  { name: 'lmdb, writemap', peer: 'lmdb', durability: 'relaxed', writeMap: true },
+  { name: 'better-sqlite3', peer: 'better-sqlite3', durability: 'relaxed' },
+  { name: 'classic-level', peer: 'classic-level', durability: 'relaxed' },
+]
+const compare = [
+  { theirs: 'lmdb', must: 1.5, aim: 2 },
+  { theirs: 'lmdb, writemap' },
+  { theirs: 'better-sqlite3' },
+  { theirs: 'classic-level' },
+]
+
+/** Overwrites of 100,000 entries in a hundred runs, anywhere. */
+async function overwriteAnywhere(store) {
+  await load(store, KEYS, placeByRun)
+  const places = Array.from({ length: KEYS }, (_, i) => store.at(...placeByRun(i)))
+  const order = randomIndexes(1 << 18, KEYS, 7)
+  let next = 0
+  return () => {
+    const i = next++
+    return store.put(places[order[i & (order.length - 1)]], value(i))
+  }
+}
+
+/** New entries, run by run, in key order. */
+async function addInOrder(store) {
+  const keys = Array.from({ length: ENTRIES_PER_RUN }, (_, i) => keyName(i))
+  let next = 0
+  let run = ''
+  return () => {
+    const i = next++
+    const inRun = i % ENTRIES_PER_RUN
+    if (inRun === 0) run = runName(i / ENTRIES_PER_RUN)
+    return store.put(store.at(run, keys[inRun]), value(i))
+  }
+}
+
+export const cases = [
+  { title: 'put, relaxed, random keys, 1 in flight', inFlight: 1, prepare: overwriteAnywhere },
+  { title: 'put, relaxed, random keys, 64 in flight', inFlight: 64, prepare: overwriteAnywhere },
+  { title: 'put, relaxed, keys in order, 1 in flight', inFlight: 1, prepare: addInOrder },
+  { title: 'put, relaxed, keys in order, 64 in flight', inFlight: 64, prepare: addInOrder },
+].map(one => ({ ...one, contestants, compare }))

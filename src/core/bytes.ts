@@ -1,0 +1,49 @@
+/**
+ * A string whose every char code is one byte (0–255). V8 stores it one byte a
+ * char, compares it like `memcmp` with `<`, hashes it as a Map key, and it
+ * can't be changed behind our back: the cheapest immutable bytes that
+ * JavaScript has. Keys and values of the storage port are byte strings.
+ */
+export type ByteString = string
+
+const ASCII = /^[\0-\x7f]*$/
+
+/** UTF-8 bytes of a well-formed string. ASCII, the common case, is its own UTF-8. */
+export function utf8(text: string): ByteString {
+  return ASCII.test(text) ? text : Buffer.from(text, 'utf8').latin1Slice()
+}
+
+/** The text whose UTF-8 bytes these are. */
+export function fromUtf8(bytes: ByteString): string {
+  return ASCII.test(bytes) ? bytes : Buffer.from(bytes, 'latin1').utf8Slice()
+}
+
+export function toBuffer(bytes: ByteString): Buffer {
+  return Buffer.from(bytes, 'latin1')
+}
+
+export function fromBuffer(buffer: Uint8Array): ByteString {
+  return Buffer.from(buffer.buffer, buffer.byteOffset, buffer.byteLength).latin1Slice()
+}
+
+/** A whole number as 8 bytes, big-endian, so that byte order is numeric order. */
+export function u64(value: number): ByteString {
+  const high = Math.floor(value / 0x1_0000_0000)
+  const low = value >>> 0
+  return String.fromCharCode(
+    (high >>> 24) & 255,
+    (high >>> 16) & 255,
+    (high >>> 8) & 255,
+    high & 255,
+    (low >>> 24) & 255,
+    (low >>> 16) & 255,
+    (low >>> 8) & 255,
+    low & 255,
+  )
+}
+
+export function fromU64(bytes: ByteString, at = 0): number {
+  let value = 0
+  for (let i = at; i < at + 8; i++) value = value * 256 + bytes.charCodeAt(i)
+  return value
+}

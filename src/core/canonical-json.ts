@@ -1,0 +1,200 @@
+import { type ByteString, fromUtf8, utf8 } from './bytes.ts'
+import { AnnalsError } from './errors.ts'
+import { layoutOf } from './key-layout.ts'
+
+/**
+ * RFC 8785: one text for each JSON value. Keys are sorted by UTF-16 code
+ * units, numbers and strings are written as ECMAScript writes them, nothing
+ * is between them.
+ *
+ * One pass that checks and writes at once is as fast as `JSON.stringify`
+ * behind a walk that checks, needs no sorted copy, and reads each property
+ * exactly once, so that what was checked is what is written. It writes UTF-8:
+ * one long text beyond ASCII would make all of it twice as wide.
+ */
+
+/** Containers within containers: this many pass, one more doesn't. A cycle ends here too. */
+export const DEPTH_MAX = 64
+
+/** Of the text in UTF-8. Checked while writing: a small graph of shared containers can have an endless text. */
+export const BYTES_MAX: number = 16 * 1024 * 1024
+
+/**
+ * Turns a leaf that JSON can't hold, or a text that could be taken for such a
+ * leaf, into a text that stands for it; `undefined` if it has none.
+ */
+export type EncodeLeaf = (leaf: number | bigint | string | Uint8Array) => string | undefined
+
+/** The canonical text of a JSON value. -0 is written 0, as the RFC says. */
+export function canonicalJson(value: unknown): string {
+  return fromUtf8(writeRoot(value, undefined))
+}
+
+/** The same in UTF-8, and for more than JSON: every leaf that JSON can't hold goes through `encodeLeaf`. */
+export function canonicalBytes(value: unknown, encodeLeaf: EncodeLeaf): ByteString {
+  return writeRoot(value, encodeLeaf)
+}
+
+function writeRoot(value: unknown, encodeLeaf: EncodeLeaf | undefined): ByteString {
+  const bytes = write(value, 0, encodeLeaf)
+  if (bytes.length > BYTES_MAX) tooLarge(0)
+  // Put together from pieces. Reading a char makes V8 join them and let go of the user's
+  // strings; it is compared, with what JSON never starts with, lest V8 drop an unused read.
+  return bytes.charCodeAt(0) === 0 ? '' : bytes
+}
+
+/** Where the writer is: a key or an index for each depth. Only read when something is refused. */
+const path: (string | number)[] = []
+
+function write(value: unknown, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+  switch (typeof value) {
+    case 'string':
+      return writeString(value, depth, encodeLeaf)
+    case 'number':
+      // Finite, and not -0.
+      if (value - value === 0 && (value !== 0 || 1 / value > 0)) return `${value}`
+      if (encodeLeaf === undefined && value === 0) return '0'
+      return writeLeaf(value, depth, encodeLeaf)
+    case 'boolean':
+      return value ? 'true' : 'false'
+    case 'object':
+      if (value === null) return 'null'
+      if (Array.isArray(value)) return writeArray(value, depth, encodeLeaf)
+      if (ArrayBuffer.isView(value)) return writeView(value, depth, encodeLeaf)
+      return writeObject(value, depth, encodeLeaf)
+    case 'bigint':
+      return writeLeaf(value, depth, encodeLeaf)
+    default:
+      return refuse(
+        depth,
+        value === undefined ? 'undefined is not a value' : `a ${typeof value} is not a value`,
+      )
+  }
+}
+
+/** What JSON writes without a backslash. Anchored and greedy, which the regular expression engine runs fastest. */
+const PLAIN = /^[ !#-[\]-\x7f]*$/
+
+function writeString(text: string, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+  if (text.length > BYTES_MAX) tooLarge(depth)
+  if (PLAIN.test(text)) return `"${text}"`
+  if (encodeLeaf !== undefined && text.charCodeAt(0) === 0) return writeLeaf(text, depth, encodeLeaf)
+  return quote(text, depth)
+}
+
+function quote(text: string, depth: number): ByteString {
+  if (!text.isWellFormed()) refuse(depth, 'a string with a lone surrogate')
+  // Of UTF-8, JSON touches the ASCII bytes alone: quoting the bytes gives the bytes of the quoted text.
+  return JSON.stringify(utf8(text))
+}
+
+function writeLeaf(
+  leaf: number | bigint | string | Uint8Array,
+  depth: number,
+  encodeLeaf: EncodeLeaf | undefined,
+): ByteString {
+  const text = encodeLeaf?.(leaf)
+  if (text !== undefined) return quote(text, depth)
+  if (typeof leaf === 'number') refuse(depth, `the number ${leaf}`)
+  refuse(depth, typeof leaf === 'bigint' ? 'a bigint out of range' : 'bytes')
+}
+
+function writeView(view: ArrayBufferView, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+  if ((view as Uint8Array)[Symbol.toStringTag] !== 'Uint8Array') {
+    refuse(depth, `an instance of ${nameOfClass(view)}`)
+  }
+  if (view.byteLength > BYTES_MAX) tooLarge(depth)
+  return writeLeaf(view as Uint8Array, depth, encodeLeaf)
+}
+
+function writeArray(
+  values: readonly unknown[],
+  depth: number,
+  encodeLeaf: EncodeLeaf | undefined,
+): ByteString {
+  if (depth === DEPTH_MAX) refuse(depth, `more than ${DEPTH_MAX} nested containers`)
+  if (Object.getPrototypeOf(values) !== Array.prototype) {
+    refuse(depth, `an instance of ${nameOfClass(values)}`)
+  }
+  const { length } = values
+  // Every element takes two bytes at least, holes are refused: no need to look at them all.
+  if (length > BYTES_MAX) tooLarge(depth)
+  let bytes = '['
+  for (let i = 0; i < length; i++) {
+    path[depth] = i
+    const value = values[i]
+    if (value === undefined) {
+      // A hole reads as undefined.
+      refuse(depth + 1, Object.hasOwn(values, i) ? 'undefined is not a value' : 'a hole in an array')
+    }
+    bytes += i === 0 ? write(value, depth + 1, encodeLeaf) : `,${write(value, depth + 1, encodeLeaf)}`
+    if (bytes.length > BYTES_MAX) tooLarge(depth)
+  }
+  // No hole was met, so more keys than elements are others than the elements.
+  if (Object.keys(values).length !== length) refuse(depth, 'an array with keys of its own')
+  if (Object.getOwnPropertySymbols(values).length !== 0) refuse(depth, 'an array with symbols as keys')
+  return `${bytes}]`
+}
+
+function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+  if (depth === DEPTH_MAX) refuse(depth, `more than ${DEPTH_MAX} nested containers`)
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (prototype !== Object.prototype && prototype !== null) {
+    refuse(depth, `an instance of ${nameOfClass(value)}`)
+  }
+  if (Object.getOwnPropertySymbols(value).length !== 0) refuse(depth, 'an object with symbols as keys')
+  const keys = Object.keys(value)
+  if (Object.getOwnPropertyNames(value).length !== keys.length) refuse(depth, 'an object with hidden keys')
+  if (keys.length === 0) return '{}'
+  const layout = layoutOf(keys)
+  if (!layout.isWellFormed) refuse(depth, 'a key with a lone surrogate')
+  const { sorted, prefixes, prefixesOfText } = layout
+  let bytes = ''
+  // A text's closing quote is written with the next prefix: each piece less is an eighth less to join.
+  let inText: 0 | 1 = 0
+  for (let i = 0; i < sorted.length; i++) {
+    const key = sorted[i]
+    path[depth] = key
+    const property = Object.getOwnPropertyDescriptor(value, key)
+    // Absent only if a Proxy changes under our hands.
+    if (property === undefined || property.get !== undefined || property.set !== undefined) {
+      refuse(depth + 1, 'an accessor property')
+    }
+    const part: unknown = property.value
+    if (typeof part === 'string' && part.length < BYTES_MAX && PLAIN.test(part)) {
+      bytes += prefixesOfText[inText][i]
+      bytes += part
+      inText = 1
+    } else {
+      bytes += prefixes[inText][i]
+      bytes += write(part, depth + 1, encodeLeaf)
+      inText = 0
+    }
+    if (bytes.length > BYTES_MAX) tooLarge(depth)
+  }
+  return inText === 1 ? `${bytes}"}` : `${bytes}}`
+}
+
+function nameOfClass(value: object): string {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (prototype === null) return 'no class'
+  const property = Object.getOwnPropertyDescriptor(prototype, 'constructor')
+  return typeof property?.value === 'function' ? `${property.value.name || 'a class'}` : 'a class'
+}
+
+function tooLarge(depth: number): never {
+  refuse(depth, `more than ${BYTES_MAX} bytes in its canonical encoding`)
+}
+
+function refuse(depth: number, reason: string): never {
+  const at = path.slice(0, depth).map(step).join('')
+  throw new AnnalsError('INVALID_ARGUMENT', `invalid value at $${at}: ${reason}`, { path: `$${at}`, reason })
+}
+
+const IDENTIFIER = /^[A-Za-z_$][\w$]*$/
+
+function step(key: string | number): string {
+  if (typeof key === 'number') return `[${key}]`
+  const short = key.length > 64 ? `${key.slice(0, 64)}…` : key
+  return IDENTIFIER.test(short) ? `.${short}` : `[${JSON.stringify(short)}]`
+}

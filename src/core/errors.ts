@@ -1,0 +1,46 @@
+/**
+ * Everything that can go wrong has one class and a typed code. An expected
+ * outcome is a return value; a mistake of ours is an `invariant`.
+ */
+export type ErrorCode =
+  | 'INVALID_ARGUMENT'
+  | 'INVALID_ENVELOPE'
+  | 'INVALID_OPERATION'
+  | 'INVALID_TRANSITION'
+  | 'IDEMPOTENCY_KEY_MISMATCH'
+  | 'RUN_SCOPE_MISMATCH'
+  | 'RUN_NOT_FOUND'
+  | 'RUN_EXISTS'
+  | 'CELL_EXISTS'
+  | 'CELL_NOT_FOUND'
+  | 'MACHINE_NOT_FOUND'
+  | 'VERSION_MISMATCH'
+  | 'TRACE_EXISTS'
+  | 'TRACE_NOT_FOUND'
+  | 'CONFLICT'
+  | 'TIMEOUT'
+  | 'LOCKED'
+  | 'CORRUPT'
+  | 'DISK_FULL'
+  | 'IO_ERROR'
+  | 'OUTCOME_UNKNOWN'
+  | 'READ_ONLY'
+  | 'CLOSED'
+  | 'FORMAT_TOO_NEW'
+  | 'WRITER_FENCED'
+  | 'EVENT_CHAIN_BROKEN'
+  | 'ILLEGAL_STATE'
+
+export type ErrorDetails = Readonly<Record<string, unknown>>
+
+export class AnnalsError extends Error {
+  override readonly name: string = 'AnnalsError'
+  readonly code: ErrorCode
+  readonly details: ErrorDetails
+
+  constructor(code: ErrorCode, message: string, details: ErrorDetails = {}, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.code = code
+    this.details = Object.freeze({ ...details })
+  }
+}

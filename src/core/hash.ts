@@ -1,0 +1,105 @@
+import { hash } from 'node:crypto'
+import { type ByteString, toBuffer, utf8 } from './bytes.ts'
+import { invariant } from './invariant.ts'
+
+/**
+ * SHA-256 and the two hashes of the event chain; docs/hash-chain.md has their
+ * exact bytes and vectors. A hash is a byte string of 32 bytes.
+ */
+
+export const HASH_BYTES = 32
+
+/** What the first event of a log has as its previous hash. */
+export const ZERO_HASH: ByteString = '\0'.repeat(HASH_BYTES)
+
+/** Of a text's UTF-8 or of bytes, as 64 lowercase hex digits. */
+export function sha256Hex(data: string | Uint8Array): string {
+  return hash('sha256', data, 'hex')
+}
+
+export function sha256(bytes: ByteString): ByteString {
+  return digest(toBuffer(bytes))
+}
+
+/** Node gives the digest as a byte string at once; its types know only the encodings that are texts. */
+function digest(data: Uint8Array): ByteString {
+  return hash('sha256', data, 'latin1' as 'hex')
+}
+
+// A domain tag in front, ended by U+0000, so that no hash of one kind can pass for one of another.
+const LINK_TAG = 'annals:link:1\0'
+const BODY_TAG = 'annals:body:1\0'
+
+const PREV_HASH_AT = LINK_TAG.length
+const SEQUENCE_AT = PREV_HASH_AT + HASH_BYTES
+const TIME_AT = SEQUENCE_AT + 8
+const BODY_HASH_AT = TIME_AT + 8
+/** One buffer for all links: they have all the same length, and hashing is synchronous. */
+const link = Buffer.alloc(BODY_HASH_AT + HASH_BYTES)
+link.latin1Write(LINK_TAG, 0, LINK_TAG.length)
+
+/**
+ * The hash of an event: what the chain's next event has as `prevHash`. It
+ * binds the event to its place and time; `bodyHash` stands for the rest, so
+ * that an engine can link an event without knowing it, and a payload can be
+ * pruned without breaking the chain.
+ */
+export function linkHash(
+  prevHash: ByteString,
+  sequence: number,
+  time: number,
+  bodyHash: ByteString,
+): ByteString {
+  invariant(prevHash.length === HASH_BYTES && bodyHash.length === HASH_BYTES, 'a hash has 32 bytes')
+  link.latin1Write(prevHash, PREV_HASH_AT, HASH_BYTES)
+  writeU64(link, SEQUENCE_AT, sequence)
+  writeU64(link, TIME_AT, time)
+  link.latin1Write(bodyHash, BODY_HASH_AT, HASH_BYTES)
+  return digest(link)
+}
+
+/** Most bodies fit in here; for the others a buffer is made. */
+const SCRATCH_BYTES = 16 * 1024
+const scratch = Buffer.alloc(SCRATCH_BYTES)
+
+/**
+ * The hash of what an event says and where: each of the namespace's parts, the
+ * type and the payload, with its length in front, so that no two different
+ * lists give the same bytes.
+ */
+export function bodyHash(namespaceParts: readonly string[], type: string, payload: ByteString): ByteString {
+  const items: ByteString[] = []
+  let size = BODY_TAG.length
+  for (const part of namespaceParts) {
+    const bytes = utf8(part)
+    items.push(bytes)
+    size += 8 + bytes.length
+  }
+  const typeBytes = utf8(type)
+  items.push(typeBytes, payload)
+  size += 8 + typeBytes.length + 8 + payload.length
+
+  const buffer = size <= SCRATCH_BYTES ? scratch : Buffer.allocUnsafe(size)
+  let at = buffer.latin1Write(BODY_TAG, 0, BODY_TAG.length)
+  for (const item of items) {
+    writeU64(buffer, at, item.length)
+    at += 8
+    at += buffer.latin1Write(item, at, item.length)
+  }
+  invariant(at === size, 'every byte of the body is hashed')
+  return digest(buffer.subarray(0, size))
+}
+
+function writeU64(buffer: Buffer, at: number, value: number): void {
+  invariant(Number.isSafeInteger(value) && value >= 0, 'a whole number that is not negative')
+  const high = Math.floor(value / 0x1_0000_0000)
+  const low = value >>> 0
+  buffer[at] = high >>> 24
+  buffer[at + 1] = high >>> 16
+  buffer[at + 2] = high >>> 8
+  buffer[at + 3] = high
+  buffer[at + 4] = low >>> 24
+  buffer[at + 5] = low >>> 16
+  buffer[at + 6] = low >>> 8
+  buffer[at + 7] = low
+}

@@ -1,0 +1,22 @@
+import { randomUUID } from 'node:crypto'
+
+/** Gives that many random bytes. */
+export type Random = (count: number) => Uint8Array
+
+/** A UUID v4. With `random`, its bytes come from there: a test that replays its seed gets the same ids. */
+export function newId(random?: Random): string {
+  if (random === undefined) return randomUUID()
+  const bytes = Buffer.from(random(16))
+  // RFC 9562: four bits say the version, two the variant; the other 122 are random.
+  bytes[6] = (bytes[6] & 0x0f) | 0x40
+  bytes[8] = (bytes[8] & 0x3f) | 0x80
+  const hex = bytes.toString('hex')
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20, 32)}`
+}
+
+/** Upper case too: RFC 9562 says to read both, and to write lower case. */
+const UUID_V4 = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i
+
+export function isUuidV4(text: unknown): text is string {
+  return typeof text === 'string' && text.length === 36 && UUID_V4.test(text)
+}

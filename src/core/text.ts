@@ -1,0 +1,33 @@
+import { type ByteString, utf8 } from './bytes.ts'
+import { AnnalsError, type ErrorDetails } from './errors.ts'
+
+export interface TextLimits {
+  readonly bytesMax: number
+}
+
+const ASCII_WITHOUT_NUL = /^[\x01-\x7f]+$/
+
+/**
+ * The UTF-8 bytes of a name, key or id that a user gave; `name` says in the
+ * error which one it was. Lone surrogates are refused because they would all
+ * become the same bytes, U+0000 because keys are put together with it.
+ */
+export function checkText(name: string, value: unknown, limits: TextLimits): ByteString {
+  const { bytesMax } = limits
+  if (typeof value !== 'string')
+    return refuse(name, 'not a string', { type: value === null ? 'null' : typeof value })
+  // A char takes a byte at least: a long text is refused before anybody looks at all of it.
+  if (value.length > bytesMax) return refuse(name, `more than ${bytesMax} bytes`, { bytesMax })
+  if (ASCII_WITHOUT_NUL.test(value)) return value
+  if (value.length === 0) return refuse(name, 'empty', { bytesMax })
+  if (value.includes('\0')) return refuse(name, 'contains U+0000')
+  if (!value.isWellFormed()) return refuse(name, 'contains a lone surrogate')
+  const bytes = utf8(value)
+  if (bytes.length > bytesMax)
+    return refuse(name, `more than ${bytesMax} bytes`, { bytesMax, bytes: bytes.length })
+  return bytes
+}
+
+function refuse(name: string, reason: string, details: ErrorDetails = {}): never {
+  throw new AnnalsError('INVALID_ARGUMENT', `invalid ${name}: ${reason}`, { name, reason, ...details })
+}

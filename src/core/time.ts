@@ -1,0 +1,80 @@
+import { AnnalsError } from './errors.ts'
+
+/**
+ * RFC 3339, strictly: `Date.parse` takes 30 February, dates without a time and
+ * much more that the RFC doesn't know.
+ */
+
+const RFC3339 = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d+))?(?:Z|([+-])(\d{2}):(\d{2}))$/
+
+export interface ParseOptions {
+  /** `utc`, the default, takes `Z` and `+00:00` alone; `any` takes every numeric offset too. */
+  readonly offset?: 'utc' | 'any'
+}
+
+/**
+ * Milliseconds since 1970, or `undefined` for anything but a time as RFC 3339
+ * writes it: upper-case `T` and `Z`, a date that the calendar has, seconds to
+ * 59, any fraction (what is finer than a millisecond is cut off).
+ */
+export function parseRfc3339(text: string, options: ParseOptions = {}): number | undefined {
+  const match = RFC3339.exec(text)
+  if (match === null) return undefined
+  const year = Number(match[1])
+  const month = Number(match[2])
+  const day = Number(match[3])
+  const hour = Number(match[4])
+  const minute = Number(match[5])
+  const second = Number(match[6])
+  if (month < 1 || month > 12 || day < 1 || day > daysInMonth(year, month)) return undefined
+  if (hour > 23 || minute > 59 || second > 59) return undefined
+
+  let offsetMinutes = 0
+  const sign: string | undefined = match[8]
+  if (sign !== undefined) {
+    const hours = Number(match[9])
+    const minutes = Number(match[10])
+    if (hours > 23 || minutes > 59) return undefined
+    offsetMinutes = (hours * 60 + minutes) * (sign === '-' ? -1 : 1)
+    // `-00:00` means "UTC, but who knows where": not what somebody writes who means UTC.
+    if (options.offset !== 'any' && (offsetMinutes !== 0 || sign === '-')) return undefined
+  }
+
+  const fraction: string | undefined = match[7]
+  const milliseconds = fraction === undefined ? 0 : Number(fraction.slice(0, 3).padEnd(3, '0'))
+  const minutesOfDay = hour * 60 + minute - offsetMinutes
+  return daysSince1970(year, month, day) * 86_400_000 + minutesOfDay * 60_000 + second * 1000 + milliseconds
+}
+
+const FIRST_MS = daysSince1970(0, 1, 1) * 86_400_000
+const LAST_MS = daysSince1970(10_000, 1, 1) * 86_400_000 - 1
+
+/** In UTC, with `Z` and exactly three digits of a second. The RFC knows the years 0000 to 9999 only. */
+export function formatRfc3339(ms: number): string {
+  if (!Number.isInteger(ms) || ms < FIRST_MS || ms > LAST_MS) {
+    throw new AnnalsError('INVALID_ARGUMENT', `${ms} is no time of the years 0000 to 9999 in milliseconds`, {
+      ms,
+    })
+  }
+  return new Date(ms).toISOString()
+}
+
+function isLeapYear(year: number): boolean {
+  return year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0)
+}
+
+const DAYS_IN_MONTH: readonly number[] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
+
+function daysInMonth(year: number, month: number): number {
+  return month === 2 && isLeapYear(year) ? 29 : DAYS_IN_MONTH[month - 1]
+}
+
+/** By hand, because `Date.UTC` takes the years 0 to 99 for 1900 to 1999. */
+function daysSince1970(year: number, month: number, day: number): number {
+  // Years that start in March, so that a leap day is the last of its year.
+  const y = month <= 2 ? year - 1 : year
+  const leapDays = Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400)
+  const dayOfYear = Math.floor((153 * ((month + 9) % 12) + 2) / 5) + day - 1
+  // 719,468 days from 1 March 0000 to 1 January 1970.
+  return y * 365 + leapDays + dayOfYear - 719_468
+}

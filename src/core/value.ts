@@ -1,0 +1,142 @@
+import { isUtf8 } from 'node:buffer'
+import type { ByteString } from './bytes.ts'
+import { canonicalBytes, DEPTH_MAX } from './canonical-json.ts'
+import { AnnalsError } from './errors.ts'
+
+/**
+ * What Annals stores. Everything comes back as it went in, NaN, ±Infinity, -0
+ * and U+0000 included; what can't (functions, dates, class instances, lone
+ * surrogates …) is refused.
+ *
+ * The encoding is canonical, equal values have equal bytes: RFC 8785 JSON in
+ * UTF-8. A leaf that JSON can't hold is a string that starts with U+0000 and
+ * one letter:
+ *
+ * | leaf | string |
+ * |---|---|
+ * | bigint | U+0000 `i`, decimal digits |
+ * | bytes | U+0000 `b`, base64 with padding |
+ * | NaN, Infinity, -Infinity, -0 | U+0000 `n`, `p`, `m`, `z` |
+ * | a string that starts with U+0000 | U+0000 `s`, the string |
+ *
+ * Every string of the user that starts with U+0000 gets the letter `s`, so no
+ * two different values share an encoding. Keys and containers stay as they
+ * are; a plain JSON value is encoded as its canonical JSON.
+ */
+export type Value =
+  | null
+  | boolean
+  | number
+  | bigint
+  | string
+  | Uint8Array
+  | readonly Value[]
+  | { readonly [key: string]: Value }
+
+/** At most 16 MiB. */
+export function encodeValue(value: unknown): ByteString {
+  return canonicalBytes(value, encodeLeaf)
+}
+
+const INT64_MIN = -(2n ** 63n)
+const INT64_MAX = 2n ** 63n - 1n
+
+function encodeLeaf(leaf: number | bigint | string | Uint8Array): string | undefined {
+  switch (typeof leaf) {
+    case 'string':
+      return `\0s${leaf}`
+    case 'bigint':
+      return leaf < INT64_MIN || leaf > INT64_MAX ? undefined : `\0i${leaf}`
+    case 'number':
+      return leaf === 0 ? '\0z' : leaf > 0 ? '\0p' : leaf < 0 ? '\0m' : '\0n'
+    default:
+      return `\0b${Buffer.from(leaf.buffer, leaf.byteOffset, leaf.byteLength).toString('base64')}`
+  }
+}
+
+const ASCII = /^[\0-\x7f]*$/
+
+/**
+ * The value, deeply frozen; bytes are fresh copies, as JavaScript can't freeze
+ * them. Whatever is no encoding at all is `CORRUPT`. That it is the canonical
+ * one (no spaces, keys in order) is not checked again: a checksum guards it.
+ */
+export function decodeValue(bytes: ByteString): Value {
+  const text = ASCII.test(bytes) ? bytes : textOf(bytes)
+  let value: Value
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    return corrupt('not JSON', error)
+  }
+  // Only U+0000 and its like are written \u; without one there is nothing to turn back.
+  if (text.includes('\\u')) return revive(value, 0)
+  if (typeof value === 'object' && value !== null) freeze(value, 1)
+  return value
+}
+
+function textOf(bytes: ByteString): string {
+  const buffer = Buffer.from(bytes, 'latin1')
+  return isUtf8(buffer) ? buffer.utf8Slice() : corrupt('not UTF-8')
+}
+
+function freeze(container: object, depth: number): void {
+  if (depth > DEPTH_MAX) corrupt('nested too deep')
+  const values: unknown[] = Array.isArray(container) ? container : Object.values(container)
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i]
+    if (typeof value === 'object' && value !== null) freeze(value, depth + 1)
+  }
+  Object.freeze(container)
+}
+
+/** `freeze` that also turns the strings that stand for other leaves back into these. */
+function revive(value: Value, depth: number): Value {
+  if (typeof value === 'string') {
+    if (value.charCodeAt(0) === 0) return decodeLeaf(value)
+    return value.isWellFormed() ? value : corrupt('a lone surrogate')
+  }
+  if (typeof value !== 'object' || value === null) return value
+  if (depth === DEPTH_MAX) corrupt('nested too deep')
+  // What JSON.parse made, `__proto__` too, are properties of the object's own: assigning reaches no setter.
+  const container = value as unknown as Record<string, Value>
+  for (const key of Object.keys(container)) {
+    if (!key.isWellFormed()) corrupt('a lone surrogate')
+    container[key] = revive(container[key], depth + 1)
+  }
+  return Object.freeze(value)
+}
+
+const DECIMAL = /^(0|-?[1-9][0-9]{0,18})$/
+
+function decodeLeaf(text: string): Value {
+  const rest = text.slice(2)
+  switch (text[1]) {
+    case 's':
+      return rest.charCodeAt(0) === 0 && rest.isWellFormed() ? rest : corrupt('a string')
+    case 'i': {
+      const number = DECIMAL.test(rest) ? BigInt(rest) : corrupt('a bigint')
+      return number >= INT64_MIN && number <= INT64_MAX ? number : corrupt('a bigint')
+    }
+    case 'b': {
+      const buffer = Buffer.from(rest, 'base64')
+      // Not the buffer itself: it may be a part of Node's pool, which others write to.
+      return buffer.toString('base64') === rest ? new Uint8Array(buffer) : corrupt('bytes')
+    }
+    default: {
+      const number = NUMBERS[text]
+      return number === undefined ? corrupt('a leaf') : number
+    }
+  }
+}
+
+const NUMBERS: Readonly<Record<string, number>> = {
+  '\0n': Number.NaN,
+  '\0p': Number.POSITIVE_INFINITY,
+  '\0m': Number.NEGATIVE_INFINITY,
+  '\0z': -0,
+}
+
+function corrupt(what: string, cause?: unknown): never {
+  throw new AnnalsError('CORRUPT', `a stored value can't be read: ${what}`, { reason: what }, cause)
+}

@@ -1,0 +1,295 @@
+import { AnnalsError } from '../core/errors.ts'
+import type { Entry } from '../engine/storage.ts'
+import type { Committer } from './committer.ts'
+import type { DataFiles } from './data-files.ts'
+import { type Disk, isFull } from './disk.ts'
+import { directoryKey, type Forest, parseDirectoryKey, type Tree } from './forest.ts'
+import { fileId } from './format.ts'
+import { type Manifest, writeManifest } from './manifest.ts'
+import { type Home, Inner, Leaf, type Node, REMOVED } from './node.ts'
+import { encodeAddress } from './node-codec.ts'
+import { type Relocation, relocate } from './relocation.ts'
+import type { Scheduler } from './scheduler.ts'
+import { apply } from './tree.ts'
+import type { Rotation, Wal } from './wal.ts'
+
+export interface CheckpointerOptions {
+  readonly disk: Disk
+  readonly forest: Forest
+  readonly data: DataFiles
+  readonly wal: Wal
+  readonly committer: Committer
+  readonly scheduler: Scheduler
+  readonly current: Manifest | undefined
+  readonly previous: Manifest | undefined
+  /** Garbage below this is not worth rewriting anything. */
+  readonly garbageBytes: number
+}
+
+/** How long a checkpoint may keep others from running. */
+const SLICE_MS = 2
+/** Live bytes to move in one checkpoint, so that it stays short. */
+const RELOCATE_BYTES = 32 * 1024 * 1024
+const DIRECTORY_PAGE = 256
+
+/**
+ * Writes what changed since the last checkpoint: moves the log to a new segment
+ * and freezes the trees in one step, writes their dirty nodes, children first, a
+ * slice at a time, syncs, and then replaces the older manifest. Only then may
+ * files go that neither manifest names. At any moment before, the manifest that
+ * is there and the log make the whole; a checkpoint that fails changes nothing
+ * but the time until the next.
+ */
+export class Checkpointer {
+  /** The newest manifest on disk. */
+  current: Manifest | undefined
+  count = 0
+  readonly #options: CheckpointerOptions
+  #previous: Manifest | undefined
+  #running: Promise<void> | undefined
+  #sliceEnd = 0
+  #confirmed = false
+  /** The generation at which the newest manifest was complete: older snapshots may read files that it no longer names. */
+  #completedAt = 0
+
+  constructor(options: CheckpointerOptions) {
+    this.#options = options
+    this.current = options.current
+    this.#previous = options.previous
+  }
+
+  get running(): boolean {
+    return this.#running !== undefined
+  }
+
+  /** One after the other; a caller hears of one that began after its call. */
+  async run(): Promise<void> {
+    while (this.#running !== undefined) await this.#running.catch(() => undefined)
+    const run = this.#checkpoint()
+    this.#running = run
+    try {
+      await run
+    } finally {
+      this.#running = undefined
+    }
+  }
+
+  async #checkpoint(): Promise<void> {
+    const { forest, committer } = this.#options
+    this.#sliceEnd = 0
+    let start: Start | undefined
+    try {
+      await this.#confirmManifest()
+      await this.#inSlices(this.#relocateSparse())
+      start = await committer.betweenBatches(() => this.#freeze())
+      await this.#writeOut(start)
+    } catch (error) {
+      if (start !== undefined) this.#undo(start)
+      throw this.#failure(error)
+    } finally {
+      forest.keepAll = false
+    }
+    committer.durableUpTo(start.version)
+    this.#removeUnneeded()
+  }
+
+  async #writeOut(start: Start): Promise<void> {
+    const { data, disk } = this.#options
+    await start.rotation.finish()
+    await this.#inSlices(this.#writeTrees(start))
+    for (const home of start.freed.splice(0)) data.release(home)
+    await data.sync()
+    const manifest = this.#manifest(start)
+    await writeManifest(disk, manifest)
+    this.#previous = this.current
+    this.current = manifest
+    this.count++
+  }
+
+  /**
+   * The manifest that opening found may be in the system's memory only, if the sync of who wrote it failed: then no
+   * sync of ours would bring it to the device. Written again, it gets there, before the other one is given up.
+   */
+  async #confirmManifest(): Promise<void> {
+    if (this.#confirmed) return
+    if (this.current !== undefined) await writeManifest(this.#options.disk, this.current)
+    this.#confirmed = true
+  }
+
+  /** The trees are as dirty as they were, but for what is written already. */
+  #undo(start: Start): void {
+    const { forest, wal } = this.#options
+    forest.nodes.freed.push(...start.freed)
+    for (const { tree } of start.trees) forest.markDirty(tree)
+    wal.tailBytes += start.rotation.bytes
+  }
+
+  #freeze(): Start {
+    const { forest, wal, committer } = this.#options
+    const trees = [...forest.dirtyTrees].map(tree => ({ tree, root: tree.root }))
+    forest.dirtyTrees.clear()
+    for (const { tree } of trees) tree.dirty = false
+    const { freed } = forest.nodes
+    forest.nodes.freed = []
+    forest.nodes.dirtyBytes = 0
+    forest.nodes.freeze()
+    forest.keepAll = true
+    return { trees, freed, rotation: wal.rotate(), version: committer.version, time: committer.time }
+  }
+
+  *#writeTrees(start: Start): Steps {
+    for (const { tree, root } of start.trees) yield* this.#writeTree(tree, root, start)
+    yield* this.#write(this.#options.forest.directory)
+  }
+
+  *#writeTree(tree: Tree, root: Node, start: Start): Steps {
+    const { forest } = this.#options
+    if (root instanceof Leaf && !root.loaded && root.dirty) forest.nodes.load(root)
+    const empty = root instanceof Leaf && root.entries?.length === 0
+    if (!empty) yield* this.#write(root)
+    else if (root.home !== undefined) start.freed.push(root.home)
+    // Only the newest directory is ever read, so it needs no snapshot of its own.
+    const entry: Entry = {
+      key: directoryKey(tree.scope, tree.tag),
+      value: empty ? '' : encodeAddress(root),
+      version: 0,
+      time: 0,
+      expiresAt: empty ? REMOVED : 0,
+    }
+    forest.directory = apply(forest.nodes, forest.directory, entry)
+  }
+
+  *#write(node: Node): Steps {
+    if (!node.dirty) return
+    if (node instanceof Inner) {
+      for (const child of node.children) {
+        if (!child.dirty) continue
+        if (child instanceof Inner) yield* this.#write(child)
+        else this.#append(child)
+        if (this.#sliceOver()) yield
+      }
+    }
+    this.#append(node)
+  }
+
+  #append(node: Node): void {
+    const { data, forest } = this.#options
+    if (!node.loaded) forest.nodes.load(node)
+    data.append(node)
+  }
+
+  #sliceOver(): boolean {
+    return this.#options.scheduler.now() > this.#sliceEnd
+  }
+
+  /**
+   * Others run only where the steps yield, and by then every appended node has its place for good: so they may copy or
+   * unload it. (An `await` in between would let them see places that are not written yet.)
+   */
+  async #inSlices(steps: Steps): Promise<void> {
+    const { data, forest, scheduler } = this.#options
+    for (let done = false; !done; ) {
+      try {
+        done = steps.next().done === true
+        data.flush(node => forest.nodes.admit(node))
+      } catch (error) {
+        data.abandon()
+        throw error
+      }
+      forest.nodes.trim()
+      if (done) return
+      await new Promise<void>(resolve => scheduler.later(resolve))
+      this.#sliceEnd = scheduler.now() + SLICE_MS
+    }
+  }
+
+  #manifest(start: Start): Manifest {
+    const { data, forest } = this.#options
+    const { directory } = forest
+    const empty = directory instanceof Leaf && directory.entries?.length === 0
+    return {
+      generation: (this.current?.generation ?? 0) + 1,
+      version: start.version,
+      time: start.time,
+      walSegment: start.rotation.segment,
+      nextFile: data.nextId,
+      directory: empty ? '' : Buffer.from(encodeAddress(directory), 'latin1').toString('hex'),
+      files: data.listed(),
+    }
+  }
+
+  /** Files that neither manifest names go, unless a snapshot from before the older one may still read them. */
+  #removeUnneeded(): void {
+    const { forest, data, disk, wal } = this.#options
+    const oldest = forest.oldestSnapshot()
+    const unseen = oldest === undefined || oldest >= this.#completedAt
+    this.#completedAt = forest.nodes.freeze() + 1
+    if (this.#previous !== undefined) wal.removeBelow(this.#previous.walSegment)
+    if (!unseen) return
+    const named = [...(this.current?.files ?? []), ...(this.#previous?.files ?? [])]
+    const needed = new Set(named.map(file => file.id))
+    for (const name of disk.list()) {
+      const id = fileId('D', name)
+      if (id !== undefined && !needed.has(id)) data.remove(id)
+    }
+  }
+
+  /** Makes the live nodes of sparse files dirty, if more than half of all that is stored is garbage. */
+  *#relocateSparse(): Steps {
+    const { data, forest, garbageBytes } = this.#options
+    const live = data.liveBytes
+    if (data.totalBytes - live <= Math.max(live, garbageBytes)) return
+    const files = data.sparse(RELOCATE_BYTES)
+    if (files.size === 0) return
+    const work: Relocation = { keeper: forest.nodes, files, enough: () => this.#sliceOver(), next: undefined }
+    let after: string | undefined
+    for (;;) {
+      const span = { from: after, to: undefined, reverse: false, limit: DIRECTORY_PAGE, now: 0 }
+      const page = forest.collect(forest.directory, span)
+      for (const { key } of page) {
+        const { scope, tag } = parseDirectoryKey(key)
+        const tree = forest.tree(scope, tag)
+        let from: string | undefined
+        do {
+          const root = relocate(work, tree.root, from)
+          if (root !== tree.root) forest.change(tree, () => root)
+          forest.nodes.trim()
+          if (this.#sliceOver()) yield
+          from = work.next
+        } while (from !== undefined)
+      }
+      const last = page.at(-1)
+      if (last === undefined) break
+      after = `${last.key}\0`
+    }
+    work.next = undefined
+    const whole: Relocation = { ...work, enough: () => false }
+    forest.directory = relocate(whole, forest.directory, undefined)
+  }
+
+  /** Only a full disk passes; after anything else, nothing more may be written. */
+  #failure(error: unknown): AnnalsError {
+    const { committer } = this.#options
+    if (isFull(error)) {
+      const message = 'the checkpoint failed: the disk is full; nothing is lost, the log holds it'
+      return new AnnalsError('DISK_FULL', message, {}, error)
+    }
+    const failure =
+      error instanceof AnnalsError
+        ? error
+        : new AnnalsError('IO_ERROR', `the checkpoint failed: ${String(error)}`, {}, error)
+    committer.break(failure)
+    return failure
+  }
+}
+
+/** Work that can stop between two steps. */
+type Steps = Generator<void, void, void>
+
+interface Start {
+  readonly trees: readonly { readonly tree: Tree; readonly root: Node }[]
+  readonly freed: Home[]
+  readonly rotation: Rotation
+  readonly version: number
+  readonly time: number
+}

@@ -1,0 +1,267 @@
+import { crc32 } from 'node:zlib'
+import type { ByteString } from '../core/bytes.ts'
+import { invariant } from '../core/invariant.ts'
+import type { Entry } from '../engine/storage.ts'
+import { type Disk, type DiskFile, syncOrFail, viewOf, writeAll } from './disk.ts'
+import { checkHeader, corrupt, fileName, HEADER_BYTES, header } from './format.ts'
+import { type Home, homeOf, Leaf, type Node } from './node.ts'
+import { BLOCK_BYTES_MAX, innerBlockBytes, leafBlockBytes, writeInner, writeLeaf } from './node-codec.ts'
+
+const CHUNK_BYTES = 1024 * 1024
+const HANDLES_MAX = 256
+
+/** What the manifest knows of a data file: `size` bytes of it count, `live` of them are still referred to. */
+export interface FileUse {
+  readonly id: number
+  size: number
+  live: number
+}
+
+/**
+ * The append-only files that hold tree nodes. Blocks are written in chunks; a
+ * block's place is final once `flush` returned. Live bytes are counted, never
+ * below the truth, so a file whose count is zero can go.
+ */
+export class DataFiles {
+  readonly uses: Map<number, FileUse> = new Map()
+  nextId = 1
+  readonly #disk: Disk
+  readonly #readOnly: boolean
+  readonly #fileBytes: number
+  readonly #handles = new Map<number, DiskFile>()
+  readonly #unsynced = new Set<number>()
+  #folderUnsynced = false
+  #current: FileUse | undefined
+  #chunk = Buffer.allocUnsafe(0)
+  #chunkView = viewOf(this.#chunk)
+  #chunkUsed = 0
+  #chunkNodes: Node[] = []
+  #placed: Node[] = []
+  #scratch = Buffer.allocUnsafeSlow(64 * 1024)
+  #scratchView = viewOf(this.#scratch)
+
+  constructor(disk: Disk, readOnly: boolean, fileBytes: number) {
+    this.#disk = disk
+    this.#readOnly = readOnly
+    this.#fileBytes = fileBytes
+  }
+
+  /** Takes over what a manifest lists, and checks that the files are there and long enough. */
+  adopt(uses: readonly FileUse[], nextId: number): void {
+    for (const use of uses) {
+      this.uses.set(use.id, { ...use })
+      const handle = this.#handle(use.id)
+      const size = handle.size()
+      if (size < use.size) {
+        throw corrupt(fileName('D', use.id), size, `it ends early, ${use.size} bytes were written`)
+      }
+    }
+    this.nextId = nextId
+    const last = uses.at(-1)
+    if (last !== undefined && last.size < this.#fileBytes) this.#current = this.uses.get(last.id)
+  }
+
+  /** A checked block, valid until the next call. */
+  read(node: Node): { readonly bytes: Buffer; readonly view: DataView } {
+    const { length } = node
+    const file = fileName('D', node.file)
+    if (length > BLOCK_BYTES_MAX) throw corrupt(file, node.offset, 'a block has an impossible length')
+    if (length > this.#scratch.length) {
+      this.#scratch = Buffer.allocUnsafeSlow(length)
+      this.#scratchView = viewOf(this.#scratch)
+    }
+    const bytes = this.#scratch
+    const block = bytes.subarray(0, length)
+    const got = this.#handle(node.file).read(block, node.offset)
+    if (got < length) throw corrupt(file, node.offset, 'it ends within a block')
+    if ((crc32(block) | 0) !== node.crc) throw corrupt(file, node.offset, 'a block fails its checksum')
+    const view = this.#scratchView
+    // One value of 16 MiB must not hold on to its buffer for good.
+    if (bytes.length > CHUNK_BYTES) {
+      this.#scratch = Buffer.allocUnsafeSlow(64 * 1024)
+      this.#scratchView = viewOf(this.#scratch)
+    }
+    return { bytes, view }
+  }
+
+  /** Gives a loaded dirty node, whose children are clean, a place: call `flush` or `abandon` before others may see it. */
+  append(node: Node): void {
+    const length =
+      node instanceof Leaf
+        ? leafBlockBytes(node.entries as Entry[])
+        : innerBlockBytes(node.keys as ByteString[])
+    invariant(length <= BLOCK_BYTES_MAX, 'a node fits a block')
+    if (this.#chunkUsed + length > this.#chunk.length) {
+      this.#writeChunk()
+      this.#reserve(length)
+    }
+    const current = this.#writable()
+    const at = this.#chunkUsed
+    if (node instanceof Leaf) writeLeaf(node.entries as Entry[], this.#chunk, this.#chunkView, at)
+    else writeInner(node, this.#chunk, this.#chunkView, at)
+    node.file = current.id
+    node.offset = current.size + at
+    node.length = length
+    node.crc = crc32(this.#chunk.subarray(at, at + length)) | 0
+    node.dirty = false
+    this.#chunkUsed += length
+    this.#chunkNodes.push(node)
+  }
+
+  /** Writes what was appended and calls back with each node that has its place now. */
+  flush(placed: (node: Node) => void): void {
+    this.#writeChunk()
+    for (const node of this.#placed.splice(0)) placed(node)
+  }
+
+  /** What was appended and not written yet is dirty again. */
+  abandon(): void {
+    for (const node of this.#chunkNodes.splice(0)) node.dirty = true
+    this.#chunkUsed = 0
+  }
+
+  #writeChunk(): void {
+    if (this.#chunkUsed === 0) return
+    const current = this.#writable()
+    const chunk = this.#chunk.subarray(0, this.#chunkUsed)
+    writeAll(this.#handle(current.id), chunk, current.size)
+    this.#chunkUsed = 0
+    this.#unsynced.add(current.id)
+    for (const node of this.#chunkNodes.splice(0)) {
+      if (node.home !== undefined) this.release(node.home)
+      const home = homeOf(node)
+      home.file = node.file
+      home.length = node.length
+      current.live += node.length
+      this.#placed.push(node)
+    }
+    current.size += chunk.length
+    if (current.size >= this.#fileBytes) this.#current = undefined
+  }
+
+  /** What lies there is no longer referred to by the tree that is being written. */
+  release(home: Home): void {
+    if (home.file === 0) return
+    const use = this.uses.get(home.file)
+    invariant(use !== undefined && use.live >= home.length, 'live bytes are counted right')
+    use.live -= home.length
+    home.file = 0
+  }
+
+  /** Everything written so far survives a power cut once this resolves. */
+  async sync(): Promise<void> {
+    const ids = [...this.#unsynced]
+    this.#unsynced.clear()
+    for (const id of ids) await syncOrFail(this.#handle(id))
+    if (this.#folderUnsynced) {
+      this.#folderUnsynced = false
+      this.#disk.syncFolder()
+    }
+  }
+
+  /** What a manifest has to name: files that hold something, and the one being written. */
+  listed(): FileUse[] {
+    return [...this.uses.values()]
+      .filter(use => use.live > 0 || use === this.#current)
+      .map(use => ({ ...use }))
+      .sort((a, b) => a.id - b.id)
+  }
+
+  /** A file in which nothing live is left, and that no kept manifest names, goes. */
+  remove(id: number): void {
+    this.#handles.get(id)?.close()
+    this.#handles.delete(id)
+    this.uses.delete(id)
+    this.#disk.remove(fileName('D', id))
+  }
+
+  /** Files worth rewriting: less than half of what they hold is live. */
+  sparse(bytesMax: number): Set<number> {
+    const chosen = new Set<number>()
+    let total = 0
+    const candidates = [...this.uses.values()]
+      .filter(use => use !== this.#current && use.live > 0 && use.live * 2 < use.size)
+      .sort((a, b) => a.live / a.size - b.live / b.size)
+    for (const use of candidates) {
+      if (chosen.size > 0 && total + use.live > bytesMax) break
+      chosen.add(use.id)
+      total += use.live
+    }
+    return chosen
+  }
+
+  get totalBytes(): number {
+    let total = 0
+    for (const use of this.uses.values()) total += use.size
+    return total
+  }
+
+  get liveBytes(): number {
+    let total = 0
+    for (const use of this.uses.values()) total += use.live
+    return total
+  }
+
+  close(): void {
+    for (const handle of this.#handles.values()) handle.close()
+    this.#handles.clear()
+  }
+
+  #reserve(length: number): void {
+    const size = Math.max(CHUNK_BYTES, length)
+    if (this.#chunk.length === size) return
+    this.#chunk = Buffer.allocUnsafeSlow(size)
+    this.#chunkView = viewOf(this.#chunk)
+  }
+
+  #writable(): FileUse {
+    if (this.#current !== undefined) return this.#current
+    const id = this.nextId
+    const handle = this.#disk.open(fileName('D', id), 'create')
+    try {
+      writeAll(handle, header('D', id), 0)
+    } catch (error) {
+      handle.close()
+      this.#disk.remove(fileName('D', id))
+      throw error
+    }
+    this.nextId++
+    this.#keep(id, handle)
+    this.#folderUnsynced = true
+    this.#current = { id, size: HEADER_BYTES, live: 0 }
+    this.uses.set(id, this.#current)
+    return this.#current
+  }
+
+  #handle(id: number): DiskFile {
+    const open = this.#handles.get(id)
+    if (open !== undefined) return open
+    const name = fileName('D', id)
+    let handle: DiskFile
+    try {
+      handle = this.#disk.open(name, this.#readOnly ? 'read' : 'write')
+    } catch (error) {
+      if ((error as { code?: string }).code === 'ENOENT') throw corrupt(name, 0, 'the file is missing')
+      throw error
+    }
+    try {
+      const first = Buffer.alloc(HEADER_BYTES)
+      checkHeader('D', id, first.subarray(0, handle.read(first, 0)))
+    } catch (error) {
+      handle.close()
+      throw error
+    }
+    this.#keep(id, handle)
+    return handle
+  }
+
+  #keep(id: number, handle: DiskFile): void {
+    for (const [oldest, old] of this.#handles) {
+      if (this.#handles.size < HANDLES_MAX) break
+      if (oldest === this.#current?.id || this.#unsynced.has(oldest)) continue
+      old.close()
+      this.#handles.delete(oldest)
+    }
+    this.#handles.set(id, handle)
+  }
+}

@@ -1,0 +1,70 @@
+import { AnnalsError } from '../core/errors.ts'
+
+/**
+ * All that the embedded engine asks of a disk: one flat folder of files. The
+ * real one is `node-disk.ts`; its faulty twin, for the tests, is
+ * `testing/simulated-disk.ts`. Every call may throw an error with a `code`
+ * (`EIO`, `ENOSPC`, …).
+ */
+export interface Disk {
+  /** Held until `close`, and not longer than the process lives. `LOCKED` if somebody has it. */
+  lock(): void
+  list(): string[]
+  /** `create` makes a new empty file and fails if there is one. */
+  open(name: string, mode: 'read' | 'write' | 'create'): DiskFile
+  /** Durable only after `syncFolder`, like creation. */
+  remove(name: string): void
+  syncFolder(): void
+  /** Releases the lock. */
+  close(): void
+}
+
+export interface DiskFile {
+  size(): number
+  /** Fills the buffer from `position`; returns how many bytes there were. May be short at the end only. */
+  read(buffer: Uint8Array, position: number): number
+  /** May write fewer bytes than asked, without throwing; returns how many. See `writeAll`. */
+  write(buffer: Uint8Array, position: number): number
+  /** `write`, off the main thread. */
+  writeLater(buffer: Uint8Array, position: number): Promise<number>
+  truncate(size: number): void
+  /** Returns once all earlier writes are on the device. */
+  sync(): void
+  /** `sync`, off the main thread. */
+  syncLater(): Promise<void>
+  close(): void
+}
+
+/** Writes every byte or throws: a write that comes back short is asked to go on, and must make progress. */
+export function writeAll(file: DiskFile, buffer: Uint8Array, position: number): void {
+  let done = 0
+  while (done < buffer.length) {
+    const count = file.write(done === 0 ? buffer : buffer.subarray(done), position + done)
+    if (count === 0) throw Object.assign(new Error('the disk took no more bytes'), { code: 'ENOSPC' })
+    done += count
+  }
+}
+
+export function viewOf(buffer: Buffer): DataView {
+  return new DataView(buffer.buffer, buffer.byteOffset, buffer.byteLength)
+}
+
+/** Whether an error means that there is no room, rather than that the disk fails. */
+export function isFull(error: unknown): boolean {
+  const { code } = error as { code?: unknown }
+  return code === 'ENOSPC' || code === 'EDQUOT'
+}
+
+/** `syncLater`, with the failure told apart: a sync that failed, for whatever reason, can't be made good by another. */
+export async function syncOrFail(file: DiskFile): Promise<void> {
+  try {
+    await file.syncLater()
+  } catch (error) {
+    throw new AnnalsError(
+      'OUTCOME_UNKNOWN',
+      `the disk failed to confirm a write (${String(error)})`,
+      {},
+      error,
+    )
+  }
+}

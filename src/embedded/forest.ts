@@ -1,0 +1,165 @@
+import type { ByteString } from '../core/bytes.ts'
+import type { Entry } from '../engine/storage.ts'
+import type { Node } from './node.ts'
+import { decodeAddress } from './node-codec.ts'
+import type { NodeStore } from './node-store.ts'
+import { apply, collect, emptyRoot, find, type Span } from './tree.ts'
+
+/** Trees kept at hand beyond this are forgotten once they are clean. */
+const TREES_MAX = 20_000
+
+/** What the end of a log is: what the next append continues. */
+export interface LogHead {
+  readonly sequence: number
+  readonly hash: ByteString
+}
+
+/** One (scope, tag): its newest root, older roots that snapshots still see, and commits that are not yet durable. */
+export class Tree {
+  readonly scope: ByteString
+  readonly tag: number
+  root: Node
+  /** The generation in which the root last changed. */
+  changed = 0
+  /** Roots before that, each with the last generation it stood for; only while snapshots need them. */
+  past: { readonly until: number; readonly root: Node }[] = []
+  /** By key, written to the log or about to be; readers don't see them. */
+  pending: Map<ByteString, Entry> | undefined = undefined
+  /** Of a log, pending appends included; undefined while unknown. */
+  head: LogHead | undefined = undefined
+  dirty = false
+
+  constructor(scope: ByteString, tag: number, root: Node) {
+    this.scope = scope
+    this.tag = tag
+    this.root = root
+  }
+}
+
+/**
+ * All trees, found through a directory that is itself a tree: scope, 00, tag →
+ * where the root lies. A snapshot of everything is a generation number: trees
+ * that change afterwards keep their old root for it.
+ */
+export class Forest {
+  readonly nodes: NodeStore
+  /** As of the last checkpoint. */
+  directory: Node
+  readonly dirtyTrees: Set<Tree> = new Set()
+  /** While a checkpoint writes, the directory lags behind: no tree may be forgotten. */
+  keepAll = false
+  readonly #scopes = new Map<ByteString, Tree[]>()
+  #count = 0
+  readonly #snapshots = new Map<number, number>()
+  readonly #withPast = new Set<Tree>()
+
+  constructor(nodes: NodeStore, directory: Node | undefined) {
+    this.nodes = nodes
+    this.directory = directory ?? emptyRoot(0)
+  }
+
+  tree(scope: ByteString, tag: number): Tree {
+    const known = this.#scopes.get(scope)
+    if (known !== undefined) for (const tree of known) if (tree.tag === tag) return tree
+    const listed = find(this.nodes, this.directory, directoryKey(scope, tag))
+    const tree = new Tree(scope, tag, listed === undefined ? emptyRoot(0) : decodeAddress(listed.value))
+    if (known === undefined) this.#scopes.set(scope, [tree])
+    else known.push(tree)
+    this.#count++
+    return tree
+  }
+
+  /** The newest durable entry, expired ones included. */
+  find(tree: Tree, key: ByteString): Entry | undefined {
+    return this.findIn(tree.root, key)
+  }
+
+  findIn(root: Node, key: ByteString): Entry | undefined {
+    const entry = find(this.nodes, root, key)
+    this.nodes.trim()
+    return entry
+  }
+
+  collect(root: Node, span: Span): Entry[] {
+    const out: Entry[] = []
+    collect(this.nodes, root, span, out)
+    this.nodes.trim()
+    return out
+  }
+
+  apply(tree: Tree, entry: Entry): void {
+    this.change(tree, root => apply(this.nodes, root, entry))
+    this.nodes.trim()
+  }
+
+  /** Gives the tree another root; snapshots keep the one they know. */
+  change(tree: Tree, step: (root: Node) => Node): void {
+    const { generation } = this.nodes
+    if (tree.changed !== generation) {
+      if (this.#snapshots.size > 0) {
+        tree.past.push({ until: generation - 1, root: tree.root })
+        this.#withPast.add(tree)
+      }
+      tree.changed = generation
+    }
+    tree.root = step(tree.root)
+    this.markDirty(tree)
+  }
+
+  markDirty(tree: Tree): void {
+    if (tree.dirty) return
+    tree.dirty = true
+    this.dirtyTrees.add(tree)
+  }
+
+  /** A generation that stays readable until it is released. */
+  snapshot(): number {
+    const generation = this.nodes.freeze()
+    this.#snapshots.set(generation, 1)
+    return generation
+  }
+
+  release(generation: number): void {
+    if (!this.#snapshots.delete(generation)) return
+    const oldest = this.oldestSnapshot()
+    for (const tree of this.#withPast) {
+      if (oldest === undefined) tree.past = []
+      else tree.past = tree.past.filter(past => past.until >= oldest)
+      if (tree.past.length === 0) this.#withPast.delete(tree)
+    }
+  }
+
+  oldestSnapshot(): number | undefined {
+    // Generations only grow, and a Map keeps its order.
+    for (const generation of this.#snapshots.keys()) return generation
+    return undefined
+  }
+
+  /** The tree's root as a snapshot sees it. */
+  rootAt(tree: Tree, generation: number): Node {
+    if (tree.changed <= generation) return tree.root
+    for (const past of tree.past) if (past.until >= generation) return past.root
+    return emptyRoot(0)
+  }
+
+  /** Forgets clean trees when there are many; they are found again through the directory. */
+  trim(): void {
+    if (this.#count <= TREES_MAX || this.keepAll) return
+    for (const [scope, trees] of this.#scopes) {
+      if (this.#count <= TREES_MAX / 2) return
+      const kept = trees.filter(tree => tree.dirty || tree.pending !== undefined || tree.past.length > 0)
+      this.#count -= trees.length - kept.length
+      if (kept.length === 0) this.#scopes.delete(scope)
+      else this.#scopes.set(scope, kept)
+    }
+  }
+}
+
+/** The tree that a directory's key stands for. */
+export function parseDirectoryKey(key: ByteString): { scope: ByteString; tag: number } {
+  return { scope: key.slice(0, -2), tag: key.charCodeAt(key.length - 1) }
+}
+
+export function directoryKey(scope: ByteString, tag: number): ByteString {
+  return `${scope}\0${String.fromCharCode(tag)}`
+}

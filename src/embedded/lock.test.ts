@@ -1,0 +1,150 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { AnnalsError } from '../core/errors.ts'
+import { lockFolder } from './lock.ts'
+
+const LOCK_MODULE = new URL('../../dist/embedded/lock.js', import.meta.url).href
+const ANSWER_MS_MAX = 100
+
+/** Locks the folder of its first argument; says how that went; on a second argument starts a child of its own; stays. */
+const HOLDER = `
+import { spawn } from 'node:child_process'
+import { lockFolder } from ${JSON.stringify(LOCK_MODULE)}
+const start = performance.now()
+try {
+  lockFolder(process.argv[2])
+  const child = process.argv[3] && spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { detached: true, stdio: 'ignore' })
+  console.log(JSON.stringify({ code: 'HELD', ms: performance.now() - start, child: child?.pid }))
+  setInterval(() => {}, 1000)
+} catch (error) {
+  console.log(JSON.stringify({ code: error.code, ms: performance.now() - start, details: error.details }))
+}
+`
+
+interface Answer {
+  readonly code: string
+  readonly ms: number
+  readonly child?: number
+  readonly details?: unknown
+}
+
+describe('the folder lock', () => {
+  let root: string
+  let folder: string
+  let children: ChildProcess[]
+
+  beforeEach(() => {
+    root = mkdtempSync(join(tmpdir(), 'annals-lock-'))
+    folder = join(root, 'store')
+    mkdirSync(folder)
+    writeFileSync(join(root, 'holder.mjs'), HOLDER)
+    children = []
+  })
+
+  afterEach(() => {
+    vi.unstubAllEnvs()
+    for (const child of children) child.kill('SIGKILL')
+    rmSync(root, { recursive: true })
+  })
+
+  async function startHolder(...more: string[]): Promise<{ process: ChildProcess; answer: Answer }> {
+    const child = spawn(process.execPath, [join(root, 'holder.mjs'), folder, ...more], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    children.push(child)
+    const [line] = await once(createInterface({ input: child.stdout! }), 'line')
+    return { process: child, answer: JSON.parse(String(line)) }
+  }
+
+  async function kill(child: ChildProcess): Promise<void> {
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+  }
+
+  it('is refused to a second process with LOCKED within 100 ms, and no byte is changed', async () => {
+    const first = await startHolder()
+    expect(first.answer.code).toBe('HELD')
+    const second = await startHolder()
+    expect(second.answer).toMatchObject({ code: 'LOCKED', details: { path: folder } })
+    expect(second.answer.ms).toBeLessThan(ANSWER_MS_MAX)
+    if (process.platform === 'linux') expect(readdirSync(folder)).toEqual([])
+  })
+
+  it('is free as soon as its holder is killed', async () => {
+    const first = await startHolder()
+    await kill(first.process)
+    lockFolder(folder).release()
+  })
+
+  it('is free as soon as its holder is killed, though a child of the holder lives on', async () => {
+    const first = await startHolder('with-child')
+    const grandchild = first.answer.child!
+    try {
+      await kill(first.process)
+      expect(() => process.kill(grandchild, 0)).not.toThrow()
+      lockFolder(folder).release()
+    } finally {
+      process.kill(grandchild, 'SIGKILL')
+    }
+  })
+
+  it('is refused to the process that has it, and free after release', () => {
+    const lock = lockFolder(folder)
+    expect(() => lockFolder(folder)).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    lock.release()
+    lock.release()
+    lockFolder(folder).release()
+  })
+
+  it('survives the release of another lock of the same process', () => {
+    // POSIX record locks would fail here: closing any descriptor of a file drops all of them.
+    const lock = lockFolder(folder)
+    mkdirSync(join(root, 'other'))
+    lockFolder(join(root, 'other')).release()
+    expect(() => lockFolder(folder)).toThrow(AnnalsError)
+    expect(() => lockFolder(folder)).toThrow(AnnalsError)
+    lock.release()
+  })
+
+  it('follows the folder, not its name', () => {
+    const lock = lockFolder(folder)
+    renameSync(folder, join(root, 'moved'))
+    expect(() => lockFolder(join(root, 'moved'))).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    lock.release()
+  })
+
+  // reason: elsewhere the lock is a file, which a folder must be writable for
+  it.runIf(process.platform === 'linux')('works in a folder that can only be read', () => {
+    chmodSync(folder, 0o555)
+    const lock = lockFolder(folder)
+    expect(() => lockFolder(folder)).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    lock.release()
+  })
+
+  // reason: elsewhere the lock needs no command
+  it.runIf(process.platform === 'linux')(
+    'is never granted unguarded: without the flock command, a clear refusal',
+    () => {
+      vi.stubEnv('PATH', root)
+      expect(() => lockFolder(folder)).toThrow(
+        expect.objectContaining({ code: 'IO_ERROR', message: expect.stringContaining('util-linux') }),
+      )
+    },
+  )
+
+  // reason: elsewhere the lock needs no command
+  it.runIf(process.platform === 'linux')('says what is wrong if the command fails for another reason', () => {
+    writeFileSync(join(root, 'flock'), '#!/bin/sh\necho "flock: 3: No locks available" >&2\nexit 71\n', {
+      mode: 0o755,
+    })
+    vi.stubEnv('PATH', root)
+    expect(() => lockFolder(folder)).toThrow(
+      expect.objectContaining({ code: 'IO_ERROR', message: expect.stringContaining('No locks available') }),
+    )
+  })
+})

@@ -1,0 +1,169 @@
+import type { ByteString } from '../core/bytes.ts'
+import type { Entry } from '../engine/storage.ts'
+import { ENTRY_OVERHEAD_BYTES, Inner, Leaf, type Node } from './node.ts'
+
+/**
+ * A node on disk. All numbers little-endian.
+ *
+ *   leaf    u8 0, u32 count, then for each entry
+ *             u32 value length (top bit: expires), u16 key length, f64 version, f64 time,
+ *             [f64 expiresAt], key, value
+ *   inner   u8 level, u32 count, then for each child
+ *             u32 file, u32 offset, u32 length, i32 crc, u16 key length (0 for the first), key
+ *
+ * The checksum of a node stands in its parent (the root's in the directory or
+ * the manifest), so that a block of another time or place can't pass for it.
+ */
+const PREFIX_BYTES = 5
+const EXPIRES = 0x8000_0000
+const CHILD_BYTES = 18
+/** A value of 16 MiB and its key, generously: no sound block is longer. */
+export const BLOCK_BYTES_MAX: number = 32 * 1024 * 1024
+
+export function leafBlockBytes(entries: readonly Entry[]): number {
+  let bytes = PREFIX_BYTES
+  for (const entry of entries) {
+    bytes += ENTRY_OVERHEAD_BYTES + entry.key.length + entry.value.length + (entry.expiresAt === 0 ? 0 : 8)
+  }
+  return bytes
+}
+
+export function innerBlockBytes(keys: readonly ByteString[]): number {
+  let bytes = PREFIX_BYTES + CHILD_BYTES
+  for (const key of keys) bytes += CHILD_BYTES + key.length
+  return bytes
+}
+
+export function writeLeaf(entries: readonly Entry[], into: Buffer, view: DataView, at: number): void {
+  view.setUint8(at, 0)
+  view.setUint32(at + 1, entries.length, true)
+  let o = at + PREFIX_BYTES
+  for (const entry of entries) {
+    const { key, value, expiresAt } = entry
+    view.setUint32(o, expiresAt === 0 ? value.length : (value.length | EXPIRES) >>> 0, true)
+    view.setUint16(o + 4, key.length, true)
+    view.setFloat64(o + 6, entry.version, true)
+    view.setFloat64(o + 14, entry.time, true)
+    o += ENTRY_OVERHEAD_BYTES
+    if (expiresAt !== 0) {
+      view.setFloat64(o, expiresAt, true)
+      o += 8
+    }
+    into.latin1Write(key, o)
+    o += key.length
+    into.latin1Write(value, o)
+    o += value.length
+  }
+}
+
+export function writeInner(node: Inner, into: Buffer, view: DataView, at: number): void {
+  const keys = node.keys as ByteString[]
+  view.setUint8(at, node.level)
+  view.setUint32(at + 1, node.children.length, true)
+  let o = at + PREFIX_BYTES
+  for (let i = 0; i < node.children.length; i++) {
+    const child = node.children[i]
+    const key = i === 0 ? '' : keys[i - 1]
+    view.setUint32(o, child.file, true)
+    view.setUint32(o + 4, child.offset, true)
+    view.setUint32(o + 8, child.length, true)
+    view.setInt32(o + 12, child.crc, true)
+    view.setUint16(o + 16, key.length, true)
+    into.latin1Write(key, o + CHILD_BYTES)
+    o += CHILD_BYTES + key.length
+  }
+}
+
+/** The entries of a leaf block, or undefined if it isn't one. Strings are flat copies: they don't keep the block alive. */
+export function readLeaf(from: Buffer, view: DataView, length: number): Entry[] | undefined {
+  if (length < PREFIX_BYTES || view.getUint8(0) !== 0) return undefined
+  const count = view.getUint32(1, true)
+  const entries: Entry[] = []
+  let o = PREFIX_BYTES
+  for (let i = 0; i < count; i++) {
+    if (o + ENTRY_OVERHEAD_BYTES > length) return undefined
+    const word = view.getUint32(o, true)
+    const valueLength = word & 0x7fff_ffff
+    const keyLength = view.getUint16(o + 4, true)
+    const version = view.getFloat64(o + 6, true)
+    const time = view.getFloat64(o + 14, true)
+    o += ENTRY_OVERHEAD_BYTES
+    let expiresAt = 0
+    if (word >= EXPIRES) {
+      if (o + 8 > length) return undefined
+      expiresAt = view.getFloat64(o, true)
+      o += 8
+    }
+    if (o + keyLength + valueLength > length) return undefined
+    const key = from.latin1Slice(o, o + keyLength)
+    o += keyLength
+    const value = from.latin1Slice(o, o + valueLength)
+    o += valueLength
+    entries.push({ key, value, version, time, expiresAt })
+  }
+  return o === length ? entries : undefined
+}
+
+/** Fills an inner node's keys and children (as stubs); false if the block isn't one of its level. */
+export function readInner(node: Inner, from: Buffer, view: DataView, length: number): boolean {
+  if (length < PREFIX_BYTES || view.getUint8(0) !== node.level) return false
+  const count = view.getUint32(1, true)
+  const keys: ByteString[] = []
+  const children: Node[] = []
+  let o = PREFIX_BYTES
+  for (let i = 0; i < count; i++) {
+    if (o + CHILD_BYTES > length) return false
+    const keyLength = view.getUint16(o + 16, true)
+    if (o + CHILD_BYTES + keyLength > length) return false
+    children.push(
+      stub(
+        node.level - 1,
+        view.getUint32(o, true),
+        view.getUint32(o + 4, true),
+        view.getUint32(o + 8, true),
+        view.getInt32(o + 12, true),
+      ),
+    )
+    if (i > 0) keys.push(from.latin1Slice(o + CHILD_BYTES, o + CHILD_BYTES + keyLength))
+    o += CHILD_BYTES + keyLength
+  }
+  if (o !== length || count === 0) return false
+  node.keys = keys
+  node.children = children
+  node.bytes = length - PREFIX_BYTES
+  return true
+}
+
+/** A node that is on disk only. */
+export function stub(level: number, file: number, offset: number, length: number, crc: number): Node {
+  const node = level === 0 ? new Leaf(0, undefined) : new Inner(level, 0, undefined, [])
+  node.file = file
+  node.offset = offset
+  node.length = length
+  node.crc = crc
+  return node
+}
+
+const ADDRESS_BYTES = 17
+
+/** Where a root lies, as the value of a directory entry. */
+export function encodeAddress(root: Node): ByteString {
+  const bytes = Buffer.allocUnsafe(ADDRESS_BYTES)
+  bytes.writeUInt8(root.level, 0)
+  bytes.writeUInt32LE(root.file, 1)
+  bytes.writeUInt32LE(root.offset, 5)
+  bytes.writeUInt32LE(root.length, 9)
+  bytes.writeInt32LE(root.crc, 13)
+  return bytes.latin1Slice()
+}
+
+export function decodeAddress(value: ByteString): Node {
+  const bytes = Buffer.from(value, 'latin1')
+  return stub(
+    bytes.readUInt8(0),
+    bytes.readUInt32LE(1),
+    bytes.readUInt32LE(5),
+    bytes.readUInt32LE(9),
+    bytes.readInt32LE(13),
+  )
+}

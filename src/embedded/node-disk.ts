@@ -1,0 +1,299 @@
+import {
+  accessSync,
+  closeSync,
+  constants,
+  fdatasync,
+  fdatasyncSync,
+  fstatSync,
+  fsyncSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readSync,
+  rmdirSync,
+  statSync,
+  unlinkSync,
+  write,
+  writeSync,
+} from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
+import { AnnalsError, type ErrorCode } from '../core/errors.ts'
+import { invariant } from '../core/invariant.ts'
+import type { Disk, DiskFile } from './disk.ts'
+import { type FolderLock, LOCK_FILE, lockFolder } from './lock.ts'
+
+/** The real disk: a folder of the file system. Makes it unless `readOnly`; takes no lock yet. */
+export function openNodeDisk(path: string, options: { readonly readOnly?: boolean } = {}): Disk {
+  if (typeof path !== 'string') throw invalid(`the path must be a string, not ${typeof path}`, path)
+  if (path === '') throw invalid('the path is empty', path)
+  if (path.includes('\0')) throw invalid('the path holds a NUL', path)
+  const readOnly = options.readOnly === true
+  // Absolute, so that a later `process.chdir` can't send us to another folder.
+  const folder = resolve(path)
+  if (isFolder(folder)) {
+    checkAccess(folder, readOnly)
+  } else {
+    if (readOnly) throw invalid(`there is no folder ${folder}`, folder)
+    makeFolder(folder)
+  }
+  return new NodeDisk(folder, readOnly)
+}
+
+class NodeDisk implements Disk {
+  readonly #path: string
+  readonly #readOnly: boolean
+  #folder: number
+  #lock: FolderLock | undefined
+
+  constructor(path: string, readOnly: boolean) {
+    this.#path = path
+    this.#readOnly = readOnly
+    this.#folder = openSync(path, 'r')
+  }
+
+  lock(): void {
+    this.#checkOpen()
+    invariant(this.#lock === undefined, 'a disk is locked once')
+    this.#lock = lockFolder(this.#path)
+  }
+
+  list(): string[] {
+    this.#checkOpen()
+    const names: string[] = []
+    for (const entry of readdirSync(this.#path, { withFileTypes: true })) {
+      if (!entry.isDirectory() && entry.name !== LOCK_FILE) names.push(entry.name)
+    }
+    return names.sort()
+  }
+
+  open(name: string, mode: 'read' | 'write' | 'create'): DiskFile {
+    if (mode !== 'read') this.#checkWritable()
+    const flags = mode === 'read' ? 'r' : mode === 'write' ? 'r+' : 'wx+'
+    return new NodeFile(openSync(this.#pathOf(name), flags))
+  }
+
+  remove(name: string): void {
+    this.#checkWritable()
+    unlinkSync(this.#pathOf(name))
+  }
+
+  syncFolder(): void {
+    this.#checkOpen()
+    syncFolderDescriptor(this.#folder)
+  }
+
+  close(): void {
+    if (this.#folder === -1) return
+    closeSync(this.#folder)
+    this.#folder = -1
+    this.#lock?.release()
+    this.#lock = undefined
+  }
+
+  #pathOf(name: string): string {
+    this.#checkOpen()
+    invariant(/^[a-z0-9][a-z0-9._-]*$/i.test(name) && name !== LOCK_FILE, `not a plain file name: ${name}`)
+    return join(this.#path, name)
+  }
+
+  #checkOpen(): void {
+    invariant(this.#folder !== -1, 'the disk is open')
+  }
+
+  #checkWritable(): void {
+    if (this.#readOnly)
+      throw new AnnalsError('READ_ONLY', `${this.#path} is open read-only`, { path: this.#path })
+  }
+}
+
+class NodeFile implements DiskFile {
+  #descriptor: number
+  #underWay = 0
+  #closing = false
+
+  constructor(descriptor: number) {
+    this.#descriptor = descriptor
+  }
+
+  size(): number {
+    return fstatSync(this.#open()).size
+  }
+
+  read(buffer: Uint8Array, position: number): number {
+    const descriptor = this.#open()
+    let done = 0
+    while (done < buffer.length) {
+      const count = readSync(descriptor, buffer, done, buffer.length - done, position + done)
+      if (count === 0) break
+      done += count
+    }
+    return done
+  }
+
+  write(buffer: Uint8Array, position: number): number {
+    return writeSync(this.#open(), buffer, 0, buffer.length, position)
+  }
+
+  writeLater(buffer: Uint8Array, position: number): Promise<number> {
+    return this.#later((descriptor, done) => write(descriptor, buffer, 0, buffer.length, position, done))
+  }
+
+  truncate(size: number): void {
+    ftruncateSync(this.#open(), size)
+  }
+
+  sync(): void {
+    fdatasyncSync(this.#open())
+  }
+
+  syncLater(): Promise<void> {
+    return this.#later((descriptor, done) => fdatasync(descriptor, error => done(error, undefined)))
+  }
+
+  close(): void {
+    this.#closing = true
+    this.#closeWhenIdle()
+  }
+
+  #open(): number {
+    invariant(!this.#closing, 'the file is open')
+    return this.#descriptor
+  }
+
+  #later<T>(start: (descriptor: number, done: (error: Error | null, value: T) => void) => void): Promise<T> {
+    const descriptor = this.#open()
+    return new Promise((resolve, reject) => {
+      this.#underWay++
+      start(descriptor, (error, value) => {
+        this.#underWay--
+        if (this.#closing) this.#closeWhenIdle()
+        if (error) reject(error)
+        else resolve(value)
+      })
+    })
+  }
+
+  // Closed under a call that is still under way, the number could by then belong to another file, and be written to.
+  #closeWhenIdle(): void {
+    if (this.#underWay > 0 || this.#descriptor === -1) return
+    const descriptor = this.#descriptor
+    this.#descriptor = -1
+    closeSync(descriptor)
+  }
+}
+
+function isFolder(path: string): boolean {
+  try {
+    if (statSync(path).isDirectory()) return true
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return false
+    throw refusal(path, error)
+  }
+  throw invalid(`${path} is a file, not a folder`, path)
+}
+
+function checkAccess(folder: string, readOnly: boolean): void {
+  try {
+    accessSync(folder, constants.R_OK | constants.X_OK)
+    if (!readOnly) syncParent(folder)
+  } catch (error) {
+    throw refusal(folder, error)
+  }
+  if (readOnly) return
+  try {
+    accessSync(folder, constants.W_OK)
+  } catch (error) {
+    const message = `${folder} may not be written; to read what is there, open with readOnly: true`
+    throw new AnnalsError('READ_ONLY', message, { path: folder }, error)
+  }
+}
+
+/**
+ * Makes the folder and those above it that are missing, each durable before
+ * the next one, so that a power cut leaves at most the deepest one unsynced;
+ * whoever goes on from there syncs that first. If one can't be made, those
+ * already made go again.
+ */
+function makeFolder(folder: string): void {
+  const missing = [folder]
+  for (let above = dirname(folder); !isFolder(above); above = dirname(above)) missing.push(above)
+  const made: string[] = []
+  try {
+    for (const path of missing.reverse()) {
+      syncParent(dirname(path))
+      if (makeOne(path)) made.push(path)
+    }
+    checkAccess(folder, false)
+  } catch (error) {
+    for (const path of made.reverse()) rmdirSync(path)
+    throw error instanceof AnnalsError ? error : refusal(folder, error)
+  }
+}
+
+/** False if somebody else was faster, which is fine. */
+function makeOne(path: string): boolean {
+  try {
+    mkdirSync(path)
+    return true
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST' && isFolder(path)) return false
+    throw error
+  }
+}
+
+/**
+ * A folder is found after a power cut only if its entry in the folder above is
+ * durable. Not only for those we make: a process before us may have died
+ * between making ours and syncing it.
+ */
+function syncParent(folder: string): void {
+  let descriptor: number
+  try {
+    descriptor = openSync(dirname(folder), 'r')
+  } catch (error) {
+    // We may pass through a folder that we may not read, and have no way to sync it.
+    if (codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM') return
+    throw error
+  }
+  try {
+    syncFolderDescriptor(descriptor)
+  } catch (error) {
+    // Ours may be mounted into a folder of the kernel's or of a read-only system, which takes no sync and needs none.
+    if (codeOf(error) !== 'EINVAL' && codeOf(error) !== 'EROFS') throw error
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+function syncFolderDescriptor(descriptor: number): void {
+  try {
+    fsyncSync(descriptor)
+  } catch (error) {
+    // Windows can't sync a folder, and NTFS journals its own.
+    if (process.platform !== 'win32' || codeOf(error) !== 'EPERM') throw error
+  }
+}
+
+const REFUSALS: Readonly<Record<string, { readonly code: ErrorCode; readonly why: string }>> = {
+  EACCES: { code: 'IO_ERROR', why: 'permission denied' },
+  EPERM: { code: 'IO_ERROR', why: 'permission denied' },
+  EROFS: { code: 'READ_ONLY', why: 'it is not there, and its file system is read-only' },
+  ENOTDIR: { code: 'INVALID_ARGUMENT', why: 'a part of its path is a file' },
+  ENAMETOOLONG: { code: 'INVALID_ARGUMENT', why: 'its name is too long' },
+  ELOOP: { code: 'INVALID_ARGUMENT', why: 'its links go in circles' },
+  ENOSPC: { code: 'DISK_FULL', why: 'the disk is full' },
+}
+
+function refusal(path: string, cause: unknown): AnnalsError {
+  const { code, why } = REFUSALS[codeOf(cause) ?? ''] ?? { code: 'IO_ERROR', why: String(cause) }
+  return new AnnalsError(code, `can't open ${path}: ${why}`, { path }, cause)
+}
+
+function invalid(message: string, path: unknown): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', message, { path })
+}
+
+function codeOf(error: unknown): string | undefined {
+  return (error as NodeJS.ErrnoException).code
+}

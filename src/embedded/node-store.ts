@@ -1,0 +1,123 @@
+import { invariant } from '../core/invariant.ts'
+import type { Entry } from '../engine/storage.ts'
+import type { DataFiles } from './data-files.ts'
+import { corrupt, fileName } from './format.ts'
+import { entryBytes, type Home, homeOf, Leaf, type Node } from './node.ts'
+import { readInner, readLeaf } from './node-codec.ts'
+import { merge, type NodeKeeper } from './tree.ts'
+
+/**
+ * Which nodes are in memory. Clean nodes stay under a limit: a clock hand goes
+ * round them and unloads those that were not used since its last visit. Dirty
+ * nodes can't be unloaded; the checkpoint bounds them.
+ */
+export class NodeStore implements NodeKeeper {
+  generation = 1
+  /** Of dirty nodes, roughly; the checkpoint takes it back to zero. */
+  dirtyBytes = 0
+  /** Of clean nodes that are loaded. */
+  cachedBytes = 0
+  /** Since the last checkpoint began: what the next one may release. */
+  freed: Home[] = []
+  readonly #data: DataFiles | undefined
+  readonly #limitBytes: number
+  readonly #ring: Node[] = []
+  #hand = 0
+
+  /** Without data files nothing is ever clean, so nothing is ever loaded: a store in memory. */
+  constructor(data: DataFiles | undefined, limitBytes: number) {
+    this.#data = data
+    this.#limitBytes = limitBytes
+  }
+
+  load(node: Node): void {
+    invariant(this.#data !== undefined && node.file !== 0, 'an unloaded node is on disk')
+    const { bytes, view } = this.#data.read(node)
+    if (node instanceof Leaf) {
+      const entries = readLeaf(bytes, view, node.length)
+      if (entries === undefined) throw corrupt(fileName('D', node.file), node.offset, 'a leaf makes no sense')
+      if (node.delta !== undefined) {
+        merge(entries, node.delta)
+        node.delta = undefined
+        this.grew(node.length)
+      }
+      node.entries = entries
+      node.bytes = bytesOf(entries)
+    } else if (!readInner(node, bytes, view, node.length)) {
+      throw corrupt(fileName('D', node.file), node.offset, 'an inner node makes no sense')
+    }
+    if (!node.dirty) this.admit(node)
+  }
+
+  dirty(node: Node): void {
+    homeOf(node)
+    if (node.loaded) this.cachedBytes -= node.memoryBytes()
+    this.grew(node.memoryBytes())
+    node.dirty = true
+  }
+
+  free(node: Node): void {
+    this.freed.push(homeOf(node))
+  }
+
+  grew(bytes: number): void {
+    this.dirtyBytes += bytes
+  }
+
+  /** A loaded node became clean. */
+  admit(node: Node): void {
+    node.used = true
+    this.cachedBytes += node.memoryBytes()
+    if (node.cached) return
+    node.cached = true
+    this.#ring.push(node)
+  }
+
+  trim(): void {
+    if (this.cachedBytes <= this.#limitBytes) return
+    const ring = this.#ring
+    // Two rounds clear every mark; what is left then can't go.
+    for (let steps = ring.length * 2; steps > 0 && this.cachedBytes > this.#limitBytes; steps--) {
+      if (this.#hand >= ring.length) this.#hand = 0
+      const node = ring[this.#hand]
+      if (node.dirty) this.#dismiss(node)
+      else if (node.used) {
+        node.used = false
+        this.#hand++
+      } else if (!(node instanceof Leaf) && node.children.some(child => child.dirty || child.loaded)) {
+        this.#hand++
+      } else {
+        this.cachedBytes -= node.memoryBytes()
+        unload(node)
+        this.#dismiss(node)
+      }
+    }
+  }
+
+  /** From now on nothing that exists may change in place: a snapshot is about to share it. */
+  freeze(): number {
+    return this.generation++
+  }
+
+  #dismiss(node: Node): void {
+    node.cached = false
+    const last = this.#ring.pop() as Node
+    if (last !== node) this.#ring[this.#hand] = last
+  }
+}
+
+function unload(node: Node): void {
+  if (node instanceof Leaf) {
+    node.entries = undefined
+    node.bytes = 0
+  } else {
+    node.keys = undefined
+    node.children = []
+  }
+}
+
+function bytesOf(entries: readonly Entry[]): number {
+  let bytes = 0
+  for (const entry of entries) bytes += entryBytes(entry)
+  return bytes
+}

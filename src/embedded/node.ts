@@ -1,0 +1,186 @@
+import type { ByteString } from '../core/bytes.ts'
+import type { Entry } from '../engine/storage.ts'
+
+/**
+ * Nodes of a copy-on-write B+tree.
+ *
+ * A node is **dirty** until it is written, and so are its ancestors; then it
+ * is clean and has a place on disk (`file`, `offset`, `length`, `crc`). A clean
+ * node may be **unloaded**: its content leaves memory and is read back when
+ * needed. A node belongs to a **generation**; only one of the current
+ * generation may change, others are shared with a snapshot and get copied
+ * first. What comes from disk belongs to generation 0.
+ *
+ * An unloaded leaf takes puts without being read: they wait in its `delta`
+ * until the content is needed. So recovery and random writes to cold data cost
+ * no reads.
+ */
+export const LEAF_BYTES_MAX = 4096
+export const LEAF_ENTRIES_MAX = 128
+export const INNER_CHILDREN_MAX = 128
+export const INNER_BYTES_MAX = 16_384
+
+/** What an entry costs on disk beside its key and value; see node-codec.ts. */
+export const ENTRY_OVERHEAD_BYTES = 22
+/** What a child costs in an inner node beside its key. */
+export const CHILD_OVERHEAD_BYTES = 18
+/** What objects cost in memory beyond their bytes on disk; measured. */
+const LEAF_ENTRY_MEMORY_BYTES = 110
+const CHILD_MEMORY_BYTES = 160
+
+/** `expiresAt` of a removal: an entry that was never there. */
+export const REMOVED = -1
+
+/** Where the newest written version of a node lies (file 0: nowhere yet): what its next version frees. */
+export interface Home {
+  file: number
+  length: number
+}
+
+export type Node = Leaf | Inner
+
+export class Leaf {
+  readonly level = 0
+  generation: number
+  file = 0
+  offset = 0
+  length = 0
+  crc = 0
+  home: Home | undefined = undefined
+  dirty: boolean
+  /** Set by each use, cleared by the cache's clock hand. */
+  used = false
+  /** The cache's clock has it. */
+  cached = false
+  /** In key order; undefined while unloaded. */
+  entries: Entry[] | undefined
+  /** Newer than what is on disk; only while unloaded. */
+  delta: Map<ByteString, Entry> | undefined = undefined
+  /** On disk, of the entries or of the delta. */
+  bytes = 0
+
+  /** A new leaf with entries, or with none the stub of one on disk. */
+  constructor(generation: number, entries: Entry[] | undefined) {
+    this.generation = generation
+    this.entries = entries
+    this.dirty = entries !== undefined
+  }
+
+  get loaded(): boolean {
+    return this.entries !== undefined
+  }
+
+  memoryBytes(): number {
+    return this.bytes + (this.entries?.length ?? this.delta?.size ?? 0) * LEAF_ENTRY_MEMORY_BYTES
+  }
+
+  copy(generation: number): Leaf {
+    const copy = new Leaf(generation, this.entries?.slice())
+    copy.home = homeOf(this)
+    copy.bytes = this.bytes
+    copy.dirty = true
+    if (copy.entries === undefined) {
+      // Its content is still only on disk: the copy reads it from there too.
+      copy.file = this.file
+      copy.offset = this.offset
+      copy.length = this.length
+      copy.crc = this.crc
+      if (this.delta !== undefined) copy.delta = new Map(this.delta)
+    }
+    return copy
+  }
+}
+
+export class Inner {
+  readonly level: number
+  generation: number
+  file = 0
+  offset = 0
+  length = 0
+  crc = 0
+  home: Home | undefined = undefined
+  dirty: boolean
+  used = false
+  cached = false
+  /** `keys[i]` is the lowest key that may be in `children[i + 1]`; undefined while unloaded. */
+  keys: ByteString[] | undefined
+  children: Node[]
+  bytes = 0
+
+  /** A new inner node with keys, or with none the stub of one on disk. */
+  constructor(level: number, generation: number, keys: ByteString[] | undefined, children: Node[]) {
+    this.dirty = keys !== undefined
+    this.level = level
+    this.generation = generation
+    this.keys = keys
+    this.children = children
+    if (keys !== undefined) this.bytes = innerBytes(keys)
+  }
+
+  get loaded(): boolean {
+    return this.keys !== undefined
+  }
+
+  memoryBytes(): number {
+    return this.bytes + this.children.length * CHILD_MEMORY_BYTES
+  }
+
+  copy(generation: number): Inner {
+    const copy = new Inner(this.level, generation, undefined, this.children.slice())
+    copy.keys = this.keys?.slice()
+    copy.bytes = this.bytes
+    copy.home = homeOf(this)
+    copy.dirty = true
+    return copy
+  }
+}
+
+function innerBytes(keys: readonly ByteString[]): number {
+  let bytes = CHILD_OVERHEAD_BYTES
+  for (const key of keys) bytes += key.length + CHILD_OVERHEAD_BYTES
+  return bytes
+}
+
+export function entryBytes(entry: Entry): number {
+  return entry.key.length + entry.value.length + ENTRY_OVERHEAD_BYTES
+}
+
+/**
+ * The record of where a node's line of copies lies on disk, shared by all of them. It is made before there is anything
+ * to record: a copy may be taken while its original still waits to be written.
+ */
+export function homeOf(node: Node): Home {
+  node.home ??= { file: node.file, length: node.length }
+  return node.home
+}
+
+/** The first entry whose key is not below `key`. */
+export function lowerBound(entries: readonly Entry[], key: ByteString): number {
+  let low = 0
+  let high = entries.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (entries[middle].key < key) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+/** Which child may hold `key`. */
+export function childIndex(keys: readonly ByteString[], key: ByteString): number {
+  let low = 0
+  let high = keys.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (keys[middle] <= key) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+/** The shortest key above `left` and not above `right`: what an inner node needs to tell them apart. */
+export function separator(left: ByteString, right: ByteString): ByteString {
+  let common = 0
+  while (common < left.length && left.charCodeAt(common) === right.charCodeAt(common)) common++
+  return right.slice(0, common + 1)
+}

@@ -1,0 +1,183 @@
+import { Checkpointer } from './checkpointer.ts'
+import { Committer } from './committer.ts'
+import { DataFiles } from './data-files.ts'
+import type { Disk } from './disk.ts'
+import { Forest } from './forest.ts'
+import { corrupt, fileId, fileName } from './format.ts'
+import { readManifests } from './manifest.ts'
+import { decodeAddress } from './node-codec.ts'
+import { NodeStore } from './node-store.ts'
+import { nodeScheduler, type Scheduler } from './scheduler.ts'
+import { EmbeddedStore, type Persistence, type Recovery, type Warn } from './store.ts'
+import { verifyForest } from './verification.ts'
+import { Wal } from './wal.ts'
+import { type Replayed, replay } from './wal-recovery.ts'
+
+/**
+ * What an answered commit survives. `durable`: a power cut; it is on the device
+ * before the caller hears of it. `relaxed`: the death of the process; it was
+ * handed to the operating system before the caller hears of it. A power cut may
+ * then lose the newest commits, back to the last checkpoint at most, and always
+ * a suffix: what is left is a state that once was.
+ */
+export type Durability = 'durable' | 'relaxed'
+
+export interface EmbeddedOptions {
+  /** Absent: everything stays in memory. */
+  readonly disk?: Disk | undefined
+  readonly durability?: Durability | undefined
+  /** For clean nodes; what the next checkpoint will write comes on top. */
+  readonly cacheBytes?: number | undefined
+  readonly readOnly?: boolean | undefined
+  /** Reads and checks everything stored before anything is served. */
+  readonly verifyOnOpen?: boolean | undefined
+  readonly clock?: (() => number) | undefined
+  readonly scheduler?: Scheduler | undefined
+  /** How long the log gets before a checkpoint begins. Opening after a crash reads it. */
+  readonly walBytes?: number | undefined
+  /** How much of the log's next segment is laid out ahead; 0 for nothing. */
+  readonly prepareBytes?: number | undefined
+  /** How much may wait in memory to be written before a checkpoint begins. */
+  readonly dirtyBytes?: number | undefined
+  /** How much garbage is not worth rewriting anything. */
+  readonly garbageBytes?: number | undefined
+  /** How long a data file gets. */
+  readonly fileBytes?: number | undefined
+  /** Hears what a person should know; by default a process warning. */
+  readonly warn?: Warn | undefined
+}
+
+const MIB = 1024 * 1024
+export const CACHE_BYTES_DEFAULT: number = 64 * MIB
+const WAL_BYTES_DEFAULT = 8 * MIB
+const DIRTY_BYTES_DEFAULT = 64 * MIB
+const GARBAGE_BYTES_DEFAULT = 32 * MIB
+const FILE_BYTES_DEFAULT = 64 * MIB
+
+export async function openEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedStore> {
+  const { disk } = options
+  if (disk === undefined) return openInMemory(options)
+  disk.lock()
+  try {
+    return openOnDisk(disk, options)
+  } catch (error) {
+    disk.close()
+    throw error
+  }
+}
+
+function openInMemory(options: EmbeddedOptions): EmbeddedStore {
+  const forest = new Forest(new NodeStore(undefined, Number.POSITIVE_INFINITY), undefined)
+  return assemble(options, forest, { version: 0, time: 0 }, undefined, undefined)
+}
+
+/** Lock, manifest, log, in this order: the store is what the newest sound manifest and the log after it say. */
+function openOnDisk(disk: Disk, options: EmbeddedOptions): EmbeddedStore {
+  const readOnly = options.readOnly === true
+  const { current, previous, damaged } = readManifests(disk, !readOnly)
+  if (current === undefined) refuseLostManifest(disk)
+  const data = new DataFiles(disk, readOnly, options.fileBytes ?? FILE_BYTES_DEFAULT)
+  try {
+    data.adopt(current?.files ?? [], nextDataFile(disk, current?.nextFile ?? 1))
+    const nodes = new NodeStore(data, options.cacheBytes ?? CACHE_BYTES_DEFAULT)
+    const root = current === undefined || current.directory === '' ? undefined : current.directory
+    const directory = root === undefined ? undefined : decodeAddress(Buffer.from(root, 'hex').latin1Slice())
+    const forest = new Forest(nodes, directory)
+    if (options.verifyOnOpen === true) verifyForest(forest, data.uses)
+    const from = {
+      segment: current?.walSegment ?? 1,
+      version: current?.version ?? 0,
+      time: current?.time ?? 0,
+    }
+    const replayed = replay(disk, { ...from, readOnly }, (scope, tag, entry) => {
+      forest.apply(forest.tree(scope, tag), entry)
+    })
+    if (!readOnly) disk.syncFolder()
+    const recovery = report(replayed, damaged, options.warn ?? processWarning)
+    const durable = (options.durability ?? 'durable') === 'durable'
+    const walBytes = options.walBytes ?? WAL_BYTES_DEFAULT
+    const wal = new Wal(disk, {
+      segment: replayed.nextSegment,
+      prepareBytes: durable ? (options.prepareBytes ?? walBytes) : 0,
+    })
+    wal.tailBytes = replayed.tailBytes
+    const persist = (committer: Committer): Persistence => ({
+      disk,
+      data,
+      wal,
+      walBytes,
+      dirtyBytes: options.dirtyBytes ?? DIRTY_BYTES_DEFAULT,
+      checkpointer: new Checkpointer({
+        disk,
+        forest,
+        data,
+        wal,
+        committer,
+        current,
+        previous,
+        scheduler: options.scheduler ?? nodeScheduler,
+        garbageBytes: options.garbageBytes ?? GARBAGE_BYTES_DEFAULT,
+      }),
+    })
+    return assemble(options, forest, replayed, { wal, persist }, recovery)
+  } catch (error) {
+    data.close()
+    throw error
+  }
+}
+
+function assemble(
+  options: EmbeddedOptions,
+  forest: Forest,
+  { version, time }: { readonly version: number; readonly time: number },
+  onDisk: { readonly wal: Wal; readonly persist: (committer: Committer) => Persistence } | undefined,
+  recovery: Recovery | undefined,
+): EmbeddedStore {
+  const committer = new Committer({
+    forest,
+    wal: onDisk?.wal,
+    durable: (options.durability ?? 'durable') === 'durable',
+    version,
+    time,
+    clock: options.clock ?? Date.now,
+    scheduler: options.scheduler ?? nodeScheduler,
+    applied: trees => store.applied(trees),
+  })
+  const persistence = onDisk?.persist(committer)
+  const readOnly = options.readOnly === true
+  const warn = options.warn ?? processWarning
+  const store = new EmbeddedStore({ forest, committer, persistence, readOnly, recovery, warn })
+  return store
+}
+
+/** Without a manifest the log must reach back to the first commit; it does until the second checkpoint. */
+function refuseLostManifest(disk: Disk): void {
+  const names = disk.list()
+  if (names.includes(fileName('W', 1))) return
+  const other = names.find(name => fileId('D', name) !== undefined || fileId('M', name) !== undefined)
+  if (other !== undefined)
+    throw corrupt(fileName('M', 0), 0, 'no manifest can be read, and the log does not make up for it')
+}
+
+/** A file that a crash left behind may have the next number already. */
+function nextDataFile(disk: Disk, next: number): number {
+  const ids = disk.list().map(name => fileId('D', name) ?? 0)
+  return Math.max(next, ...ids.map(id => id + 1))
+}
+
+function report(
+  { torn, stray }: Replayed,
+  damagedManifests: readonly string[],
+  warn: Warn,
+): Recovery | undefined {
+  if (torn === undefined && stray.length === 0 && damagedManifests.length === 0) return undefined
+  const recovery: Recovery = {
+    ...(torn === undefined ? {} : { tornTail: torn }),
+    damagedManifests,
+    strayBytes: stray,
+  }
+  warn(`opening had to mend the store: ${JSON.stringify(recovery)}`, 'RECOVERED')
+  return recovery
+}
+
+const processWarning: Warn = (message, code) => process.emitWarning(message, { type: 'AnnalsWarning', code })

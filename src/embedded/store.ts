@@ -1,0 +1,327 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { checkPlace, checkRange } from '../engine/operations.ts'
+import type {
+  Commit,
+  CommitOutcome,
+  Entry,
+  Place,
+  Range,
+  Snapshot,
+  Step,
+  Storage,
+  TreeId,
+  Updated,
+} from '../engine/storage.ts'
+import { copyCheckpoint } from './backup.ts'
+import type { Checkpointer } from './checkpointer.ts'
+import type { Committer } from './committer.ts'
+import type { DataFiles } from './data-files.ts'
+import type { Disk } from './disk.ts'
+import type { Forest, Tree } from './forest.ts'
+import { isGone, spanOf } from './newest.ts'
+import { verifyForest } from './verification.ts'
+import type { Wal } from './wal.ts'
+import type { TornTail } from './wal-recovery.ts'
+
+/** What opening a store had to mend or leave aside. */
+export interface Recovery {
+  /** The log's end was not whole and was cut off; commits that were answered as durable are not concerned. */
+  readonly tornTail?: TornTail
+  /** Manifests that could not be read: the other one and the log made up for them. */
+  readonly damagedManifests: readonly string[]
+  /** Bytes in the log that should be zero and are not; no commit was there. */
+  readonly strayBytes: readonly { readonly file: string; readonly offset: number }[]
+}
+
+export interface StorageStats {
+  /** Of the newest commit. */
+  readonly version: number
+  readonly checkpoints: number
+  /** Of the log that a recovery would read. */
+  readonly walBytes: number
+  /** Of data files, garbage included. */
+  readonly dataBytes: number
+  readonly liveBytes: number
+  /** In memory: clean nodes, and nodes that the next checkpoint will write. */
+  readonly cachedBytes: number
+  readonly dirtyBytes: number
+}
+
+export type Warn = (message: string, code: string) => void
+
+/** What a store on disk has beside its trees. */
+export interface Persistence {
+  readonly disk: Disk
+  readonly data: DataFiles
+  readonly wal: Wal
+  readonly checkpointer: Checkpointer
+  /** A checkpoint begins when the log or the dirty nodes are beyond this. */
+  readonly walBytes: number
+  readonly dirtyBytes: number
+}
+
+/** Commits wait when a checkpoint falls behind by this factor. */
+const HOLD_FACTOR = 4
+const EXPIRE_LIMIT = 1_000
+
+type State = 'open' | 'closing' | 'closed'
+
+/** The embedded engine behind the port; the edge where its synchronous core becomes asynchronous. */
+export class EmbeddedStore implements Storage {
+  readonly recovery: Recovery | undefined
+  readonly #forest: Forest
+  readonly #committer: Committer
+  readonly #persistence: Persistence | undefined
+  readonly #readOnly: boolean
+  readonly #warn: Warn
+  readonly #listeners = new Map<ByteString, Map<number, Set<() => void>>>()
+  #state: State = 'open'
+  #closing: Promise<void> | undefined
+  #retryBytes = 0
+  /** The log had commits when the store was opened, and no checkpoint has taken them in since. */
+  #recovered: boolean
+  #settling: Promise<void> | undefined
+
+  constructor(parts: {
+    readonly forest: Forest
+    readonly committer: Committer
+    readonly persistence: Persistence | undefined
+    readonly readOnly: boolean
+    readonly recovery: Recovery | undefined
+    readonly warn: Warn
+  }) {
+    this.#warn = parts.warn
+    this.#forest = parts.forest
+    this.#committer = parts.committer
+    this.#persistence = parts.persistence
+    this.#readOnly = parts.readOnly
+    this.recovery = parts.recovery
+    this.#recovered = (parts.persistence?.wal.tailBytes ?? 0) > 0
+  }
+
+  async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
+    this.#check()
+    checkPlace({ scope, tag, key })
+    const entry = this.#forest.find(this.#forest.tree(scope, tag), key)
+    const now = this.#committer.now()
+    return entry === undefined || isGone(entry, now) ? undefined : entry
+  }
+
+  async scan(range: Range): Promise<readonly Entry[]> {
+    this.#check()
+    checkRange(range)
+    const tree = this.#forest.tree(range.scope, range.tag)
+    return this.#forest.collect(tree.root, spanOf(range, this.#committer.now()))
+  }
+
+  async snapshot(): Promise<Snapshot> {
+    this.#check()
+    return new ForestSnapshot(this.#forest, this.#committer, () => this.#check())
+  }
+
+  async commit(commit: Commit): Promise<CommitOutcome> {
+    this.#checkWritable()
+    if (this.#recovered) await this.#settleRecovered()
+    return this.#committer.commit(commit)
+  }
+
+  async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    this.#checkWritable()
+    for (const place of reads) checkPlace(place)
+    if (this.#recovered) await this.#settleRecovered()
+    return this.#committer.update(reads, step)
+  }
+
+  async subscribe({ scope, tag }: TreeId, listener: () => void): Promise<() => void> {
+    this.#check()
+    const tags = entryOf(this.#listeners, scope, () => new Map<number, Set<() => void>>())
+    const listeners = entryOf(tags, tag, () => new Set<() => void>())
+    // A function of its own, so that one listener may subscribe twice.
+    const call = (): void => listener()
+    listeners.add(call)
+    return () => {
+      listeners.delete(call)
+      if (listeners.size === 0) tags.delete(tag)
+      if (tags.size === 0) this.#listeners.delete(scope)
+    }
+  }
+
+  /** Everything committed before is in the trees on disk; opening will not need the log for it. */
+  async checkpoint(): Promise<void> {
+    this.#checkWritable()
+    if (this.#committer.broken !== undefined) throw this.#committer.broken
+    if (this.#recovered) await this.#settleRecovered()
+    await this.#expire()
+    await this.#persistence?.checkpointer.run()
+  }
+
+  /** Copies everything committed before into an empty folder, while others go on reading and writing. */
+  async backup(to: Disk): Promise<void> {
+    this.#check()
+    if (this.#persistence === undefined) {
+      throw new AnnalsError('INVALID_OPERATION', 'a store in memory has no files to back up')
+    }
+    if (!this.#readOnly) await this.checkpoint()
+    const pin = this.#forest.snapshot()
+    try {
+      await copyCheckpoint(this.#persistence.disk, to, this.#persistence.checkpointer.current)
+    } finally {
+      this.#forest.release(pin)
+    }
+  }
+
+  /** Reads every node and checks it; throws `CORRUPT` at the first that is damaged. */
+  async verify(): Promise<void> {
+    this.#check()
+    verifyForest(this.#forest, this.#persistence?.data.uses ?? new Map())
+  }
+
+  stats(): StorageStats {
+    const { nodes } = this.#forest
+    return {
+      version: this.#committer.version,
+      checkpoints: this.#persistence?.checkpointer.count ?? 0,
+      walBytes: this.#persistence?.wal.tailBytes ?? 0,
+      dataBytes: this.#persistence?.data.totalBytes ?? 0,
+      liveBytes: this.#persistence?.data.liveBytes ?? 0,
+      cachedBytes: nodes.cachedBytes,
+      dirtyBytes: nodes.dirtyBytes,
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  /** Tells the subscribers, and sees to it that the log stays short. Called after each batch. */
+  applied(trees: readonly Tree[]): void {
+    if (this.#listeners.size > 0) this.#notify(trees)
+    this.#forest.trim()
+    const p = this.#persistence
+    if (p === undefined) return
+    const behind = Math.max(p.wal.tailBytes / p.walBytes, this.#forest.nodes.dirtyBytes / p.dirtyBytes)
+    if (behind < 1 || p.wal.tailBytes < this.#retryBytes) return
+    if (!p.checkpointer.running) void this.#checkpointInBackground(p)
+    else if (behind > HOLD_FACTOR) this.#committer.held = true
+  }
+
+  async #checkpointInBackground(p: Persistence): Promise<void> {
+    try {
+      await p.checkpointer.run()
+      this.#retryBytes = 0
+      this.#committer.release()
+      await this.#expire()
+    } catch (error) {
+      // On a full disk the log goes on as long as it can; a new attempt makes sense only after a while.
+      this.#retryBytes = p.wal.tailBytes + p.walBytes
+      this.#warn(String(error), (error as AnnalsError).code)
+    }
+    this.#committer.release()
+  }
+
+  /** Removes what has expired; readers don't see it any more anyway. */
+  async #expire(): Promise<void> {
+    while ((await this.#committer.expire(EXPIRE_LIMIT)) === EXPIRE_LIMIT);
+  }
+
+  /**
+   * What was replayed from the log may be in the system's memory only, if the sync of who wrote it failed: then no sync
+   * of ours would bring it to the device, and commits behind it would one day stand behind a hole. So before the first
+   * of them the trees are written anew.
+   */
+  async #settleRecovered(): Promise<void> {
+    this.#settling ??= (this.#persistence as Persistence).checkpointer.run()
+    try {
+      await this.#settling
+      this.#recovered = false
+    } finally {
+      this.#settling = undefined
+    }
+  }
+
+  async #close(): Promise<void> {
+    this.#state = 'closing'
+    await this.#committer.settle()
+    const p = this.#persistence
+    let failure: unknown
+    if (p !== undefined) {
+      const clean = p.wal.tailBytes === 0 && this.#forest.dirtyTrees.size === 0 && !p.checkpointer.running
+      if (!clean && !this.#readOnly && this.#committer.broken === undefined) {
+        // What was answered is safe in the log; still, whoever closes should hear that the disk fails.
+        await p.checkpointer.run().catch((error: unknown) => (failure = error))
+      }
+      await p.wal.close()
+      p.data.close()
+      p.disk.close()
+    }
+    this.#state = 'closed'
+    if (failure !== undefined) throw failure
+  }
+
+  #notify(trees: readonly Tree[]): void {
+    for (const tree of new Set(trees)) {
+      const listeners = this.#listeners.get(tree.scope)?.get(tree.tag)
+      if (listeners !== undefined) for (const listener of [...listeners]) listener()
+    }
+  }
+
+  #check(): void {
+    if (this.#state === 'open') return
+    throw new AnnalsError('CLOSED', 'the store is closed: open it again')
+  }
+
+  #checkWritable(): void {
+    this.#check()
+    if (this.#readOnly) throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
+  }
+}
+
+class ForestSnapshot implements Snapshot {
+  readonly version: number
+  readonly time: number
+  readonly #forest: Forest
+  readonly #generation: number
+  readonly #check: () => void
+  #released = false
+
+  constructor(forest: Forest, committer: Committer, check: () => void) {
+    this.version = committer.version
+    this.time = committer.now()
+    this.#forest = forest
+    this.#generation = forest.snapshot()
+    this.#check = check
+  }
+
+  async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
+    checkPlace({ scope, tag, key })
+    const entry = this.#forest.findIn(this.#root(scope, tag), key)
+    return entry === undefined || isGone(entry, this.time) ? undefined : entry
+  }
+
+  async scan(range: Range): Promise<readonly Entry[]> {
+    checkRange(range)
+    return this.#forest.collect(this.#root(range.scope, range.tag), spanOf(range, this.time))
+  }
+
+  release(): void {
+    this.#released = true
+    this.#forest.release(this.#generation)
+  }
+
+  #root(scope: ByteString, tag: number): Tree['root'] {
+    this.#check()
+    if (this.#released) throw new AnnalsError('INVALID_OPERATION', 'the snapshot was released')
+    return this.#forest.rootAt(this.#forest.tree(scope, tag), this.#generation)
+  }
+}
+
+function entryOf<K, V>(map: Map<K, V>, key: K, make: () => V): V {
+  let value = map.get(key)
+  if (value === undefined) {
+    value = make()
+    map.set(key, value)
+  }
+  return value
+}

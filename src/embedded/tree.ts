@@ -1,0 +1,305 @@
+import type { ByteString } from '../core/bytes.ts'
+import type { Entry } from '../engine/storage.ts'
+import {
+  CHILD_OVERHEAD_BYTES,
+  childIndex,
+  entryBytes,
+  INNER_BYTES_MAX,
+  INNER_CHILDREN_MAX,
+  Inner,
+  LEAF_BYTES_MAX,
+  LEAF_ENTRIES_MAX,
+  Leaf,
+  lowerBound,
+  type Node,
+  REMOVED,
+  separator,
+} from './node.ts'
+
+/** What a tree needs of the place where its nodes are kept. */
+export interface NodeKeeper {
+  /** Nodes of this generation may change in place. */
+  readonly generation: number
+  /** Brings an unloaded node's content into memory. */
+  load(node: Node): void
+  /** The node is about to change in place. */
+  dirty(node: Node): void
+  /** No newer version of this node will come: what it has on disk is free after the next checkpoint. */
+  free(node: Node): void
+  /** So many bytes were added to dirty nodes. */
+  grew(bytes: number): void
+  /** Unloads what is over the memory limit; never in the middle of a change. */
+  trim(): void
+}
+
+/** The first and last key of interest, in either direction. */
+export interface Span {
+  readonly from: ByteString | undefined
+  readonly to: ByteString | undefined
+  readonly reverse: boolean
+  readonly limit: number
+  /** Entries that expire by then are not there. */
+  readonly now: number
+}
+
+export function emptyRoot(generation: number): Leaf {
+  return new Leaf(generation, [])
+}
+
+/** The newest entry under `key`, a removal or expired one included. */
+export function find(keeper: NodeKeeper, root: Node, key: ByteString): Entry | undefined {
+  let node = root
+  while (node instanceof Inner) {
+    if (node.keys === undefined) keeper.load(node)
+    else node.used = true
+    node = node.children[childIndex(node.keys as ByteString[], key)]
+  }
+  if (node.entries === undefined) {
+    const waiting = node.delta?.get(key)
+    if (waiting !== undefined) return waiting
+    keeper.load(node)
+  } else node.used = true
+  const entries = node.entries as Entry[]
+  const index = lowerBound(entries, key)
+  return index < entries.length && entries[index].key === key ? entries[index] : undefined
+}
+
+/** Adds the entries of the span to `out`, until it has `limit`. */
+export function collect(keeper: NodeKeeper, node: Node, span: Span, out: Entry[]): void {
+  if (!node.loaded) keeper.load(node)
+  else node.used = true
+  if (node instanceof Leaf) collectLeaf(node.entries as Entry[], span, out)
+  else collectInner(keeper, node, span, out)
+}
+
+function collectLeaf(entries: readonly Entry[], span: Span, out: Entry[]): void {
+  const low = span.from === undefined ? 0 : lowerBound(entries, span.from)
+  const high = span.to === undefined ? entries.length : lowerBound(entries, span.to)
+  const { now, limit } = span
+  if (span.reverse) {
+    for (let i = high - 1; i >= low && out.length < limit; i--) {
+      const entry = entries[i]
+      if (entry.expiresAt === 0 || entry.expiresAt > now) out.push(entry)
+    }
+  } else {
+    for (let i = low; i < high && out.length < limit; i++) {
+      const entry = entries[i]
+      if (entry.expiresAt === 0 || entry.expiresAt > now) out.push(entry)
+    }
+  }
+}
+
+function collectInner(keeper: NodeKeeper, node: Inner, span: Span, out: Entry[]): void {
+  const keys = node.keys as ByteString[]
+  // A long scan must not fill the memory: what was read may go again. These arrays stay ours, though.
+  const children = node.children
+  let first = span.from === undefined ? 0 : childIndex(keys, span.from)
+  let last = span.to === undefined ? children.length - 1 : childIndex(keys, span.to)
+  if (span.reverse) {
+    for (; last >= first && out.length < span.limit; last--) {
+      collect(keeper, children[last], span, out)
+      keeper.trim()
+    }
+  } else {
+    for (; first <= last && out.length < span.limit; first++) {
+      collect(keeper, children[first], span, out)
+      keeper.trim()
+    }
+  }
+}
+
+/** What took a node's place: neighbours, and the keys that tell them apart. No neighbours: it became empty. */
+interface Split {
+  readonly nodes: Node[]
+  readonly bounds: ByteString[]
+}
+
+const EMPTY: Split = { nodes: [], bounds: [] }
+
+/** Puts an entry, or takes one away if it is a removal; returns the new root. */
+export function apply(keeper: NodeKeeper, root: Node, entry: Entry): Node {
+  let top = writable(keeper, root)
+  const split = applyTo(keeper, top, entry)
+  if (split === EMPTY) {
+    keeper.free(top)
+    return emptyRoot(keeper.generation)
+  }
+  if (split !== undefined) {
+    top = new Inner(top.level + 1, keeper.generation, split.bounds, split.nodes)
+  }
+  while (top instanceof Inner && top.children.length === 1) {
+    keeper.free(top)
+    top = top.children[0]
+  }
+  return top
+}
+
+/** The node itself if it may change, else a copy that may. */
+export function writable(keeper: NodeKeeper, node: Node): Node {
+  if (node.generation === keeper.generation) {
+    if (!node.dirty) keeper.dirty(node)
+    return node
+  }
+  // The copy of a clean stub can read the same block. That of a dirty one could not: once the original is written, the
+  // block that both lean on is free.
+  if (!node.loaded && (node.dirty || node instanceof Inner)) keeper.load(node)
+  const copy = node.copy(keeper.generation)
+  keeper.grew(copy.memoryBytes())
+  return copy
+}
+
+function applyTo(keeper: NodeKeeper, node: Node, entry: Entry): Split | undefined {
+  if (node instanceof Leaf) return applyToLeaf(keeper, node, entry)
+  if (node.keys === undefined) keeper.load(node)
+  const keys = node.keys as ByteString[]
+  const index = childIndex(keys, entry.key)
+  const child = writable(keeper, node.children[index])
+  node.children[index] = child
+  const split = applyTo(keeper, child, entry)
+  if (split === undefined) {
+    if (entry.expiresAt === REMOVED && child instanceof Leaf) joinNeighbour(keeper, node, index)
+    return undefined
+  }
+  if (split === EMPTY) return dropChild(keeper, node, index)
+  node.children.splice(index, 1, ...split.nodes)
+  keys.splice(index, 0, ...split.bounds)
+  for (const bound of split.bounds) node.bytes += bound.length + CHILD_OVERHEAD_BYTES
+  return innerFull(node)
+    ? splitInner(keeper, node, index + split.nodes.length === node.children.length)
+    : undefined
+}
+
+function dropChild(keeper: NodeKeeper, node: Inner, index: number): Split | undefined {
+  keeper.free(node.children[index])
+  node.children.splice(index, 1)
+  if (node.children.length === 0) return EMPTY
+  dropKey(node, Math.max(0, index - 1))
+  return undefined
+}
+
+function dropKey(node: Inner, index: number): void {
+  const [key] = (node.keys as ByteString[]).splice(index, 1)
+  node.bytes -= key.length + CHILD_OVERHEAD_BYTES
+}
+
+function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | undefined {
+  if (leaf.entries === undefined) {
+    if (leaf.bytes < LEAF_BYTES_MAX) return defer(keeper, leaf, entry)
+    keeper.load(leaf)
+  }
+  const entries = leaf.entries as Entry[]
+  // Logs and bulk loads append; that needs no search.
+  const count = entries.length
+  const atEnd = count > 0 && entries[count - 1].key < entry.key
+  const index = atEnd ? count : lowerBound(entries, entry.key)
+  const known = index < count && entries[index].key === entry.key
+  if (entry.expiresAt === REMOVED) {
+    if (known) {
+      leaf.bytes -= entryBytes(entries[index])
+      entries.splice(index, 1)
+    }
+    return entries.length === 0 ? EMPTY : undefined
+  }
+  const bytes = entryBytes(entry)
+  leaf.bytes += bytes
+  keeper.grew(bytes)
+  if (known) {
+    leaf.bytes -= entryBytes(entries[index])
+    entries[index] = entry
+  } else if (atEnd) entries.push(entry)
+  else entries.splice(index, 0, entry)
+  if (!leafFull(leaf)) return undefined
+  return splitLeaf(keeper, leaf, atEnd)
+}
+
+/** The leaf is not in memory: remember the change until it is. */
+function defer(keeper: NodeKeeper, leaf: Leaf, entry: Entry): undefined {
+  leaf.delta ??= new Map()
+  const before = leaf.delta.get(entry.key)
+  const bytes = entryBytes(entry)
+  leaf.bytes += bytes - (before === undefined ? 0 : entryBytes(before))
+  leaf.delta.set(entry.key, entry)
+  keeper.grew(bytes)
+}
+
+/** Lays a delta over the entries read from disk. */
+export function merge(entries: Entry[], delta: ReadonlyMap<ByteString, Entry>): Entry[] {
+  for (const entry of delta.values()) {
+    const index = lowerBound(entries, entry.key)
+    const known = index < entries.length && entries[index].key === entry.key
+    if (entry.expiresAt === REMOVED) {
+      if (known) entries.splice(index, 1)
+    } else if (known) entries[index] = entry
+    else entries.splice(index, 0, entry)
+  }
+  return entries
+}
+
+/** A leaf that shrank moves in with its neighbour, so that deleted data leave no chain of almost empty leaves. */
+function joinNeighbour(keeper: NodeKeeper, parent: Inner, index: number): void {
+  const leaf = parent.children[index] as Leaf
+  if (leaf.entries === undefined || leaf.bytes > LEAF_BYTES_MAX / 4 || parent.children.length < 2) return
+  const left = index > 0 ? index - 1 : index
+  const other = parent.children[left === index ? index + 1 : left] as Leaf
+  // Nothing is read for tidiness' sake alone.
+  if (other.entries === undefined) return
+  const bytes = leaf.bytes + other.bytes
+  const count = leaf.entries.length + other.entries.length
+  if (bytes > (LEAF_BYTES_MAX * 3) / 4 || count > LEAF_ENTRIES_MAX) return
+  const [first, second] = left === index ? [leaf, other] : [other, leaf]
+  const joined = writable(keeper, first) as Leaf
+  joined.entries = [...(first.entries as Entry[]), ...(second.entries as Entry[])]
+  joined.bytes = bytes
+  keeper.grew(second.bytes)
+  keeper.free(second)
+  parent.children.splice(left, 2, joined)
+  dropKey(parent, left)
+}
+
+function leafFull(leaf: Leaf): boolean {
+  const count = (leaf.entries as Entry[]).length
+  return count > 1 && (leaf.bytes > LEAF_BYTES_MAX || count > LEAF_ENTRIES_MAX)
+}
+
+/** Splits in halves; at its right edge so that the left piece stays full, as logs never come back to it. */
+function splitLeaf(keeper: NodeKeeper, leaf: Leaf, atEnd: boolean): Split {
+  const entries = leaf.entries as Entry[]
+  const half = atEnd || leaf.bytes > 2 * LEAF_BYTES_MAX ? LEAF_BYTES_MAX : leaf.bytes / 2
+  const nodes: Leaf[] = []
+  const bounds: ByteString[] = []
+  let start = 0
+  let bytes = 0
+  const cut = (end: number): void => {
+    // The first piece is the leaf itself: it keeps its line of versions on disk.
+    const piece = start === 0 ? leaf : new Leaf(keeper.generation, [])
+    piece.entries = entries.slice(start, end)
+    piece.bytes = bytes
+    nodes.push(piece)
+    if (start > 0) bounds.push(separator(entries[start - 1].key, entries[start].key))
+    start = end
+    bytes = 0
+  }
+  for (let i = 0; i < entries.length; i++) {
+    const size = entryBytes(entries[i])
+    const full = bytes + size > LEAF_BYTES_MAX || i - start === LEAF_ENTRIES_MAX
+    if (i > start && (full || (bytes >= half && nodes.length === 0))) cut(i)
+    bytes += size
+  }
+  cut(entries.length)
+  return { nodes, bounds }
+}
+
+function innerFull(node: Inner): boolean {
+  const count = node.children.length
+  return count > 4 && (count > INNER_CHILDREN_MAX || node.bytes > INNER_BYTES_MAX)
+}
+
+function splitInner(keeper: NodeKeeper, node: Inner, atEnd: boolean): Split {
+  const keys = node.keys as ByteString[]
+  const { children } = node
+  const middle = atEnd ? children.length - 2 : children.length >>> 1
+  const right = new Inner(node.level, keeper.generation, keys.slice(middle), children.slice(middle))
+  const left = new Inner(node.level, keeper.generation, keys.slice(0, middle - 1), children.slice(0, middle))
+  left.home = node.home
+  return { nodes: [left, right], bounds: [keys[middle - 1]] }
+}

@@ -1,0 +1,72 @@
+import type { ByteString } from '../core/bytes.ts'
+import { invariant } from '../core/invariant.ts'
+import type { Entry } from '../engine/storage.ts'
+import type { FileUse } from './data-files.ts'
+import { type Forest, parseDirectoryKey } from './forest.ts'
+import { fileName } from './format.ts'
+import { Leaf, type Node } from './node.ts'
+
+/** Bytes on disk, by file, that nodes refer to. */
+type Reachable = Map<number, number>
+
+/**
+ * Reads everything that is stored: each block passes its checksum, each key is where a search would look for it, and,
+ * where nothing waits to be written, the live bytes of each file are those that can be reached.
+ */
+export function verifyForest(forest: Forest, files: ReadonlyMap<number, FileUse>): void {
+  const reachable: Reachable = new Map()
+  for (const { scope, tag } of listTrees(forest)) {
+    verifyNode(forest, forest.tree(scope, tag).root, '', undefined, reachable)
+    forest.trim()
+  }
+  verifyNode(forest, forest.directory, '', undefined, reachable)
+  if (forest.dirtyTrees.size > 0 || forest.keepAll || forest.directory.dirty) return
+  for (const { id, live } of files.values()) {
+    const found = reachable.get(id) ?? 0
+    invariant(found === live, `${fileName('D', id)} has ${found} live bytes, not ${live}`)
+  }
+}
+
+/** Every tree that the last checkpoint knows. */
+function* listTrees(forest: Forest): Generator<{ scope: ByteString; tag: number }> {
+  let from: ByteString | undefined
+  for (;;) {
+    const page = forest.collect(forest.directory, { from, to: undefined, reverse: false, limit: 256, now: 0 })
+    for (const { key } of page) yield parseDirectoryKey(key)
+    const last = page.at(-1)
+    if (last === undefined) return
+    from = `${last.key}\0`
+  }
+}
+
+function verifyNode(
+  forest: Forest,
+  node: Node,
+  low: ByteString,
+  high: ByteString | undefined,
+  reachable: Reachable,
+): void {
+  if (!node.dirty) reachable.set(node.file, (reachable.get(node.file) ?? 0) + node.length)
+  if (!node.loaded) forest.nodes.load(node)
+  if (node instanceof Leaf) {
+    let before: Entry | undefined
+    for (const entry of node.entries as Entry[]) {
+      invariant(before === undefined || before.key < entry.key, 'keys of a leaf are in order')
+      invariant(low <= entry.key && (high === undefined || entry.key < high), 'a key is in its leaf')
+      before = entry
+    }
+    return
+  }
+  const keys = node.keys as ByteString[]
+  const { children } = node
+  for (let i = 0; i < children.length; i++) {
+    verifyNode(
+      forest,
+      children[i],
+      i === 0 ? low : keys[i - 1],
+      i === keys.length ? high : keys[i],
+      reachable,
+    )
+    forest.nodes.trim()
+  }
+}

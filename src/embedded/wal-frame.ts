@@ -1,0 +1,210 @@
+import { crc32 } from 'node:zlib'
+import type { ByteString } from '../core/bytes.ts'
+import type { Entry } from '../engine/storage.ts'
+import { viewOf } from './disk.ts'
+import { REMOVED } from './node.ts'
+
+/**
+ * A frame is what one write puts into the log: the commits that were waiting.
+ * It is wholly valid or not there. Little-endian, padded to 8 bytes.
+ *
+ *   0  magic            u32
+ *   4  crc              u32, of all that follows up to the frame's end
+ *   8  length           u32, of the whole frame
+ *  12  segment          u32, the number of the segment: each opening begins a new one
+ *  16  first version    f64, of the first commit; the others count on from it
+ *  24  durable version  f64, of the newest commit that was on the device when this was written;
+ *                       damage at or below it is corruption, damage above it a torn tail
+ *  32  commits          u32
+ *  36  zero             u32
+ *  40  for each commit  f64 time, u32 changes, and for each change
+ *        u8 flags (1 tree as in the change before, 2 removal, 4 expires), u16 key length,
+ *        u32 value length, [u8 tag, u16 scope length, scope], [f64 expiresAt], key, value
+ */
+export const FRAME_HEADER_BYTES = 40
+export const FRAME_ALIGN = 8
+/**
+ * Zeros that every write leaves behind its frame, for the next one to overwrite. A log that ends without them was cut,
+ * even if it was cut between two frames.
+ */
+export const END_BYTES = 8
+/** Far above what a commit may hold: no sound frame is longer. */
+const FRAME_BYTES_MAX = 1024 * 1024 * 1024
+const MAGIC = 0x4652_4e41
+const SAME_TREE = 1
+const REMOVAL = 2
+const EXPIRES = 4
+const BUFFER_KEPT_BYTES = 8 * 1024 * 1024
+
+export class FrameWriter {
+  commits = 0
+  firstVersion = 0
+  #buffer = Buffer.allocUnsafeSlow(64 * 1024)
+  #view = viewOf(this.#buffer)
+  #used = FRAME_HEADER_BYTES
+  #countAt = 0
+  #changes = 0
+  #scope: ByteString = ''
+  #tag = -1
+
+  /** Begins a commit; its changes follow. */
+  begin(version: number, time: number): void {
+    this.#close()
+    if (this.commits === 0) this.firstVersion = version
+    this.commits++
+    this.#room(12)
+    this.#view.setFloat64(this.#used, time, true)
+    this.#countAt = this.#used + 8
+    this.#used += 12
+  }
+
+  change(scope: ByteString, tag: number, entry: Entry): void {
+    const { key, value, expiresAt } = entry
+    this.#room(24 + scope.length + key.length + value.length)
+    const view = this.#view
+    const buffer = this.#buffer
+    const start = this.#used
+    let flags = 0
+    view.setUint16(start + 1, key.length, true)
+    view.setUint32(start + 3, value.length, true)
+    let o = start + 7
+    if (tag === this.#tag && scope === this.#scope) flags |= SAME_TREE
+    else {
+      view.setUint8(o, tag)
+      view.setUint16(o + 1, scope.length, true)
+      buffer.latin1Write(scope, o + 3)
+      o += 3 + scope.length
+      this.#scope = scope
+      this.#tag = tag
+    }
+    if (expiresAt === REMOVED) flags |= REMOVAL
+    else if (expiresAt !== 0) {
+      flags |= EXPIRES
+      view.setFloat64(o, expiresAt, true)
+      o += 8
+    }
+    view.setUint8(start, flags)
+    buffer.latin1Write(key, o)
+    o += key.length
+    buffer.latin1Write(value, o)
+    this.#used = o + value.length
+    this.#changes++
+  }
+
+  /** The finished frame and the end behind it, valid until `reset`. */
+  finish(segment: number, durableVersion: number): Buffer {
+    this.#close()
+    const padding = -this.#used & (FRAME_ALIGN - 1)
+    this.#room(padding + END_BYTES)
+    this.#buffer.fill(0, this.#used, this.#used + padding + END_BYTES)
+    const length = this.#used + padding
+    const view = this.#view
+    view.setUint32(0, MAGIC, true)
+    view.setUint32(8, length, true)
+    view.setUint32(12, segment, true)
+    view.setFloat64(16, this.firstVersion, true)
+    view.setFloat64(24, durableVersion, true)
+    view.setUint32(32, this.commits, true)
+    view.setUint32(36, 0, true)
+    view.setUint32(4, crc32(this.#buffer.subarray(8, length)), true)
+    return this.#buffer.subarray(0, length + END_BYTES)
+  }
+
+  reset(): void {
+    this.commits = 0
+    this.#used = FRAME_HEADER_BYTES
+    this.#countAt = 0
+    this.#changes = 0
+    this.#tag = -1
+    this.#scope = ''
+    // One large commit must not hold on to its buffer for good.
+    if (this.#buffer.length > BUFFER_KEPT_BYTES) this.#grow(64 * 1024)
+  }
+
+  #close(): void {
+    if (this.#countAt !== 0) this.#view.setUint32(this.#countAt, this.#changes, true)
+    this.#changes = 0
+  }
+
+  #room(bytes: number): void {
+    if (this.#used + bytes <= this.#buffer.length) return
+    const before = this.#buffer
+    this.#grow(Math.max(before.length * 2, this.#used + bytes))
+    before.copy(this.#buffer, 0, 0, this.#used)
+  }
+
+  #grow(bytes: number): void {
+    this.#buffer = Buffer.allocUnsafeSlow(bytes)
+    this.#view = viewOf(this.#buffer)
+  }
+}
+
+export interface Frame {
+  readonly offset: number
+  readonly length: number
+  readonly firstVersion: number
+  readonly lastVersion: number
+  readonly durableVersion: number
+}
+
+/** The frame of this segment at `offset`, if there is a sound one. */
+export function frameAt(bytes: Buffer, view: DataView, offset: number, segment: number): Frame | undefined {
+  if (offset + FRAME_HEADER_BYTES > bytes.length || view.getUint32(offset, true) !== MAGIC) return undefined
+  const length = view.getUint32(offset + 8, true)
+  if (length < FRAME_HEADER_BYTES || length > FRAME_BYTES_MAX || offset + length > bytes.length)
+    return undefined
+  if (view.getUint32(offset + 12, true) !== segment) return undefined
+  if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + 8, offset + length)))
+    return undefined
+  const firstVersion = view.getFloat64(offset + 16, true)
+  return {
+    offset,
+    length,
+    firstVersion,
+    lastVersion: firstVersion + view.getUint32(offset + 32, true) - 1,
+    durableVersion: view.getFloat64(offset + 24, true),
+  }
+}
+
+/** Calls back with each change of a sound frame whose commit is newer than `after`; returns the last commit's time. */
+export function readFrame(
+  frame: Frame,
+  bytes: Buffer,
+  view: DataView,
+  after: number,
+  visit: (scope: ByteString, tag: number, entry: Entry) => void,
+): number {
+  let o = frame.offset + FRAME_HEADER_BYTES
+  let scope = ''
+  let tag = 0
+  let time = 0
+  for (let version = frame.firstVersion; version <= frame.lastVersion; version++) {
+    time = view.getFloat64(o, true)
+    let changes = view.getUint32(o + 8, true)
+    o += 12
+    for (; changes > 0; changes--) {
+      const flags = view.getUint8(o)
+      const keyLength = view.getUint16(o + 1, true)
+      const valueLength = view.getUint32(o + 3, true)
+      o += 7
+      if ((flags & SAME_TREE) === 0) {
+        tag = view.getUint8(o)
+        const scopeLength = view.getUint16(o + 1, true)
+        scope = bytes.latin1Slice(o + 3, o + 3 + scopeLength)
+        o += 3 + scopeLength
+      }
+      let expiresAt = (flags & REMOVAL) === 0 ? 0 : REMOVED
+      if ((flags & EXPIRES) !== 0) {
+        expiresAt = view.getFloat64(o, true)
+        o += 8
+      }
+      if (version > after) {
+        const key = bytes.latin1Slice(o, o + keyLength)
+        const value = bytes.latin1Slice(o + keyLength, o + keyLength + valueLength)
+        visit(scope, tag, { key, value, version, time, expiresAt })
+      }
+      o += keyLength + valueLength
+    }
+  }
+  return time
+}

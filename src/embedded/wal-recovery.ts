@@ -1,0 +1,189 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import type { Entry } from '../engine/storage.ts'
+import { type Disk, viewOf } from './disk.ts'
+import { checkHeader, corrupt, fileId, fileName, HEADER_BYTES } from './format.ts'
+import { cutSegment } from './wal.ts'
+import { END_BYTES, FRAME_ALIGN, type Frame, frameAt, readFrame } from './wal-frame.ts'
+
+/** The end of the log was not whole: a write that never finished, or was never synced. It was cut off. */
+export interface TornTail {
+  readonly file: string
+  readonly offset: number
+  readonly bytes: number
+}
+
+export interface Replayed {
+  /** Of the last commit found. */
+  readonly version: number
+  readonly time: number
+  /** The first unused segment number. */
+  readonly nextSegment: number
+  readonly tailBytes: number
+  readonly torn: TornTail | undefined
+  /** Bytes behind a segment's end that should be zero and are not. No commit was there: the log goes on elsewhere. */
+  readonly stray: readonly { readonly file: string; readonly offset: number }[]
+}
+
+interface SegmentBytes {
+  readonly id: number
+  readonly name: string
+  readonly bytes: Buffer
+  readonly view: DataView
+}
+
+interface Damage {
+  readonly segment: SegmentBytes
+  readonly offset: number
+}
+
+/**
+ * Reads the log from `segment` on and calls back with each change of a commit
+ * newer than `version`, in order. What is not whole at its end is cut off, unless
+ * something behind it proves that it once was durable: then that is corruption.
+ * Doing this twice changes nothing.
+ */
+export function replay(
+  disk: Disk,
+  from: {
+    readonly segment: number
+    readonly version: number
+    readonly time: number
+    readonly readOnly: boolean
+  },
+  visit: (scope: ByteString, tag: number, entry: Entry) => void,
+): Replayed {
+  const ids = disk
+    .list()
+    .map(name => fileId('W', name))
+    .filter((id): id is number => id !== undefined && id >= from.segment)
+    .sort((a, b) => a - b)
+  const segments = ids.map(id => readSegment(disk, id, from.readOnly))
+  let { version, time } = from
+  let tailBytes = 0
+  let damage: Damage | undefined
+  const stray: { file: string; offset: number }[] = []
+  for (const [index, segment] of segments.entries()) {
+    const offset = readFrames(segment, version, frame => {
+      time = readFrame(frame, segment.bytes, segment.view, from.version, visit)
+      version = frame.lastVersion
+      tailBytes += frame.length
+    })
+    if (offset === undefined) continue
+    if (!goesOn(segments.slice(index + 1), version)) {
+      damage = { segment, offset }
+      break
+    }
+    stray.push({ file: segment.name, offset })
+  }
+  const nextSegment = Math.max(from.segment, (ids.at(-1) ?? 0) + 1)
+  if (damage === undefined) return { version, time, nextSegment, tailBytes, stray, torn: undefined }
+  refuseIfDurable(segments, damage, version + 1)
+  const torn = tornTail(segments, damage)
+  if (!from.readOnly) cut(disk, segments, damage)
+  return { version, time, nextSegment, tailBytes, stray, torn }
+}
+
+/** Whether the next commit stands in a later segment: then nothing is missing before it. */
+function goesOn(later: readonly SegmentBytes[], version: number): boolean {
+  for (const { bytes, view, id } of later) {
+    const frame = frameAt(bytes, view, HEADER_BYTES, id)
+    if (frame !== undefined) return frame.firstVersion <= version + 1
+  }
+  return false
+}
+
+function readSegment(disk: Disk, id: number, readOnly: boolean): SegmentBytes {
+  const name = fileName('W', id)
+  const file = disk.open(name, readOnly ? 'read' : 'write')
+  try {
+    // What a killed process wrote may be in the system's memory only. Nobody may build on it before it is on disk.
+    if (!readOnly) file.sync()
+    const buffer = Buffer.allocUnsafeSlow(file.size())
+    const bytes = buffer.subarray(0, file.read(buffer, 0))
+    return { id, name, bytes, view: viewOf(bytes) }
+  } finally {
+    file.close()
+  }
+}
+
+/** Visits frames that continue `version`; answers where the segment stops making sense, undefined if it ends well. */
+function readFrames(
+  { id, bytes, view }: SegmentBytes,
+  version: number,
+  visit: (frame: Frame) => void,
+): number | undefined {
+  try {
+    checkHeader('W', id, bytes)
+  } catch (error) {
+    if (error instanceof AnnalsError && error.code === 'CORRUPT') return 0
+    throw error
+  }
+  let newest = version
+  let offset = HEADER_BYTES
+  for (;;) {
+    const frame = frameAt(bytes, view, offset, id)
+    if (frame === undefined) break
+    // Older than the checkpoint is fine, a gap is not.
+    if (frame.firstVersion > newest + 1) return offset
+    if (frame.lastVersion > newest) {
+      visit(frame)
+      newest = frame.lastVersion
+    }
+    offset += frame.length
+  }
+  return bytes.length - offset >= END_BYTES && isZero(bytes, offset) ? undefined : offset
+}
+
+/** A sound frame behind the damage that says this version was durable makes the damage corruption. */
+function refuseIfDurable(segments: readonly SegmentBytes[], damage: Damage, version: number): void {
+  const first = segments.indexOf(damage.segment)
+  for (const segment of segments.slice(first)) {
+    const start = segment === damage.segment ? Math.max(HEADER_BYTES, damage.offset) : HEADER_BYTES
+    for (let offset = start; offset < segment.bytes.length; offset += FRAME_ALIGN) {
+      const frame = frameAt(segment.bytes, segment.view, offset, segment.id)
+      if (frame !== undefined && frame.durableVersion >= version) {
+        throw corrupt(damage.segment.name, damage.offset, `commit ${version} was durable and can't be read`)
+      }
+    }
+  }
+}
+
+function tornTail(segments: readonly SegmentBytes[], { segment, offset }: Damage): TornTail {
+  let bytes = 0
+  for (const each of segments) {
+    if (each.id === segment.id) bytes += contentEnd(each.bytes) - offset
+    else if (each.id > segment.id) bytes += Math.max(0, contentEnd(each.bytes) - HEADER_BYTES)
+  }
+  return { file: segment.name, offset, bytes: Math.max(0, bytes) }
+}
+
+/** Later segments first: as long as the damage is there, they don't count. */
+function cut(disk: Disk, segments: readonly SegmentBytes[], { segment, offset }: Damage): void {
+  for (const later of segments) if (later.id > segment.id) disk.remove(later.name)
+  disk.syncFolder()
+  if (offset < HEADER_BYTES) {
+    disk.remove(segment.name)
+    disk.syncFolder()
+    return
+  }
+  const file = disk.open(segment.name, 'write')
+  try {
+    cutSegment(file, offset)
+  } finally {
+    file.close()
+  }
+}
+
+function isZero(bytes: Buffer, from: number): boolean {
+  return contentEnd(bytes) <= from
+}
+
+/** Where the zeros at the end begin. */
+function contentEnd(bytes: Buffer): number {
+  const zeros = Buffer.alloc(4096)
+  let end = bytes.length
+  while (end >= zeros.length && zeros.equals(bytes.subarray(end - zeros.length, end))) end -= zeros.length
+  while (end > 0 && bytes[end - 1] === 0) end--
+  return end
+}

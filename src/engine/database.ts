@@ -1,0 +1,195 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { checkOperations, checkPlace, checkRange } from './operations.ts'
+import type {
+  CommitOutcome,
+  Entry,
+  Operation,
+  Place,
+  Range,
+  Reader,
+  Step,
+  Storage,
+  TreeId,
+  Updated,
+} from './storage.ts'
+import {
+  conflictError,
+  type ManualTransaction,
+  OptimisticTransaction,
+  type Transaction,
+  timeoutError,
+} from './transaction.ts'
+
+export interface BeginOptions {
+  readonly readOnly?: boolean | undefined
+  /** After it the transaction is rolled back with `TIMEOUT`; 30 s without it. */
+  readonly timeoutMs?: number | undefined
+}
+
+export interface TransactionOptions extends BeginOptions {
+  /** How often a transaction in conflict is tried again before `CONFLICT`; 16 without it. */
+  readonly maxRetries?: number | undefined
+  /** Aborting rolls back and rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Chance and time, as parameters: the tests decide both. */
+export interface Timing {
+  /** From 0 up to, not including, 1. */
+  random(): number
+  sleep(ms: number): Promise<void>
+  /** Calls `fire` after a while; returns what cancels it. Must not keep the process alive. */
+  timer(ms: number, fire: () => void): () => void
+}
+
+const TIMEOUT_MS = 30_000
+const RETRIES_MAX = 16
+const BACKOFF_FIRST_MS = 1
+const BACKOFF_MAX_MS = 100
+/** Beyond it `setTimeout` fires at once. */
+const TIMER_MAX_MS = 2_147_483_647
+
+const REAL_TIMING: Timing = {
+  random: Math.random,
+  sleep: ms => new Promise(resolve => setTimeout(resolve, ms)),
+  timer(ms, fire) {
+    const timeout = setTimeout(fire, ms).unref()
+    return () => clearTimeout(timeout)
+  },
+}
+
+/**
+ * Serializable transactions over any storage. They are optimistic: they run on
+ * a snapshot and take no locks; the storage validates at commit what they have
+ * read, and the first committer wins. The single-step operations need none of
+ * that and go straight through.
+ */
+export class Database implements Reader {
+  readonly #storage: Storage
+  readonly #timing: Timing
+
+  constructor(storage: Storage, timing: Timing = REAL_TIMING) {
+    this.#storage = storage
+    this.#timing = timing
+  }
+
+  async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
+    checkPlace({ scope, tag, key })
+    return this.#storage.get(scope, tag, key)
+  }
+
+  async scan(range: Range): Promise<readonly Entry[]> {
+    checkRange(range)
+    return this.#storage.scan(range)
+  }
+
+  /** One step over declared reads; never conflicts. `step` must be pure. */
+  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    return this.#storage.update(reads, step)
+  }
+
+  /** Blind operations, all or none. */
+  async write(operations: readonly Operation[]): Promise<CommitOutcome> {
+    checkOperations(operations)
+    return this.#storage.commit({ operations })
+  }
+
+  subscribe(tree: TreeId, listener: () => void): Promise<() => void> {
+    return this.#storage.subscribe(tree, listener)
+  }
+
+  close(): Promise<void> {
+    return this.#storage.close()
+  }
+
+  /** A transaction that the caller ends, and that isn't retried. */
+  begin(options: BeginOptions = {}): ManualTransaction {
+    const timeoutMs = checkTimeout(options.timeoutMs)
+    let cancelTimer = (): void => {}
+    const transaction = new OptimisticTransaction(this.#storage, {
+      readOnly: options.readOnly ?? false,
+      onEnd: () => cancelTimer(),
+    })
+    cancelTimer = this.#timing.timer(timeoutMs, () => transaction.abandon('timed out'))
+    return transaction
+  }
+
+  /**
+   * Runs `work` and commits, again from the start if what it read was changed
+   * meanwhile: it may run several times and must have no other effects. What
+   * it throws comes out as it is, after the rollback. The time-out is for all
+   * attempts together; a commit under way is always waited for.
+   */
+  async transaction<T>(
+    work: (transaction: Transaction) => Promise<T> | T,
+    options: TransactionOptions = {},
+  ): Promise<T> {
+    const { readOnly = false, signal } = options
+    const timeoutMs = checkTimeout(options.timeoutMs)
+    const maxRetries = checkRetries(options.maxRetries)
+    signal?.throwIfAborted()
+
+    let current: OptimisticTransaction | undefined
+    let interrupt = (_reason: unknown): void => {}
+    const interrupted = new Promise<never>((_, reject) => {
+      interrupt = reject
+    })
+    // It may be rejected while nobody is listening: during a commit.
+    interrupted.catch(() => {})
+    const cancelTimer = this.#timing.timer(timeoutMs, () => {
+      current?.abandon('timed out')
+      interrupt(timeoutError(timeoutMs))
+    })
+    const abort = (): void => {
+      current?.abandon('aborted')
+      interrupt(signal?.reason)
+    }
+    signal?.addEventListener('abort', abort, { once: true })
+
+    try {
+      for (let attempt = 1; ; attempt++) {
+        current = new OptimisticTransaction(this.#storage, { readOnly })
+        const result = await Promise.race([interrupted, runWork(work, current)])
+        const outcome = await current.tryCommit()
+        if (outcome.status === 'committed') return result
+        if (attempt > maxRetries) throw conflictError(attempt, outcome)
+        await Promise.race([interrupted, this.#timing.sleep(backoffMs(attempt, this.#timing.random()))])
+      }
+    } finally {
+      // After a commit it has ended and this does nothing.
+      current?.abandon('aborted')
+      cancelTimer()
+      signal?.removeEventListener('abort', abort)
+    }
+  }
+}
+
+/** Anywhere between nothing and a bound that doubles: transactions that collided once shall not meet again. */
+function backoffMs(attempt: number, random: number): number {
+  return random * Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** attempt)
+}
+
+/** A function that throws before its first `await` is a rejection like any other. */
+async function runWork<T>(
+  work: (transaction: Transaction) => Promise<T> | T,
+  transaction: Transaction,
+): Promise<T> {
+  return work(transaction)
+}
+
+function checkTimeout(timeoutMs: number = TIMEOUT_MS): number {
+  if (Number.isInteger(timeoutMs) && timeoutMs >= 1 && timeoutMs <= TIMER_MAX_MS) return timeoutMs
+  throw new AnnalsError('INVALID_ARGUMENT', `timeoutMs is not an integer from 1 to ${TIMER_MAX_MS}`, {
+    name: 'timeoutMs',
+    value: timeoutMs,
+  })
+}
+
+function checkRetries(maxRetries: number = RETRIES_MAX): number {
+  if (Number.isSafeInteger(maxRetries) && maxRetries >= 0) return maxRetries
+  throw new AnnalsError('INVALID_ARGUMENT', 'maxRetries is not a whole number', {
+    name: 'maxRetries',
+    value: maxRetries,
+  })
+}

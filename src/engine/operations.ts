@@ -1,0 +1,93 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { isEngineTag, isLogTag } from './keys.ts'
+import type { Operation, Place, Range, TreeId } from './storage.ts'
+
+/**
+ * What every engine refuses, in one place, so that all refuse the same. An
+ * engine calls these before it looks at its data: a refused operation then
+ * can't leave anything behind.
+ */
+
+/** Of a key or a dedupe key, at the port; the primitives allow less. */
+export const KEY_BYTES_MAX = 4096
+const SCOPE_BYTES_MAX = 4096
+/** Of one commit: all scopes, keys and values together. */
+export const COMMIT_BYTES_MAX: number = 256 * 1024 * 1024
+const BODY_HASH_BYTES = 32
+
+export function checkOperations(operations: readonly Operation[]): void {
+  let bytes = 0
+  for (const operation of operations) bytes += checkOperation(operation)
+  checkCommitBytes(bytes)
+}
+
+/** Refuses a malformed operation; returns what it adds to the size of a commit. */
+export function checkOperation(operation: Operation): number {
+  checkTree(operation)
+  const { tag } = operation
+  if (operation.op === 'append') {
+    if (!isLogTag(tag)) throw refused(`tag ${tag} is no log: it takes puts and deletes`, tag)
+    if (operation.bodyHash.length !== BODY_HASH_BYTES) {
+      throw invalid('bodyHash', `is ${operation.bodyHash.length} bytes long, not ${BODY_HASH_BYTES}`)
+    }
+    const bytes = operation.scope.length + operation.body.length + BODY_HASH_BYTES
+    if (operation.dedupe === undefined) return bytes
+    checkKey('dedupe.key', operation.dedupe.key)
+    return bytes + operation.dedupe.key.length + (operation.dedupe.memo ?? '').length
+  }
+  if (isLogTag(tag)) throw refused(`tag ${tag} is a log: it takes appends only`, tag)
+  if (isEngineTag(tag)) throw refused(`tag ${tag} belongs to the engine`, tag)
+  checkKey('key', operation.key)
+  const bytes = operation.scope.length + operation.key.length
+  if (operation.op === 'delete') return bytes
+  checkExpiry(operation.expiresAt)
+  return bytes + operation.value.length
+}
+
+export function checkCommitBytes(bytes: number): void {
+  if (bytes <= COMMIT_BYTES_MAX) return
+  throw new AnnalsError('INVALID_ARGUMENT', `one commit takes at most ${COMMIT_BYTES_MAX} bytes`, {
+    bytes,
+    bytesMax: COMMIT_BYTES_MAX,
+  })
+}
+
+export function checkPlace(place: Place): void {
+  checkTree(place)
+  checkKey('key', place.key)
+}
+
+export function checkRange(range: Range): void {
+  checkTree(range)
+  const { limit } = range
+  if (limit !== undefined && (!Number.isSafeInteger(limit) || limit < 1)) {
+    throw invalid('limit', 'is not a positive integer', limit)
+  }
+}
+
+export function checkTree({ scope, tag }: TreeId): void {
+  if (scope.length < 1 || scope.length > SCOPE_BYTES_MAX) {
+    throw invalid('scope', `is not 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
+  }
+  if (!Number.isInteger(tag) || tag < 1 || tag > 255) throw invalid('tag', 'is not 1 to 255', tag)
+}
+
+function checkKey(name: string, key: ByteString): void {
+  if (key.length < 1 || key.length > KEY_BYTES_MAX) {
+    throw invalid(name, `is not 1 to ${KEY_BYTES_MAX} bytes long`, key.length)
+  }
+}
+
+function checkExpiry(expiresAt: number | undefined): void {
+  if (expiresAt === undefined || (Number.isSafeInteger(expiresAt) && expiresAt >= 0)) return
+  throw invalid('expiresAt', 'is not a whole number of milliseconds', expiresAt)
+}
+
+function invalid(name: string, why: string, value?: unknown): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
+}
+
+function refused(message: string, tag: number): AnnalsError {
+  return new AnnalsError('INVALID_OPERATION', message, { tag })
+}

@@ -1,0 +1,160 @@
+import type { ByteString } from '../core/bytes.ts'
+
+/**
+ * The storage port: all that Annals asks of an engine. Two engines implement
+ * it; `annals/testing` holds the suite that a third would have to pass.
+ *
+ * Data live in trees, one for each (scope, tag); a tree maps keys to entries
+ * in byte order. The contract:
+ *
+ * - **Atomic.** A commit is wholly in or wholly out, also after a crash.
+ * - **Durable.** A promise of `commit` or `update` resolves once the commit
+ *   will survive what the engine's durability setting promises; reads and
+ *   subscribers never see a commit before that.
+ * - **Ordered.** Commits are totally ordered. `version` grows by at least one
+ *   from commit to commit, `time` never goes back, whatever the clock does.
+ * - **Validated.** `commit` checks that each declared read would read the
+ *   same again at the commit's own place in that order; if not, it answers
+ *   `conflict` and changes nothing. Blind puts, deletes and appends never
+ *   conflict.
+ * - **Logs belong to the engine.** A tree whose tag is a log tag (keys.ts)
+ *   takes appends only; a put or delete there is `INVALID_OPERATION`.
+ */
+export interface Storage extends Reader {
+  /** A frozen view of everything committed so far; O(1). Release it, or space can't be reclaimed. */
+  snapshot(): Promise<Snapshot>
+  commit(commit: Commit): Promise<CommitOutcome>
+  /**
+   * One step over declared reads: `step` sees the newest entries, commits not
+   * yet durable included, and its operations follow them without a gap, so
+   * it never conflicts. It must be pure: it may run more than once. What it
+   * throws rejects the promise and changes nothing.
+   */
+  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>>
+  /** Calls back after each commit (or several at once) that touched the tree. Resolves once in force. */
+  subscribe(tree: TreeId, listener: () => void): Promise<() => void>
+  /** Ends everything that is under way, then refuses with `CLOSED`. Closing twice is fine. */
+  close(): Promise<void>
+}
+
+export interface Reader {
+  get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined>
+  /** Entries of one tree in byte order of their keys (descending with `reverse`). */
+  scan(range: Range): Promise<readonly Entry[]>
+}
+
+export interface Snapshot extends Reader {
+  readonly version: number
+  readonly time: number
+  release(): void
+}
+
+export interface TreeId {
+  readonly scope: ByteString
+  readonly tag: number
+}
+
+export interface Place extends TreeId {
+  readonly key: ByteString
+}
+
+export interface Entry {
+  readonly key: ByteString
+  readonly value: ByteString
+  /** Of the commit that wrote it. */
+  readonly version: number
+  /** Of the commit that wrote it; milliseconds since 1970. */
+  readonly time: number
+  /** The entry is absent from this time on; 0 means never. */
+  readonly expiresAt: number
+}
+
+export interface Range extends TreeId {
+  /** Inclusive; the tree's first key without it. */
+  readonly from?: ByteString | undefined
+  /** Exclusive; past the tree's last key without it. */
+  readonly to?: ByteString | undefined
+  readonly reverse?: boolean | undefined
+  readonly limit?: number | undefined
+}
+
+export type Operation = Put | Delete | Append
+
+export interface Put extends Place {
+  readonly op: 'put'
+  readonly value: ByteString
+  /** Milliseconds since 1970; 0 or absent means never. */
+  readonly expiresAt?: number | undefined
+}
+
+export interface Delete extends Place {
+  readonly op: 'delete'
+}
+
+/**
+ * Appends to a log. The engine assigns the sequence (0, 1, 2 …: the entry's
+ * key, 8 bytes big-endian), stamps the time and links the hash; the entry's
+ * value is `prevHash` (32 bytes), `hash` (32 bytes), `body`. A dedupe key that
+ * the log knows already answers with what is there and appends nothing.
+ */
+export interface Append extends TreeId {
+  readonly op: 'append'
+  readonly body: ByteString
+  /** 32 bytes; what of the body goes into the chain (see `linkHash`). */
+  readonly bodyHash: ByteString
+  readonly dedupe?: {
+    readonly key: ByteString
+    /** Given back with every later duplicate. */
+    readonly memo?: ByteString | undefined
+  }
+}
+
+export interface Appended {
+  readonly sequence: number
+  readonly hash: ByteString
+  readonly time: number
+  readonly duplicate: boolean
+  /** That of the first append with this dedupe key; empty without one. */
+  readonly memo: ByteString
+}
+
+/** A point read to validate: `version` as read, 0 if the key was absent. */
+export interface PointRead extends Place {
+  readonly version: number
+}
+
+/** A range read to validate: it found exactly these, in this order. */
+export interface RangeRead extends Range {
+  readonly found: readonly { readonly key: ByteString; readonly version: number }[]
+}
+
+export interface Commit {
+  readonly points?: readonly PointRead[]
+  readonly ranges?: readonly RangeRead[]
+  readonly operations: readonly Operation[]
+}
+
+export interface Committed {
+  readonly status: 'committed'
+  readonly version: number
+  readonly time: number
+  /** One for each append, in order. */
+  readonly appended: readonly Appended[]
+}
+
+export interface Conflict {
+  readonly status: 'conflict'
+  /** What had changed. */
+  readonly on: TreeId & { readonly key?: ByteString }
+}
+
+export type CommitOutcome = Committed | Conflict
+
+export type Step<T> = (found: readonly (Entry | undefined)[]) => {
+  readonly operations: readonly Operation[]
+  readonly result: T
+}
+
+export interface Updated<T> extends Committed {
+  readonly result: T
+}

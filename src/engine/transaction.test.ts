@@ -1,0 +1,383 @@
+import { describe, expect, test } from 'vitest'
+import { u64 } from '../core/bytes.ts'
+import type { ErrorCode } from '../core/errors.ts'
+import { Random, seedOfRun } from '../testing/random.ts'
+import { ReferenceStorage } from '../testing/reference-storage.ts'
+import { Database } from './database.ts'
+import { TAGS } from './keys.ts'
+import type { Commit, Entry, Range, Storage } from './storage.ts'
+import type { ManualTransaction } from './transaction.ts'
+
+const SCOPE = 'run'
+const KV = TAGS.kv
+const LOG = TAGS.event
+
+/** A storage that remembers what it was asked to commit and which snapshots are still held. */
+class WatchedStorage extends ReferenceStorage {
+  readonly commits: Commit[] = []
+  snapshotsHeld = 0
+
+  override async commit(commit: Commit): ReturnType<Storage['commit']> {
+    this.commits.push(commit)
+    return super.commit(commit)
+  }
+
+  override async snapshot(): ReturnType<Storage['snapshot']> {
+    const snapshot = await super.snapshot()
+    this.snapshotsHeld++
+    return {
+      ...snapshot,
+      release: () => {
+        this.snapshotsHeld--
+        snapshot.release()
+      },
+    }
+  }
+}
+
+function setUp(): { storage: WatchedStorage; database: Database } {
+  const storage = new WatchedStorage()
+  return { storage, database: new Database(storage) }
+}
+
+async function fill(database: Database, entries: Readonly<Record<string, string>>): Promise<void> {
+  await database.transaction(tx => {
+    for (const [key, value] of Object.entries(entries)) tx.put(SCOPE, KV, key, value)
+  })
+}
+
+const range = (more: Partial<Range> = {}): Range => ({ scope: SCOPE, tag: KV, ...more })
+const keysOf = (entries: readonly Entry[]): string => entries.map(entry => entry.key).join(' ')
+const event = (body: string, dedupe?: string): Parameters<ManualTransaction['append']>[0] => ({
+  scope: SCOPE,
+  tag: LOG,
+  body,
+  bodyHash: body.padEnd(32, '.'),
+  ...(dedupe === undefined ? {} : { dedupe: { key: dedupe } }),
+})
+
+function thrown(action: () => unknown, code: ErrorCode): void {
+  expect(action).toThrow(expect.objectContaining({ code }))
+}
+
+async function rejected(promise: Promise<unknown>, code: ErrorCode): Promise<void> {
+  await expect(promise).rejects.toMatchObject({ code })
+}
+
+describe('reads', () => {
+  test('P4: a transaction sees its own puts and deletes', async () => {
+    const { database } = setUp()
+    await fill(database, { a: '1', b: '2' })
+    const tx = database.begin()
+    tx.put(SCOPE, KV, 'a', 'own')
+    tx.put(SCOPE, KV, 'c', 'new')
+    tx.delete(SCOPE, KV, 'b')
+    expect(await tx.get(SCOPE, KV, 'a')).toMatchObject({ value: 'own', version: 0 })
+    expect(await tx.get(SCOPE, KV, 'b')).toBeUndefined()
+    expect(await tx.get(SCOPE, KV, 'c')).toMatchObject({ value: 'new' })
+    expect(keysOf(await tx.scan(range()))).toBe('a c')
+    expect(keysOf(await database.scan(range()))).toBe('a b')
+    await tx.commit()
+    expect(keysOf(await database.scan(range()))).toBe('a c')
+  })
+
+  test('P12: a transaction sees what was there when it began', async () => {
+    const { database } = setUp()
+    await fill(database, { a: '1' })
+    const tx = database.begin({ readOnly: true })
+    await fill(database, { a: '2', b: '2' })
+    expect(await tx.get(SCOPE, KV, 'a')).toMatchObject({ value: '1' })
+    expect(keysOf(await tx.scan(range()))).toBe('a')
+    await tx.commit()
+  })
+
+  test('P4: a limited scan reads on where own deletes made room', async () => {
+    const { database } = setUp()
+    await fill(database, Object.fromEntries([...'abcdefghij'].map(key => [key, key])))
+    const tx = database.begin()
+    for (const key of 'abcdef') tx.delete(SCOPE, KV, key)
+    expect(keysOf(await tx.scan(range({ limit: 2 })))).toBe('g h')
+    for (const key of 'ij') tx.delete(SCOPE, KV, key)
+    expect(keysOf(await tx.scan(range({ limit: 2, reverse: true })))).toBe('h g')
+    await tx.rollback()
+  })
+
+  test('P4: an own put that has expired already is absent', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    tx.put(SCOPE, KV, 'a', '1', 1)
+    tx.put(SCOPE, KV, 'b', '1', Date.now() + 60_000)
+    expect(await tx.get(SCOPE, KV, 'a')).toBeUndefined()
+    expect(keysOf(await tx.scan(range()))).toBe('b')
+    await tx.rollback()
+  })
+
+  test('a scan shows the writes made before it was called, not those made while it runs', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    tx.put(SCOPE, KV, 'a', '1')
+    const scan = tx.scan(range())
+    tx.put(SCOPE, KV, 'b', '1')
+    expect(keysOf(await scan)).toBe('a')
+    await tx.rollback()
+  })
+
+  const seed = seedOfRun()
+  test(`P4: scans over own writes answer like scans after the commit (ANNALS_SEED=${seed})`, async () => {
+    const random = new Random(seed)
+    const keys = Array.from({ length: 12 }, (_, i) => String.fromCharCode(97 + i))
+    for (let round = 0; round < 300; round++) {
+      const { database } = setUp()
+      await fill(database, Object.fromEntries(keys.filter(() => random.chance(0.6)).map(key => [key, 'old'])))
+      const asked = Array.from({ length: 6 }, () =>
+        range({
+          from: random.chance(0.5) ? random.pick(keys) : undefined,
+          to: random.chance(0.5) ? random.pick(keys) : undefined,
+          reverse: random.chance(0.5),
+          limit: random.chance(0.7) ? 1 + random.below(6) : undefined,
+        }),
+      )
+      const tx = database.begin()
+      for (let i = random.below(12); i > 0; i--) {
+        if (random.chance(0.6)) tx.delete(SCOPE, KV, random.pick(keys))
+        else tx.put(SCOPE, KV, random.pick(keys), 'new')
+      }
+      const before = await Promise.all(asked.map(range => tx.scan(range)))
+      await tx.commit()
+      const after = await Promise.all(asked.map(range => database.scan(range)))
+      const told = (scans: readonly (readonly Entry[])[]): string[] =>
+        scans.map(scan => scan.map(({ key, value }) => key + value).join(' '))
+      expect(told(before)).toEqual(told(after))
+    }
+  })
+})
+
+describe('what a commit validates', () => {
+  test('P12: a point by its version, 0 if absent; a range by what it found', async () => {
+    const { storage, database } = setUp()
+    await fill(database, { a: '1', b: '2' })
+    const tx = database.begin()
+    const a = await tx.get(SCOPE, KV, 'a')
+    await tx.get(SCOPE, KV, 'none')
+    const [b] = await tx.scan(range({ from: 'b' }))
+    tx.put(SCOPE, KV, 'c', '3')
+    await tx.commit()
+    expect(storage.commits.at(-1)).toMatchObject({
+      points: [
+        { key: 'a', version: a!.version },
+        { key: 'none', version: 0 },
+      ],
+      ranges: [{ from: 'b', found: [{ key: 'b', version: b.version }] }],
+    })
+  })
+
+  test('what is covered already is not recorded again', async () => {
+    const { storage, database } = setUp()
+    await fill(database, { a: '1', b: '2', c: '3' })
+    const tx = database.begin()
+    for (let i = 0; i < 3; i++) await tx.get(SCOPE, KV, 'z')
+    for (let i = 0; i < 3; i++) await tx.scan(range({ limit: 2 }))
+    await tx.get(SCOPE, KV, 'a')
+    await tx.get(SCOPE, KV, 'aa')
+    await tx.get(SCOPE, KV, 'c')
+    tx.put(SCOPE, KV, 'own', '1')
+    await tx.get(SCOPE, KV, 'own')
+    await tx.commit()
+    const { points, ranges } = storage.commits.at(-1)!
+    // 'c' lies behind the end of the limited range.
+    expect(points?.map(point => point.key)).toEqual(['z', 'c'])
+    expect(ranges).toHaveLength(1)
+  })
+
+  test('P12: blind writes and appends never conflict', async () => {
+    const { database } = setUp()
+    await fill(database, { a: '1', b: '1' })
+    const first = database.begin()
+    const second = database.begin()
+    for (const tx of [first, second]) {
+      tx.put(SCOPE, KV, 'a', '2')
+      tx.delete(SCOPE, KV, 'b')
+      tx.append(event('x'))
+      await tx.commit()
+    }
+    expect(await database.scan({ scope: SCOPE, tag: LOG })).toHaveLength(2)
+  })
+
+  test('P12: the first committer wins; the other is told on what', async () => {
+    const { database } = setUp()
+    const [first, second] = [database.begin(), database.begin()]
+    for (const tx of [first, second]) {
+      await tx.get(SCOPE, KV, 'a')
+      tx.put(SCOPE, KV, 'a', '1')
+    }
+    await first.commit()
+    await expect(second.commit()).rejects.toMatchObject({
+      code: 'CONFLICT',
+      details: { attempts: 1, on: { scope: SCOPE, tag: KV, key: 'a' } },
+    })
+  })
+
+  test('P12: a phantom in a scan over own writes is a conflict', async () => {
+    const { database } = setUp()
+    await fill(database, { a: '1', b: '1' })
+    const tx = database.begin()
+    tx.delete(SCOPE, KV, 'a')
+    expect(keysOf(await tx.scan(range({ limit: 1 })))).toBe('b')
+    await fill(database, { aa: '1' })
+    await rejected(tx.commit(), 'CONFLICT')
+  })
+
+  test('P12: a transaction without writes is not validated, and commits nothing', async () => {
+    const { storage, database } = setUp()
+    await fill(database, { a: '1' })
+    const tx = database.begin()
+    await tx.get(SCOPE, KV, 'a')
+    await fill(database, { a: '2' })
+    const commits = storage.commits.length
+    expect(await tx.commit()).toMatchObject({ status: 'committed', version: 1, appended: [] })
+    expect(storage.commits).toHaveLength(commits)
+  })
+
+  test('P4: the last write of a key is the one that is committed', async () => {
+    const { storage, database } = setUp()
+    await database.transaction(tx => {
+      tx.put(SCOPE, KV, 'a', '1')
+      tx.delete(SCOPE, KV, 'a')
+      tx.delete(SCOPE, KV, 'b')
+      tx.put(SCOPE, KV, 'b', '2')
+    })
+    expect(storage.commits[0].operations).toMatchObject([
+      { op: 'delete', key: 'a' },
+      { op: 'put', key: 'b', value: '2' },
+    ])
+  })
+})
+
+describe('appends', () => {
+  test('a ticket tells what became of an append, after the commit', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    const tickets = [tx.append(event('a')), tx.append(event('b', 'once')), tx.append(event('c', 'once'))]
+    thrown(() => tickets[0].appended, 'INVALID_OPERATION')
+    const { appended } = await tx.commit()
+    expect(tickets.map(ticket => ticket.appended)).toEqual(appended)
+    expect(appended).toMatchObject([{ sequence: 0 }, { sequence: 1 }, { sequence: 1, duplicate: true }])
+  })
+
+  test('a ticket of a transaction that failed never tells', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    const ticket = tx.append(event('a'))
+    await tx.rollback()
+    thrown(() => ticket.appended, 'INVALID_OPERATION')
+  })
+
+  test('the sequence can be had before the commit, which then holds the log still', async () => {
+    const { database } = setUp()
+    await database.transaction(tx => {
+      tx.append(event('0'))
+    })
+    const tx = database.begin()
+    const tickets = [
+      tx.append(event('1')),
+      tx.append({ ...event('x'), scope: 'other' }),
+      tx.append(event('2')),
+    ]
+    expect(await Promise.all(tickets.map(ticket => tx.sequenceOf(ticket)))).toEqual([1, 0, 2])
+    expect(await tx.length(SCOPE, LOG)).toBe(3)
+    expect((await tx.commit()).appended.map(({ sequence }) => sequence)).toEqual([1, 0, 2])
+
+    const late = database.begin()
+    await late.sequenceOf(late.append(event('3')))
+    await database.write([{ op: 'append', ...event('in between') }])
+    await rejected(late.commit(), 'CONFLICT')
+    expect((await database.get(SCOPE, LOG, u64(3)))?.value.slice(64)).toBe('in between')
+  })
+
+  test('an append with a dedupe key has no sequence before its commit', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    const first = tx.append(event('a'))
+    const second = tx.append(event('b', 'once'))
+    expect(await tx.sequenceOf(first)).toBe(0)
+    await rejected(tx.sequenceOf(second), 'INVALID_OPERATION')
+    await rejected(tx.length(SCOPE, LOG), 'INVALID_OPERATION')
+    const other = database.begin()
+    await rejected(other.sequenceOf(first), 'INVALID_OPERATION')
+    await Promise.all([tx.rollback(), other.rollback()])
+  })
+})
+
+describe('the end', () => {
+  const ends: Readonly<Record<string, (tx: ManualTransaction) => Promise<unknown>>> = {
+    commit: tx => tx.commit(),
+    rollback: tx => tx.rollback(),
+  }
+  for (const [name, end] of Object.entries(ends)) {
+    test(`P4: any use after ${name} is INVALID_OPERATION`, async () => {
+      const { storage, database } = setUp()
+      const tx = database.begin()
+      const ticket = tx.append(event('a'))
+      await end(tx)
+      await rejected(tx.get(SCOPE, KV, 'a'), 'INVALID_OPERATION')
+      await rejected(tx.scan(range()), 'INVALID_OPERATION')
+      thrown(() => tx.put(SCOPE, KV, 'a', '1'), 'INVALID_OPERATION')
+      thrown(() => tx.delete(SCOPE, KV, 'a'), 'INVALID_OPERATION')
+      thrown(() => tx.append(event('a')), 'INVALID_OPERATION')
+      await rejected(tx.sequenceOf(ticket), 'INVALID_OPERATION')
+      await rejected(tx.length(SCOPE, LOG), 'INVALID_OPERATION')
+      await rejected(tx.commit(), 'INVALID_OPERATION')
+      await rejected(tx.rollback(), 'INVALID_OPERATION')
+      expect(storage.snapshotsHeld).toBe(0)
+    })
+  }
+
+  test('P4: a write in a read-only transaction is INVALID_OPERATION, and it goes on reading', async () => {
+    const { database } = setUp()
+    await fill(database, { a: '1' })
+    const tx = database.begin({ readOnly: true })
+    thrown(() => tx.put(SCOPE, KV, 'a', '1'), 'INVALID_OPERATION')
+    thrown(() => tx.delete(SCOPE, KV, 'a'), 'INVALID_OPERATION')
+    thrown(() => tx.append(event('a')), 'INVALID_OPERATION')
+    expect(await tx.get(SCOPE, KV, 'a')).toMatchObject({ value: '1' })
+    await tx.commit()
+  })
+
+  test('a snapshot is held until the last read is back, and then released', async () => {
+    const { storage, database } = setUp()
+    await fill(database, { a: '1' })
+    const tx = database.begin()
+    const read = tx.get(SCOPE, KV, 'a')
+    await tx.rollback()
+    expect(await read).toMatchObject({ value: '1' })
+    await new Promise(setImmediate)
+    expect(storage.snapshotsHeld).toBe(0)
+  })
+
+  test('P5: malformed operations are refused where they are made, and the rest can be committed', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    thrown(() => tx.put(SCOPE, KV, '', '1'), 'INVALID_ARGUMENT')
+    thrown(() => tx.put(SCOPE, KV, 'k'.repeat(4097), '1'), 'INVALID_ARGUMENT')
+    thrown(() => tx.put(SCOPE, LOG, 'k', '1'), 'INVALID_OPERATION')
+    thrown(() => tx.append({ ...event('a'), tag: KV }), 'INVALID_OPERATION')
+    await rejected(tx.get(SCOPE, KV, ''), 'INVALID_ARGUMENT')
+    await rejected(tx.scan(range({ limit: 0 })), 'INVALID_ARGUMENT')
+    tx.put(SCOPE, KV, 'k', '1')
+    await tx.commit()
+    expect(keysOf(await database.scan(range()))).toBe('k')
+  })
+
+  test('a transaction takes up to 256 MiB; replacing a value makes room', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    const value = 'x'.repeat(16 * 1024 * 1024)
+    for (let i = 0; i < 15; i++) tx.put(SCOPE, KV, `${i}`, value)
+    for (let i = 0; i < 15; i++) tx.put(SCOPE, KV, `${i}`, value)
+    thrown(() => tx.put(SCOPE, KV, 'more', value), 'INVALID_ARGUMENT')
+    thrown(() => tx.append({ ...event(value), bodyHash: 'h'.repeat(32) }), 'INVALID_ARGUMENT')
+    tx.delete(SCOPE, KV, '0')
+    tx.put(SCOPE, KV, 'more', value)
+    await tx.rollback()
+  })
+})

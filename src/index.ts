@@ -1,0 +1,1 @@
+export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'

@@ -1,0 +1,278 @@
+import { AnnalsError } from '../core/errors.ts'
+import type { Database } from '../engine/database.ts'
+import { TAGS } from '../engine/keys.ts'
+import type { Entry, Range } from '../engine/storage.ts'
+import type { ManualTransaction, Transaction } from '../engine/transaction.ts'
+import type { HistoryStep, TransactionRecord } from './history.ts'
+import { Random } from './random.ts'
+
+export interface ListAppendOptions {
+  readonly seed: number
+  readonly transactions: number
+  /** How many run at a time. */
+  readonly clients: number
+  /** Begins the ids of this process' transactions and elements; needed if several write one history. */
+  readonly name?: string
+  /** A common clock of all who write one history; without it, a counter of this process. */
+  readonly order?: () => number
+}
+
+/** Lists that are in use at the same time; few, so that transactions meet. */
+const LISTS_ACTIVE = 6
+const LOGS_ACTIVE = 3
+/** After so many transactions the oldest list gives way to a new one: new keys come up under running scans. */
+const TRANSACTIONS_PER_LIST = 40
+const STEPS_MAX = 5
+const SCOPE = 'lists'
+
+/**
+ * Transactions of all kinds, several at a time, on a few lists. A list is the
+ * value of a key, which a transaction reads, extends and puts back, or a log.
+ * Returns what `checkHistory` checks, ending with a read of everything.
+ */
+export async function runListAppend(
+  database: Database,
+  options: ListAppendOptions,
+): Promise<TransactionRecord[]> {
+  const workload = new Workload(database, options)
+  await Promise.all(Array.from({ length: options.clients }, () => workload.runClient()))
+  await workload.readEverything()
+  return workload.records
+}
+
+/** A record while it is being written. */
+interface Draft {
+  readonly id: string
+  outcome: TransactionRecord['outcome']
+  readonly begunAt: number
+  endedAt?: number
+  readonly steps: HistoryStep[]
+}
+
+class Workload {
+  readonly records: TransactionRecord[] = []
+  readonly #database: Database
+  readonly #random: Random
+  readonly #options: ListAppendOptions
+  readonly #order: () => number
+  #started = 0
+  #ids = 0
+  #events = 0
+
+  constructor(database: Database, options: ListAppendOptions) {
+    this.#database = database
+    this.#options = options
+    this.#random = new Random(options.seed)
+    this.#order = options.order ?? ((): number => this.#events++)
+  }
+
+  async runClient(): Promise<void> {
+    const random = this.#random.fork()
+    while (this.#started < this.#options.transactions) {
+      const window = Math.floor(this.#started++ / TRANSACTIONS_PER_LIST)
+      const dice = random.next()
+      if (dice < 0.5) await this.#automatic(random, window)
+      else if (dice < 0.8) await this.#manual(random, window)
+      else if (dice < 0.9) await this.#readOnly(random, window)
+      else await this.#oneStep(random, window)
+    }
+  }
+
+  async readEverything(): Promise<void> {
+    const draft = this.#begin()
+    const windows = Math.ceil(this.#started / TRANSACTIONS_PER_LIST)
+    await this.#database.transaction(
+      async transaction => {
+        await readLists(transaction, { scope: SCOPE, tag: TAGS.kv }, draft)
+        for (let i = 0; i < windows + LOGS_ACTIVE; i++) await readLog(transaction, logName(i), draft)
+      },
+      { readOnly: true },
+    )
+    this.#end(draft, 'committed')
+    this.records[this.records.length - 1] = { ...draft, isFinal: true }
+  }
+
+  /** `transaction` with its retries: each attempt is a record of its own. */
+  async #automatic(random: Random, window: number): Promise<void> {
+    let draft: Draft | undefined
+    const isDoomed = random.chance(0.05)
+    try {
+      await this.#database.transaction(async transaction => {
+        if (draft !== undefined) this.#end(draft, 'aborted')
+        draft = this.#begin()
+        await this.#program(transaction, random, window, draft)
+        if (isDoomed) throw new Doomed()
+      })
+      this.#end(draft!, 'committed')
+    } catch (error) {
+      this.#end(draft!, outcomeOf(error))
+    }
+  }
+
+  async #manual(random: Random, window: number): Promise<void> {
+    const draft = this.#begin()
+    const transaction: ManualTransaction = this.#database.begin()
+    try {
+      await this.#program(transaction, random, window, draft)
+      if (random.chance(0.1)) {
+        await transaction.rollback()
+        throw new Doomed()
+      }
+      await transaction.commit()
+      this.#end(draft, 'committed')
+    } catch (error) {
+      this.#end(draft, outcomeOf(error))
+    }
+  }
+
+  async #readOnly(random: Random, window: number): Promise<void> {
+    const draft = this.#begin()
+    const read = async (transaction: Transaction): Promise<void> => {
+      for (let steps = 2 + random.below(STEPS_MAX); steps > 0; steps--) {
+        await readSomething(transaction, random, window, draft)
+      }
+    }
+    await this.#database.transaction(read, { readOnly: true })
+    this.#end(draft, 'committed')
+  }
+
+  /** The implicit operation: one step over a declared read. */
+  async #oneStep(random: Random, window: number): Promise<void> {
+    const draft = this.#begin()
+    const key = listName(window + random.below(LISTS_ACTIVE))
+    const element = this.#element()
+    try {
+      const { result } = await this.#database.update([{ scope: SCOPE, tag: TAGS.kv, key }], ([entry]) => {
+        const value = extended(entry, element)
+        return {
+          operations: [{ op: 'put', scope: SCOPE, tag: TAGS.kv, key, value }],
+          result: elementsOf(entry),
+        }
+      })
+      draft.steps.push({ kind: 'read', list: key, elements: result }, { kind: 'append', list: key, element })
+      this.#end(draft, 'committed')
+    } catch (error) {
+      draft.steps.push({ kind: 'append', list: key, element })
+      this.#end(draft, outcomeOf(error))
+    }
+  }
+
+  async #program(transaction: Transaction, random: Random, window: number, draft: Draft): Promise<void> {
+    for (let steps = 1 + random.below(STEPS_MAX); steps > 0; steps--) {
+      const dice = random.next()
+      if (dice < 0.4) await this.#appendToList(transaction, random, window, draft)
+      else if (dice < 0.55) this.#appendToLog(transaction, random, window, draft)
+      else await readSomething(transaction, random, window, draft)
+    }
+  }
+
+  async #appendToList(transaction: Transaction, random: Random, window: number, draft: Draft): Promise<void> {
+    const key = listName(window + random.below(LISTS_ACTIVE))
+    const element = this.#element()
+    const entry = await transaction.get(SCOPE, TAGS.kv, key)
+    draft.steps.push({ kind: 'read', list: key, elements: elementsOf(entry) })
+    // Noted before the put: what might have been written must be on record.
+    draft.steps.push({ kind: 'append', list: key, element })
+    transaction.put(SCOPE, TAGS.kv, key, extended(entry, element))
+  }
+
+  #appendToLog(transaction: Transaction, random: Random, window: number, draft: Draft): void {
+    const scope = logName(window + random.below(LOGS_ACTIVE))
+    const element = this.#element()
+    draft.steps.push({ kind: 'append', list: scope, element, isBlind: true })
+    transaction.append({ scope, tag: TAGS.event, body: element, bodyHash: element.padEnd(32, '.') })
+  }
+
+  #begin(): Draft {
+    const id = `${this.#options.name ?? 'T'}${this.#ids++}`
+    return { id, outcome: 'unknown', begunAt: this.#order(), steps: [] }
+  }
+
+  #end(draft: Draft, outcome: TransactionRecord['outcome']): void {
+    draft.outcome = outcome
+    draft.endedAt = this.#order()
+    this.records.push(draft as TransactionRecord)
+  }
+
+  #element(): string {
+    return `${this.#options.name ?? ''}${this.#ids++}`
+  }
+}
+
+async function readSomething(
+  transaction: Transaction,
+  random: Random,
+  window: number,
+  draft: Draft,
+): Promise<void> {
+  const dice = random.next()
+  if (dice < 0.4) {
+    const key = listName(window + random.below(LISTS_ACTIVE))
+    const entry = await transaction.get(SCOPE, TAGS.kv, key)
+    draft.steps.push({ kind: 'read', list: key, elements: elementsOf(entry) })
+  } else if (dice < 0.6) {
+    await readLog(transaction, logName(window + random.below(LOGS_ACTIVE)), draft)
+  } else {
+    const first = window + random.below(LISTS_ACTIVE)
+    const range: Range = {
+      scope: SCOPE,
+      tag: TAGS.kv,
+      from: listName(first),
+      to: listName(first + 1 + random.below(LISTS_ACTIVE)),
+      reverse: random.chance(0.3),
+      limit: random.chance(0.5) ? 1 + random.below(3) : undefined,
+    }
+    await readLists(transaction, range, draft)
+  }
+}
+
+async function readLog(transaction: Transaction, scope: string, draft: Draft): Promise<void> {
+  const events = await transaction.scan({ scope, tag: TAGS.event })
+  draft.steps.push({ kind: 'read', list: scope, elements: events.map(event => event.value.slice(64)) })
+}
+
+/** A scan that its limit cut off has read no further than its last entry. */
+async function readLists(transaction: Transaction, range: Range, draft: Draft): Promise<void> {
+  const entries = await transaction.scan(range)
+  const found = entries.map(entry => ({ list: entry.key, elements: elementsOf(entry) }))
+  const cut =
+    range.limit !== undefined && found.length === range.limit ? found[found.length - 1].list : undefined
+  let first = range.from ?? listName(0)
+  // Names have a fixed length: one that is below `to` is at most this.
+  let last = range.to === undefined ? `${LIST_PREFIX}~` : listName(numberOf(range.to) - 1)
+  if (cut !== undefined && range.reverse === true) first = cut
+  else if (cut !== undefined) last = cut
+  draft.steps.push({ kind: 'scan', first, last, found })
+}
+
+const LIST_PREFIX = 'list-'
+
+function listName(number: number): string {
+  return LIST_PREFIX + String(number).padStart(8, '0')
+}
+
+function numberOf(listName: string): number {
+  return Number(listName.slice(LIST_PREFIX.length))
+}
+
+function logName(number: number): string {
+  return `log-${String(number).padStart(8, '0')}`
+}
+
+function elementsOf(entry: Entry | undefined): string[] {
+  return entry === undefined ? [] : entry.value.split(' ')
+}
+
+function extended(entry: Entry | undefined, element: string): string {
+  return entry === undefined ? element : `${entry.value} ${element}`
+}
+
+/** Thrown by the workload itself, to abort. */
+class Doomed extends Error {}
+
+function outcomeOf(error: unknown): 'aborted' | 'unknown' {
+  if (error instanceof Doomed) return 'aborted'
+  if (error instanceof AnnalsError && error.code === 'CONFLICT') return 'aborted'
+  if (error instanceof AnnalsError && error.code === 'OUTCOME_UNKNOWN') return 'unknown'
+  throw error
+}

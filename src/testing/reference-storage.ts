@@ -1,0 +1,246 @@
+import type { ByteString } from '../core/bytes.ts'
+import { fromU64, u64 } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { linkHash } from '../core/hash.ts'
+import { dedupeTag, storageKey } from '../engine/keys.ts'
+import { checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
+import type {
+  Append,
+  Appended,
+  Commit,
+  CommitOutcome,
+  Committed,
+  Conflict,
+  Entry,
+  Operation,
+  Place,
+  Range,
+  Snapshot,
+  Step,
+  Storage,
+  TreeId,
+  Updated,
+} from '../engine/storage.ts'
+
+/**
+ * The storage port in its simplest form: all data are one immutable value, a
+ * commit makes the next one. It is the model that engines are compared with,
+ * and the port's definition for those who prefer code to prose. Not fast.
+ */
+export class ReferenceStorage implements Storage {
+  readonly #clock: () => number
+  readonly #listeners = new Set<{ readonly tree: ByteString; readonly call: () => void }>()
+  #state: State = { version: 0, time: 0, trees: new Map() }
+  /** The latest time that any answer was based on; whatever the clock does, time doesn't go back behind it. */
+  #latestTime = 0
+  #closed = false
+
+  constructor(options: { readonly clock?: (() => number) | undefined } = {}) {
+    this.#clock = options.clock ?? Date.now
+  }
+
+  async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
+    this.#checkOpen()
+    return getIn(this.#state, { scope, tag, key }, this.#now())
+  }
+
+  async scan(range: Range): Promise<readonly Entry[]> {
+    this.#checkOpen()
+    return scanIn(this.#state, range, this.#now())
+  }
+
+  async snapshot(): Promise<Snapshot> {
+    this.#checkOpen()
+    const state = this.#state
+    const time = this.#now()
+    let released = false
+    const check = (): void => {
+      this.#checkOpen()
+      if (released) throw new AnnalsError('INVALID_OPERATION', 'the snapshot has been released')
+    }
+    return {
+      version: state.version,
+      time,
+      async get(scope, tag, key) {
+        check()
+        return getIn(state, { scope, tag, key }, time)
+      },
+      async scan(range) {
+        check()
+        return scanIn(state, range, time)
+      },
+      release() {
+        released = true
+      },
+    }
+  }
+
+  async commit(commit: Commit): Promise<CommitOutcome> {
+    this.#checkOpen()
+    checkOperations(commit.operations)
+    const conflict = findConflict(this.#state, commit, this.#now())
+    return conflict ?? this.#apply(commit.operations)
+  }
+
+  async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    this.#checkOpen()
+    const found = reads.map(place => getIn(this.#state, place, this.#now()))
+    const { operations, result } = step(found)
+    checkOperations(operations)
+    return { ...this.#apply(operations), result }
+  }
+
+  async subscribe(tree: TreeId, listener: () => void): Promise<() => void> {
+    this.#checkOpen()
+    checkTree(tree)
+    const entry = { tree: treeKey(tree), call: listener }
+    this.#listeners.add(entry)
+    return () => {
+      this.#listeners.delete(entry)
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#listeners.clear()
+  }
+
+  #apply(operations: readonly Operation[]): Committed {
+    const time = this.#now()
+    if (operations.length === 0) {
+      return { status: 'committed', version: this.#state.version, time, appended: [] }
+    }
+    const next = new NextState(this.#state, time)
+    const appended: Appended[] = []
+    for (const operation of operations) {
+      if (operation.op === 'append') appended.push(next.append(operation))
+      else if (operation.op === 'delete') next.set(operation, undefined)
+      else next.set(operation, { value: operation.value, expiresAt: operation.expiresAt ?? 0 })
+    }
+    this.#state = next
+    for (const listener of [...this.#listeners]) {
+      if (next.touched.has(listener.tree)) queueMicrotask(listener.call)
+    }
+    return { status: 'committed', version: next.version, time, appended }
+  }
+
+  #now(): number {
+    this.#latestTime = Math.max(this.#latestTime, this.#clock())
+    return this.#latestTime
+  }
+
+  #checkOpen(): void {
+    if (this.#closed) throw new AnnalsError('CLOSED', 'the storage is closed')
+  }
+}
+
+interface State {
+  readonly version: number
+  readonly time: number
+  /** Entries in the order of their keys; expired ones stay, and are left out when read. */
+  readonly trees: ReadonlyMap<ByteString, readonly Entry[]>
+}
+
+/** The state after a commit. Copies the trees that it changes and leaves the state before as it was. */
+class NextState implements State {
+  readonly version: number
+  readonly time: number
+  readonly trees: Map<ByteString, readonly Entry[]>
+  readonly touched = new Set<ByteString>()
+
+  constructor(before: State, time: number) {
+    this.version = before.version + 1
+    this.time = time
+    this.trees = new Map(before.trees)
+  }
+
+  set({ scope, tag, key }: Place, content: { value: ByteString; expiresAt: number } | undefined): void {
+    const tree = treeKey({ scope, tag })
+    const entries = [...(this.trees.get(tree) ?? [])]
+    const index = lowerBound(entries, key)
+    const isThere = index < entries.length && entries[index].key === key
+    const entry = content && { key, ...content, version: this.version, time: this.time }
+    entries.splice(index, isThere ? 1 : 0, ...(entry === undefined ? [] : [entry]))
+    this.trees.set(tree, entries)
+    this.touched.add(tree)
+  }
+
+  append({ scope, tag, body, bodyHash, dedupe }: Append): Appended {
+    const seen = dedupe && getIn(this, { scope, tag: dedupeTag(tag), key: dedupe.key }, this.time)
+    if (seen !== undefined) return { ...parseAppended(seen.value), duplicate: true }
+
+    const [last] = scanIn(this, { scope, tag, reverse: true, limit: 1 }, this.time)
+    const sequence = last === undefined ? 0 : fromU64(last.key) + 1
+    const prevHash = last === undefined ? '\0'.repeat(32) : last.value.slice(32, 64)
+    const hash = linkHash(prevHash, sequence, this.time, bodyHash)
+    this.set({ scope, tag, key: u64(sequence) }, { value: prevHash + hash + body, expiresAt: 0 })
+
+    const appended = { sequence, hash, time: this.time, memo: dedupe?.memo ?? '', duplicate: false }
+    if (dedupe !== undefined) {
+      this.set(
+        { scope, tag: dedupeTag(tag), key: dedupe.key },
+        { value: appendedBytes(appended), expiresAt: 0 },
+      )
+    }
+    return appended
+  }
+}
+
+function appendedBytes({ sequence, time, hash, memo }: Appended): ByteString {
+  return u64(sequence) + u64(time) + hash + memo
+}
+
+function parseAppended(bytes: ByteString): Omit<Appended, 'duplicate'> {
+  const [sequence, time] = [fromU64(bytes), fromU64(bytes, 8)]
+  return { sequence, time, hash: bytes.slice(16, 48), memo: bytes.slice(48) }
+}
+
+function findConflict(state: State, { points = [], ranges = [] }: Commit, now: number): Conflict | undefined {
+  for (const point of points) {
+    const { scope, tag, key, version } = point
+    if ((getIn(state, point, now)?.version ?? 0) !== version) {
+      return { status: 'conflict', on: { scope, tag, key } }
+    }
+  }
+  for (const range of ranges) {
+    const found = scanIn(state, range, now)
+    const isSame =
+      found.length === range.found.length &&
+      found.every(({ key, version }, i) => key === range.found[i].key && version === range.found[i].version)
+    if (!isSame) return { status: 'conflict', on: { scope: range.scope, tag: range.tag } }
+  }
+  return undefined
+}
+
+function getIn(state: State, place: Place, now: number): Entry | undefined {
+  checkPlace(place)
+  const entries = state.trees.get(treeKey(place)) ?? []
+  const entry = entries[lowerBound(entries, place.key)]
+  return entry !== undefined && entry.key === place.key && isAlive(entry, now) ? entry : undefined
+}
+
+function scanIn(state: State, range: Range, now: number): readonly Entry[] {
+  checkRange(range)
+  const { from, to, reverse = false, limit } = range
+  const entries = state.trees.get(treeKey(range)) ?? []
+  const found = entries.filter(
+    entry =>
+      (from === undefined || entry.key >= from) &&
+      (to === undefined || entry.key < to) &&
+      isAlive(entry, now),
+  )
+  return (reverse ? found.reverse() : found).slice(0, limit)
+}
+
+function isAlive({ expiresAt }: Entry, now: number): boolean {
+  return expiresAt === 0 || expiresAt > now
+}
+
+function treeKey({ scope, tag }: TreeId): ByteString {
+  return storageKey(scope, tag, '')
+}
+
+function lowerBound(entries: readonly Entry[], key: ByteString): number {
+  const index = entries.findIndex(entry => entry.key >= key)
+  return index < 0 ? entries.length : index
+}

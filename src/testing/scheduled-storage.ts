@@ -1,0 +1,36 @@
+import type { Snapshot, Storage } from '../engine/storage.ts'
+import type { SimulatedScheduler } from './simulated-scheduler.ts'
+
+/**
+ * A storage whose every call waits for its turn before it starts and before
+ * its answer arrives, so that the scheduler decides how callers interleave.
+ */
+export function scheduledStorage(storage: Storage, scheduler: SimulatedScheduler): Storage {
+  const inTurn = async <T>(call: () => Promise<T>): Promise<T> => {
+    await scheduler.turn()
+    try {
+      return await call()
+    } finally {
+      await scheduler.turn()
+    }
+  }
+  return {
+    get: (scope, tag, key) => inTurn(() => storage.get(scope, tag, key)),
+    scan: range => inTurn(() => storage.scan(range)),
+    snapshot: () => inTurn(async () => scheduledSnapshot(await storage.snapshot(), inTurn)),
+    commit: commit => inTurn(() => storage.commit(commit)),
+    update: (reads, step) => inTurn(() => storage.update(reads, step)),
+    subscribe: (tree, listener) => inTurn(() => storage.subscribe(tree, listener)),
+    close: () => inTurn(() => storage.close()),
+  }
+}
+
+function scheduledSnapshot(snapshot: Snapshot, inTurn: <T>(call: () => Promise<T>) => Promise<T>): Snapshot {
+  return {
+    version: snapshot.version,
+    time: snapshot.time,
+    get: (scope, tag, key) => inTurn(() => snapshot.get(scope, tag, key)),
+    scan: range => inTurn(() => snapshot.scan(range)),
+    release: () => snapshot.release(),
+  }
+}

@@ -1,0 +1,488 @@
+import { AnnalsError } from '../core/errors.ts'
+import { invariant } from '../core/invariant.ts'
+import type { Disk, DiskFile } from '../embedded/disk.ts'
+import {
+  type DiskCall,
+  type DiskCallKind,
+  type DiskFault,
+  DiskFaults,
+  type FaultError,
+  ioError,
+} from './disk-faults.ts'
+import { PagedBytes } from './paged-bytes.ts'
+import {
+  cutFolder,
+  ExhaustiveFate,
+  type Fate,
+  type FolderChange,
+  KEEP_ALL,
+  RandomFate,
+  type Tear,
+} from './power-cut.ts'
+import { Random } from './random.ts'
+import { SimulatedFile } from './simulated-file.ts'
+
+export interface SimulatedDiskOptions {
+  /** What the device writes whole or not at all, unless a power cut tears it. */
+  readonly sectorBytes?: number
+  readonly capacityBytes?: number
+  /** Decides when a `…Later` call ends. */
+  readonly later?: (task: () => void) => void
+  /** Decides what a failed call leaves behind. */
+  readonly seed?: number
+}
+
+/**
+ * The faulty twin of the real disk: in memory, deterministic, and as unkind as
+ * a disk may be. What was written is seen by all at once and durable after a
+ * sync only; `afterProcessCrash` and `afterPowerCut` give the disk that the
+ * next process would find, cheaply enough for millions of them. An image is a
+ * disk like any other and can crash again.
+ */
+export class SimulatedDisk implements Disk {
+  capacityBytes: number
+  /** Called as each call starts and again as it ends; images may be taken there. */
+  onCall: ((call: DiskCall) => void) | undefined
+  /** How many calls there have been. */
+  calls = 0
+  /** How many files are open, to find those that somebody forgot to close. */
+  openFiles = 0
+
+  readonly #sectorBytes: number
+  readonly #later: (task: () => void) => void
+  readonly #seed: number
+  readonly #faults = new DiskFaults()
+  #files: SimulatedFile[] = []
+  /** Maps and lists of the folder are replaced, never changed, so that images can share them. */
+  #names: ReadonlyMap<string, number> = new Map()
+  #durableNames: ReadonlyMap<string, number> = this.#names
+  #folderChanges: readonly FolderChange[] = []
+  #holder: object | undefined
+
+  constructor(options: SimulatedDiskOptions = {}) {
+    this.#sectorBytes = options.sectorBytes ?? 512
+    this.capacityBytes = options.capacityBytes ?? Number.POSITIVE_INFINITY
+    this.#later = options.later ?? queueMicrotask
+    this.#seed = options.seed ?? 0
+  }
+
+  /** A disk with these files, all durable. */
+  static of(files: Readonly<Record<string, Uint8Array>>, options: SimulatedDiskOptions = {}): SimulatedDisk {
+    const disk = new SimulatedDisk(options)
+    const names = new Map<string, number>()
+    for (const [name, bytes] of Object.entries(files)) {
+      names.set(name, disk.#files.length)
+      disk.#files.push(disk.#newFile(name, PagedBytes.of(bytes)))
+    }
+    disk.#names = names
+    disk.#durableNames = names
+    return disk
+  }
+
+  // —— the disk ——
+
+  lock(): void {
+    this.#takeLock(this)
+  }
+
+  /** Like another process that has the same folder open. Unlike the disk itself, it can't be used once closed. */
+  handle(): Disk {
+    const disk = this
+    let open = true
+    const checked = (): SimulatedDisk => {
+      invariant(open, 'the disk is open')
+      return disk
+    }
+    return {
+      lock() {
+        checked().#takeLock(this)
+      },
+      list: () => checked().list(),
+      open: (name, mode) => checked().open(name, mode),
+      remove: name => checked().remove(name),
+      syncFolder: () => checked().syncFolder(),
+      close() {
+        open = false
+        disk.#releaseLock(this)
+      },
+    }
+  }
+
+  list(): string[] {
+    return this.#call('list', '', 0, 0, fault => {
+      if (fault) throw ioError(fault, 'list')
+      return [...this.#names.keys()].sort()
+    })
+  }
+
+  open(name: string, mode: 'read' | 'write' | 'create'): DiskFile {
+    return this.#call(mode === 'create' ? 'create' : 'open', name, 0, 0, fault => {
+      if (fault) throw ioError(fault, 'open', name)
+      let file = this.#find(name)
+      if (mode === 'create') {
+        if (file) throw ioError('EEXIST', 'open', name)
+        file = this.#newFile(name, PagedBytes.empty())
+        this.#files.push(file)
+        this.#changeFolder(name, this.#files.length - 1)
+      }
+      if (!file) throw ioError('ENOENT', 'open', name)
+      return this.#handleOf(file, mode !== 'read')
+    })
+  }
+
+  remove(name: string): void {
+    this.#call('remove', name, 0, 0, fault => {
+      if (fault) throw ioError(fault, 'remove', name)
+      if (!this.#names.has(name)) throw ioError('ENOENT', 'remove', name)
+      this.#changeFolder(name, undefined)
+    })
+  }
+
+  syncFolder(): void {
+    this.#call('syncFolder', '', 0, 0, (fault, index) => {
+      const fate = fault ? this.#fateOfFailure(index) : KEEP_ALL
+      this.#durableNames = cutFolder(this.#durableNames, this.#folderChanges, fate)
+      this.#folderChanges = []
+      if (fault) throw ioError(fault, 'syncFolder')
+      this.#forgetRemoved()
+    })
+  }
+
+  close(): void {
+    this.#releaseLock(this)
+  }
+
+  // —— crashes ——
+
+  /**
+   * The process is killed: all that was written stays, unsynced as it is. A
+   * `writeLater` under way has written nothing, or with `random` some of it.
+   */
+  afterProcessCrash(random?: Random): SimulatedDisk {
+    const image = this.#newImage()
+    image.#names = this.#names
+    image.#durableNames = this.#durableNames
+    image.#folderChanges = this.#folderChanges
+    const arrived = (bytes: number): number => random?.below(bytes + 1) ?? 0
+    image.#files = this.#files.map(file => file.afterProcessCrash(arrived))
+    return image
+  }
+
+  /** The power is cut: of what was never synced, any part may be lost, torn, or there. */
+  afterPowerCut(random: Random, tear: Tear = 'mixed'): SimulatedDisk {
+    return this.#cut(new RandomFate(random, tear))
+  }
+
+  /** The most decisions that a power cut at this moment could take. */
+  get undecided(): number {
+    const files = new Set(this.#durableNames.values())
+    for (const { file } of this.#folderChanges) if (file !== undefined) files.add(file)
+    let decisions = this.#folderChanges.length
+    for (const index of files) decisions += this.#files[index].undecided
+    return decisions
+  }
+
+  /** All images that a power cut could leave, if there are no more than `imagesMax`; else so many random ones. */
+  *powerCuts(random: Random, imagesMax: number, tear: Tear = 'mixed'): Generator<SimulatedDisk> {
+    if (2 ** this.undecided <= imagesMax) {
+      const fate = new ExhaustiveFate()
+      do yield this.#cut(fate)
+      while (fate.next())
+    } else {
+      for (let i = 0; i < imagesMax; i++) yield this.afterPowerCut(random, tear)
+    }
+  }
+
+  // —— faults ——
+
+  fail(fault: DiskFault): void {
+    this.#faults.add(fault)
+  }
+
+  /** No more faults; what they have done stays done. */
+  heal(): void {
+    this.#faults.clear()
+  }
+
+  /** Changes a byte on the device itself; by default its lowest bit. */
+  flip(name: string, offset: number, mask = 1): void {
+    const file = this.#existing(name)
+    invariant(offset < file.content.size, 'a byte to flip is in the file')
+    file.damage(bytes => {
+      const byte = new Uint8Array(1)
+      if (bytes.read(byte, offset) === 0) return
+      byte[0] ^= mask
+      bytes.write(byte, offset)
+    })
+  }
+
+  /** Cuts a file on the device itself. */
+  cut(name: string, size: number): void {
+    this.#existing(name).damage(bytes => bytes.truncate(Math.min(size, bytes.size)))
+  }
+
+  // —— inspection, which counts as no call ——
+
+  files(): { readonly name: string; readonly size: number }[] {
+    return [...this.#names.keys()].sort().map(name => ({ name, size: this.#existing(name).content.size }))
+  }
+
+  /** What reads would see now, to be kept as a golden file or handed to `of`. */
+  toFiles(): Record<string, Buffer> {
+    const files: Record<string, Buffer> = {}
+    for (const { name } of this.files()) files[name] = this.#existing(name).content.toBuffer()
+    return files
+  }
+
+  // —— files ——
+
+  #handleOf(file: SimulatedFile, writable: boolean): DiskFile {
+    const disk = this
+    let open = true
+    const check = (): void => invariant(open, 'the file is open')
+    const checkWritable = (kind: DiskCallKind): void => {
+      check()
+      if (!writable) throw ioError('EBADF', kind, file.name)
+    }
+    this.openFiles++
+    return {
+      size() {
+        check()
+        return disk.#call('size', file.name, 0, 0, fault => {
+          if (fault) throw ioError(fault, 'size', file.name)
+          return file.content.size
+        })
+      },
+      read(buffer, position) {
+        check()
+        return disk.#call('read', file.name, position, buffer.length, fault => {
+          if (fault) throw ioError(fault, 'read', file.name)
+          return file.content.read(buffer, position)
+        })
+      },
+      write(buffer, position) {
+        checkWritable('write')
+        return disk.#call('write', file.name, position, buffer.length, (fault, index) =>
+          disk.#write(file, buffer, position, fault, index),
+        )
+      },
+      writeLater(buffer, position) {
+        check()
+        if (!writable) return Promise.reject(ioError('EBADF', 'writeLater', file.name))
+        return disk.#callLater('writeLater', file.name, position, buffer.length, () => {
+          const end = file.beginWrite(buffer, position)
+          return (fault, index) => {
+            end()
+            return disk.#write(file, buffer, position, fault, index)
+          }
+        })
+      },
+      truncate(size) {
+        checkWritable('truncate')
+        disk.#call('truncate', file.name, size, 0, fault => {
+          if (fault) throw ioError(fault, 'truncate', file.name)
+          if (size - file.content.size > disk.#freeBytes()) throw ioError('ENOSPC', 'truncate', file.name)
+          file.truncate(size)
+        })
+      },
+      sync() {
+        check()
+        disk.#call('sync', file.name, 0, 0, (fault, index) =>
+          disk.#sync(file, file.changesMade, fault, index),
+        )
+      },
+      syncLater() {
+        check()
+        return disk.#callLater('syncLater', file.name, 0, 0, () => {
+          // What comes after the start is not its business, though it may well be there before the end.
+          const upTo = file.changesMade
+          return (fault, index) => disk.#sync(file, upTo, fault, index)
+        })
+      },
+      close() {
+        if (open) disk.openFiles--
+        open = false
+      },
+    }
+  }
+
+  #write(
+    file: SimulatedFile,
+    buffer: Uint8Array,
+    position: number,
+    fault: FaultError | undefined,
+    index: number,
+  ): number {
+    let count = buffer.length
+    if (fault === 'short') count = Math.floor(count / 2)
+    if (fault === 'ENOSPC') count = 0
+    // A write that fails may have written some of it all the same.
+    if (fault === 'EIO') count = this.#randomOf(index).below(count + 1)
+    if (this.capacityBytes !== Number.POSITIVE_INFINITY) {
+      const room =
+        Math.max(0, file.content.size - position) +
+        this.#freeBytes() -
+        Math.max(0, position - file.content.size)
+      count = Math.max(0, Math.min(count, room))
+    }
+    file.write(count === buffer.length ? buffer : buffer.subarray(0, count), position)
+    if (fault === 'EIO' || fault === 'ENOSPC') throw ioError(fault, 'write', file.name)
+    if (fault === undefined && count === 0 && buffer.length > 0) throw ioError('ENOSPC', 'write', file.name)
+    return count
+  }
+
+  #sync(file: SimulatedFile, upTo: number, fault: FaultError | undefined, index: number): void {
+    if (fault === undefined) {
+      file.sync(upTo)
+      return
+    }
+    file.failSync(upTo, this.#fateOfFailure(index), this.#randomOf(index).chance(0.5))
+    throw ioError(fault, 'sync', file.name)
+  }
+
+  #freeBytes(): number {
+    if (this.capacityBytes === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
+    let used = 0
+    for (const index of this.#names.values()) used += this.#files[index].content.size
+    return Math.max(0, this.capacityBytes - used)
+  }
+
+  // —— the folder ——
+
+  #newFile(name: string, content: PagedBytes): SimulatedFile {
+    return new SimulatedFile(name, content, this.#sectorBytes)
+  }
+
+  #find(name: string): SimulatedFile | undefined {
+    const index = this.#names.get(name)
+    return index === undefined ? undefined : this.#files[index]
+  }
+
+  #existing(name: string): SimulatedFile {
+    const file = this.#find(name)
+    invariant(file, `there is a file ${name}`)
+    return file
+  }
+
+  #changeFolder(name: string, file: number | undefined): void {
+    const names = new Map(this.#names)
+    if (file === undefined) names.delete(name)
+    else names.set(name, file)
+    this.#names = names
+    this.#folderChanges = [...this.#folderChanges, { name, file }]
+  }
+
+  /** Whoever has a removed file open goes on with it; the folder needs it no more. */
+  #forgetRemoved(): void {
+    if (this.#files.length === this.#names.size || this.#names.size !== this.#durableNames.size) return
+    const files: SimulatedFile[] = []
+    const names = new Map<string, number>()
+    for (const [name, index] of this.#names) {
+      // After a failed sync of the folder, what was lost is not what we see.
+      if (this.#durableNames.get(name) !== index) return
+      names.set(name, files.length)
+      files.push(this.#files[index])
+    }
+    this.#files = files
+    this.#names = names
+    this.#durableNames = names
+  }
+
+  #takeLock(holder: object): void {
+    this.#call('lock', '', 0, 0, fault => {
+      if (fault) throw ioError(fault, 'lock')
+      if (this.#holder)
+        throw new AnnalsError('LOCKED', 'the simulated folder is open already', { path: 'simulated' })
+      this.#holder = holder
+    })
+  }
+
+  #releaseLock(holder: object): void {
+    if (this.#holder === holder) this.#holder = undefined
+  }
+
+  // —— calls ——
+
+  #call<T>(
+    kind: DiskCallKind,
+    file: string,
+    position: number,
+    bytes: number,
+    effect: (fault: FaultError | undefined, index: number) => T,
+  ): T {
+    const index = this.calls++
+    if (this.onCall === undefined && this.#faults.none) return effect(undefined, index)
+    const call: DiskCall = { index, kind, file, position, bytes, phase: 'start', failed: false }
+    this.onCall?.(call)
+    try {
+      return effect(this.#faults.take(call), index)
+    } catch (error) {
+      call.failed = true
+      throw error
+    } finally {
+      call.phase = 'end'
+      this.onCall?.(call)
+    }
+  }
+
+  /** `start` runs now, what it returns when the scheduler says so; a fault is chosen now, by the number of the call. */
+  #callLater<T>(
+    kind: DiskCallKind,
+    file: string,
+    position: number,
+    bytes: number,
+    start: () => (fault: FaultError | undefined, index: number) => T,
+  ): Promise<T> {
+    const index = this.calls++
+    const call: DiskCall = { index, kind, file, position, bytes, phase: 'start', failed: false }
+    this.onCall?.(call)
+    const fault = this.#faults.take(call)
+    const effect = start()
+    return new Promise((resolve, reject) => {
+      this.#later(() => {
+        let settle: () => void
+        try {
+          const value = effect(fault, index)
+          settle = () => resolve(value)
+        } catch (error) {
+          call.failed = true
+          settle = () => reject(error)
+        }
+        call.phase = 'end'
+        this.onCall?.(call)
+        settle()
+      })
+    })
+  }
+
+  // —— images ——
+
+  #newImage(): SimulatedDisk {
+    return new SimulatedDisk({
+      sectorBytes: this.#sectorBytes,
+      capacityBytes: this.capacityBytes,
+      later: this.#later,
+      seed: this.#seed,
+    })
+  }
+
+  #cut(fate: Fate): SimulatedDisk {
+    const image = this.#newImage()
+    const names = new Map<string, number>()
+    for (const [name, index] of cutFolder(this.#durableNames, this.#folderChanges, fate)) {
+      names.set(name, image.#files.length)
+      image.#files.push(this.#files[index].afterPowerCut(fate))
+    }
+    image.#names = names
+    image.#durableNames = names
+    return image
+  }
+
+  #randomOf(call: number): Random {
+    return new Random(Math.imul(this.#seed ^ 0x5bd1e995, 0x9e3779b1) + call)
+  }
+
+  #fateOfFailure(call: number): Fate {
+    return new RandomFate(this.#randomOf(call), 'none')
+  }
+}

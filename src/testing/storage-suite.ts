@@ -1,0 +1,33 @@
+import { describe } from 'vitest'
+import { testCommits } from './storage-suite/commits.ts'
+import { testExpiry } from './storage-suite/expiry.ts'
+import { testLifecycle } from './storage-suite/lifecycle.ts'
+import { testLogs } from './storage-suite/logs.ts'
+import { testOrder } from './storage-suite/order.ts'
+import { testRandomPrograms } from './storage-suite/random-programs.ts'
+import { testSnapshots } from './storage-suite/snapshots.ts'
+import { type OpenStorage, type StorageSuiteOptions, Suite } from './storage-suite/suite.ts'
+import { testUpdates } from './storage-suite/updates.ts'
+import { testValidation } from './storage-suite/validation.ts'
+
+export type { OpenStorage, StorageSuiteOptions }
+
+/**
+ * The conformance suite of the storage port, for vitest. Call it at the top of
+ * a test file; `open` gives a new and empty storage each time. A property that
+ * has a rule carries its number.
+ */
+export function testStorage(name: string, open: OpenStorage, options: StorageSuiteOptions = {}): void {
+  const suite = new Suite(open, options)
+  describe(`storage: ${name}`, () => {
+    describe('order', () => testOrder(suite))
+    describe('commits', () => testCommits(suite))
+    describe('validation', () => testValidation(suite))
+    describe('logs', () => testLogs(suite))
+    describe('updates', () => testUpdates(suite))
+    describe('snapshots', () => testSnapshots(suite))
+    describe('expiry', () => testExpiry(suite))
+    describe('lifecycle', () => testLifecycle(suite))
+    describe('random programs', () => testRandomPrograms(suite))
+  })
+}

@@ -1,0 +1,142 @@
+import { expect } from 'vitest'
+import {
+  append,
+  commit,
+  del,
+  keysOf,
+  place,
+  put,
+  range,
+  readPoint,
+  readRange,
+  type Suite,
+  valueAt,
+} from './suite.ts'
+
+/** P14: an entry is absent from its time on, at once and to every reader. */
+export function testExpiry(suite: Suite): void {
+  suite.holdsInTime(
+    'P14: an entry is there until its time and absent from then on',
+    async (storage, clock) => {
+      const expiresAt = clock.now() + 1_000
+      await commit(storage, put('k', '1', { expiresAt }), put('stays', '1'))
+      expect(await storage.scan(range())).toMatchObject([
+        { key: 'k', expiresAt },
+        { key: 'stays', expiresAt: 0 },
+      ])
+      clock.advance(999)
+      expect(await valueAt(storage, 'k')).toBe('1')
+      clock.advance(1)
+      expect(await valueAt(storage, 'k')).toBeUndefined()
+      expect(keysOf(await storage.scan(range()))).toEqual(['stays'])
+      const { result } = await storage.update([place('k')], found => ({ operations: [], result: found }))
+      expect(result).toEqual([undefined])
+      const snapshot = await storage.snapshot()
+      expect(keysOf(await snapshot.scan(range()))).toEqual(['stays'])
+      snapshot.release()
+    },
+  )
+
+  suite.holdsInTime(
+    'P14: a put without an expiry clears it, a put with one replaces it',
+    async (storage, clock) => {
+      const expiresAt = clock.now() + 1_000
+      await commit(storage, put('a', '1', { expiresAt }), put('b', '1', { expiresAt }), put('c', '1'))
+      await commit(
+        storage,
+        put('a', '2'),
+        put('b', '2', { expiresAt: expiresAt + 1_000 }),
+        put('c', '2', { expiresAt }),
+      )
+      clock.advance(1_000)
+      expect(keysOf(await storage.scan(range()))).toEqual(['a', 'b'])
+      clock.advance(1_000)
+      expect(keysOf(await storage.scan(range()))).toEqual(['a'])
+    },
+  )
+
+  suite.holdsInTime(
+    'P14: an entry whose time is over when it is put is never there',
+    async (storage, clock) => {
+      await commit(storage, put('now', '1', { expiresAt: clock.now() }), put('past', '1', { expiresAt: 1 }))
+      expect(await storage.scan(range())).toEqual([])
+      expect(await valueAt(storage, 'now')).toBeUndefined()
+    },
+  )
+
+  suite.holdsInTime(
+    'P14: the limit of a scan counts the living, in both directions',
+    async (storage, clock) => {
+      const keys = Array.from({ length: 200 }, (_, i) => `key ${String(i).padStart(3, '0')}`)
+      const expiresAt = clock.now() + 1
+      await commit(storage, ...keys.map((key, i) => put(key, '', i % 10 === 0 ? {} : { expiresAt })))
+      clock.advance(1)
+      const living = keys.filter((_, i) => i % 10 === 0)
+      expect(keysOf(await storage.scan(range({ limit: 7 })))).toEqual(living.slice(0, 7))
+      expect(keysOf(await storage.scan(range({ limit: 7, reverse: true })))).toEqual(
+        living.slice(-7).reverse(),
+      )
+      expect(keysOf(await storage.scan(range({ from: keys[5], to: keys[31] })))).toEqual(living.slice(1, 4))
+    },
+  )
+
+  suite.holdsInTime(
+    'P14: an expired key can be put and deleted like an absent one',
+    async (storage, clock) => {
+      const expiresAt = clock.now() + 1
+      await commit(storage, put('a', '1', { expiresAt }), put('b', '1', { expiresAt }))
+      clock.advance(1)
+      await commit(storage, put('a', '2'), del('b'))
+      expect(await storage.scan(range())).toMatchObject([{ key: 'a', value: '2', expiresAt: 0 }])
+    },
+  )
+
+  suite.holdsInTime(
+    'P12: what expired after it was read is a conflict, what had expired before is absent',
+    async (storage, clock) => {
+      await commit(storage, put('k', '1', { expiresAt: clock.now() + 10 }))
+      const [points, ranges] = [[await readPoint(storage, 'k')], [await readRange(storage)]]
+      expect((await storage.commit({ points, ranges, operations: [] })).status).toBe('committed')
+      clock.advance(10)
+      expect((await storage.commit({ points, operations: [] })).status).toBe('conflict')
+      expect((await storage.commit({ ranges, operations: [] })).status).toBe('conflict')
+      const [absent, empty] = [[await readPoint(storage, 'k')], [await readRange(storage)]]
+      expect(absent[0].version).toBe(0)
+      expect((await storage.commit({ points: absent, ranges: empty, operations: [] })).status).toBe(
+        'committed',
+      )
+    },
+  )
+
+  suite.holdsInTime('P14: a snapshot keeps showing what expires while it is held', async (storage, clock) => {
+    await commit(storage, put('k', '1', { expiresAt: clock.now() + 10 }))
+    const snapshot = await storage.snapshot()
+    clock.advance(10)
+    await commit(storage, put('other', '1'))
+    expect(await valueAt(snapshot, 'k')).toBe('1')
+    expect(keysOf(await snapshot.scan(range()))).toEqual(['k'])
+    expect(await valueAt(storage, 'k')).toBeUndefined()
+    snapshot.release()
+  })
+
+  suite.holdsInTime(
+    'P14: what has expired does not come back when the clock is set back',
+    async (storage, clock) => {
+      await commit(storage, put('k', '1', { expiresAt: clock.now() + 10 }))
+      clock.advance(10)
+      const { time } = await commit(storage, put('other', '1'), append('x'))
+      clock.jump(-1_000_000)
+      expect(await valueAt(storage, 'k')).toBeUndefined()
+      expect(keysOf(await storage.scan(range()))).toEqual(['other'])
+      expect((await commit(storage, put('other', '2'))).time).toBe(time)
+    },
+  )
+
+  suite.holdsInTime('a commit is stamped with the time of the clock', async (storage, clock) => {
+    for (const pause of [0, 1, 1_000, 86_400_000]) {
+      clock.advance(pause)
+      const { time } = await commit(storage, put('k', '1'))
+      expect(time).toBe(clock.now())
+    }
+  })
+}

@@ -1,0 +1,104 @@
+import { expect } from 'vitest'
+import {
+  append,
+  commit,
+  del,
+  eventually,
+  expectError,
+  KV,
+  LOG,
+  place,
+  put,
+  range,
+  SCOPE,
+  type Suite,
+  valueAt,
+} from './suite.ts'
+
+const TREE = { scope: SCOPE, tag: KV }
+
+/** Subscriptions, and the end. */
+export function testLifecycle(suite: Suite): void {
+  suite.holds('a subscriber hears of a commit, and sees it when it does', async storage => {
+    const seen: (string | undefined)[] = []
+    const unsubscribe = await storage.subscribe(TREE, () => {
+      void valueAt(storage, 'k').then(value => seen.push(value))
+    })
+    await commit(storage, put('k', '1'))
+    await eventually(() => seen.includes('1'))
+    await storage.update([place('k')], () => ({ operations: [put('k', '2')], result: undefined }))
+    await eventually(() => seen.includes('2'))
+    await commit(storage, del('k'))
+    await eventually(() => seen.includes(undefined))
+    unsubscribe()
+  })
+
+  suite.holds('a subscriber hears of what its own tree was given, and of nothing else', async storage => {
+    const calls = { kv: 0, log: 0, elsewhere: 0 }
+    await storage.subscribe(TREE, () => calls.kv++)
+    await storage.subscribe({ scope: SCOPE, tag: LOG }, () => calls.log++)
+    await storage.subscribe({ scope: 'elsewhere', tag: KV }, () => calls.elsewhere++)
+    await commit(storage, append('1'))
+    await eventually(() => calls.log > 0)
+    await commit(storage, put('k', '1'))
+    await eventually(() => calls.kv > 0)
+    expect(calls.elsewhere).toBe(0)
+    expect((await storage.scan(range())).length).toBe(1)
+  })
+
+  suite.holds('several subscribers of one tree all hear; who has left hears no more', async storage => {
+    const calls = [0, 0, 0]
+    const leave = await Promise.all(calls.map((_, i) => storage.subscribe(TREE, () => calls[i]++)))
+    await commit(storage, put('k', '1'))
+    await eventually(() => calls.every(count => count > 0))
+    leave[1]()
+    leave[1]()
+    const before = [...calls]
+    await commit(storage, put('k', '2'))
+    await eventually(() => calls[0] > before[0] && calls[2] > before[2])
+    expect(calls[1]).toBe(before[1])
+  })
+
+  suite.holds('a conflict is nothing to hear of', async storage => {
+    let calls = 0
+    await storage.subscribe(TREE, () => calls++)
+    const points = [{ ...place('k'), version: 1 }]
+    expect((await storage.commit({ points, operations: [put('k', '1')] })).status).toBe('conflict')
+    await storage.subscribe({ scope: SCOPE, tag: LOG }, () => {})
+    await commit(storage, append('later'))
+    expect(calls).toBe(0)
+  })
+
+  suite.holds('close waits for what is under way; after it everything is CLOSED', async storage => {
+    const snapshot = await storage.snapshot()
+    const underWay = Array.from({ length: 20 }, (_, i) => commit(storage, put(`${i}`, '')))
+    const update = storage.update([place('n')], () => ({ operations: [put('n', '1')], result: 'done' }))
+    await storage.close()
+    expect(await Promise.all(underWay)).toHaveLength(20)
+    expect((await update).result).toBe('done')
+
+    await expectError(storage.get(SCOPE, KV, 'k'), 'CLOSED')
+    await expectError(storage.scan(range()), 'CLOSED')
+    await expectError(storage.snapshot(), 'CLOSED')
+    await expectError(storage.commit({ operations: [put('k', '1')] }), 'CLOSED')
+    await expectError(storage.commit({ operations: [] }), 'CLOSED')
+    await expectError(
+      storage.update([], () => ({ operations: [], result: 1 })),
+      'CLOSED',
+    )
+    await expectError(
+      storage.subscribe(TREE, () => {}),
+      'CLOSED',
+    )
+    await expectError(snapshot.get(SCOPE, KV, 'k'), 'CLOSED')
+    await expectError(snapshot.scan(range()), 'CLOSED')
+    snapshot.release()
+    snapshot.release()
+  })
+
+  suite.holds('closing twice is fine, also at the same time', async storage => {
+    await commit(storage, put('k', '1'))
+    await Promise.all([storage.close(), storage.close()])
+    await storage.close()
+  })
+}

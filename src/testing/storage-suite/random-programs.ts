@@ -1,0 +1,263 @@
+import { expect, it } from 'vitest'
+import type { ByteString } from '../../core/bytes.ts'
+import { isLogTag, TAGS } from '../../engine/keys.ts'
+import type {
+  Appended,
+  Commit,
+  Entry,
+  Operation,
+  Place,
+  Range,
+  Reader,
+  Snapshot,
+  Storage,
+} from '../../engine/storage.ts'
+import { Random, seedOfRun } from '../random.ts'
+import { ReferenceStorage } from '../reference-storage.ts'
+import { SimulatedClock } from '../simulated-clock.ts'
+import { bodyHashOf, type Suite } from './suite.ts'
+
+/** One step of a program; plain data, so that a program can be cut down to what makes it fail. */
+type ProgramStep =
+  | {
+      readonly do: 'commit'
+      readonly points: Place[]
+      readonly ranges: Range[]
+      readonly slot: number
+      readonly operations: Operation[]
+    }
+  | { readonly do: 'update'; readonly places: Place[]; readonly operations: Operation[] }
+  | { readonly do: 'get'; readonly place: Place; readonly slot: number }
+  | { readonly do: 'scan'; readonly range: Range; readonly slot: number }
+  | { readonly do: 'snapshot' | 'release'; readonly slot: number }
+  | { readonly do: 'jump'; readonly ms: number }
+
+const STEPS = 60
+const PROGRAMS = 200
+/** Snapshots held at a time; a slot without one means the newest state. */
+const SLOTS = 3
+const SCOPES: readonly ByteString[] = ['a', 'a:b']
+const KEYS: readonly ByteString[] = ['\0', 'k', 'k\0', 'kk', 'l', '\x80', '\xff', '\xff\xff']
+const TREE_TAGS: readonly number[] = [TAGS.kv, TAGS.state]
+const LOG_TAGS: readonly number[] = [TAGS.event, TAGS.ledger]
+
+/** Whatever is done, in whatever order, the engine answers like the reference. */
+export function testRandomPrograms(suite: Suite): void {
+  const seed = suite.options.seed ?? seedOfRun()
+  const count = suite.options.programs ?? PROGRAMS
+  const hasClock = suite.options.noClock === undefined
+  it(`${count} random programs answer like the reference (ANNALS_SEED=${seed})`, async () => {
+    const random = new Random(seed)
+    for (let i = 0; i < count; i++) {
+      const program = Array.from({ length: STEPS }, () => randomStep(random, hasClock))
+      if ((await firstDifference(suite, program)) === undefined) continue
+      const { steps, difference } = await shrunk(suite, program)
+      const listing = steps.map(step => JSON.stringify(step)).join('\n')
+      expect.fail(`ANNALS_SEED=${seed}, program ${i}, cut down to:\n${listing}\n${difference}`)
+    }
+  }, 300_000)
+}
+
+function randomStep(random: Random, hasClock: boolean): ProgramStep {
+  const slot = random.below(SLOTS)
+  const dice = random.next()
+  const few = <T>(max: number, make: () => T): T[] => Array.from({ length: random.below(max + 1) }, make)
+  if (dice < 0.4) {
+    return {
+      do: 'commit',
+      slot,
+      points: few(2, () => randomPlace(random)),
+      ranges: few(1, () => randomRange(random)),
+      operations: few(4, () => randomOperation(random, hasClock)),
+    }
+  }
+  if (dice < 0.55) {
+    return {
+      do: 'update',
+      places: few(3, () => randomPlace(random)),
+      operations: few(3, () => randomOperation(random, hasClock)),
+    }
+  }
+  if (dice < 0.65) return { do: 'get', place: randomPlace(random), slot }
+  if (dice < 0.8) return { do: 'scan', range: randomRange(random), slot }
+  if (dice < 0.88) return { do: 'snapshot', slot }
+  if (dice < 0.94) return { do: 'release', slot }
+  return { do: 'jump', ms: random.pick([1, 5, 50, -20]) }
+}
+
+function randomPlace(random: Random): Place {
+  return { scope: random.pick(SCOPES), tag: random.pick(TREE_TAGS), key: random.pick(KEYS) }
+}
+
+function randomRange(random: Random): Range {
+  const isLog = random.chance(0.3)
+  const bound = (): ByteString | undefined => {
+    if (random.chance(0.4)) return undefined
+    return isLog ? `\0\0\0\0\0\0\0${String.fromCharCode(random.below(12))}` : random.pick(KEYS)
+  }
+  return {
+    scope: random.pick(SCOPES),
+    tag: random.pick(isLog ? LOG_TAGS : TREE_TAGS),
+    from: bound(),
+    to: bound(),
+    reverse: random.chance(0.5),
+    limit: random.chance(0.5) ? 1 + random.below(4) : undefined,
+  }
+}
+
+function randomOperation(random: Random, hasClock: boolean): Operation {
+  const value = random.bytes(random.below(5))
+  const dice = random.next()
+  if (dice < 0.25) return { op: 'delete', ...randomPlace(random) }
+  if (dice < 0.65) {
+    // Relative to the clock's start; steps add to it.
+    const expiresAt = random.chance(0.7) || !hasClock ? 0 : new SimulatedClock().now() + random.below(100)
+    return { op: 'put', ...randomPlace(random), value, expiresAt }
+  }
+  const dedupe = random.chance(0.5) ? { dedupe: { key: random.pick(KEYS), memo: random.bytes(2) } } : {}
+  const tree = { scope: random.pick(SCOPES), tag: random.pick(LOG_TAGS) }
+  return { op: 'append', ...tree, body: value, bodyHash: bodyHashOf(value), ...dedupe }
+}
+
+/** Runs the program on both and says where they part, or undefined. */
+async function firstDifference(suite: Suite, program: readonly ProgramStep[]): Promise<string | undefined> {
+  const clock = new SimulatedClock()
+  const hasClock = suite.options.noClock === undefined
+  const engine = new Player(await suite.open(hasClock ? { clock: clock.now } : undefined), hasClock)
+  const reference = new Player(new ReferenceStorage({ clock: clock.now }), hasClock)
+  try {
+    for (const [i, step] of program.entries()) {
+      if (step.do === 'jump') clock.jump(step.ms)
+      const [found, expected] = [await engine.play(step, i), await reference.play(step, i)]
+      if (found !== expected) return `step ${i} (${step.do}): ${found}\nthe reference: ${expected}`
+    }
+    return undefined
+  } catch (error) {
+    return `failed: ${String(error)}`
+  } finally {
+    await engine.close()
+  }
+}
+
+/** Leaves out what the failure doesn't need: halves first, then smaller parts. */
+async function shrunk(
+  suite: Suite,
+  program: readonly ProgramStep[],
+): Promise<{ steps: readonly ProgramStep[]; difference: string }> {
+  let steps = program
+  for (let size = Math.ceil(steps.length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2)) {
+    for (let start = 0; start < steps.length; ) {
+      const fewer = [...steps.slice(0, start), ...steps.slice(start + size)]
+      if ((await firstDifference(suite, fewer)) === undefined) start += size
+      else steps = fewer
+    }
+  }
+  return {
+    steps,
+    difference: (await firstDifference(suite, steps)) ?? 'it passed when run again: not deterministic',
+  }
+}
+
+/** Plays steps on one storage and tells the outcome in terms that don't depend on the engine. */
+class Player {
+  readonly #storage: Storage
+  readonly #hasClock: boolean
+  readonly #slots = new Map<number, Snapshot>()
+  /** Version of a commit → the step that made it: engines may count versions as they like. */
+  readonly #commits = new Map<number, number>()
+
+  constructor(storage: Storage, hasClock: boolean) {
+    this.#storage = storage
+    this.#hasClock = hasClock
+  }
+
+  async play(step: ProgramStep, index: number): Promise<string> {
+    return JSON.stringify((await this.#play(step, index)) ?? null)
+  }
+
+  async close(): Promise<void> {
+    for (const snapshot of this.#slots.values()) snapshot.release()
+    await this.#storage.close()
+  }
+
+  async #play(step: ProgramStep, index: number): Promise<unknown> {
+    switch (step.do) {
+      case 'get': {
+        const { scope, tag, key } = step.place
+        return this.#told(await this.#reader(step.slot).get(scope, tag, key), tag)
+      }
+      case 'scan':
+        return (await this.#reader(step.slot).scan(step.range)).map(entry =>
+          this.#told(entry, step.range.tag),
+        )
+      case 'snapshot':
+        this.#slots.get(step.slot)?.release()
+        this.#slots.set(step.slot, await this.#storage.snapshot())
+        return undefined
+      case 'release':
+        this.#slots.get(step.slot)?.release()
+        this.#slots.delete(step.slot)
+        return undefined
+      case 'commit': {
+        const outcome = await this.#storage.commit(await this.#commitOf(step))
+        if (outcome.status === 'conflict') return 'conflict'
+        this.#note(outcome.version, index)
+        return outcome.appended.map(appended => this.#toldAppended(appended))
+      }
+      case 'update': {
+        const { result, appended, version } = await this.#storage.update(step.places, found => {
+          const all = found.map(entry => entry?.value ?? '-').join('')
+          const operations = step.operations.map(operation =>
+            operation.op === 'put' ? { ...operation, value: operation.value + all.slice(0, 9) } : operation,
+          )
+          return { operations, result: found }
+        })
+        const told = result.map((entry, i) => this.#told(entry, step.places[i].tag))
+        if (step.operations.length > 0) this.#note(version, index)
+        return [told, appended.map(answer => this.#toldAppended(answer))]
+      }
+      case 'jump':
+        return undefined
+    }
+  }
+
+  async #commitOf({ points, ranges, slot, operations }: ProgramStep & { do: 'commit' }): Promise<Commit> {
+    const reader = this.#reader(slot)
+    return {
+      points: await Promise.all(
+        points.map(async place => ({
+          ...place,
+          version: (await reader.get(place.scope, place.tag, place.key))?.version ?? 0,
+        })),
+      ),
+      ranges: await Promise.all(
+        ranges.map(async range => ({
+          ...range,
+          found: (await reader.scan(range)).map(({ key, version }) => ({ key, version })),
+        })),
+      ),
+      operations,
+    }
+  }
+
+  #reader(slot: number): Reader {
+    return this.#slots.get(slot) ?? this.#storage
+  }
+
+  #note(version: number, index: number): void {
+    if (!this.#commits.has(version)) this.#commits.set(version, index)
+  }
+
+  #told(entry: Entry | undefined, tag: number): unknown {
+    if (entry === undefined) return undefined
+    const { key, value, expiresAt } = entry
+    const step = this.#commits.get(entry.version)
+    if (this.#hasClock) return [key, value, step, expiresAt, entry.time]
+    // Two clocks, two times, and so two hashes.
+    return [key, isLogTag(tag) ? value.slice(64) : value, step, expiresAt]
+  }
+
+  #toldAppended({ sequence, duplicate, memo, hash, time }: Appended): unknown {
+    return this.#hasClock ? [sequence, duplicate, memo, hash, time] : [sequence, duplicate, memo]
+  }
+}

@@ -1,0 +1,132 @@
+import { expect } from 'vitest'
+import type { Step, Storage } from '../../engine/storage.ts'
+import {
+  append,
+  commit,
+  del,
+  KV,
+  keysOf,
+  LOG,
+  place,
+  put,
+  range,
+  readPoint,
+  SCOPE,
+  type Suite,
+  valueAt,
+} from './suite.ts'
+
+/** P4: an implicit operation is one step over what it reads. */
+export function testUpdates(suite: Suite): void {
+  suite.holds('P12: 1,000 increments in flight on one key all count', async storage => {
+    const results = await Promise.all(Array.from({ length: 1_000 }, () => increment(storage, 'n')))
+    expect(await valueAt(storage, 'n')).toBe('1000')
+    const seen = results.map(({ result }) => result).sort((a, b) => a - b)
+    expect(seen).toEqual(Array.from({ length: 1_000 }, (_, i) => i + 1))
+    // Who counted later has the later version.
+    const byVersion = [...results].sort((a, b) => a.version - b.version)
+    expect(byVersion.map(({ result }) => result)).toEqual(seen)
+  })
+
+  suite.holds(
+    'P12: increments in flight among blind commits and appends see every commit before them',
+    async storage => {
+      const work = Array.from({ length: 300 }, (_, i) => {
+        if (i % 3 === 0) return commit(storage, put('n', '0'))
+        return i % 3 === 1 ? increment(storage, 'n') : commit(storage, append(`${i}`))
+      })
+      await Promise.all(work)
+      const results = (await Promise.all([increment(storage, 'n'), increment(storage, 'n')])).map(
+        ({ result }) => result,
+      )
+      expect(results[1]).toBe(results[0] + 1)
+    },
+  )
+
+  suite.holds('a step gets what it declared, in that order, undefined for what is absent', async storage => {
+    const { version } = await commit(storage, put('a', '1'), put('b', '2', { scope: 'x' }), append('event'))
+    const places = [
+      place('b', { scope: 'x' }),
+      place('none'),
+      place('a'),
+      place('a'),
+      place('\0'.repeat(8), { tag: LOG }),
+    ]
+    const { result } = await storage.update(places, found => ({ operations: [], result: found }))
+    expect(result.map(entry => entry?.value.slice(-5))).toEqual(['2', undefined, '1', '1', 'event'])
+    expect(result[0]).toMatchObject({ key: 'b', version, expiresAt: 0 })
+  })
+
+  suite.holds('P5: what a step throws comes out as it is and changes nothing', async storage => {
+    const mine = new Error('mine')
+    await commit(storage, put('k', '1'))
+    const failing: Step<never> = () => {
+      throw mine
+    }
+    const before = increment(storage, 'n')
+    const thrown = storage.update([place('k')], failing).catch((error: unknown) => error)
+    const after = increment(storage, 'n')
+    expect(await thrown).toBe(mine)
+    expect([(await before).result, (await after).result]).toEqual([1, 2])
+    expect(keysOf(await storage.scan(range()))).toEqual(['k', 'n'])
+  })
+
+  suite.holds('an update that writes nothing answers, and changes nothing', async storage => {
+    const { version } = await commit(storage, put('k', '1'))
+    const point = await readPoint(storage, 'k')
+    const updated = await storage.update([place('k')], ([entry]) => ({
+      operations: [],
+      result: entry?.value,
+    }))
+    expect(updated).toMatchObject({ status: 'committed', result: '1', appended: [] })
+    expect(updated.version).toBeGreaterThanOrEqual(version)
+    expect(await storage.get(SCOPE, KV, 'k')).toMatchObject({ version })
+    expect((await storage.commit({ points: [point], operations: [] })).status).toBe('committed')
+  })
+
+  suite.holds('P5: an update puts, deletes and appends all at once', async storage => {
+    await commit(storage, put('a', '1'))
+    const { appended, version, result } = await storage.update([place('a')], ([entry]) => ({
+      operations: [del('a'), put('b', entry?.value ?? ''), append('moved'), append('twice')],
+      result: 'done',
+    }))
+    expect(result).toBe('done')
+    expect(appended.map(({ sequence }) => sequence)).toEqual([0, 1])
+    expect(await storage.scan(range())).toMatchObject([{ key: 'b', value: '1', version }])
+    expect(await storage.scan(range({ tag: LOG }))).toHaveLength(2)
+  })
+
+  suite.holds(
+    'P8: of 64 updates in flight that each take what is still free, one takes it',
+    async storage => {
+      const results = await Promise.all(
+        Array.from({ length: 64 }, (_, i) =>
+          storage.update<boolean>([place('seat')], ([entry]) =>
+            entry === undefined
+              ? { operations: [put('seat', `${i}`)], result: true }
+              : { operations: [], result: false },
+          ),
+        ),
+      )
+      expect(results.filter(({ result }) => result)).toHaveLength(1)
+      expect(await valueAt(storage, 'seat')).toBe(`${results.findIndex(({ result }) => result)}`)
+    },
+  )
+
+  suite.holds('P12: an update makes a commit that had read the old value conflict', async storage => {
+    const point = await readPoint(storage, 'n')
+    const [, outcome] = await Promise.all([
+      increment(storage, 'n'),
+      storage.commit({ points: [point], operations: [put('n', '100')] }),
+    ])
+    // Whichever came first, none was lost.
+    expect(await valueAt(storage, 'n')).toBe(outcome.status === 'conflict' ? '1' : '101')
+  })
+}
+
+function increment(storage: Storage, key: string): Promise<{ result: number; version: number }> {
+  return storage.update<number>([place(key)], ([entry]) => {
+    const next = Number(entry?.value ?? '0') + 1
+    return { operations: [put(key, `${next}`)], result: next }
+  })
+}

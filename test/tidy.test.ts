@@ -1,0 +1,296 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { basename, dirname, join, posix } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+
+/**
+ * Taste as a test. Each guard is a function over files, passes on the tree,
+ * and is proven to fail on a planted violation: a guard that can't fail
+ * guards nothing.
+ */
+
+/** Which folder of src may import which others. Its own files it always may. */
+const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+  core: [],
+  engine: ['core'],
+  embedded: ['core', 'engine'],
+  primitives: ['core', 'engine'],
+  testing: ['core', 'engine', 'embedded'],
+}
+
+/** Folders whose files may not even import each other. */
+const NO_SIBLINGS: readonly string[] = ['primitives']
+
+/** What a folder may import from outside; the others may import any `node:` module, and nothing else. */
+const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
+  core: ['node:buffer', 'node:crypto'],
+  testing: ['vitest', 'node:*'],
+}
+const OUTSIDE_BY_DEFAULT: readonly string[] = ['node:*']
+
+/** A file that outgrows this is two files. */
+const LINES_MAX = 500
+
+/** Names that say nothing about what is inside. */
+const EMPTY_NAMES: readonly string[] = [
+  'util',
+  'utils',
+  'helper',
+  'helpers',
+  'manager',
+  'types',
+  'common',
+  'misc',
+]
+
+const KEBAB_CASE = /^[a-z0-9]+(-[a-z0-9]+)*(\.(test|soak|config|d))*\.(ts|mjs)$/
+
+interface File {
+  readonly path: string
+  readonly text: string
+}
+type Guard = (files: readonly File[]) => string[]
+
+const isSource = (path: string): boolean => path.startsWith('src/')
+const isTest = (path: string): boolean => /\.(test|soak)\.ts$/.test(path)
+/** src/core/value.ts → core; an entry such as src/index.ts → undefined. */
+const folderOf = (path: string): string | undefined => /^src\/([^/]+)\//.exec(path)?.[1]
+
+const IMPORT =
+  /(?:^|\n)\s*(?:import|export)\b(?:[^'"`;=(]*\bfrom)?\s*['"]([^'"\n]+)['"]|\bimport\(\s*['"]([^'"\n]+)['"]/g
+
+function importsOf(file: File): string[] {
+  return [...file.text.matchAll(IMPORT)].map(match => match[1] ?? match[2] ?? '')
+}
+
+const importTable: Guard = files => {
+  const problems: string[] = []
+  for (const file of files) {
+    const folder = folderOf(file.path)
+    // Entries may import anything; so may tests, which compare layers with each other.
+    if (folder === undefined || isTest(file.path)) continue
+    const allowed = MAY_IMPORT[folder]
+    if (allowed === undefined) {
+      problems.push(`${file.path}: folder ${folder} has no row in the import table`)
+      continue
+    }
+    for (const specifier of importsOf(file)) {
+      if (!specifier.startsWith('.')) continue
+      const target = posix.join(dirname(file.path), specifier)
+      const targetFolder = folderOf(target)
+      if (targetFolder === folder) {
+        if (NO_SIBLINGS.includes(folder)) problems.push(`${file.path}: imports its sibling ${target}`)
+      } else if (targetFolder === undefined || !allowed.includes(targetFolder)) {
+        problems.push(`${file.path}: ${folder} may not import ${target}`)
+      }
+    }
+  }
+  return problems
+}
+
+const outsideImports: Guard = files => {
+  const problems: string[] = []
+  for (const file of files) {
+    if (!isSource(file.path) || isTest(file.path)) continue
+    const allowed = OUTSIDE[folderOf(file.path) ?? ''] ?? OUTSIDE_BY_DEFAULT
+    for (const specifier of importsOf(file)) {
+      if (specifier.startsWith('.') || allowed.includes(specifier)) continue
+      if (specifier.startsWith('node:') && allowed.includes('node:*')) continue
+      problems.push(`${file.path}: may not import ${specifier}`)
+    }
+  }
+  return problems
+}
+
+const size: Guard = files =>
+  files
+    .filter(file => isSource(file.path) && file.text.split('\n').length - 1 > LINES_MAX)
+    .map(file => `${file.path}: more than ${LINES_MAX} lines`)
+
+const names: Guard = files =>
+  files.flatMap(({ path }) => {
+    const name = basename(path)
+    if (!KEBAB_CASE.test(name)) return [`${path}: not kebab-case`]
+    return EMPTY_NAMES.includes(name.slice(0, name.indexOf('.'))) ? [`${path}: a name that says nothing`] : []
+  })
+
+/** One problem for each line that matches, with its number. */
+function eachLine(files: readonly File[], pattern: RegExp, problem: string): string[] {
+  return files.flatMap(file =>
+    file.text
+      .split('\n')
+      .flatMap((line, i) => (pattern.test(line) ? [`${file.path}:${i + 1}: ${problem}`] : [])),
+  )
+}
+
+const anyType: Guard = files =>
+  eachLine(files, /(:|<|\bas|\||&|=|,)\s*any(\[\])*\s*([,;)>\]=|&{]|$)/, 'the type any')
+
+const machinePaths: Guard = files =>
+  eachLine(files, /["'`\s(]\/(work|home|root|Users)\//, 'a path of one machine')
+
+const unfinished: Guard = files => eachLine(files, /\b(TODO|FIXME|XXX)\b/, 'unfinished business')
+
+/** `.only` hides every other test; a skip must say why, in a string or a comment on its line or the one above. */
+const skips: Guard = files =>
+  files.flatMap(file => {
+    const lines = file.text.split('\n')
+    return lines.flatMap((line, i) => {
+      if (/\b(test|it|describe)(\.\w+)*\.only\b/.test(line)) return [`${file.path}:${i + 1}: .only`]
+      if (!/\b(test|it|describe)(\.\w+)*\.(skip|skipIf|runIf|todo)\b/.test(line)) return []
+      const reasoned = /\/\/ reason: \S/.test(`${lines[i - 1] ?? ''}\n${line}`)
+      return reasoned ? [] : [`${file.path}:${i + 1}: a skip without "// reason: …"`]
+    })
+  })
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+const tree: readonly File[] = ['src', 'test']
+  .flatMap(folder =>
+    readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' }).map(path => `${folder}/${path}`),
+  )
+  .filter(path => /\.(ts|mts|cts|js|mjs|cjs)$/.test(path) && !path.includes('node_modules'))
+  .map(path => ({ path, text: readFileSync(join(root, path), 'utf8') }))
+/** This file holds the planted violations. */
+const treeWithoutTidy = tree.filter(file => file.path !== 'test/tidy.test.ts')
+
+interface Case {
+  readonly guard: Guard
+  readonly property: string
+  /** Each is one file that the guard must refuse. */
+  readonly planted: readonly (readonly [path: string, text: string])[]
+  /** Look-alikes that it must let pass. */
+  readonly fine: readonly (readonly [path: string, text: string])[]
+}
+
+const CASES: Readonly<Record<string, Case>> = {
+  importTable: {
+    guard: importTable,
+    property: 'a folder imports only the folders that its row in the table names',
+    planted: [
+      ['src/core/a.ts', "import { x } from '../engine/storage.ts'"],
+      ['src/core/a.ts', "import type { x } from '../embedded/tree.ts'"],
+      ['src/core/a.ts', "import {\n  x,\n  y,\n} from '../engine/storage.ts'"],
+      ['src/core/a.ts', "export * from '../index.ts'"],
+      ['src/core/a.ts', "const x = await import('../engine/storage.ts')"],
+      ['src/core/a.ts', "import '../engine/storage.ts'"],
+      ['src/engine/a.ts', "import { x } from '../embedded/tree.ts'"],
+      ['src/engine/a.ts', "import { x } from '../primitives/kv.ts'"],
+      ['src/embedded/a.ts', "import { x } from '../testing/simulated-disk.ts'"],
+      ['src/primitives/kv.ts', "import { x } from './event-log.ts'"],
+      ['src/primitives/kv.ts', "import { x } from '../embedded/tree.ts'"],
+      ['src/unknown/a.ts', ''],
+    ],
+    fine: [
+      ['src/core/a.ts', "import { x } from './bytes.ts'"],
+      ['src/engine/a.ts', "import { x } from '../core/bytes.ts'"],
+      ['src/testing/a.ts', "import { x } from '../embedded/tree.ts'"],
+      ['src/index.ts', "export { x } from './embedded/tree.ts'"],
+      ['src/core/a.test.ts', "import { x } from '../engine/storage.ts'"],
+    ],
+  },
+  outsideImports: {
+    guard: outsideImports,
+    property: 'core does no I/O, and only testing depends on a package',
+    planted: [
+      ['src/core/a.ts', "import { readFileSync } from 'node:fs'"],
+      ['src/core/a.ts', "import { readFileSync } from 'fs'"],
+      ['src/core/a.ts', "import { x } from 'vitest'"],
+      ['src/embedded/a.ts', "import { x } from 'lmdb'"],
+      ['src/index.ts', "import { x } from 'zod'"],
+    ],
+    fine: [
+      ['src/core/a.ts', "import { hash } from 'node:crypto'"],
+      ['src/embedded/a.ts', "import { readFileSync } from 'node:fs'"],
+      ['src/testing/a.ts', "import { test } from 'vitest'"],
+      ['src/core/a.ts', "export function kind(): string {\n  return 'lock'\n}"],
+      ['src/core/a.ts', "export type Kind = 'file' | 'folder'"],
+    ],
+  },
+  size: {
+    guard: size,
+    property: `no source file is over ${LINES_MAX} lines`,
+    planted: [['src/core/a.ts', 'x\n'.repeat(LINES_MAX + 1)]],
+    fine: [['src/core/a.ts', 'x\n'.repeat(LINES_MAX)]],
+  },
+  names: {
+    guard: names,
+    property: 'files are nouns in kebab-case',
+    planted: [
+      ['src/core/camelCase.ts', ''],
+      ['src/core/Value.ts', ''],
+      ['src/core/snake_case.ts', ''],
+      ['src/core/utils.ts', ''],
+      ['src/core/helpers.test.ts', ''],
+      ['src/core/manager.ts', ''],
+      ['src/core/types.ts', ''],
+    ],
+    fine: [
+      ['src/core/canonical-json.test.ts', ''],
+      ['src/buffer-methods.d.ts', ''],
+      ['test/kill.soak.ts', ''],
+    ],
+  },
+  anyType: {
+    guard: anyType,
+    property: 'no type is any',
+    planted: [
+      ['src/core/a.ts', 'function f(x: any) {}'],
+      ['src/core/a.ts', 'const x: any = 1'],
+      ['src/core/a.ts', 'const x = y as any'],
+      ['src/core/a.ts', 'const x: Map<string, any> = y'],
+      ['src/core/a.ts', 'const x: any[] = []'],
+      ['src/core/a.ts', 'type X = any'],
+    ],
+    fine: [
+      ['src/core/a.ts', '// in any order, as any engine would'],
+      ['src/core/a.ts', 'const x: unknown = Promise.any([])'],
+    ],
+  },
+  machinePaths: {
+    guard: machinePaths,
+    property: 'no file names a path of one machine',
+    planted: [
+      ['src/core/a.ts', "const path = '/work/x'"],
+      ['test/a.test.ts', '// see /home/x/y'],
+    ],
+    fine: [['src/core/a.ts', "import { x } from './work/x.ts'"]],
+  },
+  unfinished: {
+    guard: unfinished,
+    property: 'nothing is left for later',
+    planted: [['src/core/a.ts', '// TODO: more']],
+    fine: [['src/core/a.ts', 'const todos = 1']],
+  },
+  skips: {
+    guard: skips,
+    property: 'no test runs alone, and none is skipped without a reason',
+    planted: [
+      ['test/a.test.ts', "test.only('x', () => {})"],
+      ['test/a.test.ts', "describe.concurrent.only('x', () => {})"],
+      ['test/a.test.ts', "it.skip('x', () => {})"],
+      ['test/a.test.ts', "test.skipIf(true)('x', () => {})"],
+    ],
+    fine: [
+      ['test/a.test.ts', "// reason: root reads everything\ntest.skipIf(isRoot)('x', () => {})"],
+      ['src/core/a.ts', 'iterator.skip(1)'],
+    ],
+  },
+}
+
+describe('tidy', () => {
+  test('the tree is there', () => {
+    expect(tree.length).toBeGreaterThan(10)
+  })
+
+  for (const { guard, property, planted, fine } of Object.values(CASES)) {
+    test(`${property}: holds on the tree`, () => {
+      expect(guard(treeWithoutTidy)).toEqual([])
+    })
+    test.each(planted)(`${property}: refuses a planted %s %j`, (path, text) => {
+      expect(guard([{ path, text }])).toHaveLength(1)
+    })
+    test.each(fine)(`${property}: lets pass %s %j`, (path, text) => {
+      expect(guard([{ path, text }])).toEqual([])
+    })
+  }
+})
