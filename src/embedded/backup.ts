@@ -1,34 +1,48 @@
 import { AnnalsError } from '../core/errors.ts'
 import { type Disk, writeAll } from './disk.ts'
-import { fileName } from './format.ts'
+import { corrupt, fileId, fileName } from './format.ts'
 import { type Manifest, writeManifest } from './manifest.ts'
 
 const CHUNK_BYTES = 1024 * 1024
 
-/** Copies the files that a manifest names, and the manifest last: an interrupted copy is no store. */
-export async function copyCheckpoint(from: Disk, to: Disk, manifest: Manifest | undefined): Promise<void> {
-  to.lock()
+/**
+ * Copies the files that a manifest names, and the manifest last: an interrupted copy is no store. With `log`, which
+ * nobody may be writing, also what it holds beyond the manifest.
+ */
+export async function copyCheckpoint(
+  from: Disk,
+  to: Disk,
+  manifest: Manifest | undefined,
+  log: boolean,
+): Promise<void> {
   try {
+    to.lock()
     if (to.list().length > 0) {
       throw new AnnalsError('INVALID_ARGUMENT', 'the folder of a backup must be empty', { files: to.list() })
     }
-    if (manifest === undefined) return
-    for (const { id, size } of manifest.files) await copyFile(from, to, fileName('D', id), size)
+    for (const { id, size } of manifest?.files ?? []) await copyFile(from, to, fileName('D', id), size)
+    for (const name of log ? from.list() : []) {
+      const id = fileId('W', name)
+      if (id !== undefined && id >= (manifest?.walSegment ?? 1)) await copyFile(from, to, name)
+    }
     to.syncFolder()
-    await writeManifest(to, manifest)
+    if (manifest !== undefined) await writeManifest(to, manifest)
   } finally {
     to.close()
   }
 }
 
-async function copyFile(from: Disk, to: Disk, name: string, size: number): Promise<void> {
+/** So many bytes of a file, or all of it. */
+async function copyFile(from: Disk, to: Disk, name: string, bytes?: number): Promise<void> {
   const source = from.open(name, 'read')
   const target = to.open(name, 'create')
   try {
+    const size = bytes ?? source.size()
     const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES)
     for (let at = 0; at < size; at += CHUNK_BYTES) {
       const piece = chunk.subarray(0, Math.min(CHUNK_BYTES, size - at))
-      source.read(piece, at)
+      const got = source.read(piece, at)
+      if (got < piece.length) throw corrupt(name, at + got, `it ends early, ${size} bytes were written`)
       const written = await target.writeLater(piece, at)
       if (written < piece.length) writeAll(target, piece.subarray(written), at + written)
     }

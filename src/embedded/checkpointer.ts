@@ -80,6 +80,7 @@ export class Checkpointer {
     let start: Start | undefined
     try {
       await this.#confirmManifest()
+      await this.#inSlices(this.#takeIn())
       await this.#inSlices(this.#relocateSparse())
       start = await committer.betweenBatches(() => this.#freeze())
       await this.#writeOut(start)
@@ -90,7 +91,7 @@ export class Checkpointer {
       forest.keepAll = false
     }
     committer.durableUpTo(start.version)
-    this.#removeUnneeded()
+    await this.#removeUnneeded()
   }
 
   async #writeOut(start: Start): Promise<void> {
@@ -137,15 +138,22 @@ export class Checkpointer {
     return { trees, freed, rotation: wal.rotate(), version: committer.version, time: committer.time }
   }
 
+  /** What opening found in the log belongs into the trees. */
+  *#takeIn(): Steps {
+    for (const _ of this.#options.forest.takeInAll()) if (this.#sliceOver()) yield
+  }
+
   *#writeTrees(start: Start): Steps {
     for (const { tree, root } of start.trees) yield* this.#writeTree(tree, root, start)
-    yield* this.#write(this.#options.forest.directory)
+    // A store that never held anything has no data file: see `refuseLostManifest`.
+    const { directory } = this.#options.forest
+    if (!isEmpty(directory)) yield* this.#write(directory)
   }
 
   *#writeTree(tree: Tree, root: Node, start: Start): Steps {
     const { forest } = this.#options
     if (root instanceof Leaf && !root.loaded && root.dirty) forest.nodes.load(root)
-    const empty = root instanceof Leaf && root.entries?.length === 0
+    const empty = isEmpty(root)
     if (!empty) yield* this.#write(root)
     else if (root.home !== undefined) start.freed.push(root.home)
     // Only the newest directory is ever read, so it needs no snapshot of its own.
@@ -161,20 +169,15 @@ export class Checkpointer {
 
   *#write(node: Node): Steps {
     if (!node.dirty) return
+    const { data } = this.#options
     if (node instanceof Inner) {
       for (const child of node.children) {
         if (!child.dirty) continue
         if (child instanceof Inner) yield* this.#write(child)
-        else this.#append(child)
+        else data.append(child)
         if (this.#sliceOver()) yield
       }
     }
-    this.#append(node)
-  }
-
-  #append(node: Node): void {
-    const { data, forest } = this.#options
-    if (!node.loaded) forest.nodes.load(node)
     data.append(node)
   }
 
@@ -206,31 +209,30 @@ export class Checkpointer {
   #manifest(start: Start): Manifest {
     const { data, forest } = this.#options
     const { directory } = forest
-    const empty = directory instanceof Leaf && directory.entries?.length === 0
     return {
       generation: (this.current?.generation ?? 0) + 1,
       version: start.version,
       time: start.time,
       walSegment: start.rotation.segment,
       nextFile: data.nextId,
-      directory: empty ? '' : Buffer.from(encodeAddress(directory), 'latin1').toString('hex'),
+      directory: isEmpty(directory) ? '' : Buffer.from(encodeAddress(directory), 'latin1').toString('hex'),
       files: data.listed(),
     }
   }
 
   /** Files that neither manifest names go, unless a snapshot from before the older one may still read them. */
-  #removeUnneeded(): void {
+  async #removeUnneeded(): Promise<void> {
     const { forest, data, disk, wal } = this.#options
     const oldest = forest.oldestSnapshot()
     const unseen = oldest === undefined || oldest >= this.#completedAt
     this.#completedAt = forest.nodes.freeze() + 1
-    if (this.#previous !== undefined) wal.removeBelow(this.#previous.walSegment)
+    if (this.#previous !== undefined) await wal.removeBelow(this.#previous.walSegment)
     if (!unseen) return
     const named = [...(this.current?.files ?? []), ...(this.#previous?.files ?? [])]
     const needed = new Set(named.map(file => file.id))
     for (const name of disk.list()) {
       const id = fileId('D', name)
-      if (id !== undefined && !needed.has(id)) data.remove(id)
+      if (id !== undefined && !needed.has(id)) await data.remove(id)
     }
   }
 
@@ -281,6 +283,10 @@ export class Checkpointer {
     committer.break(failure)
     return failure
   }
+}
+
+function isEmpty(root: Node): boolean {
+  return root instanceof Leaf && root.entries?.length === 0
 }
 
 /** Work that can stop between two steps. */

@@ -1,11 +1,10 @@
 import { crc32 } from 'node:zlib'
-import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Entry } from '../engine/storage.ts'
 import { type Disk, type DiskFile, syncOrFail, viewOf, writeAll } from './disk.ts'
 import { checkHeader, corrupt, fileName, HEADER_BYTES, header } from './format.ts'
 import { type Home, homeOf, Leaf, type Node } from './node.ts'
-import { BLOCK_BYTES_MAX, innerBlockBytes, leafBlockBytes, writeInner, writeLeaf } from './node-codec.ts'
+import { BLOCK_BYTES_MAX, blockBytes, mergeLeaf, writeInner, writeLeaf } from './node-codec.ts'
 
 const CHUNK_BYTES = 1024 * 1024
 const HANDLES_MAX = 256
@@ -37,6 +36,8 @@ export class DataFiles {
   #chunkUsed = 0
   #chunkNodes: Node[] = []
   #placed: Node[] = []
+  /** Gives leaves of the chunk back their old blocks and changes. */
+  #undo: (() => void)[] = []
   #scratch = Buffer.allocUnsafeSlow(64 * 1024)
   #scratchView = viewOf(this.#scratch)
 
@@ -84,21 +85,45 @@ export class DataFiles {
     return { bytes, view }
   }
 
-  /** Gives a loaded dirty node, whose children are clean, a place: call `flush` or `abandon` before others may see it. */
+  /** Gives a dirty node, whose children are clean, a place: call `flush` or `abandon` before others may see it. */
   append(node: Node): void {
-    const length =
-      node instanceof Leaf
-        ? leafBlockBytes(node.entries as Entry[])
-        : innerBlockBytes(node.keys as ByteString[])
+    if (!node.loaded) {
+      this.#appendMerged(node as Leaf)
+      return
+    }
+    const at = this.#room(blockBytes(node))
+    if (node instanceof Leaf) writeLeaf(node.entries as Entry[], this.#chunk, this.#chunkView, at)
+    else writeInner(node, this.#chunk, this.#chunkView, at)
+    this.#place(node, at, blockBytes(node))
+  }
+
+  /** A leaf that is not in memory stays so: its block is copied with the changes laid over it. */
+  #appendMerged(leaf: Leaf): void {
+    const { file, offset, length, crc, bytes } = leaf
+    const delta = leaf.delta ?? new Map<never, never>()
+    const at = this.#room(length + bytes)
+    const source = this.read(leaf)
+    const merged = mergeLeaf(source.bytes, source.view, length, delta, this.#chunk, this.#chunkView, at)
+    if (merged === undefined) throw corrupt(fileName('D', file), offset, 'a leaf makes no sense')
+    this.#undo.push(() => Object.assign(leaf, { file, offset, length, crc, bytes, delta }))
+    leaf.delta = undefined
+    leaf.bytes = 0
+    this.#place(leaf, at, merged)
+  }
+
+  /** Where in the chunk there is room for a block. */
+  #room(length: number): number {
     invariant(length <= BLOCK_BYTES_MAX, 'a node fits a block')
     if (this.#chunkUsed + length > this.#chunk.length) {
       this.#writeChunk()
       this.#reserve(length)
     }
+    this.#writable()
+    return this.#chunkUsed
+  }
+
+  #place(node: Node, at: number, length: number): void {
     const current = this.#writable()
-    const at = this.#chunkUsed
-    if (node instanceof Leaf) writeLeaf(node.entries as Entry[], this.#chunk, this.#chunkView, at)
-    else writeInner(node, this.#chunk, this.#chunkView, at)
     node.file = current.id
     node.offset = current.size + at
     node.length = length
@@ -117,6 +142,7 @@ export class DataFiles {
   /** What was appended and not written yet is dirty again. */
   abandon(): void {
     for (const node of this.#chunkNodes.splice(0)) node.dirty = true
+    for (const restore of this.#undo.splice(0)) restore()
     this.#chunkUsed = 0
   }
 
@@ -126,6 +152,7 @@ export class DataFiles {
     const chunk = this.#chunk.subarray(0, this.#chunkUsed)
     writeAll(this.#handle(current.id), chunk, current.size)
     this.#chunkUsed = 0
+    this.#undo = []
     this.#unsynced.add(current.id)
     for (const node of this.#chunkNodes.splice(0)) {
       if (node.home !== undefined) this.release(node.home)
@@ -161,6 +188,8 @@ export class DataFiles {
 
   /** What a manifest has to name: files that hold something, and the one being written. */
   listed(): FileUse[] {
+    // Nothing is left in it: what comes next begins a new one, and this one can go.
+    if (this.#current?.live === 0 && this.#current.size > HEADER_BYTES) this.#current = undefined
     return [...this.uses.values()]
       .filter(use => use.live > 0 || use === this.#current)
       .map(use => ({ ...use }))
@@ -168,11 +197,11 @@ export class DataFiles {
   }
 
   /** A file in which nothing live is left, and that no kept manifest names, goes. */
-  remove(id: number): void {
+  async remove(id: number): Promise<void> {
     this.#handles.get(id)?.close()
     this.#handles.delete(id)
     this.uses.delete(id)
-    this.#disk.remove(fileName('D', id))
+    await this.#disk.removeLater(fileName('D', id))
   }
 
   /** Files worth rewriting: less than half of what they hold is live. */

@@ -14,6 +14,8 @@ export interface Disk {
   open(name: string, mode: 'read' | 'write' | 'create'): DiskFile
   /** Durable only after `syncFolder`, like creation. */
   remove(name: string): void
+  /** `remove`, off the main thread: giving back a large file takes its time. */
+  removeLater(name: string): Promise<void>
   syncFolder(): void
   /** Releases the lock. */
   close(): void

@@ -35,7 +35,7 @@ export interface Due extends Place {
 /** The oldest reminders whose time has come. */
 export function due(forest: Forest, now: number, limit: number): Due[] {
   const span = { from: undefined, to: u64(now + 1), reverse: false, limit, now }
-  return forest.collect(expiryTree(forest).root, span).map(({ key }) => {
+  return forest.scan(expiryTree(forest), span).map(({ key }) => {
     return { reminder: key, expiresAt: fromU64(key), ...parseStorageKey(key.slice(8)) }
   })
 }

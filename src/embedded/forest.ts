@@ -1,12 +1,15 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
-import type { Node } from './node.ts'
+import { entryBytes, type Node, REMOVED } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import type { NodeStore } from './node-store.ts'
+import { drain, type RecoveredChanges, type RecoveredTail, recoveredEntry } from './recovered-tail.ts'
 import { apply, collect, emptyRoot, find, type Span } from './tree.ts'
 
 /** Trees kept at hand beyond this are forgotten once they are clean. */
 const TREES_MAX = 20_000
+/** What an entry costs in memory beyond its bytes, in a map; measured. */
+const POINT_MEMORY_BYTES = 160
 
 /** What the end of a log is: what the next append continues. */
 export interface LogHead {
@@ -25,9 +28,13 @@ export class Tree {
   past: { readonly until: number; readonly root: Node }[] = []
   /** By key, written to the log or about to be; readers don't see them. */
   pending: Map<ByteString, Entry> | undefined = undefined
+  /** From the log, and not in the root yet; before the first commit after an opening only. */
+  recovered: RecoveredChanges | undefined = undefined
   /** Of a log, pending appends included; undefined while unknown. */
   head: LogHead | undefined = undefined
   dirty = false
+  /** Entries that were looked up, by key: a hit costs half of a search. */
+  points: Map<ByteString, Entry> | undefined = undefined
 
   constructor(scope: ByteString, tag: number, root: Node) {
     this.scope = scope
@@ -52,9 +59,19 @@ export class Forest {
   #count = 0
   readonly #snapshots = new Map<number, number>()
   readonly #withPast = new Set<Tree>()
+  readonly #pointsBytesMax: number
+  #pointsBytes = 0
+  #tail: RecoveredTail | undefined
 
-  constructor(nodes: NodeStore, directory: Node | undefined) {
+  constructor(
+    nodes: NodeStore,
+    directory: Node | undefined,
+    tail: RecoveredTail | undefined,
+    pointsBytesMax: number,
+  ) {
     this.nodes = nodes
+    this.#tail = tail
+    this.#pointsBytesMax = pointsBytesMax
     this.directory = directory ?? emptyRoot(0)
   }
 
@@ -63,6 +80,7 @@ export class Forest {
     if (known !== undefined) for (const tree of known) if (tree.tag === tag) return tree
     const listed = find(this.nodes, this.directory, directoryKey(scope, tag))
     const tree = new Tree(scope, tag, listed === undefined ? emptyRoot(0) : decodeAddress(listed.value))
+    tree.recovered = this.#tail?.take(scope, tag)
     if (known === undefined) this.#scopes.set(scope, [tree])
     else known.push(tree)
     this.#count++
@@ -71,13 +89,34 @@ export class Forest {
 
   /** The newest durable entry, expired ones included. */
   find(tree: Tree, key: ByteString): Entry | undefined {
-    return this.findIn(tree.root, key)
+    const known = tree.points?.get(key)
+    if (known !== undefined) return known
+    const recovered = tree.recovered === undefined ? undefined : recoveredEntry(tree.recovered, key)
+    const entry = recovered ?? this.findIn(tree.root, key)
+    if (entry !== undefined) this.#remember(tree, entry)
+    return entry
+  }
+
+  #remember(tree: Tree, entry: Entry): void {
+    this.#pointsBytes += entryBytes(entry) + POINT_MEMORY_BYTES
+    if (this.#pointsBytes > this.#pointsBytesMax) {
+      for (const trees of this.#scopes.values()) for (const each of trees) each.points = undefined
+      this.#pointsBytes = 0
+    }
+    tree.points ??= new Map()
+    tree.points.set(entry.key, entry)
   }
 
   findIn(root: Node, key: ByteString): Entry | undefined {
     const entry = find(this.nodes, root, key)
     this.nodes.trim()
     return entry
+  }
+
+  /** Entries of the newest durable state. */
+  scan(tree: Tree, span: Span): Entry[] {
+    this.takeIn(tree)
+    return this.collect(tree.root, span)
   }
 
   collect(root: Node, span: Span): Entry[] {
@@ -88,6 +127,10 @@ export class Forest {
   }
 
   apply(tree: Tree, entry: Entry): void {
+    if (tree.points !== undefined) {
+      if (entry.expiresAt === REMOVED) tree.points.delete(entry.key)
+      else if (tree.points.has(entry.key)) tree.points.set(entry.key, entry)
+    }
     this.change(tree, root => apply(this.nodes, root, entry))
     this.nodes.trim()
   }
@@ -110,6 +153,43 @@ export class Forest {
     if (tree.dirty) return
     tree.dirty = true
     this.dirtyTrees.add(tree)
+  }
+
+  /** Applies what the log holds for this tree. It was always part of it, for snapshots too, so they see it as well. */
+  takeIn(tree: Tree): void {
+    if (tree.recovered === undefined) return
+    for (const entry of drain(tree.recovered)) this.#takeInEntry(tree, entry)
+    this.#endTakeIn(tree)
+  }
+
+  /** Applies all that the log holds; stops after each change, so that others may run. */
+  *takeInAll(): Generator<void, void, void> {
+    for (const trees of this.#scopes.values()) for (const tree of trees) yield* this.#takeInSteps(tree)
+    for (let next = this.#tail?.next(); next !== undefined; next = this.#tail?.next()) {
+      yield* this.#takeInSteps(this.tree(next.scope, next.tag))
+    }
+    this.#tail = undefined
+  }
+
+  *#takeInSteps(tree: Tree): Generator<void, void, void> {
+    if (tree.recovered === undefined) return
+    for (const entry of drain(tree.recovered)) {
+      this.#takeInEntry(tree, entry)
+      yield
+    }
+    this.#endTakeIn(tree)
+  }
+
+  #takeInEntry(tree: Tree, entry: Entry): void {
+    tree.root = apply(this.nodes, tree.root, entry)
+    this.markDirty(tree)
+    this.nodes.trim()
+  }
+
+  #endTakeIn(tree: Tree): void {
+    tree.recovered = undefined
+    // A snapshot shares these nodes from now on.
+    this.nodes.freeze()
   }
 
   /** A generation that stays readable until it is released. */
@@ -137,6 +217,7 @@ export class Forest {
 
   /** The tree's root as a snapshot sees it. */
   rootAt(tree: Tree, generation: number): Node {
+    this.takeIn(tree)
     if (tree.changed <= generation) return tree.root
     for (const past of tree.past) if (past.until >= generation) return past.root
     return emptyRoot(0)
@@ -147,12 +228,18 @@ export class Forest {
     if (this.#count <= TREES_MAX || this.keepAll) return
     for (const [scope, trees] of this.#scopes) {
       if (this.#count <= TREES_MAX / 2) return
-      const kept = trees.filter(tree => tree.dirty || tree.pending !== undefined || tree.past.length > 0)
+      const kept = trees.filter(isNeeded)
       this.#count -= trees.length - kept.length
       if (kept.length === 0) this.#scopes.delete(scope)
       else this.#scopes.set(scope, kept)
     }
   }
+}
+
+/** Whether the tree is more than what the directory knows of it. */
+function isNeeded(tree: Tree): boolean {
+  const { dirty, pending, recovered, past } = tree
+  return dirty || pending !== undefined || recovered !== undefined || past.length > 0
 }
 
 /** The tree that a directory's key stands for. */

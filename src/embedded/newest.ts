@@ -32,10 +32,10 @@ export function spanOf(range: Range, now: number): Span {
 function newestRange(forest: Forest, tree: Tree, range: Range, now: number): Entry[] {
   const span = spanOf(range, now)
   const { pending } = tree
-  if (pending === undefined) return forest.collect(tree.root, span)
+  if (pending === undefined) return forest.scan(tree, span)
   // A pending commit can hide as many durable entries as it has keys.
   const entries = new Map<ByteString, Entry>()
-  for (const entry of forest.collect(tree.root, { ...span, limit: span.limit + pending.size })) {
+  for (const entry of forest.scan(tree, { ...span, limit: span.limit + pending.size })) {
     entries.set(entry.key, entry)
   }
   for (const entry of pending.values()) {
@@ -106,7 +106,7 @@ export function link(forest: Forest, log: Tree, append: Append, version: number,
 }
 
 function headOf(forest: Forest, log: Tree): LogHead {
-  const [last] = forest.collect(log.root, { from: undefined, to: undefined, reverse: true, limit: 1, now: 0 })
+  const [last] = forest.scan(log, { from: undefined, to: undefined, reverse: true, limit: 1, now: 0 })
   if (last === undefined) return { sequence: -1, hash: ZERO_HASH }
   return { sequence: fromU64(last.key), hash: last.value.slice(HASH_BYTES, 2 * HASH_BYTES) }
 }

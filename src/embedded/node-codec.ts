@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
-import { ENTRY_OVERHEAD_BYTES, Inner, Leaf, type Node } from './node.ts'
+import { ENTRY_OVERHEAD_BYTES, Inner, Leaf, type Node, REMOVED } from './node.ts'
 
 /**
  * A node on disk. All numbers little-endian.
@@ -16,44 +16,87 @@ import { ENTRY_OVERHEAD_BYTES, Inner, Leaf, type Node } from './node.ts'
  */
 const PREFIX_BYTES = 5
 const EXPIRES = 0x8000_0000
+const LENGTH_BITS = 0x7fff_ffff
 const CHILD_BYTES = 18
 /** A value of 16 MiB and its key, generously: no sound block is longer. */
 export const BLOCK_BYTES_MAX: number = 32 * 1024 * 1024
 
-export function leafBlockBytes(entries: readonly Entry[]): number {
-  let bytes = PREFIX_BYTES
-  for (const entry of entries) {
-    bytes += ENTRY_OVERHEAD_BYTES + entry.key.length + entry.value.length + (entry.expiresAt === 0 ? 0 : 8)
-  }
-  return bytes
-}
-
-export function innerBlockBytes(keys: readonly ByteString[]): number {
-  let bytes = PREFIX_BYTES + CHILD_BYTES
-  for (const key of keys) bytes += CHILD_BYTES + key.length
-  return bytes
+export function blockBytes(node: Node): number {
+  return PREFIX_BYTES + node.bytes
 }
 
 export function writeLeaf(entries: readonly Entry[], into: Buffer, view: DataView, at: number): void {
   view.setUint8(at, 0)
   view.setUint32(at + 1, entries.length, true)
   let o = at + PREFIX_BYTES
-  for (const entry of entries) {
-    const { key, value, expiresAt } = entry
-    view.setUint32(o, expiresAt === 0 ? value.length : (value.length | EXPIRES) >>> 0, true)
-    view.setUint16(o + 4, key.length, true)
-    view.setFloat64(o + 6, entry.version, true)
-    view.setFloat64(o + 14, entry.time, true)
-    o += ENTRY_OVERHEAD_BYTES
-    if (expiresAt !== 0) {
-      view.setFloat64(o, expiresAt, true)
-      o += 8
-    }
-    into.latin1Write(key, o)
-    o += key.length
-    into.latin1Write(value, o)
-    o += value.length
+  for (const entry of entries) o = writeEntry(entry, into, view, o)
+}
+
+function writeEntry(entry: Entry, into: Buffer, view: DataView, at: number): number {
+  const { key, value, expiresAt } = entry
+  view.setUint32(at, expiresAt === 0 ? value.length : (value.length | EXPIRES) >>> 0, true)
+  view.setUint16(at + 4, key.length, true)
+  view.setFloat64(at + 6, entry.version, true)
+  view.setFloat64(at + 14, entry.time, true)
+  let o = at + ENTRY_OVERHEAD_BYTES
+  if (expiresAt !== 0) {
+    view.setFloat64(o, expiresAt, true)
+    o += 8
   }
+  into.latin1Write(key, o)
+  o += key.length
+  into.latin1Write(value, o)
+  return o + value.length
+}
+
+/**
+ * Writes the block that `from` becomes with these changes, and returns its
+ * length; undefined if `from` is no leaf. The entries in between are copied as
+ * they are: a leaf that nobody reads need not come into memory to be changed.
+ */
+export function mergeLeaf(
+  from: Buffer,
+  fromView: DataView,
+  length: number,
+  delta: ReadonlyMap<ByteString, Entry>,
+  into: Buffer,
+  view: DataView,
+  at: number,
+): number | undefined {
+  if (length < PREFIX_BYTES || fromView.getUint8(0) !== 0) return undefined
+  const changes = [...delta.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
+  let next = 0
+  let count = 0
+  let o = at + PREFIX_BYTES
+  const writeChange = (): void => {
+    const change = changes[next++]
+    if (change.expiresAt === REMOVED) return
+    o = writeEntry(change, into, view, o)
+    count++
+  }
+  let f = PREFIX_BYTES
+  for (let left = fromView.getUint32(1, true); left > 0; left--) {
+    if (f + ENTRY_OVERHEAD_BYTES > length) return undefined
+    const word = fromView.getUint32(f, true)
+    const keyAt = f + ENTRY_OVERHEAD_BYTES + (word >= EXPIRES ? 8 : 0)
+    const keyEnd = keyAt + fromView.getUint16(f + 4, true)
+    const end = keyEnd + (word & LENGTH_BITS)
+    if (end > length) return undefined
+    const key = from.latin1Slice(keyAt, keyEnd)
+    while (next < changes.length && changes[next].key < key) writeChange()
+    if (next < changes.length && changes[next].key === key) writeChange()
+    else {
+      from.copy(into, o, f, end)
+      o += end - f
+      count++
+    }
+    f = end
+  }
+  if (f !== length) return undefined
+  while (next < changes.length) writeChange()
+  view.setUint8(at, 0)
+  view.setUint32(at + 1, count, true)
+  return o - at
 }
 
 export function writeInner(node: Inner, into: Buffer, view: DataView, at: number): void {
@@ -83,7 +126,7 @@ export function readLeaf(from: Buffer, view: DataView, length: number): Entry[] 
   for (let i = 0; i < count; i++) {
     if (o + ENTRY_OVERHEAD_BYTES > length) return undefined
     const word = view.getUint32(o, true)
-    const valueLength = word & 0x7fff_ffff
+    const valueLength = word & LENGTH_BITS
     const keyLength = view.getUint16(o + 4, true)
     const version = view.getFloat64(o + 6, true)
     const time = view.getFloat64(o + 14, true)

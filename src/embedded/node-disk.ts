@@ -17,6 +17,7 @@ import {
   write,
   writeSync,
 } from 'node:fs'
+import { unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
@@ -76,6 +77,11 @@ class NodeDisk implements Disk {
   remove(name: string): void {
     this.#checkWritable()
     unlinkSync(this.#pathOf(name))
+  }
+
+  async removeLater(name: string): Promise<void> {
+    this.#checkWritable()
+    await unlink(this.#pathOf(name))
   }
 
   syncFolder(): void {

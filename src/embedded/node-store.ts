@@ -64,8 +64,9 @@ export class NodeStore implements NodeKeeper {
     this.dirtyBytes += bytes
   }
 
-  /** A loaded node became clean. */
+  /** A node became clean. */
   admit(node: Node): void {
+    if (!node.loaded) return
     node.used = true
     this.cachedBytes += node.memoryBytes()
     if (node.cached) return

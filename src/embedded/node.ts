@@ -141,8 +141,9 @@ function innerBytes(keys: readonly ByteString[]): number {
   return bytes
 }
 
+/** What the entry takes on disk, exactly. */
 export function entryBytes(entry: Entry): number {
-  return entry.key.length + entry.value.length + ENTRY_OVERHEAD_BYTES
+  return entry.key.length + entry.value.length + ENTRY_OVERHEAD_BYTES + (entry.expiresAt === 0 ? 0 : 8)
 }
 
 /**

@@ -1,10 +1,12 @@
+import { AnnalsError } from '../core/errors.ts'
 import { Checkpointer } from './checkpointer.ts'
 import { Committer } from './committer.ts'
 import { DataFiles } from './data-files.ts'
-import type { Disk } from './disk.ts'
+import { type Disk, isFull } from './disk.ts'
 import { Forest } from './forest.ts'
 import { corrupt, fileId, fileName } from './format.ts'
-import { readManifests } from './manifest.ts'
+import { type Manifest, readManifests } from './manifest.ts'
+import type { Node } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import { NodeStore } from './node-store.ts'
 import { nodeScheduler, type Scheduler } from './scheduler.ts'
@@ -57,17 +59,24 @@ const FILE_BYTES_DEFAULT = 64 * MIB
 export async function openEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedStore> {
   const { disk } = options
   if (disk === undefined) return openInMemory(options)
-  disk.lock()
   try {
+    disk.lock()
     return openOnDisk(disk, options)
   } catch (error) {
     disk.close()
-    throw error
+    throw error instanceof AnnalsError ? error : refusal(error)
   }
 }
 
+/** What the disk says when it fails or forbids is no answer of ours: callers look for one class and its codes. */
+function refusal(error: unknown): AnnalsError {
+  const code = isFull(error) ? 'DISK_FULL' : 'IO_ERROR'
+  return new AnnalsError(code, `the store can't be opened: ${String(error)}`, {}, error)
+}
+
 function openInMemory(options: EmbeddedOptions): EmbeddedStore {
-  const forest = new Forest(new NodeStore(undefined, Number.POSITIVE_INFINITY), undefined)
+  const nodes = new NodeStore(undefined, Number.POSITIVE_INFINITY)
+  const forest = new Forest(nodes, undefined, undefined, options.cacheBytes ?? CACHE_BYTES_DEFAULT)
   return assemble(options, forest, { version: 0, time: 0 }, undefined, undefined)
 }
 
@@ -75,30 +84,28 @@ function openInMemory(options: EmbeddedOptions): EmbeddedStore {
 function openOnDisk(disk: Disk, options: EmbeddedOptions): EmbeddedStore {
   const readOnly = options.readOnly === true
   const { current, previous, damaged } = readManifests(disk, !readOnly)
-  if (current === undefined) refuseLostManifest(disk)
   const data = new DataFiles(disk, readOnly, options.fileBytes ?? FILE_BYTES_DEFAULT)
   try {
     data.adopt(current?.files ?? [], nextDataFile(disk, current?.nextFile ?? 1))
-    const nodes = new NodeStore(data, options.cacheBytes ?? CACHE_BYTES_DEFAULT)
-    const root = current === undefined || current.directory === '' ? undefined : current.directory
-    const directory = root === undefined ? undefined : decodeAddress(Buffer.from(root, 'hex').latin1Slice())
-    const forest = new Forest(nodes, directory)
-    if (options.verifyOnOpen === true) verifyForest(forest, data.uses)
+    const cacheBytes = options.cacheBytes ?? CACHE_BYTES_DEFAULT
+    const nodes = new NodeStore(data, cacheBytes)
     const from = {
       segment: current?.walSegment ?? 1,
       version: current?.version ?? 0,
       time: current?.time ?? 0,
     }
-    const replayed = replay(disk, { ...from, readOnly }, (scope, tag, entry) => {
-      forest.apply(forest.tree(scope, tag), entry)
-    })
+    const replayed = replay(disk, { ...from, readOnly })
+    if (current === undefined && replayed.version === 0) refuseLostManifest(disk)
+    const forest = new Forest(nodes, rootOf(current), replayed.tail, cacheBytes)
+    if (options.verifyOnOpen === true) verifyForest(forest, data.uses)
     if (!readOnly) disk.syncFolder()
     const recovery = report(replayed, damaged, options.warn ?? processWarning)
     const durable = (options.durability ?? 'durable') === 'durable'
     const walBytes = options.walBytes ?? WAL_BYTES_DEFAULT
     const wal = new Wal(disk, {
       segment: replayed.nextSegment,
-      prepareBytes: durable ? (options.prepareBytes ?? walBytes) : 0,
+      durable,
+      prepareBytes: options.prepareBytes ?? walBytes,
     })
     wal.tailBytes = replayed.tailBytes
     const persist = (committer: Committer): Persistence => ({
@@ -150,13 +157,16 @@ function assemble(
   return store
 }
 
-/** Without a manifest the log must reach back to the first commit; it does until the second checkpoint. */
+function rootOf(manifest: Manifest | undefined): Node | undefined {
+  if (manifest === undefined || manifest.directory === '') return undefined
+  return decodeAddress(Buffer.from(manifest.directory, 'hex').latin1Slice())
+}
+
+/** Data files come after commits: where there are some, a manifest or the log must know of these. */
 function refuseLostManifest(disk: Disk): void {
-  const names = disk.list()
-  if (names.includes(fileName('W', 1))) return
-  const other = names.find(name => fileId('D', name) !== undefined || fileId('M', name) !== undefined)
-  if (other !== undefined)
+  if (disk.list().some(name => fileId('D', name) !== undefined)) {
     throw corrupt(fileName('M', 0), 0, 'no manifest can be read, and the log does not make up for it')
+  }
 }
 
 /** A file that a crash left behind may have the next number already. */

@@ -62,7 +62,7 @@ export interface Persistence {
 }
 
 /** Commits wait when a checkpoint falls behind by this factor. */
-const HOLD_FACTOR = 4
+const HOLD_FACTOR = 2
 const EXPIRE_LIMIT = 1_000
 
 type State = 'open' | 'closing' | 'closed'
@@ -82,6 +82,8 @@ export class EmbeddedStore implements Storage {
   /** The log had commits when the store was opened, and no checkpoint has taken them in since. */
   #recovered: boolean
   #settling: Promise<void> | undefined
+  /** What needs the disk beyond a commit's own write: closing waits for it. */
+  readonly #underWay = new Set<Promise<unknown>>()
 
   constructor(parts: {
     readonly forest: Forest
@@ -112,7 +114,7 @@ export class EmbeddedStore implements Storage {
     this.#check()
     checkRange(range)
     const tree = this.#forest.tree(range.scope, range.tag)
-    return this.#forest.collect(tree.root, spanOf(range, this.#committer.now()))
+    return this.#forest.scan(tree, spanOf(range, this.#committer.now()))
   }
 
   async snapshot(): Promise<Snapshot> {
@@ -120,17 +122,30 @@ export class EmbeddedStore implements Storage {
     return new ForestSnapshot(this.#forest, this.#committer, () => this.#check())
   }
 
-  async commit(commit: Commit): Promise<CommitOutcome> {
-    this.#checkWritable()
-    if (this.#recovered) await this.#settleRecovered()
-    return this.#committer.commit(commit)
+  // Not `async`: handing on a promise through an async function costs three turns of the microtask queue.
+  commit(commit: Commit): Promise<CommitOutcome> {
+    try {
+      this.#checkWritable()
+      if (this.#recovered) {
+        return this.#await(this.#settleRecovered().then(() => this.#committer.commit(commit)))
+      }
+      return this.#committer.commit(commit)
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
-  async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
-    this.#checkWritable()
-    for (const place of reads) checkPlace(place)
-    if (this.#recovered) await this.#settleRecovered()
-    return this.#committer.update(reads, step)
+  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    try {
+      this.#checkWritable()
+      for (const place of reads) checkPlace(place)
+      if (this.#recovered) {
+        return this.#await(this.#settleRecovered().then(() => this.#committer.update(reads, step)))
+      }
+      return this.#committer.update(reads, step)
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
   async subscribe({ scope, tag }: TreeId, listener: () => void): Promise<() => void> {
@@ -150,6 +165,10 @@ export class EmbeddedStore implements Storage {
   /** Everything committed before is in the trees on disk; opening will not need the log for it. */
   async checkpoint(): Promise<void> {
     this.#checkWritable()
+    await this.#await(this.#checkpoint())
+  }
+
+  async #checkpoint(): Promise<void> {
     if (this.#committer.broken !== undefined) throw this.#committer.broken
     if (this.#recovered) await this.#settleRecovered()
     await this.#expire()
@@ -162,10 +181,15 @@ export class EmbeddedStore implements Storage {
     if (this.#persistence === undefined) {
       throw new AnnalsError('INVALID_OPERATION', 'a store in memory has no files to back up')
     }
-    if (!this.#readOnly) await this.checkpoint()
+    await this.#await(this.#backup(this.#persistence, to))
+  }
+
+  async #backup(p: Persistence, to: Disk): Promise<void> {
+    if (!this.#readOnly) await this.#checkpoint()
     const pin = this.#forest.snapshot()
     try {
-      await copyCheckpoint(this.#persistence.disk, to, this.#persistence.checkpointer.current)
+      // Read-only there is no checkpoint to bring everything into the trees, so the log has to come along.
+      await copyCheckpoint(p.disk, to, p.checkpointer.current, this.#readOnly)
     } finally {
       this.#forest.release(pin)
     }
@@ -203,7 +227,7 @@ export class EmbeddedStore implements Storage {
     if (p === undefined) return
     const behind = Math.max(p.wal.tailBytes / p.walBytes, this.#forest.nodes.dirtyBytes / p.dirtyBytes)
     if (behind < 1 || p.wal.tailBytes < this.#retryBytes) return
-    if (!p.checkpointer.running) void this.#checkpointInBackground(p)
+    if (!p.checkpointer.running) void this.#await(this.#checkpointInBackground(p))
     else if (behind > HOLD_FACTOR) this.#committer.held = true
   }
 
@@ -243,7 +267,10 @@ export class EmbeddedStore implements Storage {
 
   async #close(): Promise<void> {
     this.#state = 'closing'
-    await this.#committer.settle()
+    do {
+      await Promise.allSettled(this.#underWay)
+      await this.#committer.settle()
+    } while (this.#underWay.size > 0)
     const p = this.#persistence
     let failure: unknown
     if (p !== undefined) {
@@ -258,6 +285,13 @@ export class EmbeddedStore implements Storage {
     }
     this.#state = 'closed'
     if (failure !== undefined) throw failure
+  }
+
+  #await<T>(work: Promise<T>): Promise<T> {
+    this.#underWay.add(work)
+    const end = (): void => void this.#underWay.delete(work)
+    work.then(end, end)
+    return work
   }
 
   #notify(trees: readonly Tree[]): void {

@@ -184,7 +184,9 @@ function dropKey(node: Inner, index: number): void {
 
 function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | undefined {
   if (leaf.entries === undefined) {
-    if (leaf.bytes < LEAF_BYTES_MAX) return defer(keeper, leaf, entry)
+    // A removal may leave the leaf empty, and then it has to go; one that waits would leave an empty leaf for good.
+    const waits = entry.expiresAt !== REMOVED && leaf.length + leaf.bytes < 2 * LEAF_BYTES_MAX
+    if (waits) return defer(keeper, leaf, entry)
     keeper.load(leaf)
   }
   const entries = leaf.entries as Entry[]

@@ -31,6 +31,8 @@ export const END_BYTES = 8
 /** Far above what a commit may hold: no sound frame is longer. */
 const FRAME_BYTES_MAX = 1024 * 1024 * 1024
 const MAGIC = 0x4652_4e41
+/** What a change takes at least: flags and lengths. */
+const CHANGE_BYTES = 7
 const SAME_TREE = 1
 const REMOVAL = 2
 const EXPIRES = 4
@@ -67,7 +69,7 @@ export class FrameWriter {
     let flags = 0
     view.setUint16(start + 1, key.length, true)
     view.setUint32(start + 3, value.length, true)
-    let o = start + 7
+    let o = start + CHANGE_BYTES
     if (tag === this.#tag && scope === this.#scope) flags |= SAME_TREE
     else {
       view.setUint8(o, tag)
@@ -166,13 +168,27 @@ export function frameAt(bytes: Buffer, view: DataView, offset: number, segment: 
   }
 }
 
+/** A commit in the log, as far as its changes need it. */
+export interface LoggedCommit {
+  readonly bytes: Buffer
+  readonly view: DataView
+  readonly version: number
+  readonly time: number
+}
+
+/** A change in the log, not decoded yet. */
+export interface LoggedChange {
+  readonly commit: LoggedCommit
+  readonly offset: number
+}
+
 /** Calls back with each change of a sound frame whose commit is newer than `after`; returns the last commit's time. */
 export function readFrame(
   frame: Frame,
   bytes: Buffer,
   view: DataView,
   after: number,
-  visit: (scope: ByteString, tag: number, entry: Entry) => void,
+  visit: (scope: ByteString, tag: number, key: ByteString, change: LoggedChange) => void,
 ): number {
   let o = frame.offset + FRAME_HEADER_BYTES
   let scope = ''
@@ -182,29 +198,40 @@ export function readFrame(
     time = view.getFloat64(o, true)
     let changes = view.getUint32(o + 8, true)
     o += 12
+    const commit = { bytes, view, version, time }
     for (; changes > 0; changes--) {
+      const offset = o
       const flags = view.getUint8(o)
       const keyLength = view.getUint16(o + 1, true)
       const valueLength = view.getUint32(o + 3, true)
-      o += 7
+      o += CHANGE_BYTES
       if ((flags & SAME_TREE) === 0) {
         tag = view.getUint8(o)
         const scopeLength = view.getUint16(o + 1, true)
         scope = bytes.latin1Slice(o + 3, o + 3 + scopeLength)
         o += 3 + scopeLength
       }
-      let expiresAt = (flags & REMOVAL) === 0 ? 0 : REMOVED
-      if ((flags & EXPIRES) !== 0) {
-        expiresAt = view.getFloat64(o, true)
-        o += 8
-      }
-      if (version > after) {
-        const key = bytes.latin1Slice(o, o + keyLength)
-        const value = bytes.latin1Slice(o + keyLength, o + keyLength + valueLength)
-        visit(scope, tag, { key, value, version, time, expiresAt })
-      }
+      if ((flags & EXPIRES) !== 0) o += 8
+      if (version > after) visit(scope, tag, bytes.latin1Slice(o, o + keyLength), { commit, offset })
       o += keyLength + valueLength
     }
   }
   return time
+}
+
+export function decodeChange({ commit, offset }: LoggedChange): Entry {
+  const { bytes, view, version, time } = commit
+  const flags = view.getUint8(offset)
+  const keyLength = view.getUint16(offset + 1, true)
+  const valueLength = view.getUint32(offset + 3, true)
+  let o = offset + CHANGE_BYTES
+  if ((flags & SAME_TREE) === 0) o += 3 + view.getUint16(o + 1, true)
+  let expiresAt = (flags & REMOVAL) === 0 ? 0 : REMOVED
+  if ((flags & EXPIRES) !== 0) {
+    expiresAt = view.getFloat64(o, true)
+    o += 8
+  }
+  const key = bytes.latin1Slice(o, o + keyLength)
+  const value = bytes.latin1Slice(o + keyLength, o + keyLength + valueLength)
+  return { key, value, version, time, expiresAt }
 }

@@ -1,8 +1,7 @@
-import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import type { Entry } from '../engine/storage.ts'
 import { type Disk, viewOf } from './disk.ts'
 import { checkHeader, corrupt, fileId, fileName, HEADER_BYTES } from './format.ts'
+import { RecoveredTail } from './recovered-tail.ts'
 import { cutSegment } from './wal.ts'
 import { END_BYTES, FRAME_ALIGN, type Frame, frameAt, readFrame } from './wal-frame.ts'
 
@@ -20,6 +19,7 @@ export interface Replayed {
   /** The first unused segment number. */
   readonly nextSegment: number
   readonly tailBytes: number
+  readonly tail: RecoveredTail
   readonly torn: TornTail | undefined
   /** Bytes behind a segment's end that should be zero and are not. No commit was there: the log goes on elsewhere. */
   readonly stray: readonly { readonly file: string; readonly offset: number }[]
@@ -38,10 +38,9 @@ interface Damage {
 }
 
 /**
- * Reads the log from `segment` on and calls back with each change of a commit
- * newer than `version`, in order. What is not whole at its end is cut off, unless
- * something behind it proves that it once was durable: then that is corruption.
- * Doing this twice changes nothing.
+ * Reads the log from `segment` on, for the commits newer than `version`. What is
+ * not whole at its end is cut off, unless something behind it proves that it once
+ * was durable: then that is corruption. Doing this twice changes nothing.
  */
 export function replay(
   disk: Disk,
@@ -51,7 +50,6 @@ export function replay(
     readonly time: number
     readonly readOnly: boolean
   },
-  visit: (scope: ByteString, tag: number, entry: Entry) => void,
 ): Replayed {
   const ids = disk
     .list()
@@ -61,11 +59,12 @@ export function replay(
   const segments = ids.map(id => readSegment(disk, id, from.readOnly))
   let { version, time } = from
   let tailBytes = 0
+  const tail = new RecoveredTail()
   let damage: Damage | undefined
   const stray: { file: string; offset: number }[] = []
   for (const [index, segment] of segments.entries()) {
     const offset = readFrames(segment, version, frame => {
-      time = readFrame(frame, segment.bytes, segment.view, from.version, visit)
+      time = readFrame(frame, segment.bytes, segment.view, from.version, tail.add)
       version = frame.lastVersion
       tailBytes += frame.length
     })
@@ -77,11 +76,11 @@ export function replay(
     stray.push({ file: segment.name, offset })
   }
   const nextSegment = Math.max(from.segment, (ids.at(-1) ?? 0) + 1)
-  if (damage === undefined) return { version, time, nextSegment, tailBytes, stray, torn: undefined }
+  if (damage === undefined) return { version, time, nextSegment, tailBytes, tail, stray, torn: undefined }
   refuseIfDurable(segments, damage, version + 1)
   const torn = tornTail(segments, damage)
   if (!from.readOnly) cut(disk, segments, damage)
-  return { version, time, nextSegment, tailBytes, stray, torn }
+  return { version, time, nextSegment, tailBytes, tail, stray, torn }
 }
 
 /** Whether the next commit stands in a later segment: then nothing is missing before it. */

@@ -5,6 +5,8 @@ import { END_BYTES } from './wal-frame.ts'
 export interface WalOptions {
   /** The number of the first segment to write. */
   readonly segment: number
+  /** A segment is on the device before anything is written to it, and the next one is prepared. */
+  readonly durable: boolean
   /** How many zeros to lay out ahead in each segment; 0 for none. */
   readonly prepareBytes: number
 }
@@ -24,8 +26,9 @@ interface Segment {
 }
 
 const ZEROS = Buffer.alloc(256 * 1024)
-/** A segment is prepared ahead once this much was written: a short visit should cost nothing. */
+/** A segment is prepared ahead once this much was written, or a part of one: a short visit should cost nothing. */
 const PREPARE_AFTER_BYTES = 64 * 1024
+const PREPARE_AFTER_PART = 0.25
 
 /**
  * The segments of the write-ahead log, as their writer sees them. A segment is
@@ -39,17 +42,19 @@ export class Wal {
   tailBytes = 0
   readonly #disk: Disk
   readonly #prepareBytes: number
+  readonly #durable: boolean
   #next: number
   #current: Segment | undefined
   #position = HEADER_BYTES
-  #preparing: Promise<void> | undefined
+  #preparing: { readonly id: number; readonly done: Promise<void> } | undefined
   #ahead: Segment | undefined
   #closed = false
 
   constructor(disk: Disk, options: WalOptions) {
     this.#disk = disk
     this.#next = options.segment
-    this.#prepareBytes = options.prepareBytes
+    this.#prepareBytes = options.durable ? options.prepareBytes : 0
+    this.#durable = options.durable
   }
 
   /** The segment that the next frame will go to. */
@@ -65,7 +70,8 @@ export class Wal {
     writeAll(segment.file, frame, this.#position)
     this.#position += frame.length - END_BYTES
     this.tailBytes += frame.length - END_BYTES
-    if (this.#position > PREPARE_AFTER_BYTES) this.#prepare()
+    if (this.#position > Math.min(PREPARE_AFTER_BYTES, this.#prepareBytes * PREPARE_AFTER_PART))
+      this.#prepare()
   }
 
   sync(): void {
@@ -82,7 +88,10 @@ export class Wal {
     cutSegment(this.#current.file, this.#position)
   }
 
-  /** What comes now goes to a new segment; answers its number and how to sync and close the one that ends here. */
+  /**
+   * What comes now goes to a new segment; answers the lowest number that it can have, and how to sync and close the one
+   * that ends here.
+   */
   rotate(): Rotation {
     const old = this.#current
     const bytes = this.tailBytes
@@ -92,24 +101,27 @@ export class Wal {
     const finish = async (): Promise<void> => {
       try {
         if (old !== undefined) await syncOrFail(old.file)
+        // The older manifest may need it one day, so it has to be there by name, too.
+        if (!this.#durable) this.#disk.syncFolder()
       } finally {
         old?.file.close()
       }
     }
-    return { segment: this.segment(), bytes, finish }
+    // One that is being prepared may still be ready before the next frame.
+    return { segment: this.#preparing?.id ?? this.segment(), bytes, finish }
   }
 
   /** Removes the segments below `segment`. */
-  removeBelow(segment: number): void {
+  async removeBelow(segment: number): Promise<void> {
     for (const name of this.#disk.list()) {
       const id = fileId('W', name)
-      if (id !== undefined && id < segment) this.#disk.remove(name)
+      if (id !== undefined && id < segment) await this.#disk.removeLater(name)
     }
   }
 
   async close(): Promise<void> {
     this.#closed = true
-    await this.#preparing
+    await this.#preparing?.done
     this.#current?.file.close()
     this.#current = undefined
     if (this.#ahead === undefined) return
@@ -132,8 +144,10 @@ export class Wal {
     const file = this.#disk.open(name, 'create')
     try {
       writeAll(file, segmentStart(id), 0)
-      file.sync()
-      this.#disk.syncFolder()
+      if (this.#durable) {
+        file.sync()
+        this.#disk.syncFolder()
+      }
     } catch (error) {
       file.close()
       this.#disk.remove(name)
@@ -151,12 +165,13 @@ export class Wal {
     )
       return
     const id = this.#next++
-    this.#preparing = this.#fill(id).then(segment => {
+    const done = this.#fill(id).then(segment => {
       this.#preparing = undefined
-      // Overtaken: a rotation could not wait and took the next number, so this one would come out of order.
+      // Overtaken: a frame could not wait and took the next number, so this one would come out of order.
       if (segment !== undefined && this.#next !== id + 1) segment.file.close()
       else this.#ahead = segment
     })
+    this.#preparing = { id, done }
   }
 
   /** Preparing is a favour: where it fails (a full disk, say), the segment is made when it is needed, and fails there. */

@@ -1,21 +1,38 @@
 import { openEmbedded } from '../embedded/open.ts'
-import { History, type Progress, runProgram, stateOf, tinyOptions } from './crash-workload.ts'
+import { History } from './crash-history.ts'
+import {
+  Clock,
+  check,
+  countIn,
+  type Program,
+  type ProgramCounts,
+  type Progress,
+  runProgram,
+  SHAPES,
+  type Shape,
+  TINY,
+  tinyOptions,
+  unevenly,
+} from './crash-workload.ts'
+import type { DiskCall } from './disk-faults.ts'
 import { Random } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
- * Programs run on a simulated disk; at the start and the end of every disk call
- * the machine dies, in several ways, and each image left behind is recovered and
- * judged. Some images live on: another program runs on them and dies again,
- * also in the middle of its recovery, three generations deep.
+ * Programs run on a simulated disk; around every disk call, and whenever
+ * somebody has learned something, the machine dies, in several ways, and each
+ * image left behind is recovered and judged. Some images live on: another
+ * program runs on them and dies again, also in the middle of its recovery,
+ * three generations deep.
  */
 export interface CrashCampaign {
   readonly seed: number
   /** Stops after the program in which this many images were judged. */
   readonly images: number
+  readonly progress?: (report: CrashReport) => void
 }
 
-export interface CrashReport {
+export interface CrashReport extends ProgramCounts {
   readonly seed: number
   programs: number
   images: number
@@ -24,129 +41,218 @@ export interface CrashReport {
   /** How many images were judged after the second and third death. */
   secondGeneration: number
   thirdGeneration: number
+  /** Moments of which all images that a power cut could leave were judged. */
+  exhausted: number
   tornTails: number
+  manifestFallbacks: number
+  /** Disk calls of the programs, by what they are: `create wal`, `sync data`, … */
+  readonly calls: Record<string, number>
 }
 
 interface Image {
   readonly disk: SimulatedDisk
   readonly kind: 'process crash' | 'power cut'
-  readonly call: string
+  readonly moment: string
   /** The least and the most that may be left. */
   readonly promised: number
   readonly issued: number
   /** What a power cut would have to leave. */
   readonly durable: number
+  /** The highest time that a clock has shown. */
+  readonly time: number
+}
+
+interface Line {
+  readonly shape: Shape
+  readonly durability: 'durable' | 'relaxed'
+  readonly random: Random
+  readonly report: CrashReport
 }
 
 const GENERATIONS = 3
+const LIVE_ON = 0.004
+/** All images of a power cut, if they are no more than this. */
+const EXHAUSTIVE_IMAGES_MAX = 64
 
-export async function crashCampaign(campaign: CrashCampaign): Promise<CrashReport> {
-  const random = new Random(campaign.seed)
-  const report: CrashReport = {
-    seed: campaign.seed,
+export function newReport(seed: number): CrashReport {
+  return {
+    seed,
     programs: 0,
     images: 0,
     processCrashes: 0,
     powerCuts: 0,
     secondGeneration: 0,
     thirdGeneration: 0,
+    exhausted: 0,
     tornTails: 0,
+    manifestFallbacks: 0,
+    commits: 0,
+    checkpoints: 0,
+    snapshots: 0,
+    backups: 0,
+    reopenings: 0,
+    calls: {},
   }
+}
+
+export async function crashCampaign(campaign: CrashCampaign): Promise<CrashReport> {
+  const random = new Random(campaign.seed)
+  const report = newReport(campaign.seed)
   while (report.images < campaign.images) {
-    const seed = random.below(0x1_0000_0000)
-    try {
-      await crashProgram(seed, report)
-    } catch (error) {
-      throw new Error(`crash program with seed ${seed}: ${error instanceof Error ? error.message : error}`, {
-        cause: error,
-      })
-    }
+    await crashProgram(random.below(0x1_0000_0000), report)
+    campaign.progress?.(report)
   }
   return report
 }
 
 /** One program and all that comes of it; everything follows from the seed. */
-export async function crashProgram(seed: number, report: CrashReport): Promise<void> {
+export async function crashProgram(
+  seed: number,
+  report: CrashReport = newReport(seed),
+): Promise<CrashReport> {
   report.programs++
   const random = new Random(seed)
+  const shape = random.pick(SHAPES)
   const durability = random.chance(0.75) ? 'durable' : 'relaxed'
+  const disk = new SimulatedDisk({ seed, later: unevenly(random.fork()) })
   const progress = { acknowledged: 0, durable: 0, issued: 0 }
-  await generation(new SimulatedDisk({ seed }), new History(), progress, 1, durability, random, report)
+  try {
+    const line = { shape, durability, random, report } as const
+    await generation(disk, new History(shape.trees), progress, new Clock(), 1, line)
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error)
+    throw new Error(`crash program with seed ${seed} (${shape.name}, ${durability}): ${why}`, {
+      cause: error,
+    })
+  }
+  return report
 }
 
-/** Runs a program on the disk, dying at every call, and judges what is left. */
+/** Runs a program on the disk, dying at every moment, and judges what is left. */
 async function generation(
   disk: SimulatedDisk,
   history: History,
   progress: Progress,
+  clock: Clock,
   depth: number,
-  durability: 'durable' | 'relaxed',
-  random: Random,
-  report: CrashReport,
+  line: Line,
 ): Promise<void> {
+  const { random, report, shape, durability } = line
   const images: Image[] = []
   const share = depth === 1 ? 1 : 0.3
-  disk.onCall = call => {
-    // Reading changes nothing: dying there is like dying before.
-    if (call.kind === 'read' || call.kind === 'size' || call.kind === 'list' || !random.chance(share)) return
+  const take = (moment: string, cuts: number, crash: boolean): void => {
     const { acknowledged, durable, issued } = progress
-    const at = { call: `${call.phase} of call ${call.index}, ${call.kind} ${call.file}`, issued, durable }
-    const crash = disk.afterProcessCrash(random.fork())
-    images.push({ disk: crash, kind: 'process crash', promised: acknowledged, ...at })
-    for (let cut = depth === 1 ? 2 : 1; cut > 0; cut--) {
-      images.push({ disk: disk.afterPowerCut(random.fork()), kind: 'power cut', promised: durable, ...at })
+    const at = { moment, issued, durable, time: clock.highest }
+    if (crash) {
+      const left = disk.afterProcessCrash(random.fork())
+      images.push({ disk: left, kind: 'process crash', promised: acknowledged, ...at })
+    }
+    const all = shape === TINY && depth === 1 && 2 ** disk.undecided <= EXHAUSTIVE_IMAGES_MAX
+    if (all) report.exhausted++
+    for (const left of disk.powerCuts(random.fork(), all ? EXHAUSTIVE_IMAGES_MAX : cuts)) {
+      images.push({ disk: left, kind: 'power cut', promised: durable, ...at })
     }
   }
-  const steps = depth === 1 ? 10 + random.below(30) : 2 + random.below(6)
-  await runProgram(disk, history, {
-    random: random.fork(),
+  disk.onCall = call => {
+    if (call.phase === 'end') countCall(report, call)
+    // Reading changes nothing: dying there is like dying before.
+    if (call.kind === 'read' || call.kind === 'size' || call.kind === 'list' || !random.chance(share)) return
+    // The end of a call is the start of the next, for a process: nothing is written in between.
+    take(
+      `${call.phase} of call ${call.index}, ${call.kind} ${call.file}`,
+      depth === 1 ? 2 : 1,
+      call.phase === 'start',
+    )
+  }
+  const program: Program = {
+    shape,
     durability,
-    steps,
+    random: random.fork(),
+    steps: depth === 1 ? Math.ceil(shape.steps * (0.5 + random.next())) : 2 + random.below(6),
+    clock,
     progress,
     close: random.chance(0.5),
-  })
+    sound: true,
+    learned: () => {
+      if (random.chance(share)) take(`moment when ${progress.acknowledged} commits were known`, 1, true)
+    },
+  }
+  const counts = await runProgram(disk, history, program)
   disk.onCall = undefined
+  for (const key of Object.keys(counts) as (keyof ProgramCounts)[]) report[key] += counts[key]
   for (const image of images) {
-    const version = await judge(image, history, durability, report)
+    const count = await judge(image, history, line)
     if (depth === 2) report.secondGeneration++
     if (depth === 3) report.thirdGeneration++
-    if (depth === GENERATIONS || !random.chance(0.004)) continue
+    if (depth === GENERATIONS || !random.chance(LIVE_ON)) continue
     // What is promised of the survivor is still what was promised before it was recovered.
-    const next = { acknowledged: image.promised, durable: image.durable, issued: version }
-    await generation(image.disk, history.upTo(version), next, depth + 1, durability, random, report)
+    const next = { acknowledged: image.promised, durable: Math.min(image.durable, count), issued: count }
+    await generation(image.disk, history.upTo(count), next, new Clock(image.time), depth + 1, line)
   }
 }
 
-/** Recovers a copy of the image, twice, and says which version it holds. */
-async function judge(
-  image: Image,
-  history: History,
-  durability: 'durable' | 'relaxed',
-  report: CrashReport,
-): Promise<number> {
+function countCall({ calls }: CrashReport, { kind, file }: DiskCall): void {
+  const name = file === '' ? kind : `${kind} ${file.slice(0, file.indexOf('-'))}`
+  calls[name] = (calls[name] ?? 0) + 1
+}
+
+/** Recovers a copy of the image, twice, and says how many commits it holds. */
+async function judge(image: Image, history: History, line: Line): Promise<number> {
+  const { report, shape, durability, random } = line
   report.images++
   if (image.kind === 'process crash') report.processCrashes++
   else report.powerCuts++
-  const disk = image.disk.afterProcessCrash()
-  const store = await openEmbedded(tinyOptions(disk, durability))
-  const { version } = store.stats()
-  if (store.recovery?.tornTail !== undefined) report.tornTails++
-  const where = `${image.kind} at the ${image.call}`
-  if (version < image.promised) {
-    throw new Error(
-      `${where}: commit ${image.promised} was acknowledged, but ${version} is the last one left`,
+  try {
+    const disk = image.disk.afterProcessCrash()
+    if (random.chance(0.06)) await judgeReadOnly(image, history, line)
+    const store = await openEmbedded(tinyOptions(disk, shape, durability, () => image.time))
+    if (store.recovery?.tornTail !== undefined) report.tornTails++
+    if ((store.recovery?.damagedManifests.length ?? 0) > 0) report.manifestFallbacks++
+    const count = await countIn(store, history)
+    check(count !== undefined, 'there is a commit that was never asked for')
+    check(count >= image.promised, `${image.promised} commits were promised, but ${count} are left`)
+    check(count <= image.issued, `${count} commits are there, but only ${image.issued} were asked for`)
+    const { version } = store.stats()
+    const [own, next] = [
+      history.versions[count - 1] ?? 0,
+      history.versions[count] ?? Number.POSITIVE_INFINITY,
+    ]
+    check(own <= version && version < next, `version ${version} is not that of ${count} commits`)
+    const chain = random.chance(0.06) ? 'hashed' : 'linked'
+    const wrong = await history.difference(store, count, image.time, chain)
+    check(wrong === undefined, String(wrong))
+    await store.verify()
+    // The process dies again at once: what was recovered must be what is recovered.
+    const again = await openEmbedded(
+      tinyOptions(disk.afterProcessCrash(), shape, durability, () => image.time),
     )
+    check(
+      again.stats().version === version && (await countIn(again, history)) === count,
+      `recovering twice gives version ${again.stats().version}, not ${version}`,
+    )
+    return count
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error)
+    throw new Error(`${image.kind} at the ${image.moment}: ${why}`, { cause: error })
   }
-  if (version > image.issued) throw new Error(`${where}: commit ${version} was never asked for`)
-  const state = await stateOf(store)
-  if (state !== history.stateAt(version)) {
-    throw new Error(`${where}: state at ${version} is\n${state}\nnot\n${history.stateAt(version)}`)
-  }
-  await store.verify()
-  // The process dies again at once: what was recovered must be what is recovered.
-  const again = await openEmbedded(tinyOptions(disk.afterProcessCrash(), durability))
-  if (again.stats().version !== version) {
-    throw new Error(`${where}: recovering twice gives version ${again.stats().version}, not ${version}`)
-  }
-  return version
+}
+
+/** Who may not write sees the same, and changes nothing. */
+async function judgeReadOnly(image: Image, history: History, { shape, durability }: Line): Promise<void> {
+  const disk = image.disk.afterProcessCrash()
+  disk.onCall = ({ kind }) =>
+    check(
+      kind === 'lock' || kind === 'list' || kind === 'open' || kind === 'read' || kind === 'size',
+      `a reader calls ${kind}`,
+    )
+  const options = tinyOptions(disk, shape, durability, () => image.time)
+  const store = await openEmbedded({ ...options, readOnly: true })
+  const count = await countIn(store, history)
+  check(
+    count !== undefined && count >= image.promised,
+    `a reader finds ${count} commits, not ${image.promised}`,
+  )
+  const wrong = await history.difference(store, count, image.time)
+  check(wrong === undefined, `to a reader, ${wrong}`)
+  await store.close()
 }

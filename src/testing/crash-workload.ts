@@ -1,177 +1,474 @@
 import { sha256 } from '../core/hash.ts'
 import { type EmbeddedOptions, openEmbedded } from '../embedded/open.ts'
 import type { EmbeddedStore } from '../embedded/store.ts'
-import { TAGS } from '../engine/keys.ts'
-import type { Committed, Operation } from '../engine/storage.ts'
+import { dedupeTag, TAGS } from '../engine/keys.ts'
+import type { Committed, Operation, Snapshot, TreeId } from '../engine/storage.ts'
+import { type History, MARKER, sameAnswers } from './crash-history.ts'
 import type { Random } from './random.ts'
-import type { SimulatedDisk } from './simulated-disk.ts'
+import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
- * A small random program against a store on a simulated disk, and what every
- * state it may leave behind must look like: the first V of its commits, for some
- * V that is not below what was acknowledged.
+ * Small random programs against a store on a simulated disk: commits alone and
+ * in crowds, appends, expiry, updates, checkpoints, snapshots, backups, closing
+ * and opening again, while somebody reads.
  */
 
-const SCOPES = ['t:a:g:run-1', 't:a:g:run-2', 't:a:g:run-3'] as const
-const TREES = SCOPES.flatMap(scope => [TAGS.kv, TAGS.event, TAGS.event | 0x80].map(tag => ({ scope, tag })))
-const KEYS = 24
+/** Which trees and keys a program uses, and how small everything is that a store would have large. */
+export interface Shape {
+  readonly name: string
+  readonly trees: readonly TreeId[]
+  readonly keys: readonly string[]
+  /** Longest usual and longest rare value. */
+  readonly valueBytes: number
+  readonly rareBytes: number
+  readonly steps: number
+  readonly sizes: Pick<
+    EmbeddedOptions,
+    'walBytes' | 'prepareBytes' | 'cacheBytes' | 'dirtyBytes' | 'garbageBytes' | 'fileBytes'
+  >
+}
 
-/** Everything small, so that a few commits meet rotation, checkpoints, splits, eviction and relocation. */
-export function tinyOptions(disk: SimulatedDisk, durability: 'durable' | 'relaxed'): EmbeddedOptions {
-  let tick = 0
-  return {
-    disk: disk.handle(),
-    durability,
-    clock: () => 1_750_000_000_000,
-    scheduler: { soon: queueMicrotask, later: queueMicrotask, now: () => (tick += 0.7) },
+const MARKER_TREE = { scope: 't:a:g:run-0', tag: MARKER.tag }
+const withLog = (scope: string): TreeId[] =>
+  [TAGS.kv, TAGS.event, dedupeTag(TAGS.event)].map(tag => ({ scope, tag }))
+const named = (count: number, name: (i: number) => string): string[] =>
+  Array.from({ length: count }, (_, i) => name(i))
+
+/** A few short trees: everything happens, and an image is judged fast. */
+const SMALL: Shape = {
+  name: 'small',
+  trees: [MARKER_TREE, ...named(3, i => `t:a:g:run-${i}`).flatMap(withLog)],
+  keys: named(24, i => `key-${i}`),
+  valueBytes: 60,
+  rareBytes: 900,
+  steps: 24,
+  sizes: {
     walBytes: 3_000,
     prepareBytes: 2_048,
     cacheBytes: 2_000,
     dirtyBytes: 20_000,
     garbageBytes: 6_000,
     fileBytes: 10_000,
+  },
+}
+
+/** One tree of many leaves, that split and join, and rarely are in memory. */
+const WIDE: Shape = {
+  name: 'wide',
+  trees: [MARKER_TREE, ...withLog('t:a:g:run-0')],
+  keys: named(150, i => `key-${String(i * 7919).padStart(7, '0')}`),
+  valueBytes: 400,
+  rareBytes: 6_000,
+  steps: 30,
+  sizes: {
+    walBytes: 8_000,
+    prepareBytes: 12_000,
+    cacheBytes: 6_000,
+    dirtyBytes: 12_000,
+    garbageBytes: 20_000,
+    fileBytes: 25_000,
+  },
+}
+
+/** Keys so long that a handful makes inner nodes over inner nodes. */
+const DEEP: Shape = {
+  name: 'deep',
+  trees: [MARKER_TREE, { scope: 't:a:g:run-0', tag: TAGS.kv }],
+  keys: named(16, i => `${'deep'.repeat(800)}-${i}`),
+  valueBytes: 300,
+  rareBytes: 900,
+  steps: 20,
+  sizes: {
+    walBytes: 20_000,
+    prepareBytes: 30_000,
+    cacheBytes: 9_000,
+    dirtyBytes: 60_000,
+    garbageBytes: 40_000,
+    fileBytes: 50_000,
+  },
+}
+
+/** Many trees, with names so long that the directory is a tree with several leaves. */
+const MANY: Shape = {
+  name: 'many trees',
+  trees: [
+    MARKER_TREE,
+    ...named(24, i => `t:a:${'g'.repeat(300)}:${i}`).map(scope => ({ scope, tag: TAGS.kv })),
+  ],
+  keys: named(3, i => `key-${i}`),
+  valueBytes: 40,
+  rareBytes: 300,
+  steps: 20,
+  sizes: {
+    walBytes: 5_000,
+    prepareBytes: 3_000,
+    cacheBytes: 3_000,
+    dirtyBytes: 30_000,
+    garbageBytes: 8_000,
+    fileBytes: 12_000,
+  },
+}
+
+/** So little that all that a power cut could leave can be gone through. */
+export const TINY: Shape = {
+  name: 'tiny',
+  trees: [MARKER_TREE, ...withLog('t:a:g:run-0')],
+  keys: named(3, i => `key-${i}`),
+  valueBytes: 20,
+  rareBytes: 300,
+  steps: 5,
+  sizes: {
+    walBytes: 700,
+    prepareBytes: 600,
+    cacheBytes: 400,
+    dirtyBytes: 5_000,
+    garbageBytes: 700,
+    fileBytes: 1_500,
+  },
+}
+
+/** By how often they come. */
+export const SHAPES: readonly Shape[] = [SMALL, SMALL, SMALL, SMALL, WIDE, DEEP, MANY, TINY, TINY]
+
+/** Time as the machine has it: it goes on, and now and then it jumps back for a while. */
+export class Clock {
+  now: number
+  highest: number
+
+  constructor(start = 1_750_000_000_000) {
+    this.now = start
+    this.highest = start
+  }
+
+  pass(random: Random): void {
+    this.highest += random.below(40)
+    this.now = random.chance(0.05) ? this.highest - 1_000 : this.highest
+  }
+}
+
+/** Every so often as slow as a real disk, every so often at once, by the seed; so that what may overtake does. */
+export function unevenly(random: Random): (task: () => void) => void {
+  return task => {
+    let hops = random.chance(0.5) ? 0 : random.below(30)
+    const hop = (): void => {
+      if (hops-- > 0) queueMicrotask(hop)
+      else task()
+    }
+    queueMicrotask(hop)
+  }
+}
+
+export function tinyOptions(
+  disk: SimulatedDisk,
+  shape: Shape,
+  durability: 'durable' | 'relaxed',
+  clock: () => number,
+  tickMs = 0.7,
+): EmbeddedOptions {
+  let tick = 0
+  return {
+    disk: disk.handle(),
+    durability,
+    clock,
+    scheduler: { soon: queueMicrotask, later: queueMicrotask, now: () => (tick += tickMs) },
     warn: () => undefined,
+    ...shape.sizes,
   }
 }
 
-/** States by the number of commits they hold; shared by the generations of one history. */
-export class History {
-  /** `commits[v - 1]` is commit v. */
-  readonly commits: (readonly Operation[])[]
-  readonly #states: (string | undefined)[] = []
-
-  constructor(commits: readonly (readonly Operation[])[] = []) {
-    this.commits = [...commits]
-  }
-
-  /** The history of a store that was recovered at this version. */
-  upTo(version: number): History {
-    return new History(this.commits.slice(0, version))
-  }
-
-  stateAt(version: number): string {
-    this.#states[version] ??= this.#build(version)
-    return this.#states[version]
-  }
-
-  #build(version: number): string {
-    const trees = new Map<string, Map<string, string>>()
-    const tree = (scope: string, tag: number): Map<string, string> => {
-      const id = `${scope} ${tag}`
-      const known = trees.get(id) ?? new Map<string, string>()
-      trees.set(id, known)
-      return known
-    }
-    for (const operations of this.commits.slice(0, version)) {
-      for (const operation of operations) {
-        if (operation.op === 'put') tree(operation.scope, operation.tag).set(operation.key, operation.value)
-        else if (operation.op === 'delete') tree(operation.scope, operation.tag).delete(operation.key)
-        else {
-          const known = tree(operation.scope, operation.tag | 0x80)
-          const key = operation.dedupe?.key as string
-          if (known.has(key)) continue
-          const log = tree(operation.scope, operation.tag)
-          known.set(key, String(log.size))
-          log.set(String(log.size).padStart(8, '0'), operation.body)
-        }
-      }
-    }
-    return TREES.map(({ scope, tag }) => {
-      const entries = [...(trees.get(`${scope} ${tag}`) ?? [])].sort(([a], [b]) => (a < b ? -1 : 1))
-      return `${scope} ${tag}: ${entries.map(([key, value]) => `${key}=${value}`).join(' ')}`
-    }).join('\n')
-  }
-}
-
-/** What a store holds, in the words of `History.stateAt`. */
-export async function stateOf(store: EmbeddedStore): Promise<string> {
-  const lines: string[] = []
-  for (const { scope, tag } of TREES) {
-    const entries = await store.scan({ scope, tag })
-    const shown = entries.map(({ key, value }, index) => {
-      if (tag === TAGS.kv) return `${key}=${value}`
-      if (tag === TAGS.event) return `${String(index).padStart(8, '0')}=${value.slice(64)}`
-      return `${key}=${Number.parseInt(Buffer.from(value, 'latin1').toString('hex', 0, 8), 16)}`
-    })
-    lines.push(`${scope} ${tag}: ${shown.join(' ')}`)
-  }
-  return lines.join('\n')
-}
-
+/** How many commits somebody may rely on, at any moment. */
 export interface Progress {
-  /** The newest version that somebody was told of. */
+  /** Somebody was told of them, or has read them: they survive the process. */
   acknowledged: number
-  /** The newest version that must survive a power cut. */
+  /** They survive the power. */
   durable: number
-  /** Commits that were asked for. */
+  /** They were asked for. */
   issued: number
 }
 
-/** Runs a random program until it ends or the disk fails; `progress` is true at every moment in between. */
+export interface Program {
+  readonly shape: Shape
+  readonly random: Random
+  readonly durability: 'durable' | 'relaxed'
+  readonly steps: number
+  readonly clock: Clock
+  readonly progress: Progress
+  readonly close: boolean
+  /**
+   * Whether what an opened store shows was on the device before. It need not be if a sync failed before: then it is
+   * from the first new commit on.
+   */
+  readonly sound: boolean
+  /** Called when somebody has learned something that must not be lost from now on. */
+  readonly learned: () => void
+}
+
+export interface ProgramCounts {
+  commits: number
+  checkpoints: number
+  snapshots: number
+  backups: number
+  reopenings: number
+}
+
+/** Runs a random program to its end; `progress` is true at every moment in between. */
 export async function runProgram(
   disk: SimulatedDisk,
   history: History,
-  options: {
-    readonly random: Random
-    readonly durability: 'durable' | 'relaxed'
-    readonly steps: number
-    readonly progress: Progress
-    readonly close: boolean
-  },
-): Promise<void> {
-  const { random, progress } = options
-  const store = await openEmbedded(tinyOptions(disk, options.durability))
-  // What an opened store shows may be built upon: it has to be durable, whoever wrote it.
-  progress.acknowledged = store.stats().version
-  progress.durable = progress.acknowledged
-  for (let step = 0; step < options.steps; step++) {
-    const crowd = random.chance(0.6) ? 1 : 1 + random.below(6)
-    const waiting: Promise<void>[] = []
-    for (let i = 0; i < crowd; i++) {
-      const operations = randomOperations(random, history.commits.length)
-      history.commits.push(operations)
-      progress.issued = history.commits.length
-      waiting.push(
-        store.commit({ operations }).then(outcome => {
-          progress.acknowledged = Math.max(progress.acknowledged, (outcome as Committed).version)
-          if (options.durability === 'durable') progress.durable = progress.acknowledged
-        }),
-      )
-    }
-    if (random.chance(0.12)) waiting.push(checkpoint(store, progress))
-    await Promise.all(waiting)
-  }
-  if (options.close) await store.close()
+  program: Program,
+): Promise<ProgramCounts> {
+  const run = new Run(disk, history, program)
+  await run.open(program.sound)
+  for (let step = 0; step < program.steps; step++) await run.step()
+  await run.end()
+  return run.counts
 }
 
-async function checkpoint(store: EmbeddedStore, progress: Progress): Promise<void> {
-  const { version } = store.stats()
-  await store.checkpoint()
-  progress.durable = Math.max(progress.durable, version)
+interface Held {
+  readonly snapshot: Snapshot
+  readonly count: number
+}
+
+/** A program under way. */
+class Run {
+  readonly counts: ProgramCounts = { commits: 0, checkpoints: 0, snapshots: 0, backups: 0, reopenings: 0 }
+  readonly #disk: SimulatedDisk
+  readonly #history: History
+  readonly #program: Program
+  readonly #tickMs: number
+  #store!: EmbeddedStore
+  #held: Held | undefined
+  #lastTime = 0
+  #reader: Promise<unknown> | undefined
+  #reading = false
+
+  constructor(disk: SimulatedDisk, history: History, program: Program) {
+    this.#disk = disk
+    this.#history = history
+    this.#program = program
+    this.#tickMs = program.random.pick([0.1, 0.7, 2.5])
+  }
+
+  async open(sound: boolean): Promise<void> {
+    const { shape, durability, clock, progress, random } = this.#program
+    const options = tinyOptions(this.#disk, shape, durability, () => clock.now, this.#tickMs)
+    this.#store = await openEmbedded(options)
+    const count = await countIn(this.#store, this.#history)
+    check(count !== undefined && count >= progress.acknowledged, 'opening shows what was acknowledged')
+    if (sound) {
+      // What an opened store shows may be built upon: it has to be durable, whoever wrote it.
+      progress.acknowledged = count
+      progress.durable = count
+      this.#program.learned()
+    }
+    // Its failure is told when it ends, not as a rejection that nobody hears.
+    if (random.chance(0.4)) this.#reader = this.#read().catch((error: unknown) => error)
+  }
+
+  async step(): Promise<void> {
+    const { random, clock } = this.#program
+    clock.pass(random)
+    const waiting: Promise<unknown>[] = []
+    const crowd = random.chance(0.6) ? 1 : 1 + random.below(6)
+    if (crowd === 1 && random.chance(0.15)) waiting.push(this.#update())
+    else for (let i = 0; i < crowd; i++) waiting.push(this.#commit())
+    const draw = random.next()
+    if (draw < 0.1) waiting.push(this.#checkpoint())
+    else if (draw < 0.13) waiting.push(this.#backup())
+    else if (draw < 0.2) waiting.push(this.#takeSnapshot())
+    await Promise.all(waiting)
+    if (random.chance(0.03)) await this.#reopen()
+  }
+
+  async end(): Promise<void> {
+    await this.#releaseSnapshot()
+    await this.#checkAll()
+    await this.#stopReader()
+    if (!this.#program.close) return
+    await this.#store.close()
+    check(this.#disk.openFiles === 0, `closing leaves ${this.#disk.openFiles} files open`)
+  }
+
+  async #commit(): Promise<void> {
+    const index = this.#history.commits.length
+    const operations = randomOperations(this.#program.random, this.#program.shape, index, this.#program.clock)
+    this.#issue(operations)
+    const outcome = (await this.#store.commit({ operations })) as Committed
+    this.#acknowledged(index, outcome)
+  }
+
+  /** Counts how often it was called: what it finds must be what all before it have left. */
+  async #update(): Promise<void> {
+    const { markerScope: scope } = this.#history
+    const place = { scope, tag: MARKER.tag, key: 'updates' }
+    const before = this.#history.valueOf(place, place.key)
+    const index = this.#history.commits.length
+    const value = String(Number(before ?? 0) + 1)
+    const operations: Operation[] = [{ op: 'put', ...place, value }, marker(scope, index)]
+    this.#issue(operations)
+    const outcome = await this.#store.update([place], ([found]) => {
+      check(found?.value === before, `an update finds ${found?.value}, not ${before}`)
+      return { operations, result: undefined }
+    })
+    this.#acknowledged(index, outcome)
+  }
+
+  #issue(operations: readonly Operation[]): void {
+    this.#history.commits.push(operations)
+    this.#program.progress.issued = this.#history.commits.length
+    this.counts.commits++
+  }
+
+  #acknowledged(index: number, { version, time, appended }: Committed): void {
+    check(
+      sameAnswers(appended, this.#history.answers(index)),
+      `the appends of commit ${index} are answered right`,
+    )
+    check(time >= this.#lastTime, `commit ${index} has time ${time}, the one before it ${this.#lastTime}`)
+    this.#lastTime = time
+    this.#history.versions[index] = version
+    this.#learn(index + 1)
+  }
+
+  #learn(count: number): void {
+    const { progress, durability, learned } = this.#program
+    if (count <= progress.acknowledged) return
+    progress.acknowledged = count
+    if (durability === 'durable') progress.durable = count
+    learned()
+  }
+
+  async #checkpoint(): Promise<void> {
+    const count = this.#program.progress.acknowledged
+    await this.#store.checkpoint()
+    this.counts.checkpoints++
+    this.#promiseDurable(count)
+  }
+
+  #promiseDurable(count: number): void {
+    const { progress, learned } = this.#program
+    if (count <= progress.durable) return
+    progress.durable = count
+    learned()
+  }
+
+  /** A backup holds everything from before, and survives the power from its first moment. */
+  async #backup(): Promise<void> {
+    const { progress, random, shape, durability, clock } = this.#program
+    const count = progress.acknowledged
+    const target = new SimulatedDisk({ seed: random.below(0x1_0000_0000) })
+    await this.#store.backup(target.handle())
+    this.counts.backups++
+    this.#promiseDurable(count)
+    const left = target.afterPowerCut(random.fork())
+    const copy = await openEmbedded(tinyOptions(left, shape, durability, () => clock.highest))
+    const held = await countIn(copy, this.#history)
+    check(held !== undefined && held >= count, `a backup holds ${held} commits, not ${count}`)
+    const wrong = await this.#history.difference(copy, held, clock.highest)
+    check(wrong === undefined, `in a backup, ${wrong}`)
+    await copy.verify()
+  }
+
+  async #takeSnapshot(): Promise<void> {
+    await this.#releaseSnapshot()
+    const snapshot = await this.#store.snapshot()
+    const count = await countIn(snapshot, this.#history)
+    check(count !== undefined, 'a snapshot has a known marker')
+    this.#learn(count)
+    this.counts.snapshots++
+    this.#held = { snapshot, count }
+  }
+
+  /** Whatever was written since, it reads what it read at first. */
+  async #releaseSnapshot(): Promise<void> {
+    const held = this.#held
+    if (held === undefined) return
+    this.#held = undefined
+    const wrong = await this.#history.difference(held.snapshot, held.count, held.snapshot.time)
+    held.snapshot.release()
+    check(wrong === undefined, `in a snapshot, ${wrong}`)
+  }
+
+  async #reopen(): Promise<void> {
+    await this.#releaseSnapshot()
+    await this.#stopReader()
+    await this.#store.close()
+    check(this.#disk.openFiles === 0, `closing leaves ${this.#disk.openFiles} files open`)
+    this.counts.reopenings++
+    await this.open(true)
+    await this.#checkAll()
+  }
+
+  async #checkAll(): Promise<void> {
+    const snapshot = await this.#store.snapshot()
+    const wrong = await this.#history.difference(snapshot, this.#history.commits.length, snapshot.time)
+    snapshot.release()
+    check(wrong === undefined, `while it runs, ${wrong}`)
+    await this.#store.verify()
+  }
+
+  /** Whoever reads a commit relies on it, as if it had been acknowledged. */
+  async #read(): Promise<void> {
+    const store = this.#store
+    this.#reading = true
+    while (this.#reading) {
+      const count = await countIn(store, this.#history)
+      check(count !== undefined, 'a reader finds a known marker')
+      this.#learn(count)
+    }
+  }
+
+  async #stopReader(): Promise<void> {
+    this.#reading = false
+    const failure = await this.#reader
+    this.#reader = undefined
+    if (failure !== undefined) throw failure
+  }
+}
+
+/** How many commits a store holds, by what it says itself; undefined for what was never written. */
+export async function countIn(reader: Pick<Snapshot, 'get'>, history: History): Promise<number | undefined> {
+  return history.countOf((await reader.get(history.markerScope, MARKER.tag, MARKER.key))?.value)
 }
 
 /** Always changes something, so that each commit has a version of its own. */
-export function randomOperations(random: Random, commit: number): Operation[] {
+export function randomOperations(random: Random, shape: Shape, id: number, clock: Clock): Operation[] {
   const operations: Operation[] = []
+  const usable = shape.trees.slice(1).filter(({ tag }) => tag < 0x80)
   const count = random.chance(0.7) ? 1 : 1 + random.below(5)
-  for (let i = 0; i < count; i++) {
-    const scope = random.pick(SCOPES)
-    const key = `key-${random.below(KEYS)}`
-    const draw = random.next()
-    if (draw < 0.55)
-      operations.push({ op: 'put', scope, tag: TAGS.kv, key, value: randomValue(random, commit) })
-    else if (draw < 0.75) operations.push({ op: 'delete', scope, tag: TAGS.kv, key })
-    else {
-      const body = randomValue(random, commit)
+  // Now and then a sweep, which leaves leaves empty or nearly so.
+  const sweep = random.chance(0.06)
+  for (let i = 0; i < (sweep ? shape.keys.length / 2 : count); i++) {
+    const { scope, tag } = random.pick(usable)
+    const key = random.pick(shape.keys)
+    if (tag === TAGS.event) {
+      if (sweep) continue
+      const body = randomValue(random, shape, id)
       // A third of the dedupe keys come again.
-      const dedupe = { key: random.chance(0.33) ? `d-${random.below(8)}` : `d-${commit}-${i}` }
-      operations.push({ op: 'append', scope, tag: TAGS.event, body, bodyHash: sha256(body), dedupe })
+      const dedupe = { key: random.chance(0.33) ? `d-${random.below(8)}` : `d-${id}-${i}` }
+      operations.push({ op: 'append', scope, tag, body, bodyHash: sha256(body), dedupe })
+    } else if (sweep || random.chance(0.25)) operations.push({ op: 'delete', scope, tag, key })
+    else {
+      const value = randomValue(random, shape, id)
+      const expires = random.chance(0.15) ? { expiresAt: clock.highest + 1 + random.below(200) } : {}
+      operations.push({ op: 'put', scope, tag, key, value, ...expires })
     }
   }
-  operations.push({ op: 'put', scope: SCOPES[0], tag: TAGS.kv, key: 'commit', value: String(commit) })
+  operations.push(marker(shape.trees[0].scope, id))
   return operations
 }
 
-function randomValue(random: Random, commit: number): string {
-  return `${commit}-${'x'.repeat(random.chance(0.1) ? random.below(900) : random.below(60))}`
+/** The last operation of every commit: which it is. */
+function marker(scope: string, id: number): Operation {
+  return { op: 'put', scope, tag: MARKER.tag, key: MARKER.key, value: String(id) }
+}
+
+function randomValue(random: Random, shape: Shape, id: number): string {
+  const bytes = random.below(random.chance(0.1) ? shape.rareBytes : shape.valueBytes)
+  const unit = `${id}.${random.below(10)} `
+  return unit.repeat(Math.ceil((bytes + 1) / unit.length))
+}
+
+export function check(condition: boolean, message: string): asserts condition {
+  if (!condition) throw new Error(message)
 }

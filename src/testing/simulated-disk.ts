@@ -100,6 +100,7 @@ export class SimulatedDisk implements Disk {
       list: () => checked().list(),
       open: (name, mode) => checked().open(name, mode),
       remove: name => checked().remove(name),
+      removeLater: name => checked().removeLater(name),
       syncFolder: () => checked().syncFolder(),
       close() {
         open = false
@@ -131,11 +132,11 @@ export class SimulatedDisk implements Disk {
   }
 
   remove(name: string): void {
-    this.#call('remove', name, 0, 0, fault => {
-      if (fault) throw ioError(fault, 'remove', name)
-      if (!this.#names.has(name)) throw ioError('ENOENT', 'remove', name)
-      this.#changeFolder(name, undefined)
-    })
+    this.#call('remove', name, 0, 0, fault => this.#remove(name, fault))
+  }
+
+  async removeLater(name: string): Promise<void> {
+    await this.#callLater('remove', name, 0, 0, () => fault => this.#remove(name, fault))
   }
 
   syncFolder(): void {
@@ -338,6 +339,12 @@ export class SimulatedDisk implements Disk {
     }
     file.failSync(upTo, this.#fateOfFailure(index), this.#randomOf(index).chance(0.5))
     throw ioError(fault, 'sync', file.name)
+  }
+
+  #remove(name: string, fault: FaultError | undefined): void {
+    if (fault) throw ioError(fault, 'remove', name)
+    if (!this.#names.has(name)) throw ioError('ENOENT', 'remove', name)
+    this.#changeFolder(name, undefined)
   }
 
   #freeBytes(): number {

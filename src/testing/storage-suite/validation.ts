@@ -134,6 +134,13 @@ const CASES: readonly Case[] = [
     isConflict: true,
   },
   {
+    what: 'a limited range whose first entry left, so that one of the same version moved up',
+    before: ABCD,
+    range: { limit: 2 },
+    between: [del('a')],
+    isConflict: true,
+  },
+  {
     what: 'a limited range that was not full, with a phantom',
     before: ABCD,
     range: { limit: 5 },

@@ -1,0 +1,146 @@
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type Annals, open } from './annals.ts'
+import type { ErrorCode } from './core/errors.ts'
+import { agentShared, namespace } from './engine/keys.ts'
+
+let folder: string
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'annals-handle-'))
+})
+afterEach(() => rmSync(folder, { recursive: true, force: true }))
+
+const refusal = (code: ErrorCode, details: object = {}) =>
+  expect.objectContaining({ name: 'AnnalsError', code, details: expect.objectContaining(details) })
+
+describe('open', () => {
+  test('makes the folder, and finds again what was put', async () => {
+    const path = join(folder, 'a', 'b')
+    const first = await open({ path })
+    await first.kv.put('run-1', 'step', 3)
+    await first.close()
+    const second = await open({ path })
+    expect(await second.kv.get('run-1', 'step')).toBe(3)
+    expect(second.recovery).toBeUndefined()
+    await second.close()
+  })
+
+  test('in memory leaves nothing behind', async () => {
+    const db = await open({ memory: true })
+    await db.kv.put('run-1', 'step', 3)
+    expect(await db.kv.get('run-1', 'step')).toBe(3)
+    await db.close()
+  })
+
+  for (const [options, name] of [
+    [undefined, 'options'],
+    [{}, 'path'],
+    [{ path: '' }, 'path'],
+    [{ path: 7 }, 'path'],
+    [{ path: 'x', memory: true }, 'path'],
+    [{ memory: 'yes' }, 'memory'],
+    [{ memory: true, durability: 'strong' }, 'durability'],
+    [{ memory: true, cacheBytes: -1 }, 'cacheBytes'],
+    [{ memory: true, cacheSize: 1 }, 'cacheSize'],
+    [{ memory: true, tenant: '' }, 'tenant'],
+  ] as const) {
+    test(`${JSON.stringify(options)} is refused by the name of what is wrong`, async () => {
+      const attempt = open(options as unknown as Parameters<typeof open>[0])
+      await expect(attempt).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+      await expect(attempt).rejects.toThrow(new RegExp(name))
+    })
+  }
+
+  test('a folder that is a file is refused, and stays as it is', async () => {
+    const path = join(folder, 'file')
+    writeFileSync(path, 'mine')
+    await expect(open({ path })).rejects.toEqual(refusal('INVALID_ARGUMENT'))
+    expect(readdirSync(folder)).toEqual(['file'])
+  })
+
+  test('P19: a folder opened twice by the same process is LOCKED, and free after a close', async () => {
+    const first = await open({ path: folder })
+    await expect(open({ path: folder })).rejects.toEqual(refusal('LOCKED'))
+    await first.close()
+    await (await open({ path: folder })).close()
+  })
+
+  test('a closed handle refuses everything with CLOSED; closing twice is fine', async () => {
+    const db = await open({ path: folder })
+    await db.close()
+    await db.close()
+    const closed = refusal('CLOSED')
+    await expect(db.kv.get('r', 'k')).rejects.toEqual(closed)
+    await expect(db.kv.put('r', 'k', 1)).rejects.toEqual(closed)
+    await expect(db.kv.delete('r', 'k')).rejects.toEqual(closed)
+    await expect(db.kv.list('r')).rejects.toEqual(closed)
+    await expect(db.transaction('r', tx => tx.kv.get('k'))).rejects.toEqual(closed)
+    await expect(db.checkpoint()).rejects.toEqual(closed)
+    await expect(db.backup(join(folder, 'b'))).rejects.toEqual(closed)
+  })
+})
+
+describe('a handle', () => {
+  let db: Annals
+  beforeEach(async () => {
+    db = await open({ memory: true })
+  })
+  afterEach(() => db.close())
+
+  test('P3: runs, tenants and shared scopes never see each other', async () => {
+    const acme = db.forTenant('acme')
+    const scopes = [
+      'run-1',
+      'run-2',
+      namespace({ tenant: 'default', app: 'a', agent: 'g', run: 'run-1' }),
+      agentShared({ tenant: 'default', app: 'a', agent: 'g' }),
+    ]
+    for (const [i, scope] of scopes.entries()) await db.kv.put(scope, 'key', i)
+    await acme.kv.put('run-1', 'key', 'acme')
+    for (const [i, scope] of scopes.entries()) expect(await db.kv.get(scope, 'key')).toBe(i)
+    expect(await acme.kv.get('run-1', 'key')).toBe('acme')
+    await expect(acme.kv.get(scopes[2] as never, 'key')).rejects.toEqual(refusal('INVALID_ARGUMENT'))
+  })
+
+  test('P4: a transaction sees its own writes, and writes all or nothing', async () => {
+    await db.kv.put('run', 'a', 1)
+    const failure = new Error('mine')
+    const attempt = db.transaction('run', async tx => {
+      await tx.kv.put('a', 2)
+      await tx.kv.put('b', 2)
+      expect(await tx.kv.entries()).toEqual([
+        ['a', 2],
+        ['b', 2],
+      ])
+      throw failure
+    })
+    await expect(attempt).rejects.toBe(failure)
+    expect(await db.kv.entries('run')).toEqual([['a', 1]])
+  })
+
+  test('P12: concurrent increments in transactions are all counted', async () => {
+    const increment = (): Promise<void> =>
+      db.transaction('run', async tx => tx.kv.put('count', Number((await tx.kv.get('count')) ?? 0) + 1), {
+        maxRetries: 1_000,
+      })
+    await Promise.all(Array.from({ length: 50 }, increment))
+    expect(await db.kv.get('run', 'count')).toBe(50)
+  })
+
+  test('P12: of two transactions begun by hand that read and write one key, the first committer wins', async () => {
+    const first = await db.begin('run')
+    const second = await db.begin('run')
+    for (const tx of [first, second]) await tx.kv.put('n', Number((await tx.kv.get('n')) ?? 0) + 1)
+    await first.commit()
+    await expect(second.commit()).rejects.toEqual(refusal('CONFLICT'))
+    expect(await db.kv.get('run', 'n')).toBe(1)
+    await expect(second.kv.get('n')).rejects.toEqual(refusal('INVALID_OPERATION'))
+  })
+
+  test('P4: a read-only transaction refuses to write', async () => {
+    const attempt = db.transaction('run', tx => tx.kv.put('a', 1), { readOnly: true })
+    await expect(attempt).rejects.toEqual(refusal('INVALID_OPERATION'))
+  })
+})

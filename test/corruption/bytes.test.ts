@@ -1,0 +1,121 @@
+import { describe, expect, it } from 'vitest'
+import { seedOfRun } from '../../src/testing/random.ts'
+import {
+  type BuiltStore,
+  buildStore,
+  bytesRead,
+  type Files,
+  judge,
+  VARIANTS,
+  type Verdict,
+} from './damaged-store.ts'
+
+/**
+ * Failure matrix: "a flipped bit, a cut file" and "checkpoint damaged". Every
+ * byte of a small store is flipped and every file cut at every length; each
+ * time the store is refused by name, or says what it mended and holds a state
+ * that once was, or holds everything.
+ */
+const seed = seedOfRun()
+
+type Tally = Map<string, Map<Verdict, number>>
+
+function count(tally: Tally, kind: string, verdict: Verdict): void {
+  const row = tally.get(kind) ?? new Map<Verdict, number>()
+  tally.set(kind, row)
+  row.set(verdict, (row.get(verdict) ?? 0) + 1)
+}
+
+function print(title: string, tally: Tally): void {
+  for (const [kind, row] of tally) {
+    console.log(`${title}, ${kind}: ${[...row].map(([verdict, n]) => `${n} ${verdict}`).join(', ')}`)
+  }
+}
+
+function kindOf(file: string): string {
+  return file.replace(/-\d+$/, '')
+}
+
+function sizeOf(files: Files): number {
+  return Object.values(files).reduce((sum, bytes) => sum + bytes.length, 0)
+}
+
+/** Where the zeros at a file's end begin. */
+function contentEnd(bytes: Uint8Array): number {
+  let end = bytes.length
+  while (end > 0 && bytes[end - 1] === 0) end--
+  return end
+}
+
+/** The data files are the same in all variants that are not closed; damaging them once will do. */
+function damagedFiles(built: BuiltStore): [name: string, bytes: Uint8Array][] {
+  const all = built.name === 'closed' || built.name === 'not closed'
+  return Object.entries(built.files).filter(([name]) => all || !name.startsWith('data'))
+}
+
+async function flipAll(built: BuiltStore, tally: Tally): Promise<void> {
+  const read = await bytesRead(built.files)
+  for (const [name, bytes] of damagedFiles(built)) {
+    const damaged = Buffer.from(bytes)
+    const files = { ...built.files, [name]: damaged }
+    for (let at = 0; at < bytes.length; at++) {
+      const noticed = read.get(name)?.[at] === 1
+      // What is never read can't depend on how it is damaged.
+      for (const mask of noticed ? [0x01, 0xff] : [0xff]) {
+        damaged[at] ^= mask
+        const where = `${built.name}, seed ${seed}: byte ${at} of ${name} with mask ${mask}`
+        const how = { gets: at % 8 === 0, goOn: at % 16 === 1, readOnly: at % 16 === 2 }
+        const { verdict, version } = await judge(built, files, how).catch((error: unknown) => {
+          throw new Error(where, { cause: error })
+        })
+        count(tally, `${kindOf(name)} flipped`, verdict)
+        if (verdict === 'FORMAT_TOO_NEW') throw new Error(`${where}: a flipped bit passes for a new format`)
+        if (verdict === 'right' && noticed) throw new Error(`${where}: not noticed`)
+        if (built.version - version > built.commitsLostMax) {
+          throw new Error(`${where}: cut off version ${version + 1}, which was known to be durable`)
+        }
+        damaged[at] ^= mask
+      }
+    }
+  }
+}
+
+async function cutAll(built: BuiltStore, tally: Tally): Promise<void> {
+  const read = await bytesRead(built.files)
+  for (const [name, bytes] of damagedFiles(built)) {
+    const needed = (read.get(name) as Uint8Array).lastIndexOf(1) + 1
+    // A log's last frame is padded to eight bytes; of the zeros behind it, it needs eight.
+    const logEnd = Math.ceil(contentEnd(bytes) / 8) * 8 + 8
+    const harmless = name.startsWith('wal') ? Math.min(needed, logEnd) : needed
+    for (let length = 0; length < bytes.length; length++) {
+      const where = `${built.name}, seed ${seed}: ${name} cut to ${length} bytes`
+      const files = { ...built.files, [name]: bytes.subarray(0, length) }
+      const how = { gets: length % 8 === 0, goOn: length % 16 === 1, readOnly: length % 16 === 2 }
+      const { verdict } = await judge(built, files, how).catch((error: unknown) => {
+        throw new Error(where, { cause: error })
+      })
+      count(tally, `${kindOf(name)} cut`, verdict)
+      if (verdict === 'FORMAT_TOO_NEW') throw new Error(`${where}: a cut file passes for a new format`)
+      if (verdict === 'right' && length < harmless) throw new Error(`${where}: not noticed`)
+    }
+  }
+}
+
+describe('failure matrix, a flipped bit, a cut file', () => {
+  for (const variant of VARIANTS) {
+    it(`every byte flipped, every length cut, ${variant}: CORRUPT or reported, never a wrong answer`, async () => {
+      const started = performance.now()
+      const built = await buildStore(variant, seed)
+      const tally: Tally = new Map()
+      await flipAll(built, tally)
+      await cutAll(built, tally)
+      const entries = built.states[built.version].split(';').length
+      const ms = Math.round(performance.now() - started)
+      console.log(
+        `${variant}: seed ${seed}, ${entries} entries, ${sizeOf(built.files)} bytes in ${Object.keys(built.files).length} files, ${ms} ms`,
+      )
+      print(variant, tally)
+      expect(tally.size).toBeGreaterThan(0)
+    }, 240_000)
+  }
+})

@@ -1,0 +1,267 @@
+import { AnnalsError } from '../../src/core/errors.ts'
+import { sha256 } from '../../src/core/hash.ts'
+import { type EmbeddedOptions, openEmbedded } from '../../src/embedded/open.ts'
+import type { EmbeddedStore } from '../../src/embedded/store.ts'
+import { dedupeTag, TAGS } from '../../src/engine/keys.ts'
+import type { Operation } from '../../src/engine/storage.ts'
+import { Random } from '../../src/testing/random.ts'
+import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+
+/** Small stores on the simulated disk, what they hold at each version, and the verdict on what damage did to one. */
+
+export type Files = Readonly<Record<string, Uint8Array>>
+
+const SCOPES = ['t:a:g:one', 't:a:g:two'] as const
+const TREES = SCOPES.flatMap(scope =>
+  [TAGS.kv, TAGS.event, dedupeTag(TAGS.event)].map(tag => ({ scope, tag })),
+)
+
+function optionsOf(disk: SimulatedDisk, more: EmbeddedOptions = {}): EmbeddedOptions {
+  let tick = 0
+  return {
+    disk: disk.handle(),
+    durability: 'durable',
+    clock: () => 1_750_000_000_000,
+    scheduler: { soon: queueMicrotask, later: queueMicrotask, now: () => (tick += 0.7) },
+    // Checkpoints come when the test asks for them.
+    walBytes: 1_000_000,
+    prepareBytes: 0,
+    fileBytes: 5_000,
+    garbageBytes: 2_000,
+    warn: () => undefined,
+    ...more,
+  }
+}
+
+export function openOn(disk: SimulatedDisk, more: EmbeddedOptions = {}): Promise<EmbeddedStore> {
+  return openEmbedded(optionsOf(disk, more))
+}
+
+/** Everything that a store holds: each entry with its version, time and expiry. */
+export async function dump(store: EmbeddedStore): Promise<string> {
+  let text = ''
+  for (const { scope, tag } of TREES) {
+    text += `[${scope} ${tag}]`
+    for (const { key, value, version, time, expiresAt } of await store.scan({ scope, tag })) {
+      text += `${key}|${value}|${version}|${time}|${expiresAt};`
+    }
+  }
+  return text
+}
+
+/** Looks up each entry of its own, as a reader would who knows the keys. */
+export async function getAll(store: EmbeddedStore): Promise<number> {
+  let count = 0
+  for (const { scope, tag } of TREES) {
+    for (const entry of await store.scan({ scope, tag })) {
+      const got = await store.get(scope, tag, entry.key)
+      if (got?.value !== entry.value || got.version !== entry.version) {
+        throw new Error(`get and scan differ at ${scope} ${tag} ${entry.key}`)
+      }
+      count++
+    }
+  }
+  return count
+}
+
+function randomOperations(random: Random, commit: number): Operation[] {
+  const operations: Operation[] = []
+  const count = 1 + random.below(7)
+  for (let i = 0; i < count; i++) {
+    const scope = random.pick(SCOPES)
+    const key = `k${random.below(150)}`
+    const draw = random.next()
+    const value = `${commit}-${'x'.repeat(random.below(8))}`
+    if (draw < 0.7) operations.push({ op: 'put', scope, tag: TAGS.kv, key, value })
+    else if (draw < 0.8) operations.push({ op: 'put', scope, tag: TAGS.kv, key, value, expiresAt: 2e12 })
+    else if (draw < 0.9) operations.push({ op: 'delete', scope, tag: TAGS.kv, key })
+    else {
+      const dedupe = { key: `d${commit}-${i}`, memo: `m${i}` }
+      operations.push({ op: 'append', scope, tag: TAGS.event, body: value, bodyHash: sha256(value), dedupe })
+    }
+  }
+  operations.push({ op: 'put', scope: SCOPES[0], tag: TAGS.kv, key: 'commit', value: String(commit) })
+  return operations
+}
+
+export interface BuiltStore {
+  readonly name: string
+  readonly files: Files
+  /** By version: what the store held after that commit. */
+  readonly states: readonly string[]
+  /** What the undamaged files hold. */
+  readonly version: number
+  /** The newest commit that no damage to the log can take away. */
+  readonly checkpointed: number
+  /** How many commits a damaged byte may cost: those that no frame behind them says were durable. */
+  readonly commitsLostMax: number
+}
+
+const COMMITS_BEFORE = [60, 15] as const
+const COMMITS_AFTER = 8
+
+type Variant = 'closed' | 'not closed' | 'not closed, relaxed' | 'log prepared' | 'in a checkpoint'
+export const VARIANTS: readonly Variant[] = [
+  'closed',
+  'not closed',
+  'not closed, relaxed',
+  'log prepared',
+  'in a checkpoint',
+]
+
+/** Two checkpoints, then a tail of the log; how it ends is the variant's business. */
+export async function buildStore(variant: Variant, seed: number): Promise<BuiltStore> {
+  const random = new Random(seed)
+  const disk = new SimulatedDisk()
+  const relaxed = variant === 'not closed, relaxed'
+  const store = await openOn(disk, { durability: relaxed ? 'relaxed' : 'durable' })
+  const states = [await dump(store)]
+  const commit = async (): Promise<void> => {
+    const outcome = await store.commit({ operations: randomOperations(random, states.length) })
+    if (outcome.status !== 'committed' || outcome.version !== states.length) throw new Error('unexpected')
+    states.push(await dump(store))
+  }
+  for (const commits of COMMITS_BEFORE) {
+    for (let i = 0; i < commits; i++) await commit()
+    await store.checkpoint()
+  }
+  let checkpointed = store.stats().version
+  for (let i = 0; i < COMMITS_AFTER; i++) await commit()
+  let files: Files = disk.toFiles()
+  if (variant === 'closed') {
+    checkpointed = store.stats().version
+    await store.close()
+    files = disk.toFiles()
+  } else if (variant === 'log prepared') {
+    const last = Object.keys(files)
+      .filter(name => name.startsWith('wal'))
+      .at(-1) as string
+    files = { ...files, [last]: Buffer.concat([files[last], Buffer.alloc(600)]) }
+  } else if (variant === 'in a checkpoint') {
+    // As if killed before the third manifest was written: by then the log has gone on in a new segment.
+    let image: Files | undefined
+    disk.onCall = ({ kind, file, phase }) => {
+      if (kind === 'write' && file.startsWith('manifest') && phase === 'start') image = disk.toFiles()
+    }
+    // Its log has two segments if a commit comes while the trees are being written.
+    const checkpoint = store.checkpoint()
+    for (let i = 0; i < 6; i++) await commit()
+    await checkpoint
+    disk.onCall = undefined
+    if (image === undefined) throw new Error('the checkpoint wrote no manifest')
+    files = image
+  }
+  const found = await openOn(SimulatedDisk.of(files))
+  const { version } = found.stats()
+  if ((await dump(found)) !== states[version]) throw new Error('the undamaged store is wrong')
+  return { name: variant, files, states, version, checkpointed, commitsLostMax: relaxed ? COMMITS_AFTER : 1 }
+}
+
+/** Which bytes of each file opening and reading everything reads: damage to any of them must be noticed. */
+export async function bytesRead(files: Files): Promise<Map<string, Uint8Array>> {
+  const disk = SimulatedDisk.of(files)
+  const read = new Map(Object.entries(files).map(([name, bytes]) => [name, new Uint8Array(bytes.length)]))
+  disk.onCall = ({ kind, file, position, bytes, phase }) => {
+    if (kind === 'read' && phase === 'start') read.get(file)?.fill(1, position, position + bytes)
+  }
+  const store = await openOn(disk)
+  await dump(store)
+  await store.verify()
+  return read
+}
+
+/** The ways that damage may end. Everything else is a failure. */
+export type Verdict = 'CORRUPT' | 'FORMAT_TOO_NEW' | 'right and reported' | 'right' | 'earlier and reported'
+
+export interface Judgement {
+  readonly verdict: Verdict
+  /** What was found; the built store's own where it was refused. */
+  readonly version: number
+}
+
+export interface Thoroughness {
+  /** Also looks up each key on its own. */
+  readonly gets?: boolean
+  /** Also opens what was mended again, goes on writing, closes and opens once more. */
+  readonly goOn?: boolean
+  /** Opens read-only and compares every byte. */
+  readonly readOnly?: boolean
+}
+
+/** Opens the files and reads everything. Throws what is neither a refusal by name nor a state that once was. */
+export async function judge(built: BuiltStore, files: Files, how: Thoroughness = {}): Promise<Judgement> {
+  const disk = SimulatedDisk.of(files)
+  const verdict = await read(built, disk, how)
+  if (how.readOnly === true) assertSameFiles(disk, files)
+  const refused = verdict.verdict === 'CORRUPT' || verdict.verdict === 'FORMAT_TOO_NEW'
+  // What no open store holds any more must not be locked, and no file may stay open.
+  if (refused && disk.openFiles > 0) throw new Error(`refused, and left ${disk.openFiles} files open`)
+  if (how.goOn === true && how.readOnly !== true && !refused)
+    await goOn(built, disk.afterProcessCrash(), verdict)
+  return verdict
+}
+
+function assertSameFiles(disk: SimulatedDisk, files: Files): void {
+  const now = disk.toFiles()
+  const same =
+    Object.keys(now).length === Object.keys(files).length &&
+    Object.entries(files).every(([name, bytes]) => now[name]?.equals(bytes))
+  if (!same) throw new Error('opened read-only, it changed a file')
+}
+
+async function read(built: BuiltStore, disk: SimulatedDisk, how: Thoroughness): Promise<Judgement> {
+  let store: EmbeddedStore | undefined
+  let text: string
+  try {
+    store = await openOn(disk, { readOnly: how.readOnly === true })
+    text = await dump(store)
+    if (how.gets === true) await getAll(store)
+    await store.verify()
+  } catch (error) {
+    if (!(error instanceof AnnalsError)) throw error
+    if (error.code !== 'CORRUPT' && error.code !== 'FORMAT_TOO_NEW') throw error
+    const { file, offset } = error.details
+    if (error.code === 'CORRUPT' && (typeof file !== 'string' || typeof offset !== 'number')) {
+      throw new Error(`CORRUPT without file and offset: ${error.message}`)
+    }
+    await closeDamaged(store)
+    return { verdict: error.code, version: built.version }
+  }
+  const { version } = store.stats()
+  if (text !== built.states[version]) throw new Error(`a wrong answer: not what version ${version} held`)
+  if (version === built.version) {
+    return { verdict: store.recovery === undefined ? 'right' : 'right and reported', version }
+  }
+  if (store.recovery?.tornTail === undefined) throw new Error(`silently lost all after version ${version}`)
+  if (version < built.checkpointed) throw new Error(`lost version ${version + 1}, which a checkpoint held`)
+  return { verdict: 'earlier and reported', version }
+}
+
+/** A store in which damage was found while reading still closes, and lets go of its files. */
+async function closeDamaged(store: EmbeddedStore | undefined): Promise<void> {
+  try {
+    await store?.close()
+  } catch (error) {
+    if (!(error instanceof AnnalsError) || error.code !== 'CORRUPT') throw error
+  }
+}
+
+/** Recovering twice changes nothing, and a mended store is a store like any other. */
+async function goOn(built: BuiltStore, disk: SimulatedDisk, { version }: Judgement): Promise<void> {
+  const again = await openOn(disk)
+  if (again.stats().version !== version) throw new Error('the second opening found something else')
+  if (again.recovery?.tornTail !== undefined) throw new Error('the second opening cut the log again')
+  if ((await dump(again)) !== built.states[version])
+    throw new Error('the second opening reads something else')
+  await again.commit({
+    operations: [{ op: 'put', scope: SCOPES[1], tag: TAGS.kv, key: 'new', value: 'new' }],
+  })
+  const expected = await dump(again)
+  await again.close()
+  const closed = await openOn(disk)
+  if (closed.recovery !== undefined) throw new Error('after a close there is still something to mend')
+  if ((await dump(closed)) !== expected) throw new Error('what was written after mending is not there')
+  await closed.verify()
+  await closed.close()
+  if (disk.openFiles > 0) throw new Error(`closed, and left ${disk.openFiles} files open`)
+}

@@ -1,0 +1,144 @@
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, describe, expect, it } from 'vitest'
+import { linkHash, sha256, sha256Hex, ZERO_HASH } from '../../src/core/hash.ts'
+import { FORMAT, header } from '../../src/embedded/format.ts'
+import { openNodeDisk } from '../../src/embedded/node-disk.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import type { EmbeddedStore } from '../../src/embedded/store.ts'
+import { TAGS } from '../../src/engine/keys.ts'
+
+/** Failure matrix: "a newer file format"; and the promise that every version opens what earlier ones wrote. */
+const GOLDEN = fileURLToPath(new URL('.', import.meta.url))
+const STORES = ['closed', 'killed'] as const
+const BYTES_MAX = 300 * 1024
+
+interface Content {
+  readonly format: number
+  readonly now: number
+  readonly version: number
+  readonly trees: readonly {
+    readonly scope: string
+    readonly tag: number
+    readonly entries: readonly Readonly<Record<string, unknown>>[]
+  }[]
+}
+
+const temporary = mkdtempSync(join(tmpdir(), 'annals-golden-'))
+afterAll(() => rmSync(temporary, { recursive: true, force: true }))
+let copies = 0
+
+function copyOf(format: number, store: string): string {
+  const copy = join(temporary, `copy-${copies++}`)
+  cpSync(join(GOLDEN, `format-${format}`, store), copy, { recursive: true })
+  return copy
+}
+
+function contentOf(format: number, store: string): Content {
+  return JSON.parse(readFileSync(join(GOLDEN, `format-${format}`, `${store}.json`), 'utf8')) as Content
+}
+
+function open(folder: string, now: number, readOnly = false): Promise<EmbeddedStore> {
+  return openEmbedded({ disk: openNodeDisk(folder, { readOnly }), readOnly, clock: () => now })
+}
+
+async function compare(store: EmbeddedStore, content: Content): Promise<number> {
+  let count = 0
+  for (const { scope, tag, entries } of content.trees) {
+    const found = await store.scan({ scope, tag })
+    const told = found.map(({ key, value, version, time, expiresAt }, i) => {
+      const long = 'sha256' in (entries[i] ?? {})
+      const said = long ? { bytes: value.length, sha256: sha256Hex(Buffer.from(value, 'latin1')) } : { value }
+      return { key, ...said, version, time, expiresAt }
+    })
+    expect(told, `${scope} ${tag}`).toEqual(entries)
+    for (const { key, value } of found) expect((await store.get(scope, tag, key))?.value).toBe(value)
+    count += found.length
+    if (tag === TAGS.event || tag === TAGS.ledger) {
+      let before = ZERO_HASH
+      for (const [sequence, { value, time }] of found.entries()) {
+        expect(value.slice(0, 32)).toBe(before)
+        before = linkHash(before, sequence, time, sha256(value.slice(64)))
+        expect(value.slice(32, 64)).toBe(before)
+      }
+    }
+  }
+  expect(store.stats().version).toBe(content.version)
+  expect(store.recovery).toBeUndefined()
+  await store.verify()
+  return count
+}
+
+const formats = readdirSync(GOLDEN)
+  .map(name => /^format-(\d+)$/.exec(name)?.[1])
+  .filter(digits => digits !== undefined)
+  .map(Number)
+
+describe('golden files', () => {
+  it('there are some for every format up to this one, and they are small', () => {
+    expect(formats).toEqual(Array.from({ length: FORMAT }, (_, i) => i + 1))
+    for (const format of formats) {
+      const bytes = readdirSync(join(GOLDEN, `format-${format}`), { recursive: true, withFileTypes: true })
+        .filter(entry => entry.isFile())
+        .reduce((sum, entry) => sum + readFileSync(join(entry.parentPath, entry.name)).length, 0)
+      expect(bytes).toBeLessThan(BYTES_MAX)
+    }
+  })
+
+  for (const format of formats) {
+    for (const name of STORES) {
+      it(`format ${format}, ${name}: holds what it held, read-only, written on, and opened again`, async () => {
+        const content = contentOf(format, name)
+        const folder = copyOf(format, name)
+        const reader = await open(folder, content.now, true)
+        const entries = await compare(reader, content)
+        await reader.close()
+        const store = await open(folder, content.now)
+        await compare(store, content)
+        const { scope } = content.trees[0]
+        // What was appended once is known for good.
+        const body = 'event 3 anew'
+        const dedupe = { key: 'once-3', memo: 'ignored' }
+        const append = { op: 'append', scope, tag: TAGS.event, body, bodyHash: sha256(body), dedupe } as const
+        const outcome = await store.commit({ operations: [append] })
+        expect(outcome).toMatchObject({ appended: [{ sequence: 3, duplicate: true, memo: 'memo 3' }] })
+        await store.close()
+        const again = await open(folder, content.now)
+        await compare(again, content)
+        await again.close()
+        console.log(`format ${format}, ${name}: ${entries} entries at version ${content.version}`)
+        expect(entries).toBeGreaterThan(100)
+      })
+    }
+  }
+})
+
+describe('failure matrix, a newer file format', () => {
+  const KINDS = { manifest: 'M', data: 'D', wal: 'W' } as const
+
+  for (const [kind, letter] of Object.entries(KINDS)) {
+    it(`is refused by name in a ${kind} file, and nothing is changed`, async () => {
+      const content = contentOf(FORMAT, 'killed')
+      const original = copyOf(FORMAT, 'killed')
+      // Only files that the newest checkpoint or the log after it need are looked at.
+      const name = readdirSync(original)
+        .filter(each => each.startsWith(`${kind}-`))
+        .at(-1) as string
+      const path = join(original, name)
+      const id = Number(name.replace(`${kind}-`, ''))
+      writeFileSync(path, Buffer.concat([header(letter, id, FORMAT + 1), readFileSync(path).subarray(16)]))
+      const before = readdirSync(original).map(each => [each, readFileSync(join(original, each))])
+      for (const readOnly of [false, true]) {
+        await expect(open(original, content.now, readOnly)).rejects.toMatchObject({
+          name: 'AnnalsError',
+          code: 'FORMAT_TOO_NEW',
+          message: expect.stringContaining(`${name} has format ${FORMAT + 1}`),
+          details: { file: name, format: FORMAT + 1, supported: FORMAT },
+        })
+      }
+      expect(readdirSync(original).map(each => [each, readFileSync(join(original, each))])).toEqual(before)
+    })
+  }
+})

@@ -1,0 +1,172 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { afterAll, describe, expect, it } from 'vitest'
+import { openNodeDisk } from '../../src/embedded/node-disk.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { KillOracle, readReport } from './kill-oracle.ts'
+
+/**
+ * Failure matrix: "process killed at any operation, also during recovery,
+ * checkpoint, rotation" and "duplicate append, any timing", with a real
+ * process, a real disk and a real SIGKILL.
+ */
+const WRITER = fileURLToPath(new URL('writer.mjs', import.meta.url))
+const STORES = 11
+/** What each store goes through. The first writer of each makes it. */
+const DEATHS = [
+  'writing',
+  'opening',
+  'writing',
+  'closing',
+  'opening, at a disk call',
+  'writing',
+  'closing, at a disk call',
+  'opening',
+  'writing',
+  'opening, at a disk call',
+] as const
+const KILL_AFTER_MS_MAX = 150
+
+type Death = (typeof DEATHS)[number]
+
+const root = mkdtempSync(join(tmpdir(), 'annals-kill-'))
+const children = new Set<ChildProcess>()
+afterAll(() => {
+  for (const child of children) child.kill('SIGKILL')
+  rmSync(root, { recursive: true, force: true })
+})
+
+interface Writer {
+  readonly process: ChildProcess
+  /** Resolves when the writer says the word, or has ended. */
+  heard(word: string): Promise<void>
+  readonly ended: Promise<NodeJS.Signals | null>
+}
+
+function startWriter(folder: string, report: string, settings: Record<string, unknown>): Writer {
+  const child = spawn(process.execPath, [WRITER, folder, report, JSON.stringify(settings)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  children.add(child)
+  const words = new Set<string>()
+  const waiting: (() => void)[] = []
+  const wake = (): void => {
+    for (const resume of waiting.splice(0)) resume()
+  }
+  let over = false
+  createInterface({ input: child.stdout! }).on('line', line => {
+    words.add(line)
+    wake()
+  })
+  const ended = once(child, 'exit').then(([code, signal]: (number | NodeJS.Signals | null)[]) => {
+    children.delete(child)
+    over = true
+    wake()
+    if (signal === null && code !== 0) throw new Error(`the writer failed with ${code}`)
+    return signal as NodeJS.Signals | null
+  })
+  const heard = async (word: string): Promise<void> => {
+    while (!words.has(word) && !over) await new Promise<void>(resolve => waiting.push(resolve))
+  }
+  return { process: child, heard, ended }
+}
+
+/** Runs one writer until it is dead; how that came about is the death's business. */
+async function die(
+  folder: string,
+  report: string,
+  death: Death,
+  random: Random,
+  durability: string,
+): Promise<boolean> {
+  const settings: Record<string, unknown> = { seed: random.below(2 ** 32), durability }
+  if (death.startsWith('closing')) settings['closeAfter'] = random.below(20)
+  if (death.endsWith('at a disk call')) {
+    settings['dieWhile'] = death.startsWith('closing') ? 'close' : 'open'
+    settings['dieAtCall'] = 1 + random.below(death.startsWith('closing') ? 60 : 40)
+  }
+  const writer = startWriter(folder, report, settings)
+  if (death === 'writing') await writer.heard('committed').then(() => sleep(random.below(KILL_AFTER_MS_MAX)))
+  else if (death === 'opening') await writer.heard('opening').then(() => sleep(random.below(30)))
+  else if (death === 'closing') await writer.heard('closing').then(() => sleep(random.below(8)))
+  // One that was to die by its own hand may have had too few calls for that.
+  else if (death.startsWith('opening')) await writer.heard('committed')
+  else await writer.heard('closed')
+  writer.process.kill('SIGKILL')
+  return (await writer.ended) === 'SIGKILL'
+}
+
+async function check(
+  oracle: KillOracle,
+  folder: string,
+  report: string,
+  readOnly: boolean,
+): Promise<boolean> {
+  const disk = openNodeDisk(folder, { readOnly })
+  const store = await openEmbedded({ disk, readOnly, warn: () => undefined })
+  oracle.takeIn(readReport(report), store.stats().version)
+  await oracle.check(store)
+  const torn = store.recovery !== undefined
+  await store.close()
+  return torn
+}
+
+describe('failure matrix, process killed', () => {
+  it(`nothing acknowledged is lost over ${STORES * DEATHS.length} writers killed with SIGKILL`, async () => {
+    const seed = seedOfRun()
+    const random = new Random(seed)
+    const started = performance.now()
+    const killed = new Map<Death, number>()
+    let torn = 0
+    let commits = 0
+    let answered = 0
+    let duplicates = 0
+    for (let each = 0; each < STORES; each++) {
+      const folder = join(root, `store-${each}`)
+      const oracle = new KillOracle()
+      for (const [index, death] of DEATHS.entries()) {
+        const report = join(root, `report-${each}-${index}`)
+        const durability = (each + index) % 2 === 0 ? 'durable' : 'relaxed'
+        try {
+          if (await die(folder, report, death, random, durability)) {
+            killed.set(death, (killed.get(death) ?? 0) + 1)
+          }
+          // Looked at without a change: the next writer has to recover it by itself.
+          if (await check(oracle, folder, report, true)) torn++
+        } catch (error) {
+          throw new Error(`seed ${seed}, store ${each}, ${durability}, killed while ${death}`, {
+            cause: error,
+          })
+        }
+      }
+      // Recovering for good, and once more after a close.
+      await finalCheck(oracle, folder)
+      await finalCheck(oracle, folder)
+      commits += oracle.commits
+      answered += oracle.answered
+      duplicates += oracle.duplicates
+      rmSync(folder, { recursive: true })
+    }
+    const kills = [...killed.values()].reduce((a, b) => a + b, 0)
+    console.log(
+      `seed ${seed}: ${kills} writers killed (${[...killed].map(([death, n]) => `${n} ${death}`).join(', ')}), ` +
+        `${commits} commits found, ${answered} answered, 0 lost, ${duplicates} duplicates answered alike, ` +
+        `${torn} torn tails, ${Math.round(performance.now() - started)} ms`,
+    )
+    expect(kills).toBeGreaterThanOrEqual(100)
+    expect(answered).toBeGreaterThan(1_000)
+  }, 120_000)
+})
+
+async function finalCheck(oracle: KillOracle, folder: string): Promise<void> {
+  const store = await openEmbedded({ disk: openNodeDisk(folder), warn: () => undefined })
+  await oracle.check(store)
+  await store.close()
+}

@@ -1,0 +1,44 @@
+// Visits a folder in a process of its own and says in one line of JSON how that went.
+//
+//   node visitor.mjs <folder> <settings>
+//
+// Settings: `readOnly`; `uid`: give up being root first; `stay`: keep the store open until killed.
+import { openNodeDisk } from '../../dist/embedded/node-disk.js'
+import { openEmbedded } from '../../dist/embedded/open.js'
+import { TAGS } from '../../dist/engine/keys.js'
+
+const [folder, settingsJson] = process.argv.slice(2)
+const { readOnly = false, uid, stay = false } = JSON.parse(settingsJson)
+if (uid !== undefined) {
+  // Everything is loaded by now: the project itself need not be readable for that user.
+  process.setgroups([])
+  process.setgid(uid)
+  process.setuid(uid)
+}
+
+const say = facts => process.stdout.write(`${JSON.stringify(facts)}\n`)
+const put = { op: 'put', scope: 's', tag: TAGS.kv, key: 'visitor', value: String(process.pid) }
+
+/** The code of what was thrown, and that it was one of ours. */
+async function attempt(action) {
+  try {
+    return { value: await action() }
+  } catch (error) {
+    return { name: error.name, code: error.code, message: error.message, details: error.details }
+  }
+}
+
+const start = performance.now()
+const opened = await attempt(async () => {
+  return openEmbedded({ disk: openNodeDisk(folder, { readOnly }), readOnly, warn: () => undefined })
+})
+const ms = performance.now() - start
+if (opened.value === undefined) say({ ...opened, ms })
+else {
+  const store = opened.value
+  const read = await attempt(() => store.get('s', TAGS.kv, 'k1'))
+  const wrote = await attempt(() => store.commit({ operations: [put] }))
+  say({ code: 'OPEN', ms, read: read.value?.value ?? read.code, wrote: wrote.value?.status ?? wrote.code })
+  if (stay) setInterval(() => {}, 1_000)
+  else await store.close()
+}
