@@ -71,6 +71,8 @@ export class Checkpointer {
       await run
     } finally {
       this.#running = undefined
+      // Whoever asked for it: batches may have been told to wait for it.
+      this.#options.committer.group.release()
     }
   }
 
@@ -82,7 +84,7 @@ export class Checkpointer {
       await this.#confirmManifest()
       await this.#inSlices(this.#takeIn())
       await this.#inSlices(this.#relocateSparse())
-      start = await committer.betweenBatches(() => this.#freeze())
+      start = await committer.group.betweenBatches(() => this.#freeze())
       await this.#writeOut(start)
     } catch (error) {
       if (start !== undefined) this.#undo(start)
@@ -90,7 +92,7 @@ export class Checkpointer {
     } finally {
       forest.keepAll = false
     }
-    committer.durableUpTo(start.version)
+    committer.group.durableUpTo(start.version)
     await this.#removeUnneeded()
   }
 
@@ -280,7 +282,7 @@ export class Checkpointer {
       error instanceof AnnalsError
         ? error
         : new AnnalsError('IO_ERROR', `the checkpoint failed: ${String(error)}`, {}, error)
-    committer.break(failure)
+    committer.group.break(failure)
     return failure
   }
 }

@@ -169,7 +169,7 @@ export class EmbeddedStore implements Storage {
   }
 
   async #checkpoint(): Promise<void> {
-    if (this.#committer.broken !== undefined) throw this.#committer.broken
+    if (this.#committer.group.broken !== undefined) throw this.#committer.group.broken
     if (this.#recovered) await this.#settleRecovered()
     await this.#expire()
     await this.#persistence?.checkpointer.run()
@@ -228,21 +228,19 @@ export class EmbeddedStore implements Storage {
     const behind = Math.max(p.wal.tailBytes / p.walBytes, this.#forest.nodes.dirtyBytes / p.dirtyBytes)
     if (behind < 1 || p.wal.tailBytes < this.#retryBytes) return
     if (!p.checkpointer.running) void this.#await(this.#checkpointInBackground(p))
-    else if (behind > HOLD_FACTOR) this.#committer.held = true
+    else if (behind > HOLD_FACTOR) this.#committer.group.hold()
   }
 
   async #checkpointInBackground(p: Persistence): Promise<void> {
     try {
       await p.checkpointer.run()
       this.#retryBytes = 0
-      this.#committer.release()
       await this.#expire()
     } catch (error) {
       // On a full disk the log goes on as long as it can; a new attempt makes sense only after a while.
       this.#retryBytes = p.wal.tailBytes + p.walBytes
       this.#warn(String(error), (error as AnnalsError).code)
     }
-    this.#committer.release()
   }
 
   /** Removes what has expired; readers don't see it any more anyway. */
@@ -269,13 +267,13 @@ export class EmbeddedStore implements Storage {
     this.#state = 'closing'
     do {
       await Promise.allSettled(this.#underWay)
-      await this.#committer.settle()
+      await this.#committer.group.settle()
     } while (this.#underWay.size > 0)
     const p = this.#persistence
     let failure: unknown
     if (p !== undefined) {
       const clean = p.wal.tailBytes === 0 && this.#forest.dirtyTrees.size === 0 && !p.checkpointer.running
-      if (!clean && !this.#readOnly && this.#committer.broken === undefined) {
+      if (!clean && !this.#readOnly && this.#committer.group.broken === undefined) {
         // What was answered is safe in the log; still, whoever closes should hear that the disk fails.
         await p.checkpointer.run().catch((error: unknown) => (failure = error))
       }
@@ -297,7 +295,8 @@ export class EmbeddedStore implements Storage {
   #notify(trees: readonly Tree[]): void {
     for (const tree of new Set(trees)) {
       const listeners = this.#listeners.get(tree.scope)?.get(tree.tag)
-      if (listeners !== undefined) for (const listener of [...listeners]) listener()
+      // On its own, so that a listener which throws can't keep a commit from being answered.
+      if (listeners !== undefined) for (const listener of listeners) queueMicrotask(listener)
     }
   }
 

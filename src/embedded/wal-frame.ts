@@ -112,6 +112,15 @@ export class FrameWriter {
     return this.#buffer.subarray(0, length + END_BYTES)
   }
 
+  /** So far. */
+  get bytes(): number {
+    return this.#used
+  }
+
+  get lastVersion(): number {
+    return this.firstVersion + this.commits - 1
+  }
+
   reset(): void {
     this.commits = 0
     this.#used = FRAME_HEADER_BYTES

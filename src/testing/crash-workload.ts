@@ -218,9 +218,9 @@ export async function runProgram(
   program: Program,
 ): Promise<ProgramCounts> {
   const run = new Run(disk, history, program)
-  await run.open(program.sound)
-  for (let step = 0; step < program.steps; step++) await run.step()
-  await run.end()
+  await inTurns(run.open(program.sound))
+  for (let step = 0; step < program.steps; step++) await inTurns(run.step())
+  await inTurns(run.end())
   return run.counts
 }
 
@@ -467,6 +467,21 @@ function randomValue(random: Random, shape: Shape, id: number): string {
   const bytes = random.below(random.chance(0.1) ? shape.rareBytes : shape.valueBytes)
   const unit = `${id}.${random.below(10)} `
   return unit.repeat(Math.ceil((bytes + 1) / unit.length))
+}
+
+/** Everything here waits for nothing but the microtask queue: what is not done after so many turns never will be. */
+const TURNS_MAX = 100_000
+
+/** The promise itself, or a failure if it hangs. */
+export async function inTurns<T>(promise: Promise<T>): Promise<T> {
+  let done = false
+  const settled = (): void => {
+    done = true
+  }
+  promise.then(settled, settled)
+  for (let turn = 0; turn < TURNS_MAX && !done; turn++) await undefined
+  check(done, `it hangs: nothing came in ${TURNS_MAX} turns`)
+  return promise
 }
 
 export function check(condition: boolean, message: string): asserts condition {

@@ -2,7 +2,15 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { FORMAT, header } from '../../src/embedded/format.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
-import { type BuiltStore, buildStore, type Files, judge, openOn, type Verdict } from './damaged-store.ts'
+import {
+  type BuiltStore,
+  buildStore,
+  dump,
+  type Files,
+  judge,
+  openOn,
+  type Verdict,
+} from './damaged-store.ts'
 
 /** Failure matrix: "a cut file", "checkpoint damaged", "a newer file format", for whole files. */
 const seed = seedOfRun()
@@ -33,6 +41,13 @@ async function verdictOf(built: BuiltStore, files: Files, where: string): Promis
 
 function without(files: Files, ...names: string[]): Files {
   return Object.fromEntries(Object.entries(files).filter(([name]) => !names.includes(name)))
+}
+
+/** What holds the commits since the last checkpoint, in a store that was not closed. */
+function newestLog(files: Files): string {
+  return Object.keys(files)
+    .filter(name => name.startsWith('wal'))
+    .at(-1) as string
 }
 
 /** One line for each damaged file, to see at a glance what became of it. */
@@ -79,7 +94,19 @@ describe('failure matrix, whole files', () => {
     [name]: Buffer.concat([files[name], Buffer.from(new Random(seed).bytes(GARBAGE_BYTES), 'latin1')]),
   }))
 
-  each('a removed file is CORRUPT, reported, or not needed', ({ files }, name) => without(files, name))
+  each('a removed file is CORRUPT, reported, or not needed', ({ files }, name) =>
+    name === newestLog(files) ? undefined : without(files, name),
+  )
+
+  it('a log removed as a whole looks like one never written: what is left is the checkpoint, exactly', async () => {
+    for (const { files, states, checkpointed } of [unclosed, relaxed]) {
+      const store = await openOn(SimulatedDisk.of(without(files, newestLog(files))))
+      expect(store.stats().version).toBe(checkpointed)
+      expect(await dump(store)).toBe(states[checkpointed])
+      await store.verify()
+      await store.close()
+    }
+  })
 
   each(
     'a file under the name of the next one of its kind is CORRUPT, reported, or not needed',
@@ -91,8 +118,11 @@ describe('failure matrix, whole files', () => {
     },
   )
 
+  // But for the newest log: that of a store with the very same history of versions is not told apart.
   each('a file of another store is CORRUPT, reported, or not needed', ({ files }, name) =>
-    foreign.files[name] === undefined ? undefined : { ...files, [name]: foreign.files[name] },
+    foreign.files[name] === undefined || name === newestLog(files)
+      ? undefined
+      : { ...files, [name]: foreign.files[name] },
   )
 
   it('two damaged manifests are CORRUPT, whatever their damage', async () => {

@@ -34,11 +34,19 @@ const append = (scope, tag, body, dedupe) => ({
 const RUN = 'tenant:default:default:run-1'
 const OTHER = 'tenant:default:default:run%3A2'
 /** Keys that begin alike for long: inner nodes fill up soon, so that there are several levels of them. */
-const LONG = 'x'.repeat(900)
+const LONG = 'x'.repeat(2_000)
 /** Every byte there is. */
 const BYTES = String.fromCharCode(...Array.from({ length: 256 }, (_, i) => i))
 const TREES = [RUN, OTHER].flatMap(scope =>
-  [TAGS.kv, TAGS.state, TAGS.event, TAGS.ledger, dedupeTag(TAGS.event), dedupeTag(TAGS.ledger)].map(tag => ({
+  [
+    TAGS.kv,
+    TAGS.state,
+    TAGS.trace,
+    TAGS.event,
+    TAGS.ledger,
+    dedupeTag(TAGS.event),
+    dedupeTag(TAGS.ledger),
+  ].map(tag => ({
     scope,
     tag,
   })),
@@ -48,7 +56,7 @@ async function fill(store, { from, to, deep }) {
   for (let i = from; i < to; i++) {
     const operations = [
       put(RUN, `key-${i % 60}`, `value ${i}`),
-      put(OTHER, `${BYTES.slice(i % 200, (i % 200) + 5)}`, BYTES),
+      put(OTHER, BYTES.slice(i % 10, (i % 10) + 5), BYTES),
     ]
     if (i % 3 === 0) operations.push(remove(RUN, `key-${(i * 7) % 60}`))
     if (i % 4 === 0) operations.push({ ...put(RUN, `state-${i % 9}`, `{"i":${i}}`), tag: TAGS.state })
@@ -61,46 +69,64 @@ async function fill(store, { from, to, deep }) {
       operations.push(append(RUN, TAGS.event, `event ${i} again`, { key: `once-${i}`, memo: 'ignored' }))
     if (i % 2 === 0)
       operations.push(append(OTHER, TAGS.ledger, `entry ${i}`, i % 4 === 0 ? { key: `l-${i}` } : undefined))
-    if (deep) operations.push(put(OTHER, `${LONG}${String((i * 37) % 100).padStart(3, '0')}`, `deep ${i}`))
+    if (deep && i < 20) {
+      const key = `${LONG}${String((i * 7) % 20).padStart(3, '0')}`
+      operations.push({ ...put(OTHER, key, `deep ${i}`), tag: TAGS.trace })
+    }
     await store.commit({ operations })
   }
+}
+
+/** Short and printable as it is, else its length and the beginning of its hash. */
+function told(bytes) {
+  if (bytes.length <= 40 && /^[ -~]*$/.test(bytes)) return bytes
+  return { bytes: bytes.length, sha256: sha256Hex(Buffer.from(bytes, 'latin1')).slice(0, 16) }
 }
 
 /** All that a reader can see a week later. */
 async function contentOf(store, time) {
   const trees = []
   for (const { scope, tag } of TREES) {
-    const entries = []
-    for (const { key, value, version, time: at, expiresAt } of await store.scan({ scope, tag })) {
-      const long = value.length > 300
-      entries.push({
-        key,
-        ...(long ? { bytes: value.length, sha256: sha256Hex(Buffer.from(value, 'latin1')) } : { value }),
-        version,
-        time: at,
-        expiresAt,
-      })
-    }
-    trees.push({ scope, tag, entries })
+    const entries = await store.scan({ scope, tag })
+    const rows = entries.map(entry => [
+      told(entry.key),
+      told(entry.value),
+      entry.version,
+      entry.time,
+      entry.expiresAt,
+    ])
+    trees.push({ scope, tag, entries: rows })
   }
-  return { format: FORMAT, now: time, version: store.stats().version, trees }
+  const first = { format: FORMAT, now: time, version: store.stats().version }
+  return [first, ...trees].map(line => `${JSON.stringify(line)}\n`).join('')
 }
 
 async function make(name, deep, closes) {
   now = START
   const path = `${folder}/${name}`
-  const options = { clock, walBytes: 10_000_000, fileBytes: 60_000, garbageBytes: 20_000 }
+  const options = {
+    clock,
+    walBytes: 10_000_000,
+    prepareBytes: 4_096,
+    fileBytes: 60_000,
+    garbageBytes: 20_000,
+  }
   const store = await openEmbedded({ disk: openNodeDisk(path), ...options })
-  if (!deep) await store.commit({ operations: [put(OTHER, 'big', 'abcdefghij'.repeat(10_240))] })
-  await fill(store, { from: 0, to: 60, deep })
+  if (!deep)
+    await store.commit({
+      operations: [{ ...put(OTHER, 'big', 'abcdefghij'.repeat(10_000)), tag: TAGS.state }],
+    })
+  await fill(store, { from: 0, to: 30, deep })
   await store.checkpoint()
-  await fill(store, { from: 60, to: 100, deep })
+  await fill(store, { from: 30, to: 45, deep: false })
   await store.checkpoint()
-  await fill(store, { from: 100, to: 110, deep: false })
+  // What is being prepared gets ready, so that the log's numbers don't depend on the disk's speed.
+  await new Promise(resolve => setTimeout(resolve, 200))
+  await fill(store, { from: 45, to: 50, deep: false })
   await store.checkpoint()
-  await fill(store, { from: 110, to: 125, deep: false })
+  await fill(store, { from: 50, to: 60, deep: false })
   now = START + 7 * DAY
-  writeFileSync(`${folder}/${name}.json`, `${JSON.stringify(await contentOf(store, now), undefined, 1)}\n`)
+  writeFileSync(`${folder}/${name}.jsonl`, await contentOf(store, now))
   if (closes) await store.close()
 }
 

@@ -1,0 +1,83 @@
+import type { Entry } from '../engine/storage.ts'
+import type { Forest, Tree } from './forest.ts'
+import { FrameWriter } from './wal-frame.ts'
+
+interface Waiter {
+  settle(): void
+  reject(error: unknown): void
+}
+
+/** Commits that wait for one write and one sync, and who waits for them. Until then their changes are pending. */
+export class Batch {
+  readonly frame: FrameWriter = new FrameWriter()
+  #trees: Tree[] = []
+  #entries: Entry[] = []
+  #waiters: Waiter[] = []
+
+  get isEmpty(): boolean {
+    return this.#waiters.length === 0
+  }
+
+  /** Begins a commit; its changes follow. */
+  begin(version: number, time: number): void {
+    this.frame.begin(version, time)
+  }
+
+  change(tree: Tree, entry: Entry): void {
+    this.frame.change(tree.scope, tree.tag, entry)
+    this.#trees.push(tree)
+    this.#entries.push(entry)
+    tree.pending ??= new Map()
+    tree.pending.set(entry.key, entry)
+  }
+
+  /** Resolves with the answer once the batch is through. */
+  wait<T>(answer: T): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      this.#waiters.push({ settle: () => resolve(answer), reject })
+    })
+  }
+
+  /** Brings the changes into the trees, where readers see them; answers those that changed. */
+  apply(forest: Forest): readonly Tree[] {
+    const trees = this.#trees
+    const entries = this.#entries
+    for (let i = 0; i < trees.length; i++) {
+      const tree = trees[i]
+      const entry = entries[i]
+      forest.apply(tree, entry)
+      // A later commit's pending entry stays.
+      if (tree.pending?.get(entry.key) === entry) {
+        tree.pending.delete(entry.key)
+        if (tree.pending.size === 0) tree.pending = undefined
+      }
+    }
+    return trees
+  }
+
+  /** Of the last commit. */
+  get last(): Entry | undefined {
+    return this.#entries.at(-1)
+  }
+
+  /** Takes the changes back: they never happened. So did none that came after and saw them. */
+  discard(): void {
+    for (const tree of this.#trees) {
+      tree.pending = undefined
+      tree.head = undefined
+    }
+  }
+
+  /** Answers everybody, with an error if there is one, and is as new. */
+  end(error?: unknown): void {
+    const waiters = this.#waiters
+    this.#trees = []
+    this.#entries = []
+    this.#waiters = []
+    this.frame.reset()
+    for (const waiter of waiters) {
+      if (error === undefined) waiter.settle()
+      else waiter.reject(error)
+    }
+  }
+}
