@@ -166,7 +166,14 @@ export class Checkpointer {
       time: 0,
       expiresAt: empty ? REMOVED : 0,
     }
-    forest.directory = apply(forest.nodes, forest.directory, entry)
+    // What this frees of the directory is not in the one that is being written; others free what still is.
+    const { freed } = forest.nodes
+    forest.nodes.freed = start.freed
+    try {
+      forest.directory = apply(forest.nodes, forest.directory, entry)
+    } finally {
+      forest.nodes.freed = freed
+    }
   }
 
   *#write(node: Node): Steps {
@@ -216,6 +223,7 @@ export class Checkpointer {
       version: start.version,
       time: start.time,
       walSegment: start.rotation.segment,
+      walCrc: start.rotation.crc,
       nextFile: data.nextId,
       directory: isEmpty(directory) ? '' : Buffer.from(encodeAddress(directory), 'latin1').toString('hex'),
       files: data.listed(),

@@ -1,4 +1,5 @@
 import { crc32 } from 'node:zlib'
+import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Entry } from '../engine/storage.ts'
 import { type Disk, type DiskFile, syncOrFail, viewOf, writeAll } from './disk.ts'
@@ -73,7 +74,7 @@ export class DataFiles {
     }
     const bytes = this.#scratch
     const block = bytes.subarray(0, length)
-    const got = this.#handle(node.file).read(block, node.offset)
+    const got = this.#readAt(node.file, block, node.offset)
     if (got < length) throw corrupt(file, node.offset, 'it ends within a block')
     if ((crc32(block) | 0) !== node.crc) throw corrupt(file, node.offset, 'a block fails its checksum')
     const view = this.#scratchView
@@ -83,6 +84,16 @@ export class DataFiles {
       this.#scratchView = viewOf(this.#scratch)
     }
     return { bytes, view }
+  }
+
+  #readAt(id: number, block: Buffer, offset: number): number {
+    try {
+      return this.#handle(id).read(block, offset)
+    } catch (error) {
+      if (error instanceof AnnalsError) throw error
+      const file = fileName('D', id)
+      throw new AnnalsError('IO_ERROR', `${file} could not be read (${error})`, { file, offset }, error)
+    }
   }
 
   /** Gives a dirty node, whose children are clean, a place: call `flush` or `abandon` before others may see it. */

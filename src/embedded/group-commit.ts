@@ -169,7 +169,7 @@ export class GroupCommit {
 
   #write(wal: Wal, batch: Batch): boolean {
     try {
-      wal.write(batch.frame.finish(wal.segment(), this.#durableVersion))
+      wal.write(batch.frame.finish(wal.segment(), this.#durableVersion, wal.lastCrc))
       return true
     } catch (error) {
       this.#writeFailed(wal, batch, error)

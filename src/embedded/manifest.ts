@@ -17,6 +17,8 @@ export interface Manifest {
   readonly version: number
   readonly time: number
   readonly walSegment: number
+  /** Of the last frame before that: the log that follows has to refer to it. */
+  readonly walCrc: number
   readonly nextFile: number
   /** As `encodeAddress` gives it, in hex; empty while nothing is stored. */
   readonly directory: string

@@ -93,6 +93,7 @@ function openOnDisk(disk: Disk, options: EmbeddedOptions): EmbeddedStore {
       segment: current?.walSegment ?? 1,
       version: current?.version ?? 0,
       time: current?.time ?? 0,
+      crc: current?.walCrc ?? 0,
     }
     const replayed = replay(disk, { ...from, readOnly })
     if (current === undefined && replayed.version === 0) refuseLostManifest(disk)
@@ -104,6 +105,7 @@ function openOnDisk(disk: Disk, options: EmbeddedOptions): EmbeddedStore {
     const walBytes = options.walBytes ?? WAL_BYTES_DEFAULT
     const wal = new Wal(disk, {
       segment: replayed.nextSegment,
+      crc: replayed.crc,
       durable,
       prepareBytes: options.prepareBytes ?? walBytes,
     })

@@ -16,7 +16,8 @@ import { REMOVED } from './node.ts'
  *  24  durable version  f64, of the newest commit that was on the device when this was written;
  *                       damage at or below it is corruption, damage above it a torn tail
  *  32  commits          u32
- *  36  zero             u32
+ *  36  previous crc     u32, of the frame before, in whatever segment it is: a log of another store, or one with a gap,
+ *                       doesn't fit
  *  40  for each commit  f64 time, u32 changes, and for each change
  *        u8 flags (1 tree as in the change before, 2 removal, 4 expires), u16 key length,
  *        u32 value length, [u8 tag, u16 scope length, scope], [f64 expiresAt], key, value
@@ -94,7 +95,7 @@ export class FrameWriter {
   }
 
   /** The finished frame and the end behind it, valid until `reset`. */
-  finish(segment: number, durableVersion: number): Buffer {
+  finish(segment: number, durableVersion: number, previousCrc: number): Buffer {
     this.#close()
     const padding = -this.#used & (FRAME_ALIGN - 1)
     this.#room(padding + END_BYTES)
@@ -107,7 +108,7 @@ export class FrameWriter {
     view.setFloat64(16, this.firstVersion, true)
     view.setFloat64(24, durableVersion, true)
     view.setUint32(32, this.commits, true)
-    view.setUint32(36, 0, true)
+    view.setUint32(36, previousCrc, true)
     view.setUint32(4, crc32(this.#buffer.subarray(8, length)), true)
     return this.#buffer.subarray(0, length + END_BYTES)
   }
@@ -153,9 +154,16 @@ export class FrameWriter {
 export interface Frame {
   readonly offset: number
   readonly length: number
+  readonly crc: number
+  readonly previousCrc: number
   readonly firstVersion: number
   readonly lastVersion: number
   readonly durableVersion: number
+}
+
+/** Of a finished frame. */
+export function crcOf(frame: Buffer): number {
+  return frame.readUInt32LE(4)
 }
 
 /** The frame of this segment at `offset`, if there is a sound one. */
@@ -171,6 +179,8 @@ export function frameAt(bytes: Buffer, view: DataView, offset: number, segment: 
   return {
     offset,
     length,
+    crc: view.getUint32(offset + 4, true),
+    previousCrc: view.getUint32(offset + 36, true),
     firstVersion,
     lastVersion: firstVersion + view.getUint32(offset + 32, true) - 1,
     durableVersion: view.getFloat64(offset + 24, true),
@@ -191,12 +201,11 @@ export interface LoggedChange {
   readonly offset: number
 }
 
-/** Calls back with each change of a sound frame whose commit is newer than `after`; returns the last commit's time. */
+/** Calls back with each change of a sound frame; returns the last commit's time. */
 export function readFrame(
   frame: Frame,
   bytes: Buffer,
   view: DataView,
-  after: number,
   visit: (scope: ByteString, tag: number, key: ByteString, change: LoggedChange) => void,
 ): number {
   let o = frame.offset + FRAME_HEADER_BYTES
@@ -221,7 +230,7 @@ export function readFrame(
         o += 3 + scopeLength
       }
       if ((flags & EXPIRES) !== 0) o += 8
-      if (version > after) visit(scope, tag, bytes.latin1Slice(o, o + keyLength), { commit, offset })
+      visit(scope, tag, bytes.latin1Slice(o, o + keyLength), { commit, offset })
       o += keyLength + valueLength
     }
   }

@@ -16,6 +16,8 @@ export interface Replayed {
   /** Of the last commit found. */
   readonly version: number
   readonly time: number
+  /** Of the last frame. */
+  readonly crc: number
   /** The first unused segment number. */
   readonly nextSegment: number
   readonly tailBytes: number
@@ -37,8 +39,15 @@ interface Damage {
   readonly offset: number
 }
 
+/** What the log has to go on from. */
+interface LogEnd {
+  version: number
+  time: number
+  crc: number
+}
+
 /**
- * Reads the log from `segment` on, for the commits newer than `version`. What is
+ * Reads the log from `segment` on, where it has to go on from `version`. What is
  * not whole at its end is cut off, unless something behind it proves that it once
  * was durable: then that is corruption. Doing this twice changes nothing.
  */
@@ -48,6 +57,7 @@ export function replay(
     readonly segment: number
     readonly version: number
     readonly time: number
+    readonly crc: number
     readonly readOnly: boolean
   },
 ): Replayed {
@@ -57,39 +67,43 @@ export function replay(
     .filter((id): id is number => id !== undefined && id >= from.segment)
     .sort((a, b) => a - b)
   const segments = ids.map(id => readSegment(disk, id, from.readOnly))
-  let { version, time } = from
+  const end: LogEnd = { version: from.version, time: from.time, crc: from.crc }
   let tailBytes = 0
   const tail = new RecoveredTail()
   let damage: Damage | undefined
   const stray: { file: string; offset: number }[] = []
   for (const [index, segment] of segments.entries()) {
-    const offset = readFrames(segment, version, frame => {
-      time = readFrame(frame, segment.bytes, segment.view, from.version, tail.add)
-      version = frame.lastVersion
+    const offset = readFrames(segment, end, frame => {
+      end.time = readFrame(frame, segment.bytes, segment.view, tail.add)
       tailBytes += frame.length
     })
     if (offset === undefined) continue
-    if (!goesOn(segments.slice(index + 1), version)) {
+    if (!goesOn(segments.slice(index + 1), end)) {
       damage = { segment, offset }
       break
     }
     stray.push({ file: segment.name, offset })
   }
   const nextSegment = Math.max(from.segment, (ids.at(-1) ?? 0) + 1)
-  if (damage === undefined) return { version, time, nextSegment, tailBytes, tail, stray, torn: undefined }
-  refuseIfDurable(segments, damage, version + 1)
+  if (damage === undefined) return { ...end, nextSegment, tailBytes, tail, stray, torn: undefined }
+  refuseIfDurable(segments, damage, end.version + 1)
   const torn = tornTail(segments, damage)
   if (!from.readOnly) cut(disk, segments, damage)
-  return { version, time, nextSegment, tailBytes, tail, stray, torn }
+  return { ...end, nextSegment, tailBytes, tail, stray, torn }
 }
 
 /** Whether the next commit stands in a later segment: then nothing is missing before it. */
-function goesOn(later: readonly SegmentBytes[], version: number): boolean {
+function goesOn(later: readonly SegmentBytes[], end: LogEnd): boolean {
   for (const { bytes, view, id } of later) {
     const frame = frameAt(bytes, view, HEADER_BYTES, id)
-    if (frame !== undefined) return frame.firstVersion <= version + 1
+    if (frame !== undefined) return follows(frame, end)
   }
   return false
+}
+
+/** No gap, and no frame of another log. */
+function follows(frame: Frame, end: LogEnd): boolean {
+  return frame.firstVersion === end.version + 1 && frame.previousCrc === end.crc
 }
 
 function readSegment(disk: Disk, id: number, readOnly: boolean): SegmentBytes {
@@ -106,10 +120,10 @@ function readSegment(disk: Disk, id: number, readOnly: boolean): SegmentBytes {
   }
 }
 
-/** Visits frames that continue `version`; answers where the segment stops making sense, undefined if it ends well. */
+/** Visits frames, and moves the end on; answers where the segment stops making sense, undefined if it ends well. */
 function readFrames(
   { id, bytes, view }: SegmentBytes,
-  version: number,
+  end: LogEnd,
   visit: (frame: Frame) => void,
 ): number | undefined {
   try {
@@ -118,17 +132,14 @@ function readFrames(
     if (error instanceof AnnalsError && error.code === 'CORRUPT') return 0
     throw error
   }
-  let newest = version
   let offset = HEADER_BYTES
   for (;;) {
     const frame = frameAt(bytes, view, offset, id)
     if (frame === undefined) break
-    // Older than the checkpoint is fine, a gap is not.
-    if (frame.firstVersion > newest + 1) return offset
-    if (frame.lastVersion > newest) {
-      visit(frame)
-      newest = frame.lastVersion
-    }
+    if (!follows(frame, end)) return offset
+    visit(frame)
+    end.version = frame.lastVersion
+    end.crc = frame.crc
     offset += frame.length
   }
   return bytes.length - offset >= END_BYTES && isZero(bytes, offset) ? undefined : offset

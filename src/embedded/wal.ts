@@ -1,10 +1,12 @@
 import { type Disk, type DiskFile, syncOrFail, writeAll } from './disk.ts'
 import { fileId, fileName, HEADER_BYTES, header } from './format.ts'
-import { END_BYTES } from './wal-frame.ts'
+import { crcOf, END_BYTES } from './wal-frame.ts'
 
 export interface WalOptions {
   /** The number of the first segment to write. */
   readonly segment: number
+  /** Of the last frame there is; 0 if there is none. */
+  readonly crc: number
   /** A segment is on the device before anything is written to it, and the next one is prepared. */
   readonly durable: boolean
   /** How many zeros to lay out ahead in each segment; 0 for none. */
@@ -13,6 +15,8 @@ export interface WalOptions {
 
 export interface Rotation {
   readonly segment: number
+  /** Of the last frame before it. */
+  readonly crc: number
   /** Written since the rotation before. */
   readonly bytes: number
   readonly finish: () => Promise<void>
@@ -40,6 +44,8 @@ const PREPARE_AFTER_PART = 0.25
 export class Wal {
   /** Written since the last rotation for a checkpoint: what a recovery would have to read. */
   tailBytes = 0
+  /** Of the last frame: the next one refers to it. */
+  lastCrc: number
   readonly #disk: Disk
   readonly #prepareBytes: number
   readonly #durable: boolean
@@ -53,6 +59,7 @@ export class Wal {
   constructor(disk: Disk, options: WalOptions) {
     this.#disk = disk
     this.#next = options.segment
+    this.lastCrc = options.crc
     this.#prepareBytes = options.durable ? options.prepareBytes : 0
     this.#durable = options.durable
   }
@@ -70,6 +77,7 @@ export class Wal {
     writeAll(segment.file, frame, this.#position)
     this.#position += frame.length - END_BYTES
     this.tailBytes += frame.length - END_BYTES
+    this.lastCrc = crcOf(frame)
     if (this.#position > Math.min(PREPARE_AFTER_BYTES, this.#prepareBytes * PREPARE_AFTER_PART))
       this.#prepare()
   }
@@ -108,7 +116,7 @@ export class Wal {
       }
     }
     // One that is being prepared may still be ready before the next frame.
-    return { segment: this.#preparing?.id ?? this.segment(), bytes, finish }
+    return { segment: this.#preparing?.id ?? this.segment(), crc: this.lastCrc, bytes, finish }
   }
 
   /** Removes the segments below `segment`. */
@@ -168,8 +176,11 @@ export class Wal {
     const done = this.#fill(id).then(segment => {
       this.#preparing = undefined
       // Overtaken: a frame could not wait and took the next number, so this one would come out of order.
-      if (segment !== undefined && this.#next !== id + 1) segment.file.close()
-      else this.#ahead = segment
+      if (segment !== undefined && this.#next !== id + 1) {
+        segment.file.close()
+        // If this fails, the next checkpoint removes it.
+        ignoreFailure(() => this.#disk.remove(fileName('W', id)))
+      } else this.#ahead = segment
     })
     this.#preparing = { id, done }
   }

@@ -62,7 +62,8 @@ interface Image {
   readonly time: number
 }
 
-interface Line {
+/** What the generations of one program have in common. */
+export interface Line {
   readonly shape: Shape
   readonly durability: 'durable' | 'relaxed'
   readonly random: Random
@@ -118,7 +119,10 @@ export async function crashProgram(
   const progress = { acknowledged: 0, durable: 0, issued: 0 }
   try {
     const line = { shape, durability, random, report } as const
-    await generation(disk, new History(shape.trees), progress, new Clock(), 1, line)
+    await generation(disk, new History(shape.trees), progress, new Clock(), 1, line, {
+      share: 1,
+      sound: true,
+    })
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
     throw new Error(`crash program with seed ${seed} (${shape.name}, ${durability}): ${why}`, {
@@ -129,17 +133,18 @@ export async function crashProgram(
 }
 
 /** Runs a program on the disk, dying at every moment, and judges what is left. */
-async function generation(
+export async function generation(
   disk: SimulatedDisk,
   history: History,
   progress: Progress,
   clock: Clock,
   depth: number,
   line: Line,
+  /** At which share of the moments it dies, and whether what it finds was on the device before. */
+  { share, sound }: { readonly share: number; readonly sound: boolean },
 ): Promise<void> {
   const { random, report, shape, durability } = line
   const images: Image[] = []
-  const share = depth === 1 ? 1 : 0.3
   const take = (moment: string, cuts: number, crash: boolean): void => {
     const { acknowledged, durable, issued } = progress
     const at = { moment, issued, durable, time: clock.highest }
@@ -172,13 +177,14 @@ async function generation(
     clock,
     progress,
     close: random.chance(0.5),
-    sound: true,
+    sound,
     learned: () => {
       if (random.chance(share)) take(`moment when ${progress.acknowledged} commits were known`, 1, true)
     },
   }
   const counts = await runProgram(disk, history, program)
   disk.onCall = undefined
+  take('end of the program', 2, true)
   for (const key of Object.keys(counts) as (keyof ProgramCounts)[]) report[key] += counts[key]
   for (const image of images) {
     const count = await judge(image, history, line)
@@ -187,7 +193,8 @@ async function generation(
     if (depth === GENERATIONS || !random.chance(LIVE_ON)) continue
     // What is promised of the survivor is still what was promised before it was recovered.
     const next = { acknowledged: image.promised, durable: Math.min(image.durable, count), issued: count }
-    await generation(image.disk, history.upTo(count), next, new Clock(image.time), depth + 1, line)
+    const again = { share: 0.3, sound: true }
+    await generation(image.disk, history.upTo(count), next, new Clock(image.time), depth + 1, line, again)
   }
 }
 

@@ -35,7 +35,7 @@ const named = (count: number, name: (i: number) => string): string[] =>
   Array.from({ length: count }, (_, i) => name(i))
 
 /** A few short trees: everything happens, and an image is judged fast. */
-const SMALL: Shape = {
+export const SMALL: Shape = {
   name: 'small',
   trees: [MARKER_TREE, ...named(3, i => `t:a:g:run-${i}`).flatMap(withLog)],
   keys: named(24, i => `key-${i}`),

@@ -1,0 +1,399 @@
+import { AnnalsError, type ErrorCode } from '../core/errors.ts'
+import { openEmbedded } from '../embedded/open.ts'
+import type { EmbeddedStore } from '../embedded/store.ts'
+import type { Committed, Operation } from '../engine/storage.ts'
+import { type CrashReport, generation, type Line, newReport } from './crash-campaign.ts'
+import { History } from './crash-history.ts'
+import {
+  Clock,
+  check,
+  countIn,
+  inTurns,
+  randomOperations,
+  runProgram,
+  type Shape,
+  SMALL,
+  TINY,
+  tinyOptions,
+} from './crash-workload.ts'
+import type { DiskCall, DiskCallKind, DiskFault } from './disk-faults.ts'
+import { Random } from './random.ts'
+import { SimulatedDisk } from './simulated-disk.ts'
+
+/**
+ * One small program, once for every disk call of it and every way in which that
+ * call can fail. Whatever fails: callers hear it by a code, readers go on and see
+ * exactly what was acknowledged, and whoever opens the store afterwards, on what
+ * the process or a power cut left behind, finds it and can build on it.
+ */
+export interface FaultCampaign {
+  readonly seed: number
+  /** How many programs; each is run for every call and fault. */
+  readonly programs: number
+}
+
+export interface FaultReport {
+  readonly seed: number
+  /** Disk calls at which something was made to fail. */
+  calls: number
+  runs: number
+  /** By the name of the fault. */
+  readonly runsByFault: Record<string, number>
+  /** By the code that callers heard. */
+  readonly heard: Record<string, number>
+  /** Handles that went on after the disk was healed, and those that stayed read-only. */
+  wentOn: number
+  stayedReadOnly: number
+  failedOpenings: number
+  /** Of what was left behind. */
+  readonly images: CrashReport
+}
+
+interface Fault {
+  readonly name: string
+  readonly fault: Omit<DiskFault, 'at'>
+  /** The calls at which it begins. */
+  readonly begins: (kind: DiskCallKind) => boolean
+}
+
+const WRITES: readonly DiskCallKind[] = ['write', 'writeLater']
+const SYNCS: readonly DiskCallKind[] = ['sync', 'syncLater', 'syncFolder']
+const READS: readonly DiskCallKind[] = ['read', 'size', 'list', 'open', 'lock']
+const takesRoom = ({ kind }: DiskCall): boolean => WRITES.includes(kind) || kind === 'create'
+const changes = ({ kind }: DiskCall): boolean => !READS.includes(kind)
+const forEver = { times: Number.POSITIVE_INFINITY }
+
+/** A full disk still syncs, cuts and removes; a dying one may still read; a dead one does nothing. */
+export const FAULTS: readonly Fault[] = [
+  { name: 'EIO once', fault: { error: 'EIO' }, begins: () => true },
+  { name: 'EIO for ever', fault: { error: 'EIO', ...forEver }, begins: () => true },
+  {
+    name: 'EIO for ever, reads go on',
+    fault: { error: 'EIO', when: changes, ...forEver },
+    begins: kind => !READS.includes(kind),
+  },
+  { name: 'ENOSPC once', fault: { error: 'ENOSPC' }, begins: kind => !READS.includes(kind) },
+  {
+    name: 'ENOSPC for ever',
+    fault: { error: 'ENOSPC', when: takesRoom, ...forEver },
+    begins: kind => WRITES.includes(kind) || kind === 'create',
+  },
+  { name: 'short write once', fault: { error: 'short' }, begins: kind => WRITES.includes(kind) },
+  {
+    name: 'short writes for ever',
+    fault: { error: 'short', ...forEver },
+    begins: kind => WRITES.includes(kind),
+  },
+]
+
+export async function faultCampaign({ seed, programs }: FaultCampaign): Promise<FaultReport> {
+  const random = new Random(seed)
+  const report = newFaultReport(seed)
+  const rejections: unknown[] = []
+  const onRejection = (reason: unknown): void => void rejections.push(reason)
+  process.on('unhandledRejection', onRejection)
+  try {
+    for (let program = 0; program < programs; program++) {
+      await faultProgram(random.below(0x1_0000_0000), report, rejections)
+    }
+  } finally {
+    process.off('unhandledRejection', onRejection)
+  }
+  return report
+}
+
+export function newFaultReport(seed: number): FaultReport {
+  return {
+    seed,
+    calls: 0,
+    runs: 0,
+    runsByFault: {},
+    heard: {},
+    wentOn: 0,
+    stayedReadOnly: 0,
+    failedOpenings: 0,
+    images: newReport(seed),
+  }
+}
+
+/** What every run of one program starts from: a store whose log was not taken in, as a killed process leaves it. */
+interface Base {
+  readonly seed: number
+  readonly shape: Shape
+  readonly disk: SimulatedDisk
+  readonly history: History
+  readonly time: number
+}
+
+async function faultProgram(seed: number, report: FaultReport, rejections: unknown[]): Promise<void> {
+  const base = await prepareBase(seed)
+  const kinds: DiskCallKind[] = []
+  const sound = new FaultRun(base, undefined, report)
+  sound.disk.onCall = ({ kind, phase }) => void (phase === 'start' && kinds.push(kind))
+  await sound.run()
+  for (const [at, kind] of kinds.entries()) {
+    report.calls++
+    for (const fault of FAULTS) {
+      if (!fault.begins(kind)) continue
+      report.runs++
+      report.runsByFault[fault.name] = (report.runsByFault[fault.name] ?? 0) + 1
+      try {
+        await new FaultRun(base, { ...fault.fault, at }, report).run()
+        // Rejections that nobody hears come to light between two turns of the event loop.
+        if (report.runs % 8 === 0) await new Promise(resolve => setImmediate(resolve))
+        check(rejections.length === 0, `a rejection that nobody hears: ${rejections[0]}`)
+      } catch (error) {
+        const why = error instanceof Error ? error.message : String(error)
+        const where = `fault program with seed ${seed} (${base.shape.name}), ${fault.name} at call ${at}, ${kind}`
+        throw new Error(`${where}: ${why}`, { cause: error })
+      }
+    }
+  }
+}
+
+async function prepareBase(seed: number): Promise<Base> {
+  const random = new Random(seed)
+  const shape = random.chance(0.7) ? SMALL : TINY
+  const disk = new SimulatedDisk({ seed })
+  const history = new History(shape.trees)
+  const clock = new Clock()
+  const progress = { acknowledged: 0, durable: 0, issued: 0 }
+  await runProgram(disk, history, {
+    shape,
+    random,
+    durability: 'durable',
+    steps: random.chance(0.2) ? 0 : 8,
+    clock,
+    progress,
+    close: false,
+    sound: true,
+    learned: () => undefined,
+  })
+  return { seed, shape, disk: disk.afterProcessCrash(), history, time: clock.highest }
+}
+
+/** The sizes of the crowds that commit together. */
+const CROWDS = [1, 1, 3, 1, 2, 1, 1] as const
+
+class FaultRun {
+  readonly disk: SimulatedDisk
+  readonly #base: Base
+  readonly #fault: DiskFault | undefined
+  readonly #report: FaultReport
+  readonly #random: Random
+  readonly #clock: Clock
+  /** Acknowledged commits, and behind them those of unknown outcome. */
+  readonly #history: History
+  #acknowledged: number
+  #nextId: number
+  readonly #heard = new Set<ErrorCode>()
+  #syncFailed = false
+  #readFailed = false
+
+  constructor(base: Base, fault: DiskFault | undefined, report: FaultReport) {
+    this.#base = base
+    this.#fault = fault
+    this.#report = report
+    this.disk = base.disk.afterProcessCrash()
+    this.#random = new Random(base.seed + 1)
+    this.#clock = new Clock(base.time)
+    this.#history = base.history.upTo(base.history.commits.length)
+    this.#acknowledged = this.#history.commits.length
+    this.#nextId = this.#acknowledged
+  }
+
+  async run(): Promise<void> {
+    if (this.#fault !== undefined) {
+      this.disk.fail(this.#fault)
+      this.disk.onCall = call => this.#watch(call)
+    }
+    const store = await this.#open()
+    if (store !== undefined) await this.#use(store)
+    this.disk.onCall = undefined
+    // The process that has the fault behind it may close, be killed, or lose its power.
+    await this.#surviveAll(store)
+  }
+
+  #watch({ phase, failed, kind }: DiskCall): void {
+    if (phase === 'start' || !failed) return
+    if (SYNCS.includes(kind)) this.#syncFailed = true
+    if (READS.includes(kind)) this.#readFailed = true
+  }
+
+  async #open(): Promise<EmbeddedStore | undefined> {
+    const { shape } = this.#base
+    const opening = openEmbedded(tinyOptions(this.disk, shape, 'durable', () => this.#clock.now))
+    const store = await this.#outcome(opening, ['IO_ERROR', 'DISK_FULL', 'OUTCOME_UNKNOWN'], 'opening')
+    if (store === undefined) {
+      this.#report.failedOpenings++
+      this.disk.heal()
+    }
+    // What failed up to here is behind us: whoever opens again starts anew.
+    this.#syncFailed = false
+    return store
+  }
+
+  async #use(store: EmbeddedStore): Promise<void> {
+    for (const [step, crowd] of CROWDS.entries()) {
+      await this.#read(store)
+      this.#clock.highest += 20
+      this.#clock.now = this.#clock.highest
+      const checkpoint = step === 2 || step === 5 ? this.#checkpoint(store) : undefined
+      await this.#commitAll(store, crowd)
+      await checkpoint
+    }
+    await this.#read(store)
+    this.disk.heal()
+    await this.#useHealed(store)
+  }
+
+  /** A full disk that has room again is as good as new. One that failed to sync stays untrusted. */
+  async #useHealed(store: EmbeddedStore): Promise<void> {
+    this.#readFailed = false
+    await this.#read(store)
+    const before = this.#acknowledged
+    const heard = [...this.#heard]
+    await this.#commitAll(store, 1)
+    const works = this.#acknowledged > before
+    if (works) this.#report.wentOn++
+    else this.#report.stayedReadOnly++
+    const readOnly = heard.includes('READ_ONLY') || heard.includes('OUTCOME_UNKNOWN')
+    if (works) check(!this.#syncFailed, 'after a sync that failed, commits are taken again')
+    else check(this.#heard.has('READ_ONLY'), 'a commit is refused, but not as READ_ONLY')
+    if (works) check(!readOnly, `after ${heard}, commits are taken again`)
+    else {
+      const full = heard.every(code => code === 'DISK_FULL') && !this.#syncFailed
+      check(
+        !full || this.#fault?.error === 'EIO',
+        `after ${heard.join()} alone, commits are refused for good`,
+      )
+    }
+    await this.#read(store)
+  }
+
+  async #checkpoint(store: EmbeddedStore): Promise<void> {
+    await this.#outcome(
+      store.checkpoint().then(() => true),
+      ['DISK_FULL', 'IO_ERROR', 'OUTCOME_UNKNOWN', 'READ_ONLY'],
+      'a checkpoint',
+    )
+  }
+
+  async #commitAll(store: EmbeddedStore, crowd: number): Promise<void> {
+    const attempts = Array.from({ length: crowd }, () => {
+      const operations = randomOperations(this.#random, this.#base.shape, this.#nextId++, this.#clock)
+      return { operations, answer: inTurns(store.commit({ operations })) }
+    })
+    const settled = await Promise.allSettled(attempts.map(({ answer }) => answer))
+    const unknown: (readonly Operation[])[] = []
+    for (const [i, result] of settled.entries()) {
+      const { operations } = attempts[i]
+      if (result.status === 'fulfilled') this.#acknowledge(operations, result.value as Committed)
+      else {
+        const code = this.#hear(result.reason, 'a commit')
+        check(isRefusal(code) || code === 'OUTCOME_UNKNOWN', `a commit fails with ${code}: ${result.reason}`)
+        if (code === 'OUTCOME_UNKNOWN') unknown.push(operations)
+      }
+    }
+    this.#history.commits.push(...unknown)
+  }
+
+  #acknowledge(operations: readonly Operation[], { version, appended }: Committed): void {
+    const index = this.#acknowledged++
+    check(this.#history.commits.length === index, 'a commit is acknowledged after one of unknown outcome')
+    this.#history.commits.push(operations)
+    this.#history.versions[index] = version
+    const expected = this.#history.answers(index).map(({ sequence }) => sequence)
+    const found = appended.map(({ sequence }) => sequence)
+    check(expected.join() === found.join(), `appends get the sequences ${found}, not ${expected}`)
+  }
+
+  /** Readers see exactly what was acknowledged, or hear that the disk can't be read. */
+  async #read(store: EmbeddedStore): Promise<void> {
+    const reading = async (): Promise<true> => {
+      const snapshot = await store.snapshot()
+      try {
+        const wrong = await this.#history.difference(snapshot, this.#acknowledged, snapshot.time)
+        check(wrong === undefined, `a reader finds that ${wrong}`)
+      } finally {
+        snapshot.release()
+      }
+      return true
+    }
+    const read = await this.#outcome(reading(), ['IO_ERROR', 'DISK_FULL'], 'a read')
+    check(read !== undefined || this.#readFailed, 'a read fails although every read of the disk succeeds')
+  }
+
+  async #surviveAll(store: EmbeddedStore | undefined): Promise<void> {
+    const images = [
+      this.disk.afterProcessCrash(this.#random.fork()),
+      this.disk.afterPowerCut(this.#random.fork()),
+      this.disk.afterPowerCut(this.#random.fork()),
+    ]
+    for (const image of images) await this.#survive(image, 'killed')
+    if (store !== undefined) {
+      const closing = store.close().then(() => true)
+      await this.#outcome(closing, ['DISK_FULL', 'IO_ERROR', 'OUTCOME_UNKNOWN', 'READ_ONLY'], 'closing')
+      check(this.disk.openFiles === 0, `closing leaves ${this.disk.openFiles} files open`)
+      await this.#survive(this.disk.afterPowerCut(this.#random.fork()), 'closed')
+    }
+    await this.#survive(this.disk, 'closed')
+  }
+
+  /** Whoever comes next finds it all, builds on it, and loses nothing to a power cut then. */
+  async #survive(disk: SimulatedDisk, end: string): Promise<void> {
+    const { shape } = this.#base
+    const images = this.#report.images
+    const line: Line = { shape, durability: 'durable', random: this.#random, report: images }
+    const time = this.#clock.highest
+    images.images++
+    try {
+      const copy = disk.afterProcessCrash()
+      const store = await inTurns(openEmbedded(tinyOptions(copy, shape, 'durable', () => time)))
+      const count = await countIn(store, this.#history)
+      const most = this.#history.commits.length
+      check(count !== undefined, 'a refused commit is there')
+      check(count >= this.#acknowledged, `${count} commits are left of ${this.#acknowledged} acknowledged`)
+      check(
+        count === this.#acknowledged || count === most,
+        `${count} commits are left, not all or none of ${most}`,
+      )
+      const wrong = await this.#history.difference(store, count, time, 'hashed')
+      check(wrong === undefined, String(wrong))
+      await store.verify()
+      const progress = { acknowledged: this.#acknowledged, durable: this.#acknowledged, issued: count }
+      const how = { share: 0.03, sound: false }
+      await generation(disk, this.#history.upTo(count), progress, new Clock(time), 3, line, how)
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error)
+      throw new Error(`${end} and opened again: ${why}`, { cause: error })
+    }
+  }
+
+  /** What the promise gives, or undefined if it failed as it may. */
+  async #outcome<T>(
+    promise: Promise<T>,
+    allowed: readonly ErrorCode[],
+    what: string,
+  ): Promise<T | undefined> {
+    try {
+      return await inTurns(promise)
+    } catch (error) {
+      const code = this.#hear(error, what)
+      check(allowed.includes(code), `${what} fails with ${code}: ${error}`)
+      return undefined
+    }
+  }
+
+  #hear(error: unknown, what: string): ErrorCode {
+    if (!(error instanceof AnnalsError)) throw error
+    check(this.#fault !== undefined, `${what} fails without a fault: ${error.message}`)
+    this.#heard.add(error.code)
+    this.#report.heard[error.code] = (this.#report.heard[error.code] ?? 0) + 1
+    return error.code
+  }
+}
+
+function isRefusal(code: ErrorCode): boolean {
+  return code === 'DISK_FULL' || code === 'IO_ERROR' || code === 'READ_ONLY'
+}
