@@ -1,5 +1,7 @@
+import { isLogTag } from '../engine/keys.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { Forest, Tree } from './forest.ts'
+import { headAt } from './newest.ts'
 import { FrameWriter } from './wal-frame.ts'
 
 interface Waiter {
@@ -18,9 +20,30 @@ export class Batch {
     return this.#waiters.length === 0
   }
 
+  #begunAt = 0
+
   /** Begins a commit; its changes follow. */
   begin(version: number, time: number): void {
+    this.#begunAt = this.#entries.length
     this.frame.begin(version, time)
+  }
+
+  /** Takes back the commit that was begun last; answers the trees that it has touched, for `restore`. */
+  abandon(): readonly Tree[] {
+    this.frame.abandon()
+    this.#entries.length = this.#begunAt
+    return this.#trees.splice(this.#begunAt)
+  }
+
+  /** Makes the changes to these trees pending again, after those of earlier batches. */
+  restore(trees: ReadonlySet<Tree>): void {
+    for (const [i, tree] of this.#trees.entries()) {
+      if (!trees.has(tree)) continue
+      const entry = this.#entries[i]
+      tree.pending ??= new Map()
+      tree.pending.set(entry.key, entry)
+      if (isLogTag(tree.tag)) tree.head = headAt(entry)
+    }
   }
 
   change(tree: Tree, entry: Entry): void {

@@ -78,6 +78,8 @@ export class Checkpointer {
 
   async #checkpoint(): Promise<void> {
     const { forest, committer } = this.#options
+    // The one before may have failed while this one waited: what it could not sync must not be synced again.
+    this.#refuseIfBroken()
     this.#sliceEnd = 0
     let start: Start | undefined
     try {
@@ -93,7 +95,8 @@ export class Checkpointer {
       forest.keepAll = false
     }
     committer.group.durableUpTo(start.version)
-    await this.#removeUnneeded()
+    // What can't be removed now, the next checkpoint finds again; this one is complete.
+    await this.#removeUnneeded().catch(() => undefined)
   }
 
   async #writeOut(start: Start): Promise<void> {
@@ -127,8 +130,15 @@ export class Checkpointer {
     wal.tailBytes += start.rotation.bytes
   }
 
+  #refuseIfBroken(): void {
+    const { group } = this.#options.committer
+    if (group.broken !== undefined) throw group.readOnly()
+  }
+
   #freeze(): Start {
     const { forest, wal, committer } = this.#options
+    // A commit may have been taken in by half.
+    this.#refuseIfBroken()
     const trees = [...forest.dirtyTrees].map(tree => ({ tree, root: tree.root }))
     forest.dirtyTrees.clear()
     for (const { tree } of trees) tree.dirty = false

@@ -107,15 +107,15 @@ export class Committer {
     const reminders = due(this.#forest, now, limit)
     if (reminders.length === 0 || this.group.broken !== undefined) return 0
     const recording = new Recording(this.group.building, this.#lastVersion + 1, now)
-    const gone = { value: '', version: recording.version, time: now, expiresAt: REMOVED }
-    for (const { reminder, scope, tag, key, expiresAt } of reminders) {
-      recording.change(expiryTree(this.#forest), { key: reminder, ...gone })
-      const tree = this.#forest.tree(scope, tag)
-      const entry = tree.pending?.get(key) ?? this.#forest.find(tree, key)
-      // It may have been put again since, to stay longer or for good.
-      if (entry?.expiresAt === expiresAt) recording.change(tree, { key, ...gone })
-    }
-    this.#end(recording)
+    this.#fill(recording, () => {
+      for (const { reminder, scope, tag, key, expiresAt } of reminders) {
+        recording.remove(expiryTree(this.#forest), reminder)
+        const tree = this.#forest.tree(scope, tag)
+        const entry = tree.pending?.get(key) ?? this.#forest.find(tree, key)
+        // It may have been put again since, to stay longer or for good.
+        if (entry?.expiresAt === expiresAt) recording.remove(tree, key)
+      }
+    })
     await this.group.join(undefined)
     return reminders.length
   }
@@ -128,13 +128,14 @@ export class Committer {
   #write<T>(operations: readonly Operation[], now: number, result: T): Promise<Updated<T>> {
     const recording = new Recording(this.group.building, this.#lastVersion + 1, now)
     const appended: Appended[] = []
-    for (const operation of operations) {
-      const tree = this.#forest.tree(operation.scope, operation.tag)
-      if (operation.op === 'put') this.#put(recording, tree, operation)
-      else if (operation.op === 'append') appended.push(this.#append(recording, tree, operation))
-      else recording.remove(tree, operation.key)
-    }
-    this.#end(recording)
+    this.#fill(recording, () => {
+      for (const operation of operations) {
+        const tree = this.#forest.tree(operation.scope, operation.tag)
+        if (operation.op === 'put') this.#put(recording, tree, operation)
+        else if (operation.op === 'append') appended.push(this.#append(recording, tree, operation))
+        else recording.remove(tree, operation.key)
+      }
+    })
     const answer = {
       status: 'committed' as const,
       version: this.#lastVersion,
@@ -164,11 +165,17 @@ export class Committer {
     return answer
   }
 
-  /** A commit that changed nothing was none: it takes no version. */
-  #end({ begun, version, time }: Recording): void {
-    if (!begun) return
-    this.#lastVersion = version
-    this.#lastTime = time
+  /** A commit that changed nothing was none: it takes no version. So was one that stopped half-way, unable to read. */
+  #fill(recording: Recording, fill: () => void): void {
+    try {
+      fill()
+    } catch (error) {
+      if (recording.begun) this.group.abandon()
+      throw error
+    }
+    if (!recording.begun) return
+    this.#lastVersion = recording.version
+    this.#lastTime = recording.time
   }
 
   #apply(batch: Batch): void {

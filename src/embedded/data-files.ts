@@ -30,6 +30,8 @@ export class DataFiles {
   readonly #fileBytes: number
   readonly #handles = new Map<number, DiskFile>()
   readonly #unsynced = new Set<number>()
+  /** A sync of these has failed. */
+  readonly #unconfirmed = new Set<number>()
   #folderUnsynced = false
   #current: FileUse | undefined
   #chunk = Buffer.allocUnsafe(0)
@@ -75,8 +77,8 @@ export class DataFiles {
     const bytes = this.#scratch
     const block = bytes.subarray(0, length)
     const got = this.#readAt(node.file, block, node.offset)
-    if (got < length) throw corrupt(file, node.offset, 'it ends within a block')
-    if ((crc32(block) | 0) !== node.crc) throw corrupt(file, node.offset, 'a block fails its checksum')
+    if (got < length) throw this.#damage(node, 'it ends within a block')
+    if ((crc32(block) | 0) !== node.crc) throw this.#damage(node, 'a block fails its checksum')
     const view = this.#scratchView
     // One value of 16 MiB must not hold on to its buffer for good.
     if (bytes.length > CHUNK_BYTES) {
@@ -84,6 +86,14 @@ export class DataFiles {
       this.#scratchView = viewOf(this.#scratch)
     }
     return { bytes, view }
+  }
+
+  /** What a failed sync did not write, the system may have forgotten; opening again finds it in the log. */
+  #damage({ file, offset }: Node, why: string): AnnalsError {
+    const name = fileName('D', file)
+    if (!this.#unconfirmed.has(file)) return corrupt(name, offset, why)
+    const message = `${name} can't be read since the disk failed to confirm a write: reopen the store`
+    return new AnnalsError('IO_ERROR', message, { file: name, offset, why })
   }
 
   #readAt(id: number, block: Buffer, offset: number): number {
@@ -190,7 +200,11 @@ export class DataFiles {
   async sync(): Promise<void> {
     const ids = [...this.#unsynced]
     this.#unsynced.clear()
-    for (const id of ids) await syncOrFail(this.#handle(id))
+    for (const id of ids) {
+      this.#unconfirmed.add(id)
+      await syncOrFail(this.#handle(id))
+      this.#unconfirmed.delete(id)
+    }
     if (this.#folderUnsynced) {
       this.#folderUnsynced = false
       this.#disk.syncFolder()

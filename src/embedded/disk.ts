@@ -57,16 +57,52 @@ export function isFull(error: unknown): boolean {
   return code === 'ENOSPC' || code === 'EDQUOT'
 }
 
-/** `syncLater`, with the failure told apart: a sync that failed, for whatever reason, can't be made good by another. */
+/** What callers hear of a disk that fails or forbids: they look for one class and its codes. */
+export function diskFailure(error: unknown, what: string): AnnalsError {
+  if (error instanceof AnnalsError) return error
+  return new AnnalsError(isFull(error) ? 'DISK_FULL' : 'IO_ERROR', `${what}: ${String(error)}`, {}, error)
+}
+
+/** Of a sync that failed, for whatever reason: another can't make it good. */
+export function unconfirmed(error: unknown): AnnalsError {
+  const message = `the disk failed to confirm a write (${String(error)})`
+  return new AnnalsError('OUTCOME_UNKNOWN', message, {}, error)
+}
+
+export function isUnconfirmed(error: unknown): boolean {
+  return error instanceof AnnalsError && error.code === 'OUTCOME_UNKNOWN'
+}
+
+/** `syncLater`, with the failure told apart. */
 export async function syncOrFail(file: DiskFile): Promise<void> {
   try {
     await file.syncLater()
   } catch (error) {
-    throw new AnnalsError(
-      'OUTCOME_UNKNOWN',
-      `the disk failed to confirm a write (${String(error)})`,
-      {},
-      error,
-    )
+    throw unconfirmed(error)
+  }
+}
+
+/**
+ * The same disk, whose folder counts as lost once a sync of it has failed. That sync may have been for the names of
+ * several files, whoever asked for it: the next one would succeed, and say nothing of them.
+ */
+export function withOneFolderFailure(disk: Disk): Disk {
+  let failure: AnnalsError | undefined
+  return {
+    lock: () => disk.lock(),
+    list: () => disk.list(),
+    open: (name, mode) => disk.open(name, mode),
+    remove: name => disk.remove(name),
+    removeLater: name => disk.removeLater(name),
+    syncFolder: () => {
+      if (failure !== undefined) throw failure
+      try {
+        disk.syncFolder()
+      } catch (error) {
+        failure = unconfirmed(error)
+        throw failure
+      }
+    },
+    close: () => disk.close(),
   }
 }

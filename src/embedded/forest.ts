@@ -3,7 +3,7 @@ import type { Entry } from '../engine/storage.ts'
 import { entryBytes, type Node, REMOVED } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import type { NodeStore } from './node-store.ts'
-import { drain, type RecoveredChanges, type RecoveredTail, recoveredEntry } from './recovered-tail.ts'
+import type { RecoveredChanges, RecoveredTail } from './recovered-tail.ts'
 import { apply, collect, emptyRoot, find, type Span } from './tree.ts'
 
 /** Trees kept at hand beyond this are forgotten once they are clean. */
@@ -91,10 +91,14 @@ export class Forest {
   find(tree: Tree, key: ByteString): Entry | undefined {
     const known = tree.points?.get(key)
     if (known !== undefined) return known
-    const recovered = tree.recovered === undefined ? undefined : recoveredEntry(tree.recovered, key)
-    const entry = recovered ?? this.findIn(tree.root, key)
+    const entry = this.#findRecovered(tree, key) ?? this.findIn(tree.root, key)
     if (entry !== undefined) this.#remember(tree, entry)
     return entry
+  }
+
+  #findRecovered(tree: Tree, key: ByteString): Entry | undefined {
+    const number = tree.recovered?.get(key)
+    return number === undefined ? undefined : this.#tail?.entry(number)
   }
 
   #remember(tree: Tree, entry: Entry): void {
@@ -158,8 +162,7 @@ export class Forest {
   /** Applies what the log holds for this tree. It was always part of it, for snapshots too, so they see it as well. */
   takeIn(tree: Tree): void {
     if (tree.recovered === undefined) return
-    for (const entry of drain(tree.recovered)) this.#takeInEntry(tree, entry)
-    this.#endTakeIn(tree)
+    for (const _ of this.#takeInSteps(tree));
   }
 
   /** Applies all that the log holds; stops after each change, so that others may run. */
@@ -172,8 +175,8 @@ export class Forest {
   }
 
   *#takeInSteps(tree: Tree): Generator<void, void, void> {
-    if (tree.recovered === undefined) return
-    for (const entry of drain(tree.recovered)) {
+    if (tree.recovered === undefined || this.#tail === undefined) return
+    for (const entry of this.#tail.drain(tree.recovered)) {
       this.#takeInEntry(tree, entry)
       yield
     }

@@ -1,6 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
 import { Batch } from './batch.ts'
-import { isFull } from './disk.ts'
+import { isFull, isUnconfirmed } from './disk.ts'
 import type { Scheduler } from './scheduler.ts'
 import type { Wal } from './wal.ts'
 
@@ -36,6 +36,8 @@ const BATCH_BYTES_MAX = 32 * 1024 * 1024
 export class GroupCommit {
   /** Why nothing can be written any more. */
   broken: AnnalsError | undefined
+  /** Why nothing can be read any more, either. */
+  lost: AnnalsError | undefined
   readonly #wal: Wal | undefined
   readonly #durable: boolean
   readonly #scheduler: Scheduler
@@ -71,6 +73,16 @@ export class GroupCommit {
       this.#building = this.#takeSpare()
     }
     return this.#building
+  }
+
+  /** Takes back the commit that was begun last, of which something is missing. Those before it stay pending. */
+  abandon(): void {
+    const trees = new Set(this.#building.abandon())
+    for (const tree of trees) {
+      tree.pending = undefined
+      tree.head = undefined
+    }
+    for (const batch of [this.#flushing, ...this.#full, this.#building]) batch?.restore(trees)
   }
 
   /** Answers once the batch that is building is through. */
@@ -205,15 +217,31 @@ export class GroupCommit {
 
   #end(batch: Batch): void {
     this.#flushing = undefined
-    this.#through(batch)
+    try {
+      this.#through(batch)
+    } catch (error) {
+      this.#applyFailed(batch, error)
+      return
+    }
     batch.end()
     this.#spare ??= batch
     this.#wake()
     if (this.#waits) this.#schedule()
   }
 
+  /** It is in the log, but the trees in memory have only a part of it: they are of no use any more. */
+  #applyFailed(batch: Batch, error: unknown): void {
+    const message = `what was committed could not be taken in (${error}): reopen the store`
+    this.lost ??= new AnnalsError('IO_ERROR', message, {}, error)
+    this.#syncFailed(batch, error)
+  }
+
   /** Nothing of it counts, if the log can be cut back to where it was; else nobody knows. */
   #writeFailed(wal: Wal, batch: Batch, error: unknown): void {
+    if (isUnconfirmed(error)) {
+      this.#syncFailed(batch, error)
+      return
+    }
     try {
       wal.cutBack()
     } catch (second) {

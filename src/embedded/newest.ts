@@ -107,6 +107,10 @@ export function link(forest: Forest, log: Tree, append: Append, version: number,
 
 function headOf(forest: Forest, log: Tree): LogHead {
   const [last] = forest.scan(log, { from: undefined, to: undefined, reverse: true, limit: 1, now: 0 })
-  if (last === undefined) return { sequence: -1, hash: ZERO_HASH }
-  return { sequence: fromU64(last.key), hash: last.value.slice(HASH_BYTES, 2 * HASH_BYTES) }
+  return last === undefined ? { sequence: -1, hash: ZERO_HASH } : headAt(last)
+}
+
+/** The head of a log whose last event this is. */
+export function headAt(event: Entry): LogHead {
+  return { sequence: fromU64(event.key), hash: event.value.slice(HASH_BYTES, 2 * HASH_BYTES) }
 }

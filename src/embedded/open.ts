@@ -1,8 +1,7 @@
-import { AnnalsError } from '../core/errors.ts'
 import { Checkpointer } from './checkpointer.ts'
 import { Committer } from './committer.ts'
 import { DataFiles } from './data-files.ts'
-import { type Disk, isFull } from './disk.ts'
+import { type Disk, diskFailure, withOneFolderFailure } from './disk.ts'
 import { Forest } from './forest.ts'
 import { corrupt, fileId, fileName } from './format.ts'
 import { type Manifest, readManifests } from './manifest.ts'
@@ -51,27 +50,21 @@ export interface EmbeddedOptions {
 
 const MIB = 1024 * 1024
 export const CACHE_BYTES_DEFAULT: number = 64 * MIB
-const WAL_BYTES_DEFAULT = 8 * MIB
-const DIRTY_BYTES_DEFAULT = 64 * MIB
+const WAL_BYTES_DEFAULT = 12 * MIB
+const DIRTY_BYTES_DEFAULT = 96 * MIB
 const GARBAGE_BYTES_DEFAULT = 32 * MIB
 const FILE_BYTES_DEFAULT = 64 * MIB
 
 export async function openEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedStore> {
-  const { disk } = options
-  if (disk === undefined) return openInMemory(options)
+  if (options.disk === undefined) return openInMemory(options)
+  const disk = withOneFolderFailure(options.disk)
   try {
     disk.lock()
     return openOnDisk(disk, options)
   } catch (error) {
     disk.close()
-    throw error instanceof AnnalsError ? error : refusal(error)
+    throw diskFailure(error, "the store can't be opened")
   }
-}
-
-/** What the disk says when it fails or forbids is no answer of ours: callers look for one class and its codes. */
-function refusal(error: unknown): AnnalsError {
-  const code = isFull(error) ? 'DISK_FULL' : 'IO_ERROR'
-  return new AnnalsError(code, `the store can't be opened: ${String(error)}`, {}, error)
 }
 
 function openInMemory(options: EmbeddedOptions): EmbeddedStore {

@@ -17,7 +17,7 @@ import { copyCheckpoint } from './backup.ts'
 import type { Checkpointer } from './checkpointer.ts'
 import type { Committer } from './committer.ts'
 import type { DataFiles } from './data-files.ts'
-import type { Disk } from './disk.ts'
+import { type Disk, diskFailure } from './disk.ts'
 import type { Forest, Tree } from './forest.ts'
 import { isGone, spanOf } from './newest.ts'
 import { verifyForest } from './verification.ts'
@@ -190,6 +190,8 @@ export class EmbeddedStore implements Storage {
     try {
       // Read-only there is no checkpoint to bring everything into the trees, so the log has to come along.
       await copyCheckpoint(p.disk, to, p.checkpointer.current, this.#readOnly)
+    } catch (error) {
+      throw diskFailure(error, 'the backup failed')
     } finally {
       this.#forest.release(pin)
     }
@@ -301,8 +303,8 @@ export class EmbeddedStore implements Storage {
   }
 
   #check(): void {
-    if (this.#state === 'open') return
-    throw new AnnalsError('CLOSED', 'the store is closed: open it again')
+    if (this.#state !== 'open') throw new AnnalsError('CLOSED', 'the store is closed: open it again')
+    if (this.#committer.group.lost !== undefined) throw this.#committer.group.lost
   }
 
   #checkWritable(): void {

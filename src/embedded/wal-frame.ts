@@ -45,6 +45,7 @@ export class FrameWriter {
   #buffer = Buffer.allocUnsafeSlow(64 * 1024)
   #view = viewOf(this.#buffer)
   #used = FRAME_HEADER_BYTES
+  #begunAt = 0
   #countAt = 0
   #changes = 0
   #scope: ByteString = ''
@@ -56,9 +57,20 @@ export class FrameWriter {
     if (this.commits === 0) this.firstVersion = version
     this.commits++
     this.#room(12)
+    this.#begunAt = this.#used
     this.#view.setFloat64(this.#used, time, true)
     this.#countAt = this.#used + 8
     this.#used += 12
+  }
+
+  /** Takes back the commit that was begun last. */
+  abandon(): void {
+    this.commits--
+    this.#used = this.#begunAt
+    this.#countAt = 0
+    this.#changes = 0
+    this.#tag = -1
+    this.#scope = ''
   }
 
   change(scope: ByteString, tag: number, entry: Entry): void {
@@ -187,27 +199,15 @@ export function frameAt(bytes: Buffer, view: DataView, offset: number, segment: 
   }
 }
 
-/** A commit in the log, as far as its changes need it. */
-export interface LoggedCommit {
-  readonly bytes: Buffer
-  readonly view: DataView
-  readonly version: number
-  readonly time: number
+/** Hears what a frame holds, in order: a commit, then its changes. */
+export interface FrameVisitor {
+  commit(version: number, time: number): void
+  /** `offset` is for `decodeChange`. */
+  change(scope: ByteString, tag: number, key: ByteString, offset: number): void
 }
 
-/** A change in the log, not decoded yet. */
-export interface LoggedChange {
-  readonly commit: LoggedCommit
-  readonly offset: number
-}
-
-/** Calls back with each change of a sound frame; returns the last commit's time. */
-export function readFrame(
-  frame: Frame,
-  bytes: Buffer,
-  view: DataView,
-  visit: (scope: ByteString, tag: number, key: ByteString, change: LoggedChange) => void,
-): number {
+/** Reads a sound frame; returns the last commit's time. Values are not decoded. */
+export function readFrame(frame: Frame, bytes: Buffer, view: DataView, visitor: FrameVisitor): number {
   let o = frame.offset + FRAME_HEADER_BYTES
   let scope = ''
   let tag = 0
@@ -216,7 +216,7 @@ export function readFrame(
     time = view.getFloat64(o, true)
     let changes = view.getUint32(o + 8, true)
     o += 12
-    const commit = { bytes, view, version, time }
+    visitor.commit(version, time)
     for (; changes > 0; changes--) {
       const offset = o
       const flags = view.getUint8(o)
@@ -230,15 +230,21 @@ export function readFrame(
         o += 3 + scopeLength
       }
       if ((flags & EXPIRES) !== 0) o += 8
-      visit(scope, tag, bytes.latin1Slice(o, o + keyLength), { commit, offset })
+      visitor.change(scope, tag, bytes.latin1Slice(o, o + keyLength), offset)
       o += keyLength + valueLength
     }
   }
   return time
 }
 
-export function decodeChange({ commit, offset }: LoggedChange): Entry {
-  const { bytes, view, version, time } = commit
+/** The change at `offset`, of a commit of which the visitor was told. */
+export function decodeChange(
+  bytes: Buffer,
+  view: DataView,
+  offset: number,
+  version: number,
+  time: number,
+): Entry {
   const flags = view.getUint8(offset)
   const keyLength = view.getUint16(offset + 1, true)
   const valueLength = view.getUint32(offset + 3, true)

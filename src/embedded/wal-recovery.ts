@@ -73,8 +73,9 @@ export function replay(
   let damage: Damage | undefined
   const stray: { file: string; offset: number }[] = []
   for (const [index, segment] of segments.entries()) {
+    tail.segment(segment.bytes, segment.view)
     const offset = readFrames(segment, end, frame => {
-      end.time = readFrame(frame, segment.bytes, segment.view, tail.add)
+      end.time = readFrame(frame, segment.bytes, segment.view, tail)
       tailBytes += frame.length
     })
     if (offset === undefined) continue

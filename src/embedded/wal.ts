@@ -1,4 +1,4 @@
-import { type Disk, type DiskFile, syncOrFail, writeAll } from './disk.ts'
+import { type Disk, type DiskFile, syncOrFail, unconfirmed, writeAll } from './disk.ts'
 import { fileId, fileName, HEADER_BYTES, header } from './format.ts'
 import { crcOf, END_BYTES } from './wal-frame.ts'
 
@@ -133,8 +133,10 @@ export class Wal {
     this.#current?.file.close()
     this.#current = undefined
     if (this.#ahead === undefined) return
-    this.#ahead.file.close()
-    this.#disk.remove(fileName('W', this.#ahead.id))
+    const { id, file } = this.#ahead
+    file.close()
+    // It holds nothing. If it stays, the next opening reads it and goes on behind it.
+    ignoreFailure(() => this.#disk.remove(fileName('W', id)))
   }
 
   #open(): Segment {
@@ -153,12 +155,13 @@ export class Wal {
     try {
       writeAll(file, segmentStart(id), 0)
       if (this.#durable) {
-        file.sync()
+        syncNow(file)
         this.#disk.syncFolder()
       }
     } catch (error) {
       file.close()
-      this.#disk.remove(name)
+      // Nothing refers to it: the next one gets another number.
+      ignoreFailure(() => this.#disk.remove(name))
       throw error
     }
     return { id, file, prepared: false }
@@ -217,6 +220,14 @@ export function cutSegment(file: DiskFile, position: number): void {
   file.truncate(position)
   writeAll(file, Buffer.alloc(END_BYTES), position)
   file.sync()
+}
+
+function syncNow(file: DiskFile): void {
+  try {
+    file.sync()
+  } catch (error) {
+    throw unconfirmed(error)
+  }
 }
 
 function ignoreFailure(action: () => void): void {

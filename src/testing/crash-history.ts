@@ -70,6 +70,12 @@ export class History {
     return index < 0 ? undefined : index + 1
   }
 
+  /** What the next commit puts as its marker. */
+  get nextMarker(): number {
+    const count = this.commits.length
+    return count === 0 ? 0 : Number(this.#markerOf(count - 1)) + 1
+  }
+
   /** What the appends of commit `index` must be answered with. */
   answers(index: number): Answer[] {
     const answers: Answer[] = []

@@ -239,6 +239,7 @@ class Run {
   #store!: EmbeddedStore
   #held: Held | undefined
   #lastTime = 0
+  #sound = false
   #reader: Promise<unknown> | undefined
   #reading = false
 
@@ -255,6 +256,7 @@ class Run {
     this.#store = await openEmbedded(options)
     const count = await countIn(this.#store, this.#history)
     check(count !== undefined && count >= progress.acknowledged, 'opening shows what was acknowledged')
+    this.#sound = sound
     if (sound) {
       // What an opened store shows may be built upon: it has to be durable, whoever wrote it.
       progress.acknowledged = count
@@ -291,7 +293,8 @@ class Run {
 
   async #commit(): Promise<void> {
     const index = this.#history.commits.length
-    const operations = randomOperations(this.#program.random, this.#program.shape, index, this.#program.clock)
+    const { random, shape, clock } = this.#program
+    const operations = randomOperations(random, shape, this.#history.nextMarker, clock)
     this.#issue(operations)
     const outcome = (await this.#store.commit({ operations })) as Committed
     this.#acknowledged(index, outcome)
@@ -304,7 +307,7 @@ class Run {
     const before = this.#history.valueOf(place, place.key)
     const index = this.#history.commits.length
     const value = String(Number(before ?? 0) + 1)
-    const operations: Operation[] = [{ op: 'put', ...place, value }, marker(scope, index)]
+    const operations: Operation[] = [{ op: 'put', ...place, value }, marker(scope, this.#history.nextMarker)]
     this.#issue(operations)
     const outcome = await this.#store.update([place], ([found]) => {
       check(found?.value === before, `an update finds ${found?.value}, not ${before}`)
@@ -327,6 +330,7 @@ class Run {
     check(time >= this.#lastTime, `commit ${index} has time ${time}, the one before it ${this.#lastTime}`)
     this.#lastTime = time
     this.#history.versions[index] = version
+    this.#sound = true
     this.#learn(index + 1)
   }
 
@@ -334,7 +338,7 @@ class Run {
     const { progress, durability, learned } = this.#program
     if (count <= progress.acknowledged) return
     progress.acknowledged = count
-    if (durability === 'durable') progress.durable = count
+    if (durability === 'durable' && this.#sound) progress.durable = count
     learned()
   }
 

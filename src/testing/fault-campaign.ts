@@ -72,6 +72,11 @@ export const FAULTS: readonly Fault[] = [
     fault: { error: 'EIO', when: changes, ...forEver },
     begins: kind => !READS.includes(kind),
   },
+  {
+    name: 'EIO for ever, of writes and syncs',
+    fault: { error: 'EIO', when: ({ kind }) => WRITES.includes(kind) || SYNCS.includes(kind), ...forEver },
+    begins: kind => WRITES.includes(kind) || SYNCS.includes(kind),
+  },
   { name: 'ENOSPC once', fault: { error: 'ENOSPC' }, begins: kind => !READS.includes(kind) },
   {
     name: 'ENOSPC for ever',
@@ -187,7 +192,8 @@ class FaultRun {
   #acknowledged: number
   #nextId: number
   readonly #heard = new Set<ErrorCode>()
-  #syncFailed = false
+  /** Files whose sync has failed; '' is the folder. */
+  readonly #unsynced = new Set<string>()
   #readFailed = false
 
   constructor(base: Base, fault: DiskFault | undefined, report: FaultReport) {
@@ -214,10 +220,11 @@ class FaultRun {
     await this.#surviveAll(store)
   }
 
-  #watch({ phase, failed, kind }: DiskCall): void {
+  #watch({ phase, failed, kind, file }: DiskCall): void {
     if (phase === 'start' || !failed) return
-    if (SYNCS.includes(kind)) this.#syncFailed = true
-    if (READS.includes(kind)) this.#readFailed = true
+    if (SYNCS.includes(kind)) this.#unsynced.add(file)
+    // What a failed sync did not write may be gone for readers as well, until the store is opened again.
+    if (READS.includes(kind) || (SYNCS.includes(kind) && file.startsWith('data'))) this.#readFailed = true
   }
 
   async #open(): Promise<EmbeddedStore | undefined> {
@@ -229,7 +236,7 @@ class FaultRun {
       this.disk.heal()
     }
     // What failed up to here is behind us: whoever opens again starts anew.
-    this.#syncFailed = false
+    this.#unsynced.clear()
     return store
   }
 
@@ -249,7 +256,8 @@ class FaultRun {
 
   /** A full disk that has room again is as good as new. One that failed to sync stays untrusted. */
   async #useHealed(store: EmbeddedStore): Promise<void> {
-    this.#readFailed = false
+    // If a commit could not be taken into the trees for want of a read, what is in memory is of no use any more.
+    this.#readFailed &&= this.#heard.has('OUTCOME_UNKNOWN')
     await this.#read(store)
     const before = this.#acknowledged
     const heard = [...this.#heard]
@@ -258,11 +266,14 @@ class FaultRun {
     if (works) this.#report.wentOn++
     else this.#report.stayedReadOnly++
     const readOnly = heard.includes('READ_ONLY') || heard.includes('OUTCOME_UNKNOWN')
-    if (works) check(!this.#syncFailed, 'after a sync that failed, commits are taken again')
-    else check(this.#heard.has('READ_ONLY'), 'a commit is refused, but not as READ_ONLY')
+    // A file that was dropped for it holds nothing. The folder is judged by what a power cut leaves of it.
+    const unsynced = this.disk.files().find(({ name }) => this.#unsynced.has(name))
+    if (works)
+      check(unsynced === undefined, `after a failed sync of ${unsynced?.name}, commits are taken again`)
+    else check(this.#heard.has('READ_ONLY') || this.#readFailed, 'a commit is refused, but not as READ_ONLY')
     if (works) check(!readOnly, `after ${heard}, commits are taken again`)
     else {
-      const full = heard.every(code => code === 'DISK_FULL') && !this.#syncFailed
+      const full = heard.every(code => code === 'DISK_FULL') && this.#unsynced.size === 0
       check(
         !full || this.#fault?.error === 'EIO',
         `after ${heard.join()} alone, commits are refused for good`,
@@ -363,7 +374,16 @@ class FaultRun {
       await store.verify()
       const progress = { acknowledged: this.#acknowledged, durable: this.#acknowledged, issued: count }
       const how = { share: 0.03, sound: false }
-      await generation(disk, this.#history.upTo(count), progress, new Clock(time), 3, line, how)
+      // From here on it is decided what is there, and what a crash leaves of it must stay so.
+      await generation(
+        copy.afterProcessCrash(),
+        this.#history.upTo(count),
+        progress,
+        new Clock(time),
+        3,
+        line,
+        how,
+      )
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error)
       throw new Error(`${end} and opened again: ${why}`, { cause: error })
