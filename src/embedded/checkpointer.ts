@@ -32,6 +32,18 @@ const SLICE_MS = 2
 const RELOCATE_BYTES = 32 * 1024 * 1024
 const DIRECTORY_PAGE = 256
 
+/** What a store without a manifest is. With it on disk, a data file that no manifest knows of tells that one is lost. */
+const FIRST: Manifest = {
+  generation: 0,
+  version: 0,
+  time: 0,
+  walSegment: 1,
+  walCrc: 0,
+  nextFile: 1,
+  directory: '',
+  files: [],
+}
+
 /**
  * Writes what changed since the last checkpoint: moves the log to a new segment
  * and freezes the trees in one step, writes their dirty nodes, children first, a
@@ -103,7 +115,7 @@ export class Checkpointer {
     const { data, disk } = this.#options
     await start.rotation.finish()
     await this.#inSlices(this.#writeTrees(start))
-    for (const home of start.freed.splice(0)) data.release(home)
+    for (const home of [...start.freed.splice(0), ...start.emptied]) data.release(home)
     await data.sync()
     const manifest = this.#manifest(start)
     await writeManifest(disk, manifest)
@@ -118,7 +130,9 @@ export class Checkpointer {
    */
   async #confirmManifest(): Promise<void> {
     if (this.#confirmed) return
-    if (this.current !== undefined) await writeManifest(this.#options.disk, this.current)
+    const current = this.current ?? FIRST
+    await writeManifest(this.#options.disk, current)
+    this.current = current
     this.#confirmed = true
   }
 
@@ -147,7 +161,14 @@ export class Checkpointer {
     forest.nodes.dirtyBytes = 0
     forest.nodes.freeze()
     forest.keepAll = true
-    return { trees, freed, rotation: wal.rotate(), version: committer.version, time: committer.time }
+    return {
+      trees,
+      freed,
+      emptied: [],
+      rotation: wal.rotate(),
+      version: committer.version,
+      time: committer.time,
+    }
   }
 
   /** What opening found in the log belongs into the trees. */
@@ -167,7 +188,7 @@ export class Checkpointer {
     if (root instanceof Leaf && !root.loaded && root.dirty) forest.nodes.load(root)
     const empty = isEmpty(root)
     if (!empty) yield* this.#write(root)
-    else if (root.home !== undefined) start.freed.push(root.home)
+    else if (root.home !== undefined) start.emptied.push(root.home)
     // Only the newest directory is ever read, so it needs no snapshot of its own.
     const entry: Entry = {
       key: directoryKey(tree.scope, tree.tag),
@@ -191,7 +212,7 @@ export class Checkpointer {
     const { data } = this.#options
     if (node instanceof Inner) {
       for (const child of node.children) {
-        if (!child.dirty) continue
+        if (child?.dirty !== true) continue
         if (child instanceof Inner) yield* this.#write(child)
         else data.append(child)
         if (this.#sliceOver()) yield
@@ -315,6 +336,8 @@ type Steps = Generator<void, void, void>
 interface Start {
   readonly trees: readonly { readonly tree: Tree; readonly root: Node }[]
   readonly freed: Home[]
+  /** Of roots that hold nothing now. If this fails they may grow again before the next. */
+  readonly emptied: Home[]
   readonly rotation: Rotation
   readonly version: number
   readonly time: number

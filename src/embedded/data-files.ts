@@ -145,6 +145,8 @@ export class DataFiles {
 
   #place(node: Node, at: number, length: number): void {
     const current = this.#writable()
+    // Before it has a place that is not written yet: one without a home has never been anywhere.
+    homeOf(node)
     node.file = current.id
     node.offset = current.size + at
     node.length = length

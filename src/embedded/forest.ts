@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
-import { entryBytes, type Node, REMOVED } from './node.ts'
+import { entryBytes, type Node } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import type { NodeStore } from './node-store.ts'
 import type { RecoveredChanges, RecoveredTail } from './recovered-tail.ts'
@@ -33,7 +33,7 @@ export class Tree {
   /** Of a log, pending appends included; undefined while unknown. */
   head: LogHead | undefined = undefined
   dirty = false
-  /** Entries that were looked up, by key: a hit costs half of a search. */
+  /** Entries that were looked up and never expire, by key: a hit costs half of a search. */
   points: Map<ByteString, Entry> | undefined = undefined
 
   constructor(scope: ByteString, tag: number, root: Node) {
@@ -75,6 +75,14 @@ export class Forest {
     this.directory = directory ?? emptyRoot(0)
   }
 
+  /** An entry that was looked up before and never expires; undefined says nothing. */
+  known(scope: ByteString, tag: number, key: ByteString): Entry | undefined {
+    const trees = this.#scopes.get(scope)
+    if (trees === undefined) return undefined
+    for (const tree of trees) if (tree.tag === tag) return tree.points?.get(key)
+    return undefined
+  }
+
   tree(scope: ByteString, tag: number): Tree {
     const known = this.#scopes.get(scope)
     if (known !== undefined) for (const tree of known) if (tree.tag === tag) return tree
@@ -91,8 +99,11 @@ export class Forest {
   find(tree: Tree, key: ByteString): Entry | undefined {
     const known = tree.points?.get(key)
     if (known !== undefined) return known
+    const before = this.nodes.diskFinds
     const entry = this.#findRecovered(tree, key) ?? this.findIn(tree.root, key)
-    if (entry !== undefined) this.#remember(tree, entry)
+    // What is not worth keeping its leaf in memory is not worth keeping itself.
+    const kept = this.nodes.diskFinds === before
+    if (kept && entry !== undefined && entry.expiresAt === 0) this.#remember(tree, entry)
     return entry
   }
 
@@ -132,7 +143,7 @@ export class Forest {
 
   apply(tree: Tree, entry: Entry): void {
     if (tree.points !== undefined) {
-      if (entry.expiresAt === REMOVED) tree.points.delete(entry.key)
+      if (entry.expiresAt !== 0) tree.points.delete(entry.key)
       else if (tree.points.has(entry.key)) tree.points.set(entry.key, entry)
     }
     this.change(tree, root => apply(this.nodes, root, entry))

@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
-import { ENTRY_OVERHEAD_BYTES, Inner, Leaf, type Node, REMOVED } from './node.ts'
+import { ENTRY_OVERHEAD_BYTES, type Inner, type Node, REMOVED, stub } from './node.ts'
 
 /**
  * A node on disk. All numbers little-endian.
@@ -105,7 +105,7 @@ export function writeInner(node: Inner, into: Buffer, view: DataView, at: number
   view.setUint32(at + 1, node.children.length, true)
   let o = at + PREFIX_BYTES
   for (let i = 0; i < node.children.length; i++) {
-    const child = node.children[i]
+    const child = node.peek(i)
     const key = i === 0 ? '' : keys[i - 1]
     view.setUint32(o, child.file, true)
     view.setUint32(o + 4, child.offset, true)
@@ -147,44 +147,61 @@ export function readLeaf(from: Buffer, view: DataView, length: number): Entry[] 
   return o === length ? entries : undefined
 }
 
-/** Fills an inner node's keys and children (as stubs); false if the block isn't one of its level. */
+/** One entry of a leaf block that passed its checksum. */
+export function findInBlock(
+  from: Buffer,
+  view: DataView,
+  length: number,
+  key: ByteString,
+): Entry | undefined {
+  let o = PREFIX_BYTES
+  while (o + ENTRY_OVERHEAD_BYTES <= length) {
+    const word = view.getUint32(o, true)
+    const keyAt = o + ENTRY_OVERHEAD_BYTES + (word >= EXPIRES ? 8 : 0)
+    const keyEnd = keyAt + view.getUint16(o + 4, true)
+    const end = keyEnd + (word & LENGTH_BITS)
+    if (keyEnd - keyAt === key.length && hasBytes(from, keyAt, key)) {
+      return {
+        key: from.latin1Slice(keyAt, keyEnd),
+        value: from.latin1Slice(keyEnd, end),
+        version: view.getFloat64(o + 6, true),
+        time: view.getFloat64(o + 14, true),
+        expiresAt: word >= EXPIRES ? view.getFloat64(keyAt - 8, true) : 0,
+      }
+    }
+    o = end
+  }
+  return undefined
+}
+
+/** From the end: keys of one leaf begin alike. */
+function hasBytes(from: Buffer, at: number, key: ByteString): boolean {
+  for (let i = key.length - 1; i >= 0; i--) if (from[at + i] !== key.charCodeAt(i)) return false
+  return true
+}
+
+/** Fills an inner node's keys and its children's places; false if the block isn't one of its level. */
 export function readInner(node: Inner, from: Buffer, view: DataView, length: number): boolean {
   if (length < PREFIX_BYTES || view.getUint8(0) !== node.level) return false
   const count = view.getUint32(1, true)
+  if (count === 0 || count * CHILD_BYTES > length) return false
   const keys: ByteString[] = []
-  const children: Node[] = []
+  const places = new Uint32Array(count * 4)
   let o = PREFIX_BYTES
   for (let i = 0; i < count; i++) {
     if (o + CHILD_BYTES > length) return false
     const keyLength = view.getUint16(o + 16, true)
     if (o + CHILD_BYTES + keyLength > length) return false
-    children.push(
-      stub(
-        node.level - 1,
-        view.getUint32(o, true),
-        view.getUint32(o + 4, true),
-        view.getUint32(o + 8, true),
-        view.getInt32(o + 12, true),
-      ),
-    )
+    for (let word = 0; word < 4; word++) places[i * 4 + word] = view.getUint32(o + word * 4, true)
     if (i > 0) keys.push(from.latin1Slice(o + CHILD_BYTES, o + CHILD_BYTES + keyLength))
     o += CHILD_BYTES + keyLength
   }
-  if (o !== length || count === 0) return false
+  if (o !== length) return false
   node.keys = keys
-  node.children = children
+  node.children = new Array(count).fill(undefined)
+  node.places = places
   node.bytes = length - PREFIX_BYTES
   return true
-}
-
-/** A node that is on disk only. */
-export function stub(level: number, file: number, offset: number, length: number, crc: number): Node {
-  const node = level === 0 ? new Leaf(0, undefined) : new Inner(level, 0, undefined, [])
-  node.file = file
-  node.offset = offset
-  node.length = length
-  node.crc = crc
-  return node
 }
 
 const ADDRESS_BYTES = 17

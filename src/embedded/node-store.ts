@@ -1,9 +1,10 @@
+import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { DataFiles } from './data-files.ts'
 import { corrupt, fileName } from './format.ts'
-import { entryBytes, type Home, homeOf, Leaf, type Node } from './node.ts'
-import { readInner, readLeaf } from './node-codec.ts'
+import { entryBytes, type Home, homeOf, LEAF_BYTES_MAX, Leaf, type Node } from './node.ts'
+import { findInBlock, readInner, readLeaf } from './node-codec.ts'
 import { merge, type NodeKeeper } from './tree.ts'
 
 /**
@@ -19,15 +20,22 @@ export class NodeStore implements NodeKeeper {
   cachedBytes = 0
   /** Since the last checkpoint began: what the next one may release. */
   freed: Home[] = []
+  /** How often `findOnDisk` was asked. */
+  diskFinds = 0
   readonly #data: DataFiles | undefined
   readonly #limitBytes: number
   readonly #ring: Node[] = []
   #hand = 0
+  /** Leaves in which somebody looked for something lately, while they were not loaded. */
+  #missed = new Set<number>()
+  #missedBefore = new Set<number>()
+  readonly #missesMax: number
 
   /** Without data files nothing is ever clean, so nothing is ever loaded: a store in memory. */
   constructor(data: DataFiles | undefined, limitBytes: number) {
     this.#data = data
     this.#limitBytes = limitBytes
+    this.#missesMax = limitBytes / LEAF_BYTES_MAX
   }
 
   load(node: Node): void {
@@ -47,6 +55,28 @@ export class NodeStore implements NodeKeeper {
       throw corrupt(fileName('D', node.file), node.offset, 'an inner node makes no sense')
     }
     if (!node.dirty) this.admit(node)
+  }
+
+  /**
+   * A leaf is loaded at the second miss, if the first one was not long ago: to read single entries all over a large
+   * store must not fill the memory with their neighbours.
+   */
+  isWanted(leaf: Leaf): boolean {
+    const place = leaf.file * 2 ** 32 + leaf.offset
+    if (this.#missed.has(place) || this.#missedBefore.has(place)) return true
+    if (this.#missed.size >= this.#missesMax) {
+      this.#missedBefore = this.#missed
+      this.#missed = new Set()
+    }
+    this.#missed.add(place)
+    return false
+  }
+
+  findOnDisk(leaf: Leaf, key: ByteString): Entry | undefined {
+    invariant(this.#data !== undefined && leaf.file !== 0, 'an unloaded node is on disk')
+    this.diskFinds++
+    const { bytes, view } = this.#data.read(leaf)
+    return findInBlock(bytes, view, leaf.length, key)
   }
 
   dirty(node: Node): void {
@@ -85,7 +115,7 @@ export class NodeStore implements NodeKeeper {
       else if (node.used) {
         node.used = false
         this.#hand++
-      } else if (!(node instanceof Leaf) && node.children.some(child => child.dirty || child.loaded)) {
+      } else if (!(node instanceof Leaf) && node.children.some(isInUse)) {
         this.#hand++
       } else {
         this.cachedBytes -= node.memoryBytes()
@@ -107,6 +137,10 @@ export class NodeStore implements NodeKeeper {
   }
 }
 
+function isInUse(child: Node | undefined): boolean {
+  return child !== undefined && (child.dirty || child.loaded)
+}
+
 function unload(node: Node): void {
   if (node instanceof Leaf) {
     node.entries = undefined
@@ -114,6 +148,7 @@ function unload(node: Node): void {
   } else {
     node.keys = undefined
     node.children = []
+    node.places = undefined
   }
 }
 

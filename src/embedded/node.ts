@@ -27,6 +27,9 @@ export const CHILD_OVERHEAD_BYTES = 18
 /** What objects cost in memory beyond their bytes on disk; measured. */
 const LEAF_ENTRY_MEMORY_BYTES = 110
 const CHILD_MEMORY_BYTES = 160
+const CHILD_PLACE_MEMORY_BYTES = 64
+/** File, offset, length, crc. */
+const PLACE_WORDS = 4
 
 /** `expiresAt` of a removal: an entry that was never there. */
 export const REMOVED = -1
@@ -104,11 +107,19 @@ export class Inner {
   cached = false
   /** `keys[i]` is the lowest key that may be in `children[i + 1]`; undefined while unloaded. */
   keys: ByteString[] | undefined
-  children: Node[]
+  /** Undefined: on disk, at the place of the same index, and nobody has asked for it yet. */
+  children: (Node | undefined)[]
+  /** Where the children lie, four words each, as the block had it; children that are there know better. */
+  places: Uint32Array | undefined = undefined
   bytes = 0
 
   /** A new inner node with keys, or with none the stub of one on disk. */
-  constructor(level: number, generation: number, keys: ByteString[] | undefined, children: Node[]) {
+  constructor(
+    level: number,
+    generation: number,
+    keys: ByteString[] | undefined,
+    children: (Node | undefined)[],
+  ) {
     this.dirty = keys !== undefined
     this.level = level
     this.generation = generation
@@ -117,22 +128,56 @@ export class Inner {
     if (keys !== undefined) this.bytes = innerBytes(keys)
   }
 
+  /** The child; from now on the node has it. */
+  child(index: number): Node {
+    const child = this.peek(index)
+    this.children[index] = child
+    return child
+  }
+
+  /** The child, or if nobody has asked for it yet a stub that is gone after use. */
+  peek(index: number): Node {
+    const child = this.children[index]
+    if (child !== undefined) return child
+    const [file, offset, length, crc] = (this.places as Uint32Array).subarray(index * PLACE_WORDS)
+    return stub(this.level - 1, file, offset, length, crc | 0)
+  }
+
+  /** Before children come or go: their indexes are no longer those of the places. */
+  expand(): void {
+    if (this.places === undefined) return
+    for (let i = 0; i < this.children.length; i++) this.child(i)
+    this.places = undefined
+  }
+
   get loaded(): boolean {
     return this.keys !== undefined
   }
 
   memoryBytes(): number {
-    return this.bytes + this.children.length * CHILD_MEMORY_BYTES
+    const each = this.places === undefined ? CHILD_MEMORY_BYTES : CHILD_PLACE_MEMORY_BYTES
+    return this.bytes + this.children.length * each
   }
 
   copy(generation: number): Inner {
     const copy = new Inner(this.level, generation, undefined, this.children.slice())
     copy.keys = this.keys?.slice()
+    copy.places = this.places
     copy.bytes = this.bytes
     copy.home = homeOf(this)
     copy.dirty = true
     return copy
   }
+}
+
+/** A node that is on disk only. */
+export function stub(level: number, file: number, offset: number, length: number, crc: number): Node {
+  const node = level === 0 ? new Leaf(0, undefined) : new Inner(level, 0, undefined, [])
+  node.file = file
+  node.offset = offset
+  node.length = length
+  node.crc = crc
+  return node
 }
 
 function innerBytes(keys: readonly ByteString[]): number {

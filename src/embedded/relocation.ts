@@ -26,16 +26,17 @@ function visit(work: Relocation, node: Node, from: ByteString | undefined): Node
   if (node instanceof Inner) {
     if (node.keys === undefined) work.keeper.load(node)
     const keys = node.keys as ByteString[]
-    const { children } = node
+    const count = node.children.length
     const first = from === undefined ? 0 : childIndex(keys, from)
-    for (let i = first; i < children.length; i++) {
-      const moved = visit(work, children[i], i === first ? from : undefined)
-      if (moved !== children[i]) {
+    for (let i = first; i < count; i++) {
+      const child = node.level > 1 ? node.child(i) : node.peek(i)
+      const moved = visit(work, child, i === first ? from : undefined)
+      if (moved !== child) {
         target = writable(work.keeper, target)
         ;(target as Inner).children[i] = moved
       }
       if (work.next !== undefined) break
-      if (node.level > 1 && i + 1 < children.length && work.enough()) {
+      if (node.level > 1 && i + 1 < count && work.enough()) {
         work.next = keys[i]
         break
       }

@@ -22,6 +22,10 @@ export interface NodeKeeper {
   readonly generation: number
   /** Brings an unloaded node's content into memory. */
   load(node: Node): void
+  /** Whether an unloaded leaf is asked for often enough to be worth loading. */
+  isWanted(leaf: Leaf): boolean
+  /** One entry of an unloaded leaf, which stays so. */
+  findOnDisk(leaf: Leaf, key: ByteString): Entry | undefined
   /** The node is about to change in place. */
   dirty(node: Node): void
   /** No newer version of this node will come: what it has on disk is free after the next checkpoint. */
@@ -49,17 +53,29 @@ export function emptyRoot(generation: number): Leaf {
 /** The newest entry under `key`, a removal or expired one included. */
 export function find(keeper: NodeKeeper, root: Node, key: ByteString): Entry | undefined {
   let node = root
+  let parent: Inner | undefined
+  let index = 0
   while (node instanceof Inner) {
     if (node.keys === undefined) keeper.load(node)
     else node.used = true
-    node = node.children[childIndex(node.keys as ByteString[], key)]
+    parent = node
+    index = childIndex(node.keys as ByteString[], key)
+    node = node.level > 1 ? node.child(index) : node.peek(index)
   }
-  if (node.entries === undefined) {
-    const waiting = node.delta?.get(key)
-    if (waiting !== undefined) return waiting
-    keeper.load(node)
-  } else node.used = true
-  const entries = node.entries as Entry[]
+  if (node.entries !== undefined) {
+    node.used = true
+    return findInLeaf(node, key)
+  }
+  const waiting = node.delta?.get(key)
+  if (waiting !== undefined) return waiting
+  if (!keeper.isWanted(node)) return keeper.findOnDisk(node, key)
+  if (parent !== undefined) parent.children[index] = node
+  keeper.load(node)
+  return findInLeaf(node, key)
+}
+
+function findInLeaf(leaf: Leaf, key: ByteString): Entry | undefined {
+  const entries = leaf.entries as Entry[]
   const index = lowerBound(entries, key)
   return index < entries.length && entries[index].key === key ? entries[index] : undefined
 }
@@ -91,21 +107,25 @@ function collectLeaf(entries: readonly Entry[], span: Span, out: Entry[]): void 
 
 function collectInner(keeper: NodeKeeper, node: Inner, span: Span, out: Entry[]): void {
   const keys = node.keys as ByteString[]
-  // A long scan must not fill the memory: what was read may go again. These arrays stay ours, though.
-  const children = node.children
   let first = span.from === undefined ? 0 : childIndex(keys, span.from)
-  let last = span.to === undefined ? children.length - 1 : childIndex(keys, span.to)
+  let last = span.to === undefined ? keys.length : childIndex(keys, span.to)
   if (span.reverse) {
     for (; last >= first && out.length < span.limit; last--) {
-      collect(keeper, children[last], span, out)
+      collect(keeper, childAgain(keeper, node, last), span, out)
       keeper.trim()
     }
   } else {
     for (; first <= last && out.length < span.limit; first++) {
-      collect(keeper, children[first], span, out)
+      collect(keeper, childAgain(keeper, node, first), span, out)
       keeper.trim()
     }
   }
+}
+
+/** A long scan must not fill the memory: what was read may go again, and so may the node whose children it reads. */
+function childAgain(keeper: NodeKeeper, node: Inner, index: number): Node {
+  if (node.keys === undefined) keeper.load(node)
+  return node.child(index)
 }
 
 /** What took a node's place: neighbours, and the keys that tell them apart. No neighbours: it became empty. */
@@ -129,7 +149,7 @@ export function apply(keeper: NodeKeeper, root: Node, entry: Entry): Node {
   }
   while (top instanceof Inner && top.children.length === 1) {
     keeper.free(top)
-    top = top.children[0]
+    top = top.child(0)
   }
   return top
 }
@@ -153,7 +173,7 @@ function applyTo(keeper: NodeKeeper, node: Node, entry: Entry): Split | undefine
   if (node.keys === undefined) keeper.load(node)
   const keys = node.keys as ByteString[]
   const index = childIndex(keys, entry.key)
-  const child = writable(keeper, node.children[index])
+  const child = writable(keeper, node.peek(index))
   node.children[index] = child
   const split = applyTo(keeper, child, entry)
   if (split === undefined) {
@@ -161,6 +181,7 @@ function applyTo(keeper: NodeKeeper, node: Node, entry: Entry): Split | undefine
     return undefined
   }
   if (split === EMPTY) return dropChild(keeper, node, index)
+  node.expand()
   node.children.splice(index, 1, ...split.nodes)
   keys.splice(index, 0, ...split.bounds)
   for (const bound of split.bounds) node.bytes += bound.length + CHILD_OVERHEAD_BYTES
@@ -170,7 +191,8 @@ function applyTo(keeper: NodeKeeper, node: Node, entry: Entry): Split | undefine
 }
 
 function dropChild(keeper: NodeKeeper, node: Inner, index: number): Split | undefined {
-  keeper.free(node.children[index])
+  node.expand()
+  keeper.free(node.child(index))
   node.children.splice(index, 1)
   if (node.children.length === 0) return EMPTY
   dropKey(node, Math.max(0, index - 1))
@@ -242,9 +264,9 @@ function joinNeighbour(keeper: NodeKeeper, parent: Inner, index: number): void {
   const leaf = parent.children[index] as Leaf
   if (leaf.entries === undefined || leaf.bytes > LEAF_BYTES_MAX / 4 || parent.children.length < 2) return
   const left = index > 0 ? index - 1 : index
-  const other = parent.children[left === index ? index + 1 : left] as Leaf
+  const other = parent.children[left === index ? index + 1 : left] as Leaf | undefined
   // Nothing is read for tidiness' sake alone.
-  if (other.entries === undefined) return
+  if (other?.entries === undefined) return
   const bytes = leaf.bytes + other.bytes
   const count = leaf.entries.length + other.entries.length
   if (bytes > (LEAF_BYTES_MAX * 3) / 4 || count > LEAF_ENTRIES_MAX) return
@@ -254,6 +276,7 @@ function joinNeighbour(keeper: NodeKeeper, parent: Inner, index: number): void {
   joined.bytes = bytes
   keeper.grew(second.bytes)
   keeper.free(second)
+  parent.expand()
   parent.children.splice(left, 2, joined)
   dropKey(parent, left)
 }
@@ -297,6 +320,7 @@ function innerFull(node: Inner): boolean {
 }
 
 function splitInner(keeper: NodeKeeper, node: Inner, atEnd: boolean): Split {
+  node.expand()
   const keys = node.keys as ByteString[]
   const { children } = node
   const middle = atEnd ? children.length - 2 : children.length >>> 1

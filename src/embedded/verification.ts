@@ -4,7 +4,7 @@ import type { Entry } from '../engine/storage.ts'
 import type { FileUse } from './data-files.ts'
 import { type Forest, parseDirectoryKey } from './forest.ts'
 import { fileName } from './format.ts'
-import { Leaf, type Node } from './node.ts'
+import { type Inner, Leaf, type Node } from './node.ts'
 
 /** Bytes on disk, by file, that nodes refer to. */
 type Reachable = Map<number, number>
@@ -58,15 +58,20 @@ function verifyNode(
     return
   }
   const keys = node.keys as ByteString[]
-  const { children } = node
-  for (let i = 0; i < children.length; i++) {
+  for (let i = 0; i < keys.length + 1; i++) {
     verifyNode(
       forest,
-      children[i],
+      childOf(forest, node, i),
       i === 0 ? low : keys[i - 1],
       i === keys.length ? high : keys[i],
       reachable,
     )
     forest.nodes.trim()
   }
+}
+
+/** Reading one child may have unloaded its parent. */
+function childOf(forest: Forest, node: Inner, index: number): Node {
+  if (!node.loaded) forest.nodes.load(node)
+  return node.child(index)
 }

@@ -1,4 +1,4 @@
-import { type Disk, type DiskFile, syncOrFail, unconfirmed, writeAll } from './disk.ts'
+import { type Disk, type DiskFile, isFull, syncOrFail, unconfirmed, writeAll } from './disk.ts'
 import { fileId, fileName, HEADER_BYTES, header } from './format.ts'
 import { crcOf, END_BYTES } from './wal-frame.ts'
 
@@ -197,7 +197,7 @@ export class Wal {
       writeAll(file, header('W', id), 0)
       for (let at = HEADER_BYTES; at < this.#prepareBytes && !this.#closed; at += ZEROS.length) {
         const piece = ZEROS.subarray(0, this.#prepareBytes - at)
-        if ((await file.writeLater(piece, at)) < piece.length) break
+        if ((await file.writeLater(piece, at)) < piece.length) throw new Error('the disk is full')
       }
       await file.syncLater()
       this.#disk.syncFolder()
@@ -217,8 +217,16 @@ function segmentStart(id: number): Buffer {
 
 /** Ends a segment at `position` for good. */
 export function cutSegment(file: DiskFile, position: number): void {
-  file.truncate(position)
-  writeAll(file, Buffer.alloc(END_BYTES), position)
+  let size = position
+  try {
+    // Over what is there, so that it takes no room.
+    writeAll(file, Buffer.alloc(END_BYTES), position)
+    size += END_BYTES
+  } catch (error) {
+    // On a full disk there may be none. Then the next opening will find that the log was cut, and nothing missing.
+    if (!isFull(error)) throw error
+  }
+  file.truncate(size)
   file.sync()
 }
 

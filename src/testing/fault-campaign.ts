@@ -1,4 +1,5 @@
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
+import { HEADER_BYTES } from '../embedded/format.ts'
 import { openEmbedded } from '../embedded/open.ts'
 import type { EmbeddedStore } from '../embedded/store.ts'
 import type { Committed, Operation } from '../engine/storage.ts'
@@ -94,15 +95,8 @@ export const FAULTS: readonly Fault[] = [
 export async function faultCampaign({ seed, programs }: FaultCampaign): Promise<FaultReport> {
   const random = new Random(seed)
   const report = newFaultReport(seed)
-  const rejections: unknown[] = []
-  const onRejection = (reason: unknown): void => void rejections.push(reason)
-  process.on('unhandledRejection', onRejection)
-  try {
-    for (let program = 0; program < programs; program++) {
-      await faultProgram(random.below(0x1_0000_0000), report, rejections)
-    }
-  } finally {
-    process.off('unhandledRejection', onRejection)
+  for (let program = 0; program < programs; program++) {
+    await faultProgram(random.below(0x1_0000_0000), { report })
   }
   return report
 }
@@ -130,29 +124,54 @@ interface Base {
   readonly time: number
 }
 
-async function faultProgram(seed: number, report: FaultReport, rejections: unknown[]): Promise<void> {
+/** One program, for every call and fault; everything follows from the seed. */
+export async function faultProgram(
+  seed: number,
+  options: { readonly report?: FaultReport /** Of the runs, how many. */; readonly share?: number } = {},
+): Promise<FaultReport> {
+  const { report = newFaultReport(seed), share = 1 } = options
+  const choice = new Random(seed)
   const base = await prepareBase(seed)
   const kinds: DiskCallKind[] = []
   const sound = new FaultRun(base, undefined, report)
   sound.disk.onCall = ({ kind, phase }) => void (phase === 'start' && kinds.push(kind))
   await sound.run()
-  for (const [at, kind] of kinds.entries()) {
-    report.calls++
-    for (const fault of FAULTS) {
-      if (!fault.begins(kind)) continue
-      report.runs++
-      report.runsByFault[fault.name] = (report.runsByFault[fault.name] ?? 0) + 1
-      try {
-        await new FaultRun(base, { ...fault.fault, at }, report).run()
-        // Rejections that nobody hears come to light between two turns of the event loop.
-        if (report.runs % 8 === 0) await new Promise(resolve => setImmediate(resolve))
-        check(rejections.length === 0, `a rejection that nobody hears: ${rejections[0]}`)
-      } catch (error) {
-        const why = error instanceof Error ? error.message : String(error)
-        const where = `fault program with seed ${seed} (${base.shape.name}), ${fault.name} at call ${at}, ${kind}`
-        throw new Error(`${where}: ${why}`, { cause: error })
+  const rejections: unknown[] = []
+  const onRejection = (reason: unknown): void => void rejections.push(reason)
+  process.on('unhandledRejection', onRejection)
+  try {
+    for (const [at, kind] of kinds.entries()) {
+      report.calls++
+      for (const fault of FAULTS) {
+        if (!fault.begins(kind) || !choice.chance(share)) continue
+        await faultRun(base, fault, at, kind, report, rejections)
       }
     }
+  } finally {
+    process.off('unhandledRejection', onRejection)
+  }
+  return report
+}
+
+async function faultRun(
+  base: Base,
+  { name, fault }: Fault,
+  at: number,
+  kind: DiskCallKind,
+  report: FaultReport,
+  rejections: readonly unknown[],
+): Promise<void> {
+  report.runs++
+  report.runsByFault[name] = (report.runsByFault[name] ?? 0) + 1
+  try {
+    await new FaultRun(base, { ...fault, at }, report).run()
+    // Rejections that nobody hears come to light between two turns of the event loop.
+    if (report.runs % 8 === 0) await new Promise(resolve => setImmediate(resolve))
+    check(rejections.length === 0, `a rejection that nobody hears: ${rejections[0]}`)
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error)
+    const where = `fault program with seed ${base.seed} (${base.shape.name}), ${name} at call ${at}, ${kind}`
+    throw new Error(`${where}: ${why}`, { cause: error })
   }
 }
 
@@ -266,10 +285,9 @@ class FaultRun {
     if (works) this.#report.wentOn++
     else this.#report.stayedReadOnly++
     const readOnly = heard.includes('READ_ONLY') || heard.includes('OUTCOME_UNKNOWN')
-    // A file that was dropped for it holds nothing. The folder is judged by what a power cut leaves of it.
-    const unsynced = this.disk.files().find(({ name }) => this.#unsynced.has(name))
-    if (works)
-      check(unsynced === undefined, `after a failed sync of ${unsynced?.name}, commits are taken again`)
+    // A segment that was never used holds nothing. The folder is judged by what a power cut leaves of it.
+    const unsynced = [...this.#unsynced].find(name => this.#holdsSomething(name))
+    if (works) check(unsynced === undefined, `after a failed sync of ${unsynced}, commits are taken again`)
     else check(this.#heard.has('READ_ONLY') || this.#readFailed, 'a commit is refused, but not as READ_ONLY')
     if (works) check(!readOnly, `after ${heard}, commits are taken again`)
     else {
@@ -280,6 +298,11 @@ class FaultRun {
       )
     }
     await this.#read(store)
+  }
+
+  #holdsSomething(name: string): boolean {
+    const bytes = this.disk.toFiles()[name]
+    return bytes?.subarray(HEADER_BYTES).some(byte => byte !== 0) ?? false
   }
 
   async #checkpoint(store: EmbeddedStore): Promise<void> {

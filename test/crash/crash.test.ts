@@ -1,0 +1,36 @@
+import { describe, expect, test } from 'vitest'
+import { crashCampaign, crashProgram } from '../../src/testing/crash-campaign.ts'
+import { seedOfRun } from '../../src/testing/random.ts'
+import { CRASH_SEEDS } from './regression-seeds.ts'
+
+const IMAGES = 100_000
+
+describe('process killed or power cut at any operation, also during recovery, checkpoint, rotation', () => {
+  test.each(CRASH_SEEDS)('the program with seed %i, which once found that %s', async seed => {
+    await crashProgram(seed)
+  })
+
+  test('every acknowledged transaction is there; one in flight is wholly in or out; recovering twice changes nothing', {
+    timeout: 240_000,
+  }, async () => {
+    const seed = seedOfRun()
+    console.log(`crash campaign: ANNALS_SEED=${seed}`)
+    const start = performance.now()
+    const report = await crashCampaign({ seed, images: IMAGES })
+    const seconds = (performance.now() - start) / 1000
+    const { calls, ...counts } = report
+    console.log(`crash campaign: ${Math.round(report.images / seconds)} images/s`, counts, calls)
+    expect(report.images).toBeGreaterThanOrEqual(IMAGES)
+    // What the campaign claims to reach, it has to reach.
+    expect(Object.entries(counts).filter(([, count]) => count === 0)).toEqual([])
+    const reached = [
+      'create wal',
+      'writeLater wal',
+      'truncate wal',
+      'remove wal',
+      'create data',
+      'remove data',
+    ]
+    expect(reached.filter(call => (calls[call] ?? 0) === 0)).toEqual([])
+  })
+})

@@ -1,0 +1,53 @@
+import { describe, expect, test } from 'vitest'
+import { FAULTS, faultCampaign, faultProgram } from '../../src/testing/fault-campaign.ts'
+import { fullDiskCampaign, fullDiskProgram } from '../../src/testing/full-disk-campaign.ts'
+import { seedOfRun } from '../../src/testing/random.ts'
+import { FAULT_SEEDS, FULL_DISK_SEEDS } from './regression-seeds.ts'
+
+const PROGRAMS = 2
+const DISKS = 600
+
+describe('fsync fails, disk full, short write: every disk call of a program fails, in every way, once and for ever', () => {
+  test.each(FAULT_SEEDS)(
+    'the program with seed %i, which once found that %s',
+    { timeout: 120_000 },
+    async seed => {
+      await faultProgram(seed, { share: 0.1 })
+    },
+  )
+
+  test('callers hear a code, readers see what was acknowledged, and whoever opens the store next finds it and can build on it', {
+    timeout: 240_000,
+  }, async () => {
+    const seed = seedOfRun()
+    console.log(`fault campaign: ANNALS_SEED=${seed}`)
+    const { images, ...report } = await faultCampaign({ seed, programs: PROGRAMS })
+    console.log('fault campaign:', report, `${images.images} images left behind and judged`)
+    expect(Object.keys(report.runsByFault).sort()).toEqual(FAULTS.map(({ name }) => name).sort())
+    expect(report.wentOn).toBeGreaterThan(0)
+    expect(report.stayedReadOnly).toBeGreaterThan(0)
+    expect(report.failedOpenings).toBeGreaterThan(0)
+    expect(Object.keys(report.heard).sort()).toEqual([
+      'DISK_FULL',
+      'IO_ERROR',
+      'OUTCOME_UNKNOWN',
+      'READ_ONLY',
+    ])
+  })
+})
+
+describe('disk full: disks of every size, that get room again', () => {
+  test.each(FULL_DISK_SEEDS)('the disk with seed %i, which once found that %s', async seed => {
+    await fullDiskProgram(seed)
+  })
+
+  test('the commit is refused, the log is cut back, reads go on, reopening works, and with room again so does the handle', {
+    timeout: 120_000,
+  }, async () => {
+    const seed = seedOfRun()
+    console.log(`full disk campaign: ANNALS_SEED=${seed}`)
+    const report = await fullDiskCampaign({ seed, disks: DISKS })
+    console.log('full disk campaign:', report)
+    expect(Object.entries(report).filter(([, count]) => count === 0)).toEqual([])
+  })
+})

@@ -1,0 +1,31 @@
+/**
+ * Programs that once found a bug in the engine, with what it was. They are run
+ * before the random ones, for ever. As the workloads change they may come to mean
+ * other programs; then they are still as good as any.
+ */
+export const CRASH_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
+  [
+    596715197,
+    'a segment that was prepared during a rotation was used, below where the manifest says the log begins',
+  ],
+  [4173047984, 'a new store whose first segment had not arrived by name could not be opened'],
+  [828129958, 'commits held back during a checkpoint that a caller had asked for were never released'],
+  [2054322354, 'what the directory freed while it was written was forgotten at the next opening'],
+]
+
+export const FAULT_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
+  [2693262067, 'a checkpoint that waited for one whose sync failed synced the same file again'],
+  [3966987260, 'after a failed sync, what the system had forgotten was called corrupt'],
+  [1856676659, 'a node whose first write failed was counted as freed where it had never been'],
+  [
+    2568121930,
+    'a first commit that was never on the device made the store look as if it had lost its manifest',
+  ],
+]
+
+export const FULL_DISK_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
+  [
+    3365688857,
+    'on a full disk the log could not be ended where it was cut back, which made the handle read-only',
+  ],
+]
