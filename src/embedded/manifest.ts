@@ -37,7 +37,7 @@ export interface FoundManifests {
 const MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 const PREFIX_BYTES = HEADER_BYTES + 8
 
-export function encodeManifest(manifest: Manifest): Buffer {
+function encodeManifest(manifest: Manifest): Buffer {
   const text = Buffer.from(JSON.stringify(manifest), 'utf8')
   const bytes = Buffer.concat([header('M', manifest.generation % 2), Buffer.alloc(8), text])
   bytes.writeUInt32LE(text.length, HEADER_BYTES)

@@ -49,7 +49,7 @@ export interface EmbeddedOptions {
 }
 
 const MIB = 1024 * 1024
-export const CACHE_BYTES_DEFAULT: number = 64 * MIB
+const CACHE_BYTES_DEFAULT = 64 * MIB
 const WAL_BYTES_DEFAULT = 12 * MIB
 const DIRTY_BYTES_DEFAULT = 96 * MIB
 const GARBAGE_BYTES_DEFAULT = 32 * MIB

@@ -85,6 +85,7 @@ export class EmbeddedStore implements Storage {
   /** What needs the disk beyond a commit's own write: closing waits for it. */
   readonly #underWay = new Set<Promise<unknown>>()
 
+  /** @internal Use `openEmbedded`. */
   constructor(parts: {
     readonly forest: Forest
     readonly committer: Committer
@@ -229,7 +230,7 @@ export class EmbeddedStore implements Storage {
     return this.#closing
   }
 
-  /** Tells the subscribers, and sees to it that the log stays short. Called after each batch. */
+  /** @internal Tells the subscribers, and sees to it that the log stays short. Called after each batch. */
   applied(trees: readonly Tree[]): void {
     if (this.#listeners.size > 0) this.#notify(trees)
     this.#forest.trim()

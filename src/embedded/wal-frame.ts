@@ -22,7 +22,7 @@ import { REMOVED } from './node.ts'
  *        u8 flags (1 tree as in the change before, 2 removal, 4 expires), u16 key length,
  *        u32 value length, [u8 tag, u16 scope length, scope], [f64 expiresAt], key, value
  */
-export const FRAME_HEADER_BYTES = 40
+const FRAME_HEADER_BYTES = 40
 export const FRAME_ALIGN = 8
 /**
  * Zeros that every write leaves behind its frame, for the next one to overwrite. A log that ends without them was cut,

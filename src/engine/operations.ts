@@ -10,7 +10,7 @@ import type { Operation, Place, Range, TreeId } from './storage.ts'
  */
 
 /** Of a key or a dedupe key, at the port; the primitives allow less. */
-export const KEY_BYTES_MAX = 4096
+const KEY_BYTES_MAX = 4096
 const SCOPE_BYTES_MAX = 4096
 /** Of one commit: all scopes, keys and values together. */
 export const COMMIT_BYTES_MAX: number = 256 * 1024 * 1024

@@ -50,7 +50,7 @@ export async function dump(store: EmbeddedStore): Promise<string> {
 }
 
 /** Looks up each entry of its own, as a reader would who knows the keys. */
-export async function getAll(store: EmbeddedStore): Promise<number> {
+async function getAll(store: EmbeddedStore): Promise<number> {
   let count = 0
   for (const { scope, tag } of TREES) {
     for (const entry of await store.scan({ scope, tag })) {

@@ -95,7 +95,7 @@ export async function makeClosed(commits: number): Promise<string> {
   return folder
 }
 
-export interface Visit {
+interface Visit {
   readonly code: string
   readonly name?: string
   readonly message?: string
@@ -105,7 +105,7 @@ export interface Visit {
   readonly wrote?: string
 }
 
-export interface Visitor {
+interface Visitor {
   readonly process: ChildProcess
   readonly visit: Visit
 }
