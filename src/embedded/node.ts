@@ -42,8 +42,10 @@ export interface Home {
 
 export type Node = Leaf | Inner
 
-export class Leaf {
-  readonly level = 0
+/** What leaves and inner nodes have in common: an age, and a place on disk. */
+abstract class Block {
+  /** 0 for a leaf. */
+  readonly level: number
   generation: number
   file = 0
   offset = 0
@@ -55,18 +57,26 @@ export class Leaf {
   used = false
   /** The cache's clock has it. */
   cached = false
+  /** On disk, of what is in memory. */
+  bytes = 0
+
+  constructor(level: number, generation: number, dirty: boolean) {
+    this.level = level
+    this.generation = generation
+    this.dirty = dirty
+  }
+}
+
+export class Leaf extends Block {
   /** In key order; undefined while unloaded. */
   entries: Entry[] | undefined
   /** Newer than what is on disk; only while unloaded. */
   delta: Map<ByteString, Entry> | undefined = undefined
-  /** On disk, of the entries or of the delta. */
-  bytes = 0
 
   /** A new leaf with entries, or with none the stub of one on disk. */
   constructor(generation: number, entries: Entry[] | undefined) {
-    this.generation = generation
+    super(0, generation, entries !== undefined)
     this.entries = entries
-    this.dirty = entries !== undefined
   }
 
   get loaded(): boolean {
@@ -94,24 +104,13 @@ export class Leaf {
   }
 }
 
-export class Inner {
-  readonly level: number
-  generation: number
-  file = 0
-  offset = 0
-  length = 0
-  crc = 0
-  home: Home | undefined = undefined
-  dirty: boolean
-  used = false
-  cached = false
+export class Inner extends Block {
   /** `keys[i]` is the lowest key that may be in `children[i + 1]`; undefined while unloaded. */
   keys: ByteString[] | undefined
   /** Undefined: on disk, at the place of the same index, and nobody has asked for it yet. */
   children: (Node | undefined)[]
   /** Where the children lie, four words each, as the block had it; children that are there know better. */
   places: Uint32Array | undefined = undefined
-  bytes = 0
 
   /** A new inner node with keys, or with none the stub of one on disk. */
   constructor(
@@ -120,9 +119,7 @@ export class Inner {
     keys: ByteString[] | undefined,
     children: (Node | undefined)[],
   ) {
-    this.dirty = keys !== undefined
-    this.level = level
-    this.generation = generation
+    super(level, generation, keys !== undefined)
     this.keys = keys
     this.children = children
     if (keys !== undefined) this.bytes = innerBytes(keys)

@@ -1,0 +1,327 @@
+/**
+ * Bugs planted into the built engine, one at a time. White space in `find` stands
+ * for any white space; it must be there exactly once, or the table is out of date.
+ */
+export interface Mutant {
+  readonly name: string
+  /** The campaign to begin with: all are tried, this only saves time. */
+  readonly first: Campaign
+  readonly patches: readonly Patch[]
+}
+
+export interface Patch {
+  /** In dist/embedded. */
+  readonly file: string
+  readonly find: string
+  readonly replace: string
+}
+
+export type Campaign = 'crashes' | 'faults' | 'full disks' | 'damage'
+
+function mutant(
+  name: string,
+  first: Campaign,
+  ...patches: readonly (readonly [string, string, string])[]
+): Mutant {
+  return { name, first, patches: patches.map(([file, find, replace]) => ({ file, find, replace })) }
+}
+
+export const MUTANTS: readonly Mutant[] = [
+  // —— syncs ——
+  mutant('the log is not synced', 'crashes', [
+    'group-commit.js',
+    'if (this.#durable) this.#sync(this.#wal, batch);',
+    'if (false) this.#sync(this.#wal, batch);',
+  ]),
+  mutant('a lone commit is acknowledged while its sync is under way', 'crashes', [
+    'group-commit.js',
+    'wal.sync(); }',
+    'void wal.syncLater().catch(() => undefined); }',
+  ]),
+  mutant('nobody waits for the sync of a crowd', 'crashes', [
+    'group-commit.js',
+    'void wal.syncLater().then(() => this.#synced(batch), (error) => this.#syncFailed(batch, error));',
+    'void wal.syncLater().catch(() => undefined); this.#synced(batch);',
+  ]),
+  mutant('readers see commits before their sync', 'crashes', [
+    'group-commit.js',
+    'else if (this.#write(this.#wal, batch)) {',
+    'else if (this.#write(this.#wal, batch)) { this.#through(batch);',
+  ]),
+  mutant('the folder is not synced after a new segment', 'crashes', [
+    'wal.js',
+    'syncNow(file); this.#disk.syncFolder();',
+    'syncNow(file);',
+  ]),
+  mutant('the folder is not synced after a prepared segment', 'crashes', [
+    'wal.js',
+    'await file.syncLater(); this.#disk.syncFolder();',
+    'await file.syncLater();',
+  ]),
+  mutant('a relaxed log is not synced before the manifest moves on', 'crashes', [
+    'wal.js',
+    'if (old !== undefined) await syncOrFail(old.file);',
+    '',
+  ]),
+  mutant('data files are not synced before the manifest', 'crashes', [
+    'data-files.js',
+    'await syncOrFail(this.#handle(id));',
+    '',
+  ]),
+  mutant('the folder is not synced after a new data file', 'crashes', [
+    'data-files.js',
+    'if (this.#folderUnsynced) {',
+    'if (false) {',
+  ]),
+  mutant('the manifest is not synced', 'crashes', ['manifest.js', 'await syncOrFail(file);', '']),
+  mutant('opening does not sync the log that it found', 'crashes', [
+    'wal-recovery.js',
+    'if (!readOnly) file.sync();',
+    '',
+  ]),
+  mutant('a backup is not synced', 'crashes', ['backup.js', 'await target.syncLater();', '']),
+
+  // —— manifests and files ——
+  mutant(
+    'both manifests are the same file',
+    'crashes',
+    ['manifest.js', "const name = fileName('M', manifest.generation % 2);", "const name = fileName('M', 0);"],
+    ['manifest.js', "header('M', manifest.generation % 2)", "header('M', 0)"],
+  ),
+  mutant('the checksum of a manifest is not checked', 'crashes', [
+    'manifest.js',
+    'if (crc32(text) !== bytes.readUInt32LE(HEADER_BYTES + 4)) return undefined;',
+    '',
+  ]),
+  mutant('segments go one checkpoint too early', 'crashes', [
+    'checkpointer.js',
+    'await wal.removeBelow(this.#previous.walSegment);',
+    'await wal.removeBelow(this.current.walSegment);',
+  ]),
+  mutant('data files go one checkpoint too early', 'crashes', [
+    'checkpointer.js',
+    '...(this.#previous?.files ?? [])];',
+    '];',
+  ]),
+  mutant('data files go although a snapshot reads them', 'crashes', [
+    'checkpointer.js',
+    'if (!unseen) return;',
+    '',
+  ]),
+  mutant('the manifest names the version of its end, not that of its trees', 'crashes', [
+    'checkpointer.js',
+    'version: start.version,',
+    'version: this.#options.committer.version,',
+  ]),
+  mutant('the log moves on when the trees are written, not when they are frozen', 'crashes', [
+    'checkpointer.js',
+    'walSegment: start.rotation.segment,',
+    'walSegment: this.#options.wal.segment(),',
+  ]),
+  mutant('a manifest without a directory is written first', 'crashes', [
+    'checkpointer.js',
+    'if (!isEmpty(directory)) yield* this.#write(directory);',
+    '',
+  ]),
+
+  // —— the log ——
+  mutant(
+    'the checksum of a frame covers its head only',
+    'crashes',
+    ['wal-frame.js', 'crc32(this.#buffer.subarray(8, length))', 'crc32(this.#buffer.subarray(8, 40))'],
+    [
+      'wal-frame.js',
+      'crc32(bytes.subarray(offset + 8, offset + length))',
+      'crc32(bytes.subarray(offset + 8, offset + 40))',
+    ],
+  ),
+  mutant('the checksum of a frame is not checked', 'crashes', [
+    'wal-frame.js',
+    'if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + 8, offset + length))) return undefined;',
+    '',
+  ]),
+  mutant('a gap in the log is accepted', 'crashes', [
+    'wal-recovery.js',
+    'return frame.firstVersion === end.version + 1 && frame.previousCrc === end.crc;',
+    'return true;',
+  ]),
+  mutant('a frame calls itself durable', 'crashes', [
+    'group-commit.js',
+    'batch.frame.finish(wal.segment(), this.#durableVersion, wal.lastCrc)',
+    'batch.frame.finish(wal.segment(), batch.frame.lastVersion, wal.lastCrc)',
+  ]),
+  mutant('a torn tail is called corruption', 'crashes', [
+    'wal-recovery.js',
+    'if (frame !== undefined && frame.durableVersion >= version) {',
+    'if (frame !== undefined) {',
+  ]),
+  mutant('corruption is called a torn tail', 'damage', [
+    'wal-recovery.js',
+    'refuseIfDurable(segments, damage, end.version + 1);',
+    '',
+  ]),
+  mutant('a torn tail is cut off one frame too early', 'crashes', [
+    'wal-recovery.js',
+    'cutSegment(file, offset);',
+    'cutSegment(file, HEADER_BYTES);',
+  ]),
+  mutant('a log that ends without its end is called whole', 'damage', [
+    'wal-recovery.js',
+    'return bytes.length - offset >= END_BYTES && isZero(bytes, offset) ? undefined : offset;',
+    'return isZero(bytes, offset) ? undefined : offset;',
+  ]),
+  mutant('no end is written behind the log', 'crashes', [
+    'wal.js',
+    'writeAll(segment.file, frame, this.#position);',
+    'writeAll(segment.file, frame.subarray(0, frame.length - END_BYTES), this.#position);',
+  ]),
+  mutant('a removal is lost in the log', 'crashes', [
+    'wal-frame.js',
+    'let expiresAt = (flags & REMOVAL) === 0 ? 0 : REMOVED;',
+    'let expiresAt = 0;',
+  ]),
+  mutant('an expiry is lost in the log', 'crashes', [
+    'wal-frame.js',
+    'expiresAt = view.getFloat64(o, true);',
+    '',
+  ]),
+  mutant('the log continues in a segment below the one that the manifest names', 'crashes', [
+    'wal.js',
+    'this.#preparing?.id ?? this.segment()',
+    'this.segment()',
+  ]),
+  mutant('a prepared segment that was overtaken is used', 'crashes', [
+    'wal.js',
+    'if (segment !== undefined && this.#next !== id + 1) {',
+    'if (false) {',
+  ]),
+
+  // —— failures ——
+  mutant('nothing is cut back after a write that failed', 'faults', [
+    'group-commit.js',
+    'wal.cutBack();',
+    '',
+  ]),
+  mutant('a short write counts as a whole one', 'faults', [
+    'disk.js',
+    'done += count;',
+    'done = buffer.length;',
+  ]),
+  mutant('a refused batch keeps its version', 'faults', [
+    'committer.js',
+    'batch.discard(); this.#lastVersion = this.version;',
+    'batch.discard();',
+  ]),
+  mutant('a refused batch stays pending', 'faults', [
+    'batch.js',
+    'tree.pending = undefined; tree.head = undefined;',
+    'tree.head = undefined;',
+  ]),
+  mutant('a refused append keeps its sequence', 'faults', [
+    'batch.js',
+    'tree.pending = undefined; tree.head = undefined;',
+    'tree.pending = undefined;',
+  ]),
+  mutant('a failed sync of a crowd is ignored', 'faults', [
+    'group-commit.js',
+    '(error) => this.#syncFailed(batch, error));',
+    '() => this.#synced(batch));',
+  ]),
+  mutant('a failed sync is tried again', 'faults', [
+    'group-commit.js',
+    'wal.sync(); }',
+    'try { wal.sync(); } catch { wal.sync(); } }',
+  ]),
+  mutant('after a failed sync commits go on', 'faults', ['group-commit.js', 'this.broken ??= unknown;', '']),
+  mutant('a checkpoint goes on after one whose sync failed', 'faults', [
+    'checkpointer.js',
+    'this.#refuseIfBroken(); this.#sliceEnd = 0;',
+    'this.#sliceEnd = 0;',
+  ]),
+  mutant('a folder whose sync failed is synced again', 'faults', [
+    'disk.js',
+    'if (failure !== undefined) throw failure;',
+    '',
+  ]),
+  mutant('what was recovered is not written anew', 'faults', [
+    'store.js',
+    'this.#recovered = (parts.persistence?.wal.tailBytes ?? 0) > 0;',
+    'this.#recovered = false;',
+  ]),
+  mutant('the manifest that was found is not written anew', 'faults', [
+    'checkpointer.js',
+    'await writeManifest(this.#options.disk, current);',
+    '',
+  ]),
+  mutant('half of a commit that could not be read stays in the log', 'faults', [
+    'committer.js',
+    'if (recording.begun) this.group.abandon();',
+    '',
+  ]),
+  mutant('commits held back for a checkpoint are never released', 'crashes', [
+    'checkpointer.js',
+    'this.#options.committer.group.release();',
+    '',
+  ]),
+  mutant('a full disk breaks the handle', 'full disks', [
+    'wal.js',
+    'if (!isFull(error)) throw error;',
+    'throw error;',
+  ]),
+
+  // —— trees ——
+  mutant('the checksum of a block is not checked', 'damage', [
+    'data-files.js',
+    'if ((crc32(block) | 0) !== node.crc)',
+    'if (false)',
+  ]),
+  mutant(
+    'the checksum of a block covers its first half',
+    'damage',
+    [
+      'data-files.js',
+      'crc32(this.#chunk.subarray(at, at + length))',
+      'crc32(this.#chunk.subarray(at, at + (length >> 1)))',
+    ],
+    [
+      'data-files.js',
+      '(crc32(block) | 0) !== node.crc',
+      '(crc32(block.subarray(0, length >> 1)) | 0) !== node.crc',
+    ],
+  ),
+  mutant('changes that wait for their leaf are dropped when it is read', 'crashes', [
+    'node-store.js',
+    'merge(entries, node.delta);',
+    '',
+  ]),
+  mutant('a copy leans on a block that its original is about to free', 'crashes', [
+    'tree.js',
+    'if (!node.loaded && (node.dirty || node instanceof Inner)) keeper.load(node);',
+    'if (!node.loaded && node instanceof Inner) keeper.load(node);',
+  ]),
+  mutant('a dedupe key is not written with its event', 'crashes', [
+    'committer.js',
+    'recording.change(this.#forest.tree(append.scope, dedupeTag(append.tag)), dedupe);',
+    '',
+  ]),
+  mutant('an entry that was put again expires with its old time', 'crashes', [
+    'committer.js',
+    'if (entry?.expiresAt === expiresAt)',
+    'if (entry !== undefined)',
+  ]),
+  mutant('an overwritten block still counts as live', 'crashes', [
+    'data-files.js',
+    'if (node.home !== undefined) this.release(node.home);',
+    '',
+  ]),
+  mutant('a block that was never written counts as freed', 'faults', [
+    'data-files.js',
+    'homeOf(node); node.file = current.id;',
+    'node.file = current.id;',
+  ]),
+  mutant('what the directory frees is forgotten', 'crashes', [
+    'checkpointer.js',
+    'forest.nodes.freed = start.freed;',
+    '',
+  ]),
+]
