@@ -1,5 +1,6 @@
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
+import { checkFunction, checkOptions } from './core/options.ts'
 import { checkText } from './core/text.ts'
 import { openNodeDisk } from './embedded/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
@@ -41,7 +42,7 @@ const SCOPES_MAX = 1_000
 
 /** Opens a store: `open({ path: './data' })`, or `open({ memory: true })`. Close it when done. */
 export async function open(options: OpenOptions): Promise<Annals> {
-  const { path, memory, durability, readOnly, verifyOnOpen, cacheBytes } = checkOptions(options)
+  const { path, memory, durability, readOnly, verifyOnOpen, cacheBytes } = checkOpenOptions(options)
   const disk = memory === true ? undefined : openNodeDisk(path as string, { readOnly: readOnly === true })
   const storage = await openEmbedded({ disk, durability, readOnly, verifyOnOpen, cacheBytes })
   const database = new Database(storage)
@@ -62,7 +63,11 @@ export class Annals implements AsyncDisposable {
     this.tenant = tenant
     this.#storage = storage
     this.#database = database
-    this.kv = new Kv(database, scope => this.#scopeOf(scope), Date.now)
+    this.kv = new Kv(
+      database,
+      scope => this.#scopeOf(scope),
+      () => storage.now(),
+    )
   }
 
   /** The same store, seen as another tenant. Closing either closes both. */
@@ -80,7 +85,10 @@ export class Annals implements AsyncDisposable {
     options: TransactionOptions = {},
   ): Promise<T> {
     const bytes = this.#scopeOf(scope)
-    return this.#database.transaction(tx => work(new ScopedTransaction(tx, bytes)), options)
+    checkFunction('work', work)
+    checkOptions('transaction', options, ['maxRetries', 'timeoutMs', 'readOnly', 'signal'])
+    const clock = (): number => this.#storage.now()
+    return this.#database.transaction(tx => work(new ScopedTransaction(tx, bytes, clock)), options)
   }
 
   /** A transaction that you end yourself, with `commit` or `rollback`. It is not retried. */
@@ -89,7 +97,8 @@ export class Annals implements AsyncDisposable {
     options: Pick<TransactionOptions, 'readOnly' | 'timeoutMs'> = {},
   ): Promise<OpenTransaction> {
     const bytes = this.#scopeOf(scope)
-    return new OpenTransaction(this.#database.begin(options), bytes)
+    checkOptions('begin', options, ['timeoutMs', 'readOnly'])
+    return new OpenTransaction(this.#database.begin(options), bytes, () => this.#storage.now())
   }
 
   /** Brings all that was committed into the data files, so that opening need not read the log for it. */
@@ -99,6 +108,7 @@ export class Annals implements AsyncDisposable {
 
   /** Copies all that was committed into an empty folder, while others go on reading and writing. */
   async backup(folder: string): Promise<void> {
+    this.#storage.checkBackup()
     await this.#storage.backup(openNodeDisk(folder))
   }
 
@@ -136,8 +146,8 @@ export class ScopedTransaction {
   readonly kv: KvTransaction
 
   /** @internal Use `transaction` or `begin`. */
-  constructor(transaction: Transaction, scope: ByteString) {
-    this.kv = new KvTransaction(transaction, scope, Date.now)
+  constructor(transaction: Transaction, scope: ByteString, clock: () => number) {
+    this.kv = new KvTransaction(transaction, scope, clock)
   }
 }
 
@@ -146,8 +156,8 @@ export class OpenTransaction extends ScopedTransaction implements AsyncDisposabl
   #ended = false
 
   /** @internal Use `begin`. */
-  constructor(transaction: ManualTransaction, scope: ByteString) {
-    super(transaction, scope)
+  constructor(transaction: ManualTransaction, scope: ByteString, clock: () => number) {
+    super(transaction, scope, clock)
     this.#transaction = transaction
   }
 
@@ -164,18 +174,15 @@ export class OpenTransaction extends ScopedTransaction implements AsyncDisposabl
 
   /** Rolls back what was not committed. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (!this.#ended) await this.rollback()
+    if (this.#ended) return
+    this.#ended = true
+    // It may be over by itself, by a time-out: then there is nothing to roll back.
+    await this.#transaction.rollback().catch(() => undefined)
   }
 }
 
-function checkOptions(options: OpenOptions): OpenOptions {
-  if (typeof options !== 'object' || options === null) {
-    throw invalid('options', "must be an object such as { path: './data' }", options)
-  }
-  for (const name of Object.keys(options)) {
-    if (!OPTIONS.includes(name))
-      throw invalid(name, `is no option; there are ${OPTIONS.join(', ')}`, undefined)
-  }
+function checkOpenOptions(options: OpenOptions): OpenOptions {
+  checkOptions('open', options, OPTIONS)
   const { path, memory, durability, cacheBytes } = options
   for (const name of ['memory', 'readOnly', 'verifyOnOpen'] as const) {
     const value: unknown = options[name]

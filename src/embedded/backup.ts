@@ -26,7 +26,7 @@ export async function copyCheckpoint(
       if (id !== undefined && id >= (manifest?.walSegment ?? 1)) await copyFile(from, to, name)
     }
     to.syncFolder()
-    if (manifest !== undefined) await writeManifest(to, manifest)
+    if (manifest !== undefined) await writeManifest(to, manifest, true)
   } finally {
     to.close()
   }

@@ -61,6 +61,8 @@ export class Checkpointer {
   #running: Promise<void> | undefined
   #sliceEnd = 0
   #confirmed = false
+  /** Which of the two files this handle has written, with success. */
+  readonly #ours = new Set<number>()
   /** The generation at which the newest manifest was complete: older snapshots may read files that it no longer names. */
   #completedAt = 0
 
@@ -112,13 +114,13 @@ export class Checkpointer {
   }
 
   async #writeOut(start: Start): Promise<void> {
-    const { data, disk } = this.#options
+    const { data } = this.#options
     await start.rotation.finish()
     await this.#inSlices(this.#writeTrees(start))
     for (const home of [...start.freed.splice(0), ...start.emptied]) data.release(home)
     await data.sync()
     const manifest = this.#manifest(start)
-    await writeManifest(disk, manifest)
+    await this.#writeManifest(manifest)
     this.#previous = this.current
     this.current = manifest
     this.count++
@@ -131,17 +133,30 @@ export class Checkpointer {
   async #confirmManifest(): Promise<void> {
     if (this.#confirmed) return
     const current = this.current ?? FIRST
-    await writeManifest(this.#options.disk, current)
+    await this.#writeManifest(current)
     this.current = current
     this.#confirmed = true
+  }
+
+  /**
+   * A file that others left behind is replaced, not overwritten: its name may be in the system's memory only, and half
+   * of a manifest that it may hold must not become whole by a part of ours.
+   */
+  async #writeManifest(manifest: Manifest): Promise<void> {
+    const slot = manifest.generation % 2
+    // The only one there is must not be gone for a moment, unless it says nothing.
+    const only = manifest === this.current && this.#previous === undefined && manifest.generation > 0
+    const anew = !only && !this.#ours.delete(slot)
+    await writeManifest(this.#options.disk, manifest, anew)
+    this.#ours.add(slot)
   }
 
   /** The trees are as dirty as they were, but for what is written already. */
   #undo(start: Start): void {
     const { forest, wal } = this.#options
-    forest.nodes.freed.push(...start.freed)
     for (const { tree } of start.trees) forest.markDirty(tree)
     wal.tailBytes += start.rotation.bytes
+    forest.nodes.freed = start.freed.concat(forest.nodes.freed)
   }
 
   #refuseIfBroken(): void {
@@ -291,9 +306,10 @@ export class Checkpointer {
       const page = forest.collect(forest.directory, span)
       for (const { key } of page) {
         const { scope, tag } = parseDirectoryKey(key)
-        const tree = forest.tree(scope, tag)
         let from: string | undefined
         do {
+          // Anew each time: meanwhile it may have been forgotten and opened again.
+          const tree = forest.tree(scope, tag)
           const root = relocate(work, tree.root, from)
           if (root !== tree.root) forest.change(tree, () => root)
           forest.nodes.trim()

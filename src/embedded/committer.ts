@@ -13,7 +13,7 @@ import type {
   Updated,
 } from '../engine/storage.ts'
 import type { Batch } from './batch.ts'
-import { due, expiryTree, reminder } from './expiry.ts'
+import { due, expiryTree, nextExpiry, reminder } from './expiry.ts'
 import type { Forest, Tree } from './forest.ts'
 import { GroupCommit } from './group-commit.ts'
 import { conflictOf, duplicateOf, link, newest } from './newest.ts'
@@ -53,6 +53,8 @@ export class Committer {
   #lastVersion: number
   #lastTime: number
   #latest: number
+  /** The time of the first reminder, or before it: unknown until the first look. */
+  #nextExpiry = 0
 
   constructor(options: CommitterOptions) {
     this.version = options.version
@@ -88,9 +90,7 @@ export class Committer {
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     this.#guard([])
     const now = this.now()
-    const found = reads.map(({ scope, tag, key }) =>
-      newest(this.#forest, this.#forest.tree(scope, tag), key, now),
-    )
+    const found = reads.map(place => newest(this.#forest, place, now))
     let outcome: ReturnType<Step<T>>
     try {
       outcome = step(found)
@@ -101,11 +101,18 @@ export class Committer {
     return this.#write(outcome.operations, now, outcome.result)
   }
 
+  /** Whether there may be something to expire. */
+  isExpiryDue(): boolean {
+    return this.#nextExpiry <= this.#latest
+  }
+
   /** Removes entries whose time has come, some at a time; resolves with how many reminders it took care of. */
   async expire(limit: number): Promise<number> {
     const now = this.now()
+    if (this.group.broken !== undefined) return 0
     const reminders = due(this.#forest, now, limit)
-    if (reminders.length === 0 || this.group.broken !== undefined) return 0
+    this.#nextExpiry = reminders.length < limit ? nextExpiry(this.#forest, now) : now
+    if (reminders.length === 0) return 0
     const recording = new Recording(this.group.building, this.#lastVersion + 1, now)
     this.#fill(recording, () => {
       for (const { reminder, scope, tag, key, expiresAt } of reminders) {
@@ -130,10 +137,9 @@ export class Committer {
     const appended: Appended[] = []
     this.#fill(recording, () => {
       for (const operation of operations) {
-        const tree = this.#forest.tree(operation.scope, operation.tag)
-        if (operation.op === 'put') this.#put(recording, tree, operation)
-        else if (operation.op === 'append') appended.push(this.#append(recording, tree, operation))
-        else recording.remove(tree, operation.key)
+        if (operation.op === 'put') this.#put(recording, operation)
+        else if (operation.op === 'append') appended.push(this.#append(recording, operation))
+        else recording.remove(this.#forest.tree(operation.scope, operation.tag), operation.key)
       }
     })
     const answer = {
@@ -146,17 +152,22 @@ export class Committer {
     return recording.begun ? this.group.join(answer) : this.group.settled(answer)
   }
 
-  #put(recording: Recording, tree: Tree, { key, value, expiresAt = 0 }: Put): void {
+  // A tree is forgotten when others are opened, unless it is dirty or has something pending: ask for it when it is needed.
+
+  #put(recording: Recording, { scope, tag, key, value, expiresAt = 0 }: Put): void {
     const { version, time } = recording
+    const tree = this.#forest.tree(scope, tag)
     recording.change(tree, { key, value, version, time, expiresAt })
     if (expiresAt === 0) return
+    this.#nextExpiry = Math.min(this.#nextExpiry, expiresAt)
     recording.change(expiryTree(this.#forest), reminder(tree, key, expiresAt, version, time))
   }
 
-  #append(recording: Recording, tree: Tree, append: Append): Appended {
+  #append(recording: Recording, append: Append): Appended {
     const { version, time } = recording
     const duplicate = duplicateOf(this.#forest, append, time)
     if (duplicate !== undefined) return duplicate
+    const tree = this.#forest.tree(append.scope, append.tag)
     const { event, dedupe, answer } = link(this.#forest, tree, append, version, time)
     recording.change(tree, event)
     if (dedupe !== undefined) {

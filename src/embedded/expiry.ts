@@ -39,3 +39,10 @@ export function due(forest: Forest, now: number, limit: number): Due[] {
     return { reminder: key, expiresAt: fromU64(key), ...parseStorageKey(key.slice(8)) }
   })
 }
+
+/** When the next entry after `now` will have to go; infinity if none. */
+export function nextExpiry(forest: Forest, now: number): number {
+  const span = { from: u64(now + 1), to: undefined, reverse: false, limit: 1, now: 0 }
+  const [first] = forest.scan(expiryTree(forest), span)
+  return first === undefined ? Number.POSITIVE_INFINITY : fromU64(first.key)
+}

@@ -8,6 +8,7 @@ import { apply, collect, emptyRoot, find, type Span } from './tree.ts'
 
 /** Trees kept at hand beyond this are forgotten once they are clean. */
 const TREES_MAX = 20_000
+const TRIM_STEPS = 4
 /** What an entry costs in memory beyond its bytes, in a map; measured. */
 const POINT_MEMORY_BYTES = 160
 
@@ -15,6 +16,14 @@ const POINT_MEMORY_BYTES = 160
 export interface LogHead {
   readonly sequence: number
   readonly hash: ByteString
+}
+
+/** A root that a later change has replaced, and how many snapshots still stand on it. */
+interface PastRoot {
+  /** The last generation that it stands for. */
+  readonly until: number
+  readonly root: Node
+  holders: number
 }
 
 /** One (scope, tag): its newest root, older roots that snapshots still see, and commits that are not yet durable. */
@@ -25,7 +34,7 @@ export class Tree {
   /** The generation in which the root last changed. */
   changed = 0
   /** Roots before that, each with the last generation it stood for; only while snapshots need them. */
-  past: { readonly until: number; readonly root: Node }[] = []
+  past: PastRoot[] = []
   /** By key, written to the log or about to be; readers don't see them. */
   pending: Map<ByteString, Entry> | undefined = undefined
   /** From the log, and not in the root yet; before the first commit after an opening only. */
@@ -57,8 +66,13 @@ export class Forest {
   keepAll = false
   readonly #scopes = new Map<ByteString, Tree[]>()
   #count = 0
-  readonly #snapshots = new Map<number, number>()
-  readonly #withPast = new Set<Tree>()
+  /** By generation, with the roots of the past that each one stands on. */
+  readonly #snapshots = new Map<number, { readonly tree: Tree; readonly past: PastRoot }[]>()
+  #newestSnapshot = -1
+  /** Trees that have not taken in what the log holds for them. */
+  readonly #recovering = new Set<Tree>()
+  /** Where `trim` goes on. */
+  #hand: Iterator<[ByteString, Tree[]]> | undefined
   readonly #pointsBytesMax: number
   #pointsBytes = 0
   #tail: RecoveredTail | undefined
@@ -83,15 +97,30 @@ export class Forest {
     return undefined
   }
 
+  /** The tree, made if it is missing; for those who may write to it. */
   tree(scope: ByteString, tag: number): Tree {
+    return this.treeIfAny(scope, tag) ?? this.#register(new Tree(scope, tag, emptyRoot(0)))
+  }
+
+  /** The tree, if anything was ever written to it. */
+  treeIfAny(scope: ByteString, tag: number): Tree | undefined {
     const known = this.#scopes.get(scope)
     if (known !== undefined) for (const tree of known) if (tree.tag === tag) return tree
     const listed = find(this.nodes, this.directory, directoryKey(scope, tag))
+    const recovered = this.#tail?.take(scope, tag)
+    if (listed === undefined && recovered === undefined) return undefined
     const tree = new Tree(scope, tag, listed === undefined ? emptyRoot(0) : decodeAddress(listed.value))
-    tree.recovered = this.#tail?.take(scope, tag)
-    if (known === undefined) this.#scopes.set(scope, [tree])
-    else known.push(tree)
+    tree.recovered = recovered
+    if (recovered !== undefined) this.#recovering.add(tree)
+    return this.#register(tree)
+  }
+
+  #register(tree: Tree): Tree {
+    const siblings = this.#scopes.get(tree.scope)
+    if (siblings === undefined) this.#scopes.set(tree.scope, [tree])
+    else siblings.push(tree)
     this.#count++
+    this.#trimTrees(tree)
     return tree
   }
 
@@ -143,8 +172,12 @@ export class Forest {
 
   apply(tree: Tree, entry: Entry): void {
     if (tree.points !== undefined) {
-      if (entry.expiresAt !== 0) tree.points.delete(entry.key)
-      else if (tree.points.has(entry.key)) tree.points.set(entry.key, entry)
+      const known = tree.points.get(entry.key)
+      if (known !== undefined) {
+        tree.points.delete(entry.key)
+        this.#pointsBytes -= entryBytes(known) + POINT_MEMORY_BYTES
+        if (entry.expiresAt === 0) this.#remember(tree, entry)
+      }
     }
     this.change(tree, root => apply(this.nodes, root, entry))
     this.nodes.trim()
@@ -154,10 +187,7 @@ export class Forest {
   change(tree: Tree, step: (root: Node) => Node): void {
     const { generation } = this.nodes
     if (tree.changed !== generation) {
-      if (this.#snapshots.size > 0) {
-        tree.past.push({ until: generation - 1, root: tree.root })
-        this.#withPast.add(tree)
-      }
+      this.#keepForSnapshots(tree)
       tree.changed = generation
     }
     tree.root = step(tree.root)
@@ -176,13 +206,14 @@ export class Forest {
     for (const _ of this.#takeInSteps(tree));
   }
 
-  /** Applies all that the log holds; stops after each change, so that others may run. */
+  /** Applies all that the log holds; stops after each change, so that others may run. They may open trees meanwhile. */
   *takeInAll(): Generator<void, void, void> {
-    for (const trees of this.#scopes.values()) for (const tree of trees) yield* this.#takeInSteps(tree)
-    for (let next = this.#tail?.next(); next !== undefined; next = this.#tail?.next()) {
-      yield* this.#takeInSteps(this.tree(next.scope, next.tag))
+    while (this.#tail !== undefined) {
+      for (const tree of this.#recovering) yield* this.#takeInSteps(tree)
+      const next = this.#tail.next()
+      if (next !== undefined) this.tree(next.scope, next.tag)
+      else if (this.#recovering.size === 0) this.#tail = undefined
     }
-    this.#tail = undefined
   }
 
   *#takeInSteps(tree: Tree): Generator<void, void, void> {
@@ -202,24 +233,38 @@ export class Forest {
 
   #endTakeIn(tree: Tree): void {
     tree.recovered = undefined
+    this.#recovering.delete(tree)
     // A snapshot shares these nodes from now on.
     this.nodes.freeze()
+  }
+
+  /** The root is about to be replaced; snapshots taken since it was new stand on it. */
+  #keepForSnapshots(tree: Tree): void {
+    if (this.#newestSnapshot < tree.changed) return
+    const past: PastRoot = { until: this.nodes.generation - 1, root: tree.root, holders: 0 }
+    for (const [generation, held] of this.#snapshots) {
+      if (generation < tree.changed) continue
+      past.holders++
+      held.push({ tree, past })
+    }
+    if (past.holders > 0) tree.past.push(past)
   }
 
   /** A generation that stays readable until it is released. */
   snapshot(): number {
     const generation = this.nodes.freeze()
-    this.#snapshots.set(generation, 1)
+    this.#snapshots.set(generation, [])
+    this.#newestSnapshot = generation
     return generation
   }
 
   release(generation: number): void {
-    if (!this.#snapshots.delete(generation)) return
-    const oldest = this.oldestSnapshot()
-    for (const tree of this.#withPast) {
-      if (oldest === undefined) tree.past = []
-      else tree.past = tree.past.filter(past => past.until >= oldest)
-      if (tree.past.length === 0) this.#withPast.delete(tree)
+    const held = this.#snapshots.get(generation)
+    if (held === undefined) return
+    this.#snapshots.delete(generation)
+    for (const { tree, past } of held) {
+      past.holders--
+      if (past.holders === 0) tree.past = tree.past.filter(other => other !== past)
     }
   }
 
@@ -237,15 +282,24 @@ export class Forest {
     return emptyRoot(0)
   }
 
-  /** Forgets clean trees when there are many; they are found again through the directory. */
-  trim(): void {
+  /**
+   * Forgets clean trees when there are many; they are found again through the directory. A few are looked at whenever one
+   * more is opened, so this never takes long.
+   */
+  #trimTrees(opened: Tree): void {
     if (this.#count <= TREES_MAX || this.keepAll) return
-    for (const [scope, trees] of this.#scopes) {
-      if (this.#count <= TREES_MAX / 2) return
-      const kept = trees.filter(isNeeded)
+    for (let steps = TRIM_STEPS; steps > 0; steps--) {
+      this.#hand ??= this.#scopes.entries()
+      const { value, done } = this.#hand.next()
+      if (done === true) {
+        this.#hand = undefined
+        return
+      }
+      const [scope, trees] = value
+      const kept = trees.filter(tree => tree === opened || isNeeded(tree))
       this.#count -= trees.length - kept.length
       if (kept.length === 0) this.#scopes.delete(scope)
-      else this.#scopes.set(scope, kept)
+      else if (kept.length < trees.length) this.#scopes.set(scope, kept)
     }
   }
 }

@@ -128,6 +128,7 @@ export class GroupCommit {
   break(error: AnnalsError): void {
     this.broken ??= error
     this.#refuse([], this.readOnly())
+    this.#wake()
   }
 
   readOnly(): AnnalsError {
@@ -232,8 +233,11 @@ export class GroupCommit {
   /** It is in the log, but the trees in memory have only a part of it: they are of no use any more. */
   #applyFailed(batch: Batch, error: unknown): void {
     const message = `what was committed could not be taken in (${error}): reopen the store`
-    this.lost ??= new AnnalsError('IO_ERROR', message, {}, error)
-    this.#syncFailed(batch, error)
+    this.lost ??=
+      error instanceof AnnalsError
+        ? new AnnalsError(error.code, message, error.details, error)
+        : new AnnalsError('IO_ERROR', message, {}, error)
+    this.#outcomeUnknown(batch, message, error)
   }
 
   /** Nothing of it counts, if the log can be cut back to where it was; else nobody knows. */
@@ -269,6 +273,10 @@ export class GroupCommit {
   /** Whether it is on the device is known only after reopening. A second sync could lie: it is never tried. */
   #syncFailed(batch: Batch, error: unknown): void {
     const message = `the disk failed to confirm the write (${error}): reopen the store to see what it holds`
+    this.#outcomeUnknown(batch, message, error)
+  }
+
+  #outcomeUnknown(batch: Batch, message: string, error: unknown): void {
     const unknown = new AnnalsError('OUTCOME_UNKNOWN', message, {}, error)
     this.#flushing = undefined
     this.broken ??= unknown

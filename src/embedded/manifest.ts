@@ -45,10 +45,12 @@ function encodeManifest(manifest: Manifest): Buffer {
   return bytes
 }
 
-/** Replaces the older of the two. Resolves once it is on the device and was read back. */
-export async function writeManifest(disk: Disk, manifest: Manifest): Promise<void> {
+/** Writes one of the two, in a new file if asked. Resolves once it is on the device and was read back. */
+export async function writeManifest(disk: Disk, manifest: Manifest, anew: boolean): Promise<void> {
   const name = fileName('M', manifest.generation % 2)
-  const fresh = !disk.list().includes(name)
+  const there = disk.list().includes(name)
+  if (there && anew) disk.remove(name)
+  const fresh = anew || !there
   const file = disk.open(name, fresh ? 'create' : 'write')
   try {
     const bytes = encodeManifest(manifest)

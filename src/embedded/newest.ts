@@ -1,7 +1,7 @@
 import { type ByteString, fromU64, u64 } from '../core/bytes.ts'
 import { linkHash, ZERO_HASH } from '../core/hash.ts'
 import { dedupeTag } from '../engine/keys.ts'
-import type { Append, Appended, Commit, Conflict, Entry, Range } from '../engine/storage.ts'
+import type { Append, Appended, Commit, Conflict, Entry, Place, Range } from '../engine/storage.ts'
 import type { Forest, LogHead, Tree } from './forest.ts'
 import type { Span } from './tree.ts'
 
@@ -14,8 +14,9 @@ export function isGone(entry: Entry, now: number): boolean {
   return entry.expiresAt !== 0 && entry.expiresAt <= now
 }
 
-export function newest(forest: Forest, tree: Tree, key: ByteString, now: number): Entry | undefined {
-  const entry = tree.pending?.get(key) ?? forest.find(tree, key)
+export function newest(forest: Forest, { scope, tag, key }: Place, now: number): Entry | undefined {
+  const tree = forest.treeIfAny(scope, tag)
+  const entry = tree === undefined ? undefined : (tree.pending?.get(key) ?? forest.find(tree, key))
   return entry === undefined || isGone(entry, now) ? undefined : entry
 }
 
@@ -51,13 +52,15 @@ function newestRange(forest: Forest, tree: Tree, range: Range, now: number): Ent
 
 /** The first declared read that would not read the same again. */
 export function conflictOf(forest: Forest, commit: Commit, now: number): Conflict | undefined {
-  for (const { scope, tag, key, version } of commit.points ?? []) {
-    const current = newest(forest, forest.tree(scope, tag), key, now)?.version ?? 0
-    if (current !== version) return { status: 'conflict', on: { scope, tag, key } }
+  for (const point of commit.points ?? []) {
+    const { scope, tag, key } = point
+    const current = newest(forest, point, now)?.version ?? 0
+    if (current !== point.version) return { status: 'conflict', on: { scope, tag, key } }
   }
   for (const range of commit.ranges ?? []) {
     const { scope, tag, found } = range
-    const entries = newestRange(forest, forest.tree(scope, tag), range, now)
+    const tree = forest.treeIfAny(scope, tag)
+    const entries = tree === undefined ? [] : newestRange(forest, tree, range, now)
     const same =
       entries.length === found.length &&
       entries.every((entry, i) => entry.key === found[i].key && entry.version === found[i].version)
@@ -69,8 +72,8 @@ export function conflictOf(forest: Forest, commit: Commit, now: number): Conflic
 /** The answer to an append whose dedupe key is known. */
 export function duplicateOf(forest: Forest, append: Append, now: number): Appended | undefined {
   if (append.dedupe === undefined) return undefined
-  const tree = forest.tree(append.scope, dedupeTag(append.tag))
-  const entry = newest(forest, tree, append.dedupe.key, now)
+  const { scope, tag, dedupe } = append
+  const entry = newest(forest, { scope, tag: dedupeTag(tag), key: dedupe.key }, now)
   if (entry === undefined) return undefined
   return {
     sequence: fromU64(entry.value),

@@ -87,7 +87,8 @@ export class NodeStore implements NodeKeeper {
   }
 
   free(node: Node): void {
-    this.freed.push(homeOf(node))
+    // In memory nothing has a place, and no checkpoint would ever ask.
+    if (this.#data !== undefined) this.freed.push(homeOf(node))
   }
 
   grew(bytes: number): void {

@@ -1,54 +1,206 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
+import type { Operation } from '../engine/storage.ts'
+import { Random, seedOfRun } from '../testing/random.ts'
+import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { openNodeDisk } from './node-disk.ts'
-import { openEmbedded } from './open.ts'
+import { type EmbeddedOptions, openEmbedded } from './open.ts'
 
 const folders: string[] = []
-function folder(): string {
-  const made = mkdtempSync(join(tmpdir(), 'annals-'))
-  folders.push(made)
-  return made
+function newFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'annals-store-'))
+  folders.push(folder)
+  return folder
 }
 afterEach(() => {
-  for (const made of folders.splice(0)) rmSync(made, { recursive: true, force: true })
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true })
 })
 
-describe('the embedded engine on a real disk', () => {
-  it('keeps what was committed across close and open, with checkpoints in between', async () => {
-    const path = folder()
+const put = (scope: string, key: string, value: string, expiresAt = 0): Operation => ({
+  op: 'put',
+  scope,
+  tag: 1,
+  key,
+  value,
+  expiresAt,
+})
+
+describe('the embedded engine', () => {
+  const seed = seedOfRun()
+
+  test(`keeps what was committed across close and open, with checkpoints all the time (ANNALS_SEED=${seed})`, async () => {
+    const random = new Random(seed)
+    const path = newFolder()
     const model = new Map<string, string>()
+    const durabilities = ['durable', 'relaxed'] as const
     for (let round = 0; round < 5; round++) {
-      const storage = await openEmbedded({
-        disk: openNodeDisk(path, {}),
-        walBytes: 20_000,
-        cacheBytes: 50_000,
-        durability: round % 2 ? 'relaxed' : 'durable',
-      })
-      for (const [key, value] of model) {
-        const entry = await storage.get('s', 1, key)
-        if (entry?.value !== value) throw new Error(`round ${round} ${key}: ${entry?.value} is not ${value}`)
-      }
-      for (let i = 0; i < 2000; i++) {
-        const key = `key-${Math.floor(Math.random() * 3000)}`
-        if (Math.random() < 0.3) {
+      const durability = durabilities[round % 2]
+      const disk = openNodeDisk(path)
+      const storage = await openEmbedded({ disk, walBytes: 20_000, cacheBytes: 50_000, durability })
+      for (let i = 0; i < 2_000; i++) {
+        const key = `key-${random.below(3_000)}`
+        if (random.chance(0.3)) {
           model.delete(key)
           await storage.commit({ operations: [{ op: 'delete', scope: 's', tag: 1, key }] })
         } else {
-          const value = `value ${round} ${i} ${'x'.repeat(Math.random() * 300)}`
+          const value = `value ${round} ${i} ${'x'.repeat(random.below(300))}`
           model.set(key, value)
-          await storage.commit({ operations: [{ op: 'put', scope: 's', tag: 1, key, value }] })
+          await storage.commit({ operations: [put('s', key, value)] })
         }
       }
       const all = await storage.scan({ scope: 's', tag: 1 })
       expect(all.map(entry => [entry.key, entry.value])).toEqual(
         [...model].sort(([a], [b]) => (a < b ? -1 : 1)),
       )
-      await storage.verify()
       await storage.checkpoint()
       await storage.verify()
+      for (const [key, value] of model) expect((await storage.get('s', 1, key))?.value).toBe(value)
       await storage.close()
     }
+  })
+
+  test('reads while the first commit after a crash brings the log into the trees lose nothing', async () => {
+    const path = newFolder()
+    const scopes = Array.from({ length: 60 }, (_, i) => `scope-${i}`)
+    const first = await openEmbedded({ disk: openNodeDisk(path), durability: 'relaxed' })
+    for (let key = 0; key < 50; key++) {
+      await first.commit({ operations: scopes.map(scope => put(scope, `key-${key}`, 'x'.repeat(200))) })
+    }
+    const copy = newFolder()
+    cpSync(path, copy, { recursive: true })
+    await first.close()
+
+    let tick = 0
+    const scheduler = {
+      soon: queueMicrotask,
+      later: (task: () => void) => void setImmediate(task),
+      now: () => (tick += 1),
+    }
+    const options: EmbeddedOptions = { durability: 'relaxed', scheduler }
+    const second = await openEmbedded({ ...options, disk: openNodeDisk(copy) })
+    const committing = second.commit({ operations: [put('other', 'key', 'value')] })
+    const tree = { tag: 1 }
+    for (const scope of [...scopes].reverse()) {
+      await new Promise(resolve => setImmediate(resolve))
+      expect((await second.get(scope, 1, 'key-7'))?.value.length).toBe(200)
+      expect(await second.scan({ ...tree, scope: scopes[0] })).toHaveLength(50)
+    }
+    await committing
+    for (const scope of scopes) expect(await second.scan({ ...tree, scope })).toHaveLength(50)
+    await second.verify()
+    await second.close()
+    const third = await openEmbedded({ disk: openNodeDisk(copy) })
+    for (const scope of scopes) expect(await third.scan({ ...tree, scope })).toHaveLength(50)
+    await third.close()
+  })
+
+  test('closing ends when a checkpoint fails while commits wait for it', async () => {
+    const disk = new SimulatedDisk({ later: task => void setImmediate(task) })
+    disk.fail({
+      error: 'EIO',
+      when: call => call.kind === 'write' && call.file.startsWith('data'),
+      times: Infinity,
+    })
+    const storage = await openEmbedded({
+      disk: disk.handle(),
+      durability: 'relaxed',
+      walBytes: 10_000,
+      warn: () => undefined,
+    })
+    const commits = Array.from({ length: 200 }, (_, i) =>
+      storage.commit({ operations: [put('s', `key-${i}`, 'x'.repeat(1_000))] }),
+    )
+    const outcomes = Promise.allSettled(commits)
+    await storage.close().catch((error: unknown) => expect(error).toMatchObject({ name: 'AnnalsError' }))
+    for (const outcome of await outcomes) {
+      if (outcome.status === 'rejected') expect(outcome.reason).toMatchObject({ code: 'READ_ONLY' })
+    }
+  })
+
+  test('tens of thousands of scopes cost no more than a few', async () => {
+    for (const disk of [undefined, openNodeDisk(newFolder())]) {
+      const storage = await openEmbedded({ disk, durability: 'relaxed' })
+      const times: number[] = []
+      for (let i = 0; i < 30_000; i++) {
+        if (i === 10_000 || i === 20_000) times.push(performance.now())
+        await storage.commit({ operations: [put(`scope-${i}`, 'key', 'value')] })
+      }
+      times.push(performance.now())
+      const [before, after] = [times[1] - times[0], times[2] - times[1]]
+      expect(after).toBeLessThan(before * 10 + 500)
+      await storage.close()
+    }
+  })
+
+  test('looking for what was never written leaves nothing behind', async () => {
+    const storage = await openEmbedded({ disk: openNodeDisk(newFolder()), cacheBytes: 1_000_000 })
+    await storage.commit({ operations: [put('s', 'key', 'value')] })
+    const before = process.memoryUsage().heapUsed
+    for (let i = 0; i < 200_000; i++) await storage.get(`scope-${i}`, 1, 'key')
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(60_000_000)
+    await storage.close()
+  })
+
+  test('a value that would not fit a block is refused, and the store goes on', async () => {
+    const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
+    const large = put('s', 'key', 'x'.repeat(18 * 1024 * 1024))
+    await expect(storage.commit({ operations: [large] })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await storage.commit({ operations: [put('s', 'key', 'value')] })
+    await storage.close()
+  })
+
+  test('P14: what has expired is removed by and by, without anybody asking', async () => {
+    let now = 1_750_000_000_000
+    const storage = await openEmbedded({ disk: openNodeDisk(newFolder()), clock: () => now })
+    const operations = Array.from({ length: 2_000 }, (_, i) =>
+      put('s', `key-${i}`, 'x'.repeat(500), now + 10),
+    )
+    await storage.commit({ operations })
+    await storage.commit({ operations: [put('s', 'stays', 'value', now + 1_000_000)] })
+    now += 20
+    await storage.commit({ operations: [put('s', 'other', 'value')] })
+    await storage.close()
+    expect(storage.stats().liveBytes).toBeLessThan(10_000)
+  })
+
+  test('unsubscribing twice is fine, and takes nobody else’s subscription', async () => {
+    const storage = await openEmbedded()
+    const tree = { scope: 's', tag: 1 }
+    let calls = 0
+    const end = await storage.subscribe(tree, () => undefined)
+    end()
+    await storage.subscribe(tree, () => calls++)
+    end()
+    await storage.commit({ operations: [put('s', 'key', 'value')] })
+    await new Promise(resolve => setImmediate(resolve))
+    expect(calls).toBe(1)
+    await storage.close()
+  })
+
+  test('snapshots that come and go under one that stays keep no roots but its own', async () => {
+    const storage = await openEmbedded()
+    await storage.commit({ operations: [put('s', 'key', '0')] })
+    const old = await storage.snapshot()
+    for (let i = 1; i <= 50; i++) {
+      const snapshot = await storage.snapshot()
+      await storage.commit({ operations: [put('s', 'key', String(i))] })
+      expect((await snapshot.get('s', 1, 'key'))?.value).toBe(String(i - 1))
+      expect((await old.get('s', 1, 'key'))?.value).toBe('0')
+      snapshot.release()
+    }
+    expect((await old.get('s', 1, 'key'))?.value).toBe('0')
+    old.release()
+    await expect(old.get('s', 1, 'key')).rejects.toMatchObject({ code: 'INVALID_OPERATION' })
+    await storage.close()
+  })
+
+  test('a store in memory has nothing to back up', async () => {
+    const target = join(newFolder(), 'backup')
+    const storage = await openEmbedded()
+    expect(() => storage.checkBackup()).toThrow(/in memory/)
+    expect(existsSync(target)).toBe(false)
+    await storage.close()
   })
 })

@@ -20,6 +20,7 @@ import type { DataFiles } from './data-files.ts'
 import { type Disk, diskFailure } from './disk.ts'
 import type { Forest, Tree } from './forest.ts'
 import { isGone, spanOf } from './newest.ts'
+import { emptyRoot } from './tree.ts'
 import { verifyForest } from './verification.ts'
 import type { Wal } from './wal.ts'
 import type { TornTail } from './wal-recovery.ts'
@@ -79,6 +80,7 @@ export class EmbeddedStore implements Storage {
   #state: State = 'open'
   #closing: Promise<void> | undefined
   #retryBytes = 0
+  #expiring = false
   /** The log had commits when the store was opened, and no checkpoint has taken them in since. */
   #recovered: boolean
   #settling: Promise<void> | undefined
@@ -105,7 +107,8 @@ export class EmbeddedStore implements Storage {
 
   get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     // Most reads end here, and what was found before needs no checks: nothing malformed is ever found.
-    const known = this.#state === 'open' ? this.#forest.known(scope, tag, key) : undefined
+    const sound = this.#state === 'open' && this.#committer.group.lost === undefined
+    const known = sound ? this.#forest.known(scope, tag, key) : undefined
     if (known === undefined) return this.#find(scope, tag, key)
     this.#committer.now()
     return Promise.resolve(known)
@@ -114,7 +117,8 @@ export class EmbeddedStore implements Storage {
   async #find(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     this.#check()
     checkPlace({ scope, tag, key })
-    const entry = this.#forest.find(this.#forest.tree(scope, tag), key)
+    const tree = this.#forest.treeIfAny(scope, tag)
+    const entry = tree === undefined ? undefined : this.#forest.find(tree, key)
     const now = this.#committer.now()
     return entry === undefined || isGone(entry, now) ? undefined : entry
   }
@@ -122,8 +126,14 @@ export class EmbeddedStore implements Storage {
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#check()
     checkRange(range)
-    const tree = this.#forest.tree(range.scope, range.tag)
-    return this.#forest.scan(tree, spanOf(range, this.#committer.now()))
+    const now = this.#committer.now()
+    const tree = this.#forest.treeIfAny(range.scope, range.tag)
+    return tree === undefined ? [] : this.#forest.scan(tree, spanOf(range, now))
+  }
+
+  /** The engine's clock: it never goes back. */
+  now(): number {
+    return this.#committer.now()
   }
 
   async snapshot(): Promise<Snapshot> {
@@ -165,7 +175,7 @@ export class EmbeddedStore implements Storage {
     const call = (): void => listener()
     listeners.add(call)
     return () => {
-      listeners.delete(call)
+      if (!listeners.delete(call)) return
       if (listeners.size === 0) tags.delete(tag)
       if (tags.size === 0) this.#listeners.delete(scope)
     }
@@ -186,11 +196,14 @@ export class EmbeddedStore implements Storage {
 
   /** Copies everything committed before into an empty folder, while others go on reading and writing. */
   async backup(to: Disk): Promise<void> {
+    await this.#await(this.#backup(this.checkBackup(), to))
+  }
+
+  /** @internal Refuses what has no files to back up. */
+  checkBackup(): Persistence {
     this.#check()
-    if (this.#persistence === undefined) {
-      throw new AnnalsError('INVALID_OPERATION', 'a store in memory has no files to back up')
-    }
-    await this.#await(this.#backup(this.#persistence, to))
+    if (this.#persistence !== undefined) return this.#persistence
+    throw new AnnalsError('INVALID_OPERATION', 'a store in memory has no files to back up')
   }
 
   async #backup(p: Persistence, to: Disk): Promise<void> {
@@ -233,7 +246,7 @@ export class EmbeddedStore implements Storage {
   /** @internal Tells the subscribers, and sees to it that the log stays short. Called after each batch. */
   applied(trees: readonly Tree[]): void {
     if (this.#listeners.size > 0) this.#notify(trees)
-    this.#forest.trim()
+    if (this.#committer.isExpiryDue() && !this.#expiring) void this.#expireInBackground()
     const p = this.#persistence
     if (p === undefined) return
     const behind = Math.max(p.wal.tailBytes / p.walBytes, this.#forest.nodes.dirtyBytes / p.dirtyBytes)
@@ -246,7 +259,6 @@ export class EmbeddedStore implements Storage {
     try {
       await p.checkpointer.run()
       this.#retryBytes = 0
-      await this.#expire()
     } catch (error) {
       // On a full disk the log goes on as long as it can; a new attempt makes sense only after a while.
       this.#retryBytes = p.wal.tailBytes + p.walBytes
@@ -257,6 +269,16 @@ export class EmbeddedStore implements Storage {
   /** Removes what has expired; readers don't see it any more anyway. */
   async #expire(): Promise<void> {
     while ((await this.#committer.expire(EXPIRE_LIMIT)) === EXPIRE_LIMIT);
+  }
+
+  async #expireInBackground(): Promise<void> {
+    this.#expiring = true
+    try {
+      await this.#expire()
+    } catch (error) {
+      this.#warn(`what has expired could not be removed: ${error}`, (error as AnnalsError).code)
+    }
+    this.#expiring = false
   }
 
   /**
@@ -282,6 +304,8 @@ export class EmbeddedStore implements Storage {
     } while (this.#underWay.size > 0)
     const p = this.#persistence
     let failure: unknown
+    const writable = !this.#readOnly && this.#committer.group.broken === undefined && !this.#recovered
+    if (p !== undefined && writable && this.#committer.isExpiryDue()) await this.#expireInBackground()
     if (p !== undefined) {
       const clean = p.wal.tailBytes === 0 && this.#forest.dirtyTrees.size === 0 && !p.checkpointer.running
       if (!clean && !this.#readOnly && this.#committer.group.broken === undefined) {
@@ -357,7 +381,8 @@ class ForestSnapshot implements Snapshot {
   #root(scope: ByteString, tag: number): Tree['root'] {
     this.#check()
     if (this.#released) throw new AnnalsError('INVALID_OPERATION', 'the snapshot was released')
-    return this.#forest.rootAt(this.#forest.tree(scope, tag), this.#generation)
+    const tree = this.#forest.treeIfAny(scope, tag)
+    return tree === undefined ? emptyRoot(0) : this.#forest.rootAt(tree, this.#generation)
   }
 }
 

@@ -17,7 +17,6 @@ export function verifyForest(forest: Forest, files: ReadonlyMap<number, FileUse>
   const reachable: Reachable = new Map()
   for (const { scope, tag } of listTrees(forest)) {
     verifyNode(forest, forest.tree(scope, tag).root, '', undefined, reachable)
-    forest.trim()
   }
   verifyNode(forest, forest.directory, '', undefined, reachable)
   if (forest.dirtyTrees.size > 0 || forest.keepAll || forest.directory.dirty) return

@@ -52,6 +52,7 @@ function setUp(conflicts = 0) {
       return scheduler.sleep(ms)
     },
     timer: scheduler.timer.bind(scheduler),
+    now: clock.now,
   }
   const database = new Database(storage, timing)
   const outcome = async <T>(
@@ -271,4 +272,17 @@ describe('what goes straight through', () => {
       database.write([{ op: 'put', scope: SCOPE, tag: KV, key: '', value: '' }]),
     ).rejects.toMatchObject(invalid)
   })
+})
+
+test('P4: a transaction that never lets a timer fire times out all the same', async () => {
+  const database = new Database(new ReferenceStorage())
+  const started = performance.now()
+  const attempt = database.transaction(
+    async tx => {
+      while ((await tx.get(SCOPE, KV, 'never')) === undefined);
+    },
+    { timeoutMs: 20 },
+  )
+  await expect(attempt).rejects.toMatchObject({ code: 'TIMEOUT' })
+  expect(performance.now() - started).toBeLessThan(5_000)
 })

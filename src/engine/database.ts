@@ -41,6 +41,8 @@ export interface Timing {
   sleep(ms: number): Promise<void>
   /** Calls `fire` after a while; returns what cancels it. Must not keep the process alive. */
   timer(ms: number, fire: () => void): () => void
+  /** Milliseconds from some start; never goes back. */
+  now(): number
 }
 
 const TIMEOUT_MS = 30_000
@@ -57,6 +59,7 @@ const REAL_TIMING: Timing = {
     const timeout = setTimeout(fire, ms).unref()
     return () => clearTimeout(timeout)
   },
+  now: () => performance.now(),
 }
 
 /**
@@ -109,10 +112,17 @@ export class Database implements Reader {
     let cancelTimer = (): void => {}
     const transaction = new OptimisticTransaction(this.#storage, {
       readOnly: options.readOnly ?? false,
+      isOverdue: this.#deadline(timeoutMs),
       onEnd: () => cancelTimer(),
     })
     cancelTimer = this.#timing.timer(timeoutMs, () => transaction.abandon('timed out'))
     return transaction
+  }
+
+  /** For those who never let a timer fire: reads that hit memory end within one turn of the event loop. */
+  #deadline(timeoutMs: number): () => boolean {
+    const end = this.#timing.now() + timeoutMs
+    return () => this.#timing.now() > end
   }
 
   /**
@@ -128,6 +138,7 @@ export class Database implements Reader {
     const { readOnly = false, signal } = options
     const timeoutMs = checkTimeout(options.timeoutMs)
     const maxRetries = checkRetries(options.maxRetries)
+    const isOverdue = this.#deadline(timeoutMs)
     signal?.throwIfAborted()
 
     let current: OptimisticTransaction | undefined
@@ -149,7 +160,7 @@ export class Database implements Reader {
 
     try {
       for (let attempt = 1; ; attempt++) {
-        current = new OptimisticTransaction(this.#storage, { readOnly })
+        current = new OptimisticTransaction(this.#storage, { readOnly, isOverdue })
         const result = await Promise.race([interrupted, runWork(work, current)])
         const outcome = await current.tryCommit()
         if (outcome.status === 'committed') return result

@@ -15,6 +15,11 @@ const SCOPE_BYTES_MAX = 4096
 /** Of one commit: all scopes, keys and values together. */
 export const COMMIT_BYTES_MAX: number = 256 * 1024 * 1024
 const BODY_HASH_BYTES = 32
+/** A value of the largest size that the layers allow, with what they put around it. */
+const VALUE_BYTES_MAX = 17 * 1024 * 1024
+const MEMO_BYTES_MAX = 64 * 1024
+/** What an operation costs beside its bytes, at least. */
+const OPERATION_BYTES = 32
 
 export function checkOperations(operations: readonly Operation[]): void {
   let bytes = 0
@@ -31,16 +36,19 @@ export function checkOperation(operation: Operation): number {
     if (operation.bodyHash.length !== BODY_HASH_BYTES) {
       throw invalid('bodyHash', `is ${operation.bodyHash.length} bytes long, not ${BODY_HASH_BYTES}`)
     }
-    const bytes = operation.scope.length + operation.body.length + BODY_HASH_BYTES
+    checkValue('body', operation.body, VALUE_BYTES_MAX)
+    const bytes = OPERATION_BYTES + operation.scope.length + operation.body.length
     if (operation.dedupe === undefined) return bytes
     checkKey('dedupe.key', operation.dedupe.key)
+    checkValue('dedupe.memo', operation.dedupe.memo ?? '', MEMO_BYTES_MAX)
     return bytes + operation.dedupe.key.length + (operation.dedupe.memo ?? '').length
   }
   if (isLogTag(tag)) throw refused(`tag ${tag} is a log: it takes appends only`, tag)
   if (isEngineTag(tag)) throw refused(`tag ${tag} belongs to the engine`, tag)
   checkKey('key', operation.key)
-  const bytes = operation.scope.length + operation.key.length
+  const bytes = OPERATION_BYTES + operation.scope.length + operation.key.length
   if (operation.op === 'delete') return bytes
+  checkValue('value', operation.value, VALUE_BYTES_MAX)
   checkExpiry(operation.expiresAt)
   return bytes + operation.value.length
 }
@@ -70,7 +78,13 @@ export function checkTree({ scope, tag }: TreeId): void {
   if (scope.length < 1 || scope.length > SCOPE_BYTES_MAX) {
     throw invalid('scope', `is not 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
   }
+  // Flat keys end a scope with it.
+  if (scope.includes('\0')) throw invalid('scope', 'holds a byte 0')
   if (!Number.isInteger(tag) || tag < 1 || tag > 255) throw invalid('tag', 'is not 1 to 255', tag)
+}
+
+function checkValue(name: string, value: ByteString, bytesMax: number): void {
+  if (value.length > bytesMax) throw invalid(name, `is longer than ${bytesMax} bytes`, value.length)
 }
 
 function checkKey(name: string, key: ByteString): void {

@@ -78,6 +78,7 @@ export class OptimisticTransaction implements ManualTransaction {
   readonly #storage: Storage
   readonly #snapshot: Promise<Snapshot>
   readonly #onEnd: (() => void) | undefined
+  readonly #isOverdue: () => boolean
   /** Undefined if the transaction is read-only. A snapshot is consistent: such reads need no validation. */
   readonly #reads: ReadSet | undefined
   readonly #writes = new WriteSet()
@@ -85,10 +86,19 @@ export class OptimisticTransaction implements ManualTransaction {
   #state: 'open' | 'ended' | 'timed out' | 'aborted' = 'open'
   #readsInFlight = 0
 
-  constructor(storage: Storage, options: { readonly readOnly: boolean; readonly onEnd?: () => void }) {
+  constructor(
+    storage: Storage,
+    options: {
+      readonly readOnly: boolean
+      /** Asked at each use, beside the timer that abandons the transaction. */
+      readonly isOverdue: () => boolean
+      readonly onEnd?: () => void
+    },
+  ) {
     this.#storage = storage
     this.#reads = options.readOnly ? undefined : new ReadSet()
     this.#onEnd = options.onEnd
+    this.#isOverdue = options.isOverdue
     this.#snapshot = storage.snapshot()
     // A transaction that never reads must not crash the process because of its snapshot.
     this.#snapshot.catch(() => {})
@@ -195,6 +205,7 @@ export class OptimisticTransaction implements ManualTransaction {
   }
 
   #checkOpen(): void {
+    if (this.#state === 'open' && this.#isOverdue()) this.abandon('timed out')
     if (this.#state === 'open') return
     if (this.#state === 'timed out') throw timeoutError()
     throw new AnnalsError(

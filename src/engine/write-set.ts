@@ -50,7 +50,8 @@ export class WriteSet {
 
   operations(): readonly Operation[] {
     const operations: Operation[] = []
-    for (const tree of this.#trees.values()) operations.push(...tree.writes())
+    // One by one: a call takes only so many arguments.
+    for (const tree of this.#trees.values()) for (const write of tree.writes()) operations.push(write)
     return operations.concat(this.#appends)
   }
 }

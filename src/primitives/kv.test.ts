@@ -124,12 +124,26 @@ describe('list and entries', () => {
 
 describe('ttl', () => {
   test('P14: a put without ttlMs clears it; ttlMs is a positive integer', async () => {
-    for (const ttlMs of [0, -5, 1.5, Number.NaN, Number.POSITIVE_INFINITY, '9']) {
+    for (const ttlMs of [0, -5, 1.5, Number.NaN, Number.POSITIVE_INFINITY, '9', 5n, Symbol('5')]) {
       await expect(db.kv.put('run', 'k', 1, { ttlMs: ttlMs as number })).rejects.toEqual(invalid)
     }
     await db.kv.put('run', 'k', 1, { ttlMs: 60_000 })
     await db.kv.put('run', 'k', 2)
     expect(await db.kv.get('run', 'k')).toBe(2)
+  })
+})
+
+describe('options', () => {
+  test('what is misspelt or no object is refused, not left out', async () => {
+    for (const options of [null, 5, { ttl: 5 }]) {
+      await expect(db.kv.put('run', 'k', 1, options as never)).rejects.toEqual(invalid)
+      await expect(db.kv.list('run', options as never)).rejects.toEqual(invalid)
+      await expect(db.transaction('run', () => 1, options as never)).rejects.toEqual(invalid)
+      await expect(db.begin('run', options as never)).rejects.toEqual(invalid)
+    }
+    await expect(db.transaction('run', undefined as never)).rejects.toEqual(invalid)
+    await expect(db.kv.transaction('run', 7 as never)).rejects.toEqual(invalid)
+    expect(await db.kv.list('run')).toEqual([])
   })
 })
 

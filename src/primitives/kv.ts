@@ -1,5 +1,6 @@
 import { type ByteString, fromUtf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { checkFunction, checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
@@ -85,6 +86,7 @@ export class Kv {
   /** Several operations on one scope, all or none; `work` may run several times. */
   async transaction<T>(scope: Scope, work: (kv: KvTransaction) => Promise<T> | T): Promise<T> {
     const bytes = this.#scopeOf(scope)
+    checkFunction('work', work)
     return this.#database.transaction(transaction => work(new KvTransaction(transaction, bytes, this.#clock)))
   }
 }
@@ -166,17 +168,23 @@ function checkKey(key: string): ByteString {
   return checkText('key', key, { bytesMax: KEY_BYTES_MAX })
 }
 
-function expiryOf({ ttlMs }: PutOptions, clock: () => number): number {
+function expiryOf(options: PutOptions, clock: () => number): number {
+  checkOptions('put', options, ['ttlMs'])
+  const { ttlMs } = options
   if (ttlMs === undefined) return 0
-  const expiresAt = clock() + ttlMs
-  if (Number.isSafeInteger(ttlMs) && ttlMs > 0 && Number.isSafeInteger(expiresAt)) return expiresAt
+  if (Number.isSafeInteger(ttlMs) && ttlMs > 0) {
+    const expiresAt = clock() + ttlMs
+    if (Number.isSafeInteger(expiresAt)) return expiresAt
+  }
   throw new AnnalsError('INVALID_ARGUMENT', 'ttlMs must be a positive integer', {
     name: 'ttlMs',
     value: ttlMs,
   })
 }
 
-function rangeOf(scope: ByteString, { prefix, limit, after }: ListOptions): Range {
+function rangeOf(scope: ByteString, options: ListOptions): Range {
+  checkOptions('list', options, ['prefix', 'limit', 'after'])
+  const { prefix, limit, after } = options
   if (limit !== undefined && !(Number.isSafeInteger(limit) && limit > 0)) {
     const message = 'limit must be a positive integer'
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'limit', value: limit })

@@ -110,6 +110,8 @@ export async function crashCampaign(campaign: CrashCampaign): Promise<CrashRepor
 export async function crashProgram(
   seed: number,
   report: CrashReport = newReport(seed),
+  /** At which share of the moments it dies. */
+  share = 1,
 ): Promise<CrashReport> {
   report.programs++
   const random = new Random(seed)
@@ -120,7 +122,7 @@ export async function crashProgram(
   try {
     const line = { shape, durability, random, report } as const
     await generation(disk, new History(shape.trees), progress, new Clock(), 1, line, {
-      share: 1,
+      share,
       sound: true,
     })
   } catch (error) {

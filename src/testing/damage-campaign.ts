@@ -10,14 +10,16 @@ import {
   SHAPES,
   type Shape,
   tinyOptions,
+  unevenly,
 } from './crash-workload.ts'
 import { Random } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Stores whose files were damaged on the device: a flipped bit, a file cut
- * short, a file gone. Whoever opens one and reads it hears `CORRUPT`, or is told
- * what had to be left out, or finds everything. Never a wrong answer.
+ * short, a file gone. Whoever opens one and reads it hears `CORRUPT`, or finds
+ * everything, or, if it was the log's end, is told what had to be left out. Never
+ * a wrong answer.
  */
 export interface DamageReport {
   readonly seed: number
@@ -30,6 +32,8 @@ export interface DamageReport {
 }
 
 const DAMAGES_PER_STORE = 60
+/** As many commits as can be in one frame. */
+const CROWD_MAX = 6
 
 export async function damageCampaign(campaign: {
   readonly seed: number
@@ -46,48 +50,68 @@ export async function damageProgram(seed: number, report: DamageReport): Promise
   report.stores++
   const random = new Random(seed)
   const shape = random.pick(SHAPES)
-  const disk = new SimulatedDisk({ seed })
+  const durability = random.chance(0.7) ? 'durable' : 'relaxed'
+  const used = new SimulatedDisk({ seed, later: unevenly(random.fork()) })
   const history = new History(shape.trees)
   const clock = new Clock()
-  await runProgram(disk, history, {
+  await runProgram(used, history, {
     shape,
     random,
-    durability: 'durable',
-    steps: 12,
+    durability,
+    steps: 6 + random.below(12),
     clock,
     progress: { acknowledged: 0, durable: 0, issued: 0 },
-    close: random.chance(0.3),
+    // Who closes a relaxed store has it on the device.
+    close: durability === 'relaxed' || random.chance(0.3),
     sound: true,
     learned: () => undefined,
   })
+  const disk = used.afterPowerCut(random.fork())
   for (let i = 0; i < DAMAGES_PER_STORE; i++) {
     const damaged = disk.afterProcessCrash()
-    const what = damage(damaged, random)
+    const done = damage(damaged, random)
     try {
       report.damages++
-      report[await outcomeOf(damaged, shape, history, clock.highest)]++
+      report[await outcomeOf(damaged, shape, history, clock.highest, done)]++
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error)
-      throw new Error(`damaged store with seed ${seed} (${shape.name}), ${what}: ${why}`, { cause: error })
+      throw new Error(`damaged store with seed ${seed} (${shape.name}), ${done.what}: ${why}`, {
+        cause: error,
+      })
     }
   }
 }
 
-function damage(disk: SimulatedDisk, random: Random): string {
+interface Damage {
+  readonly name: string
+  readonly what: string
+  /** How many commits may be lost, if the log is concerned: its end, but nothing that is followed by more. */
+  readonly lossMax: number
+}
+
+function damage(disk: SimulatedDisk, random: Random): Damage {
   const { name, size } = random.pick(disk.files().filter(file => file.size > 0))
-  const offset = random.below(size)
   const draw = random.next()
+  const offset = draw < 0.75 ? random.below(size) : frameStart(disk, name, random)
   if (draw < 0.6) {
     disk.flip(name, offset, 1 << random.below(8))
-    return `a bit of ${name} flipped at ${offset}`
+    return { name, what: `a bit of ${name} flipped at ${offset}`, lossMax: CROWD_MAX }
   }
   // That the newest segment is gone as a whole, nothing can tell.
   if (draw < 0.9 || name.startsWith('wal')) {
     disk.cut(name, offset)
-    return `${name} cut at ${offset}`
+    return { name, what: `${name} cut at ${offset}`, lossMax: Number.POSITIVE_INFINITY }
   }
   disk.remove(name)
-  return `${name} gone`
+  return { name, what: `${name} gone`, lossMax: 0 }
+}
+
+/** A log that is cut between two frames looks as if it were whole. */
+function frameStart(disk: SimulatedDisk, name: string, random: Random): number {
+  const bytes = disk.toFiles()[name]
+  const starts: number[] = []
+  for (let at = bytes.indexOf('ANRF'); at >= 0; at = bytes.indexOf('ANRF', at + 1)) starts.push(at)
+  return starts.length === 0 ? random.below(bytes.length) : random.pick(starts)
 }
 
 async function outcomeOf(
@@ -95,6 +119,7 @@ async function outcomeOf(
   shape: Shape,
   history: History,
   time: number,
+  { name, lossMax }: Damage,
 ): Promise<'corrupt' | 'reported' | 'harmless'> {
   try {
     const store = await inTurns(openEmbedded(tinyOptions(disk, shape, 'durable', () => time)))
@@ -103,12 +128,11 @@ async function outcomeOf(
     const wrong = await history.difference(store, count, time, 'hashed')
     check(wrong === undefined, String(wrong))
     await store.verify()
-    const { tornTail, damagedManifests = [] } = store.recovery ?? {}
     if (count < history.commits.length) {
-      check(
-        tornTail !== undefined || damagedManifests.length > 0,
-        `only ${count} commits are left, and nobody is told`,
-      )
+      // The manifest before and the log make up for a manifest; nothing makes up for a block.
+      const lost = history.commits.length - count
+      check(name.startsWith('wal') && lost <= lossMax, `${lost} commits are lost`)
+      check(store.recovery?.tornTail !== undefined, `only ${count} commits are left, and nobody is told`)
     }
     return store.recovery === undefined ? 'harmless' : 'reported'
   } catch (error) {

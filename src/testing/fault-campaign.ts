@@ -16,6 +16,7 @@ import {
   SMALL,
   TINY,
   tinyOptions,
+  unevenly,
 } from './crash-workload.ts'
 import type { DiskCall, DiskCallKind, DiskFault } from './disk-faults.ts'
 import { Random } from './random.ts'
@@ -50,7 +51,7 @@ export interface FaultReport {
   readonly images: CrashReport
 }
 
-interface Fault {
+export interface Fault {
   readonly name: string
   readonly fault: Omit<DiskFault, 'at'>
   /** The calls at which it begins. */
@@ -58,7 +59,7 @@ interface Fault {
 }
 
 const WRITES: readonly DiskCallKind[] = ['write', 'writeLater']
-const SYNCS: readonly DiskCallKind[] = ['sync', 'syncLater', 'syncFolder']
+export const SYNCS: readonly DiskCallKind[] = ['sync', 'syncLater', 'syncFolder']
 const READS: readonly DiskCallKind[] = ['read', 'size', 'list', 'open', 'lock']
 const takesRoom = ({ kind }: DiskCall): boolean => WRITES.includes(kind) || kind === 'create'
 const changes = ({ kind }: DiskCall): boolean => !READS.includes(kind)
@@ -122,16 +123,25 @@ interface Base {
   readonly disk: SimulatedDisk
   readonly history: History
   readonly time: number
+  readonly imageShare: number
+  /** From now on everything takes as long as it did the last time. */
+  readonly again: () => void
+}
+
+export interface FaultProgramOptions {
+  readonly report?: FaultReport
+  /** Of the runs, how many. */
+  readonly share?: number
+  readonly only?: (fault: Fault, kind: DiskCallKind) => boolean
+  /** At which share of the moments whoever comes next dies, in turn. */
+  readonly imageShare?: number
 }
 
 /** One program, for every call and fault; everything follows from the seed. */
-export async function faultProgram(
-  seed: number,
-  options: { readonly report?: FaultReport /** Of the runs, how many. */; readonly share?: number } = {},
-): Promise<FaultReport> {
-  const { report = newFaultReport(seed), share = 1 } = options
+export async function faultProgram(seed: number, options: FaultProgramOptions = {}): Promise<FaultReport> {
+  const { report = newFaultReport(seed), share = 1, only = () => true } = options
   const choice = new Random(seed)
-  const base = await prepareBase(seed)
+  const base = await prepareBase(seed, options.imageShare ?? 0.03)
   const kinds: DiskCallKind[] = []
   const sound = new FaultRun(base, undefined, report)
   sound.disk.onCall = ({ kind, phase }) => void (phase === 'start' && kinds.push(kind))
@@ -143,7 +153,7 @@ export async function faultProgram(
     for (const [at, kind] of kinds.entries()) {
       report.calls++
       for (const fault of FAULTS) {
-        if (!fault.begins(kind) || !choice.chance(share)) continue
+        if (!fault.begins(kind) || !only(fault, kind) || !choice.chance(share)) continue
         await faultRun(base, fault, at, kind, report, rejections)
       }
     }
@@ -175,10 +185,11 @@ async function faultRun(
   }
 }
 
-async function prepareBase(seed: number): Promise<Base> {
+async function prepareBase(seed: number, imageShare: number): Promise<Base> {
   const random = new Random(seed)
   const shape = random.chance(0.7) ? SMALL : TINY
-  const disk = new SimulatedDisk({ seed })
+  let delays = new Random(seed)
+  const disk = new SimulatedDisk({ seed, later: task => unevenly(delays)(task) })
   const history = new History(shape.trees)
   const clock = new Clock()
   const progress = { acknowledged: 0, durable: 0, issued: 0 }
@@ -193,7 +204,18 @@ async function prepareBase(seed: number): Promise<Base> {
     sound: true,
     learned: () => undefined,
   })
-  return { seed, shape, disk: disk.afterProcessCrash(), history, time: clock.highest }
+  const again = (): void => {
+    delays = new Random(seed)
+  }
+  return {
+    seed,
+    shape,
+    disk: disk.afterProcessCrash(),
+    history,
+    time: clock.highest,
+    imageShare,
+    again,
+  }
 }
 
 /** The sizes of the crowds that commit together. */
@@ -214,12 +236,15 @@ class FaultRun {
   /** Files whose sync has failed; '' is the folder. */
   readonly #unsynced = new Set<string>()
   #readFailed = false
+  /** A sync of a data file has failed: what it did not write may be gone for readers, until the store is opened again. */
+  #dataLost = false
 
   constructor(base: Base, fault: DiskFault | undefined, report: FaultReport) {
     this.#base = base
     this.#fault = fault
     this.#report = report
     this.disk = base.disk.afterProcessCrash()
+    base.again()
     this.#random = new Random(base.seed + 1)
     this.#clock = new Clock(base.time)
     this.#history = base.history.upTo(base.history.commits.length)
@@ -242,8 +267,8 @@ class FaultRun {
   #watch({ phase, failed, kind, file }: DiskCall): void {
     if (phase === 'start' || !failed) return
     if (SYNCS.includes(kind)) this.#unsynced.add(file)
-    // What a failed sync did not write may be gone for readers as well, until the store is opened again.
-    if (READS.includes(kind) || (SYNCS.includes(kind) && file.startsWith('data'))) this.#readFailed = true
+    if (READS.includes(kind)) this.#readFailed = true
+    if (SYNCS.includes(kind) && file.startsWith('data')) this.#dataLost = true
   }
 
   async #open(): Promise<EmbeddedStore | undefined> {
@@ -276,7 +301,8 @@ class FaultRun {
   /** A full disk that has room again is as good as new. One that failed to sync stays untrusted. */
   async #useHealed(store: EmbeddedStore): Promise<void> {
     // If a commit could not be taken into the trees for want of a read, what is in memory is of no use any more.
-    this.#readFailed &&= this.#heard.has('OUTCOME_UNKNOWN')
+    this.#dataLost ||= this.#readFailed && this.#heard.has('OUTCOME_UNKNOWN')
+    this.#readFailed = false
     await this.#read(store)
     const before = this.#acknowledged
     const heard = [...this.#heard]
@@ -288,7 +314,7 @@ class FaultRun {
     // A segment that was never used holds nothing. The folder is judged by what a power cut leaves of it.
     const unsynced = [...this.#unsynced].find(name => this.#holdsSomething(name))
     if (works) check(unsynced === undefined, `after a failed sync of ${unsynced}, commits are taken again`)
-    else check(this.#heard.has('READ_ONLY') || this.#readFailed, 'a commit is refused, but not as READ_ONLY')
+    else check(this.#heard.has('READ_ONLY') || this.#dataLost, 'a commit is refused, but not as READ_ONLY')
     if (works) check(!readOnly, `after ${heard}, commits are taken again`)
     else {
       const full = heard.every(code => code === 'DISK_FULL') && this.#unsynced.size === 0
@@ -355,7 +381,8 @@ class FaultRun {
       return true
     }
     const read = await this.#outcome(reading(), ['IO_ERROR', 'DISK_FULL'], 'a read')
-    check(read !== undefined || this.#readFailed, 'a read fails although every read of the disk succeeds')
+    const excused = this.#readFailed || this.#dataLost
+    check(read !== undefined || excused, 'a read fails although every read of the disk succeeds')
   }
 
   async #surviveAll(store: EmbeddedStore | undefined): Promise<void> {
@@ -396,7 +423,7 @@ class FaultRun {
       check(wrong === undefined, String(wrong))
       await store.verify()
       const progress = { acknowledged: this.#acknowledged, durable: this.#acknowledged, issued: count }
-      const how = { share: 0.03, sound: false }
+      const how = { share: this.#base.imageShare, sound: false }
       // From here on it is decided what is there, and what a crash leaves of it must stay so.
       await generation(
         copy.afterProcessCrash(),

@@ -14,7 +14,7 @@ interface Timer {
  * on to the next timer. With `stepMs` it passes with each step as well, so that
  * who sleeps comes back while others are busy.
  *
- * It has what a `Database` asks of its timing: `random`, `sleep`, `timer`.
+ * It has what a `Database` asks of its timing: `random`, `sleep`, `timer`, `now`.
  */
 export class SimulatedScheduler {
   readonly #random: Random
@@ -35,6 +35,10 @@ export class SimulatedScheduler {
   }
 
   readonly random: () => number = () => this.#random.next()
+
+  now(): number {
+    return this.#clock.now()
+  }
 
   /** Runs `task` in one of the coming steps. */
   later(task: () => void): void {

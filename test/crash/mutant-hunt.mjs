@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url'
 const [folder, first, seconds] = process.argv.slice(2)
 const load = file => import(pathToFileURL(`${folder}/testing/${file}.js`).href)
 const { crashProgram, newReport } = await load('crash-campaign')
-const { faultProgram, newFaultReport } = await load('fault-campaign')
+const { faultProgram, newFaultReport, SYNCS } = await load('fault-campaign')
 const { fullDiskCampaign } = await load('full-disk-campaign')
 const { damageCampaign } = await load('damage-campaign')
 const { Random } = await load('random')
@@ -22,7 +22,7 @@ let campaign = first
 async function crashes() {
   const report = newReport(0)
   try {
-    await crashProgram(seed(), report)
+    await crashProgram(seed(), report, 0.4)
   } finally {
     images += report.images
   }
@@ -37,6 +37,17 @@ async function faults() {
   }
 }
 
+/** What a failed sync leaves behind is worth a closer look. */
+async function syncFaults() {
+  const report = newFaultReport(0)
+  const only = ({ name }, kind) => name === 'EIO once' && SYNCS.includes(kind)
+  try {
+    await faultProgram(seed(), { report, only, imageShare: 0.15 })
+  } finally {
+    images += report.images.images
+  }
+}
+
 async function fullDisks() {
   images += (await fullDiskCampaign({ seed: seed(), disks: 20 })).disks
 }
@@ -45,7 +56,7 @@ async function damage() {
   images += (await damageCampaign({ seed: seed(), stores: 3 })).damages
 }
 
-const campaigns = { crashes, faults, 'full disks': fullDisks, damage }
+const campaigns = { crashes, faults, 'sync faults': syncFaults, 'full disks': fullDisks, damage }
 const others = Object.keys(campaigns).filter(name => name !== first)
 // The first one comes every second time.
 const order = others.flatMap(name => [first, name])

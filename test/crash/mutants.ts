@@ -16,7 +16,7 @@ export interface Patch {
   readonly replace: string
 }
 
-export type Campaign = 'crashes' | 'faults' | 'full disks' | 'damage'
+export type Campaign = 'crashes' | 'faults' | 'sync faults' | 'full disks' | 'damage'
 
 function mutant(
   name: string,
@@ -58,7 +58,7 @@ export const MUTANTS: readonly Mutant[] = [
     'await file.syncLater(); this.#disk.syncFolder();',
     'await file.syncLater();',
   ]),
-  mutant('a relaxed log is not synced before the manifest moves on', 'crashes', [
+  mutant('a relaxed log is not synced before the manifest moves on', 'damage', [
     'wal.js',
     'if (old !== undefined) await syncOrFail(old.file);',
     '',
@@ -93,7 +93,7 @@ export const MUTANTS: readonly Mutant[] = [
     'if (crc32(text) !== bytes.readUInt32LE(HEADER_BYTES + 4)) return undefined;',
     '',
   ]),
-  mutant('segments go one checkpoint too early', 'crashes', [
+  mutant('segments go one checkpoint too early', 'damage', [
     'checkpointer.js',
     'await wal.removeBelow(this.#previous.walSegment);',
     'await wal.removeBelow(this.current.walSegment);',
@@ -140,7 +140,7 @@ export const MUTANTS: readonly Mutant[] = [
     'if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + 8, offset + length))) return undefined;',
     '',
   ]),
-  mutant('a gap in the log is accepted', 'crashes', [
+  mutant('a gap in the log is accepted', 'damage', [
     'wal-recovery.js',
     'return frame.firstVersion === end.version + 1 && frame.previousCrc === end.crc;',
     'return true;',
@@ -212,7 +212,7 @@ export const MUTANTS: readonly Mutant[] = [
     'batch.discard(); this.#lastVersion = this.version;',
     'batch.discard();',
   ]),
-  mutant('a refused batch stays pending', 'faults', [
+  mutant('a refused batch stays pending', 'full disks', [
     'batch.js',
     'tree.pending = undefined; tree.head = undefined;',
     'tree.head = undefined;',
@@ -222,23 +222,27 @@ export const MUTANTS: readonly Mutant[] = [
     'tree.pending = undefined; tree.head = undefined;',
     'tree.pending = undefined;',
   ]),
-  mutant('a failed sync of a crowd is ignored', 'faults', [
+  mutant('a failed sync of a crowd is ignored', 'sync faults', [
     'group-commit.js',
     '(error) => this.#syncFailed(batch, error));',
     '() => this.#synced(batch));',
   ]),
-  mutant('a failed sync is tried again', 'faults', [
+  mutant('a failed sync is tried again', 'sync faults', [
     'group-commit.js',
     'wal.sync(); }',
     'try { wal.sync(); } catch { wal.sync(); } }',
   ]),
-  mutant('after a failed sync commits go on', 'faults', ['group-commit.js', 'this.broken ??= unknown;', '']),
-  mutant('a checkpoint goes on after one whose sync failed', 'faults', [
-    'checkpointer.js',
-    'this.#refuseIfBroken(); this.#sliceEnd = 0;',
-    'this.#sliceEnd = 0;',
+  mutant('after a failed sync commits go on', 'sync faults', [
+    'group-commit.js',
+    'this.broken ??= unknown;',
+    '',
   ]),
-  mutant('a folder whose sync failed is synced again', 'faults', [
+  mutant('a checkpoint goes on after one whose sync failed', 'sync faults', [
+    'checkpointer.js',
+    'if (group.broken !== undefined) throw group.readOnly();',
+    '',
+  ]),
+  mutant('a folder whose sync failed is synced again', 'sync faults', [
     'disk.js',
     'if (failure !== undefined) throw failure;',
     '',
@@ -248,10 +252,15 @@ export const MUTANTS: readonly Mutant[] = [
     'this.#recovered = (parts.persistence?.wal.tailBytes ?? 0) > 0;',
     'this.#recovered = false;',
   ]),
-  mutant('the manifest that was found is not written anew', 'faults', [
+  mutant('the manifest that was found is not written anew', 'sync faults', [
     'checkpointer.js',
-    'await writeManifest(this.#options.disk, current);',
+    'await this.#writeManifest(current);',
     '',
+  ]),
+  mutant('half a manifest is overwritten instead of replaced', 'sync faults', [
+    'checkpointer.js',
+    'const anew = !only && !this.#ours.delete(slot);',
+    'const anew = false;',
   ]),
   mutant('half of a commit that could not be read stays in the log', 'faults', [
     'committer.js',
@@ -314,7 +323,7 @@ export const MUTANTS: readonly Mutant[] = [
     'if (node.home !== undefined) this.release(node.home);',
     '',
   ]),
-  mutant('a block that was never written counts as freed', 'faults', [
+  mutant('a block that was never written counts as freed', 'full disks', [
     'data-files.js',
     'homeOf(node); node.file = current.id;',
     'node.file = current.id;',
