@@ -115,8 +115,9 @@ export class Wal {
         old?.file.close()
       }
     }
-    // One that is being prepared may still be ready before the next frame.
-    return { segment: this.#preparing?.id ?? this.segment(), crc: this.lastCrc, bytes, finish }
+    // One that is being prepared may still be ready before the next frame, unless it was overtaken.
+    const preparing = this.#preparing?.id === this.#next - 1 ? this.#preparing.id : undefined
+    return { segment: preparing ?? this.segment(), crc: this.lastCrc, bytes, finish }
   }
 
   /** Removes the segments below `segment`. */

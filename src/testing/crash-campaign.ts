@@ -71,7 +71,14 @@ export interface Line {
 }
 
 const GENERATIONS = 3
-const LIVE_ON = 0.004
+/** How likely an image lives on: the more there was to mend or to decide, the more. */
+const LIVE_ON = {
+  usual: 0.004,
+  tornTail: 0.01,
+  undecided: 0.03,
+  manifestFallback: 0.06,
+  tinyManifestFallback: 0.3,
+} as const
 /** All images of a power cut, if they are no more than this. */
 const EXHAUSTIVE_IMAGES_MAX = 64
 
@@ -154,7 +161,8 @@ export async function generation(
       const left = disk.afterProcessCrash(random.fork())
       images.push({ disk: left, kind: 'process crash', promised: acknowledged, ...at })
     }
-    const all = shape === TINY && depth === 1 && 2 ** disk.undecided <= EXHAUSTIVE_IMAGES_MAX
+    const few = shape === TINY && (depth === 1 || moment.includes('manifest'))
+    const all = few && 2 ** disk.undecided <= EXHAUSTIVE_IMAGES_MAX
     if (all) report.exhausted++
     for (const left of disk.powerCuts(random.fork(), all ? EXHAUSTIVE_IMAGES_MAX : cuts)) {
       images.push({ disk: left, kind: 'power cut', promised: durable, ...at })
@@ -189,10 +197,10 @@ export async function generation(
   take('end of the program', 2, true)
   for (const key of Object.keys(counts) as (keyof ProgramCounts)[]) report[key] += counts[key]
   for (const image of images) {
-    const count = await judge(image, history, line)
+    const { count, liveOn } = await judge(image, history, line)
     if (depth === 2) report.secondGeneration++
     if (depth === 3) report.thirdGeneration++
-    if (depth === GENERATIONS || !random.chance(LIVE_ON)) continue
+    if (depth === GENERATIONS || !random.chance(liveOn)) continue
     // What is promised of the survivor is still what was promised before it was recovered.
     const next = { acknowledged: image.promised, durable: Math.min(image.durable, count), issued: count }
     const again = { share: 0.3, sound: true }
@@ -205,8 +213,14 @@ function countCall({ calls }: CrashReport, { kind, file }: DiskCall): void {
   calls[name] = (calls[name] ?? 0) + 1
 }
 
-/** Recovers a copy of the image, twice, and says how many commits it holds. */
-async function judge(image: Image, history: History, line: Line): Promise<number> {
+interface Verdict {
+  /** How many commits the image holds. */
+  readonly count: number
+  readonly liveOn: number
+}
+
+/** Recovers a copy of the image, twice. */
+async function judge(image: Image, history: History, line: Line): Promise<Verdict> {
   const { report, shape, durability, random } = line
   report.images++
   if (image.kind === 'process crash') report.processCrashes++
@@ -215,8 +229,9 @@ async function judge(image: Image, history: History, line: Line): Promise<number
     const disk = image.disk.afterProcessCrash()
     if (random.chance(0.06)) await judgeReadOnly(image, history, line)
     const store = await openEmbedded(tinyOptions(disk, shape, durability, () => image.time))
-    if (store.recovery?.tornTail !== undefined) report.tornTails++
-    if ((store.recovery?.damagedManifests.length ?? 0) > 0) report.manifestFallbacks++
+    const { tornTail, damagedManifests = [] } = store.recovery ?? {}
+    if (tornTail !== undefined) report.tornTails++
+    if (damagedManifests.length > 0) report.manifestFallbacks++
     const count = await countIn(store, history)
     check(count !== undefined, 'there is a commit that was never asked for')
     check(count >= image.promised, `${image.promised} commits were promised, but ${count} are left`)
@@ -239,7 +254,10 @@ async function judge(image: Image, history: History, line: Line): Promise<number
       again.stats().version === version && (await countIn(again, history)) === count,
       `recovering twice gives version ${again.stats().version}, not ${version}`,
     )
-    return count
+    const manifests = shape === TINY ? LIVE_ON.tinyManifestFallback : LIVE_ON.manifestFallback
+    if (damagedManifests.length > 0) return { count, liveOn: manifests }
+    if (count > image.promised) return { count, liveOn: LIVE_ON.undecided }
+    return { count, liveOn: tornTail === undefined ? LIVE_ON.usual : LIVE_ON.tornTail }
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
     throw new Error(`${image.kind} at the ${image.moment}: ${why}`, { cause: error })

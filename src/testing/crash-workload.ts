@@ -22,6 +22,8 @@ export interface Shape {
   readonly valueBytes: number
   readonly rareBytes: number
   readonly steps: number
+  /** How many of the commits take away what lies side by side. */
+  readonly sweeps: number
   readonly sizes: Pick<
     EmbeddedOptions,
     'walBytes' | 'prepareBytes' | 'cacheBytes' | 'dirtyBytes' | 'garbageBytes' | 'fileBytes'
@@ -42,6 +44,7 @@ export const SMALL: Shape = {
   valueBytes: 60,
   rareBytes: 900,
   steps: 24,
+  sweeps: 0.06,
   sizes: {
     walBytes: 3_000,
     prepareBytes: 2_048,
@@ -60,6 +63,7 @@ const WIDE: Shape = {
   valueBytes: 400,
   rareBytes: 6_000,
   steps: 30,
+  sweeps: 0.06,
   sizes: {
     walBytes: 8_000,
     prepareBytes: 12_000,
@@ -78,6 +82,7 @@ const DEEP: Shape = {
   valueBytes: 300,
   rareBytes: 900,
   steps: 20,
+  sweeps: 0.06,
   sizes: {
     walBytes: 20_000,
     prepareBytes: 30_000,
@@ -99,6 +104,7 @@ const MANY: Shape = {
   valueBytes: 40,
   rareBytes: 300,
   steps: 20,
+  sweeps: 0.25,
   sizes: {
     walBytes: 5_000,
     prepareBytes: 3_000,
@@ -117,6 +123,7 @@ export const TINY: Shape = {
   valueBytes: 20,
   rareBytes: 300,
   steps: 5,
+  sweeps: 0.06,
   sizes: {
     walBytes: 700,
     prepareBytes: 600,
@@ -149,7 +156,8 @@ export class Clock {
 /** Every so often as slow as a real disk, every so often at once, by the seed; so that what may overtake does. */
 export function unevenly(random: Random): (task: () => void) => void {
   return task => {
-    let hops = random.chance(0.5) ? 0 : random.below(30)
+    const draw = random.next()
+    let hops = draw < 0.5 ? 0 : random.below(draw < 0.9 ? 30 : 300)
     const hop = (): void => {
       if (hops-- > 0) queueMicrotask(hop)
       else task()
@@ -439,27 +447,44 @@ export async function countIn(reader: Pick<Snapshot, 'get'>, history: History): 
 export function randomOperations(random: Random, shape: Shape, id: number, clock: Clock): Operation[] {
   const operations: Operation[] = []
   const usable = shape.trees.slice(1).filter(({ tag }) => tag < 0x80)
-  const count = random.chance(0.7) ? 1 : 1 + random.below(5)
-  // Now and then a sweep, which leaves leaves empty or nearly so.
-  const sweep = random.chance(0.06)
-  for (let i = 0; i < (sweep ? shape.keys.length / 2 : count); i++) {
-    const { scope, tag } = random.pick(usable)
-    const key = random.pick(shape.keys)
-    if (tag === TAGS.event) {
-      if (sweep) continue
-      const body = randomValue(random, shape, id)
-      // A third of the dedupe keys come again.
-      const dedupe = { key: random.chance(0.33) ? `d-${random.below(8)}` : `d-${id}-${i}` }
-      operations.push({ op: 'append', scope, tag, body, bodyHash: sha256(body), dedupe })
-    } else if (sweep || random.chance(0.25)) operations.push({ op: 'delete', scope, tag, key })
-    else {
-      const value = randomValue(random, shape, id)
-      const expires = random.chance(0.15) ? { expiresAt: clock.highest + 1 + random.below(200) } : {}
-      operations.push({ op: 'put', scope, tag, key, value, ...expires })
-    }
+  if (random.chance(shape.sweeps)) sweep(random, shape, usable, operations)
+  else {
+    const count = random.chance(0.7) ? 1 : 1 + random.below(5)
+    for (let i = 0; i < count; i++)
+      operations.push(randomOperation(random, shape, usable, `${id}-${i}`, clock))
   }
   operations.push(marker(shape.trees[0].scope, id))
   return operations
+}
+
+function randomOperation(
+  random: Random,
+  shape: Shape,
+  usable: readonly TreeId[],
+  id: string,
+  clock: Clock,
+): Operation {
+  const { scope, tag } = random.pick(usable)
+  const value = randomValue(random, shape, id)
+  if (tag === TAGS.event) {
+    // A third of the dedupe keys come again.
+    const dedupe = { key: random.chance(0.33) ? `d-${random.below(8)}` : `d-${id}` }
+    return { op: 'append', scope, tag, body: value, bodyHash: sha256(value), dedupe }
+  }
+  const key = random.pick(shape.keys)
+  if (random.chance(0.25)) return { op: 'delete', scope, tag, key }
+  const expires = random.chance(0.15) ? { expiresAt: clock.highest + 1 + random.below(200) } : {}
+  return { op: 'put', scope, tag, key, value, ...expires }
+}
+
+/** Takes neighbours away, in one tree or several: leaves get empty, and so do trees. */
+function sweep(random: Random, shape: Shape, usable: readonly TreeId[], operations: Operation[]): void {
+  const trees = usable.filter(({ tag }) => tag !== TAGS.event)
+  const first = random.below(trees.length)
+  const keys = shape.keys.slice(random.below(shape.keys.length))
+  for (const { scope, tag } of trees.slice(first, first + 1 + random.below(8))) {
+    for (const key of keys.slice(0, 40)) operations.push({ op: 'delete', scope, tag, key })
+  }
 }
 
 /** The last operation of every commit: which it is. */
@@ -467,7 +492,7 @@ function marker(scope: string, id: number): Operation {
   return { op: 'put', scope, tag: MARKER.tag, key: MARKER.key, value: String(id) }
 }
 
-function randomValue(random: Random, shape: Shape, id: number): string {
+function randomValue(random: Random, shape: Shape, id: string): string {
   const bytes = random.below(random.chance(0.1) ? shape.rareBytes : shape.valueBytes)
   const unit = `${id}.${random.below(10)} `
   return unit.repeat(Math.ceil((bytes + 1) / unit.length))

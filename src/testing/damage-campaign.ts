@@ -66,7 +66,17 @@ export async function damageProgram(seed: number, report: DamageReport): Promise
     sound: true,
     learned: () => undefined,
   })
+  // What is prepared in the background comes to its end.
+  for (let turn = 0; turn < 1_000; turn++) await undefined
   const disk = used.afterPowerCut(random.fork())
+  const whole = await openEmbedded(
+    tinyOptions(disk.afterProcessCrash(), shape, durability, () => clock.highest),
+  )
+  check(
+    whole.recovery === undefined,
+    `a store at rest, with seed ${seed}, had to be mended: ${JSON.stringify(whole.recovery)}`,
+  )
+  await whole.verify()
   for (let i = 0; i < DAMAGES_PER_STORE; i++) {
     const damaged = disk.afterProcessCrash()
     const done = damage(damaged, random)
@@ -90,7 +100,9 @@ interface Damage {
 }
 
 function damage(disk: SimulatedDisk, random: Random): Damage {
-  const { name, size } = random.pick(disk.files().filter(file => file.size > 0))
+  const files = disk.files().filter(file => file.size > 0)
+  const logs = files.filter(file => file.name.startsWith('wal'))
+  const { name, size } = random.pick(logs.length > 0 && random.chance(0.4) ? logs : files)
   const draw = random.next()
   const offset = draw < 0.75 ? random.below(size) : frameStart(disk, name, random)
   if (draw < 0.6) {

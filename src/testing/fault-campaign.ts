@@ -59,7 +59,7 @@ export interface Fault {
 }
 
 const WRITES: readonly DiskCallKind[] = ['write', 'writeLater']
-export const SYNCS: readonly DiskCallKind[] = ['sync', 'syncLater', 'syncFolder']
+const SYNCS: readonly DiskCallKind[] = ['sync', 'syncLater', 'syncFolder']
 const READS: readonly DiskCallKind[] = ['read', 'size', 'list', 'open', 'lock']
 const takesRoom = ({ kind }: DiskCall): boolean => WRITES.includes(kind) || kind === 'create'
 const changes = ({ kind }: DiskCall): boolean => !READS.includes(kind)
@@ -301,28 +301,28 @@ class FaultRun {
   /** A full disk that has room again is as good as new. One that failed to sync stays untrusted. */
   async #useHealed(store: EmbeddedStore): Promise<void> {
     // If a commit could not be taken into the trees for want of a read, what is in memory is of no use any more.
-    this.#dataLost ||= this.#readFailed && this.#heard.has('OUTCOME_UNKNOWN')
+    this.#dataLost ||= this.#readFailed
     this.#readFailed = false
     await this.#read(store)
     const before = this.#acknowledged
     const heard = [...this.#heard]
     await this.#commitAll(store, 1)
     const works = this.#acknowledged > before
+    if (works) this.#dataLost = false
     if (works) this.#report.wentOn++
     else this.#report.stayedReadOnly++
+    const full = this.#fault?.when === takesRoom || this.#fault?.error === 'short'
+    check(!full || !heard.some(code => code !== 'DISK_FULL'), `on a full disk, callers hear ${heard.join()}`)
     const readOnly = heard.includes('READ_ONLY') || heard.includes('OUTCOME_UNKNOWN')
     // A segment that was never used holds nothing. The folder is judged by what a power cut leaves of it.
     const unsynced = [...this.#unsynced].find(name => this.#holdsSomething(name))
     if (works) check(unsynced === undefined, `after a failed sync of ${unsynced}, commits are taken again`)
-    else check(this.#heard.has('READ_ONLY') || this.#dataLost, 'a commit is refused, but not as READ_ONLY')
-    if (works) check(!readOnly, `after ${heard}, commits are taken again`)
     else {
-      const full = heard.every(code => code === 'DISK_FULL') && this.#unsynced.size === 0
-      check(
-        !full || this.#fault?.error === 'EIO',
-        `after ${heard.join()} alone, commits are refused for good`,
-      )
+      const told = this.#heard.has('READ_ONLY') || this.#heard.has('OUTCOME_UNKNOWN') || this.#dataLost
+      check(told, 'a commit is refused, but neither as READ_ONLY nor as OUTCOME_UNKNOWN')
     }
+    if (works) check(!readOnly, `after ${heard}, commits are taken again`)
+    else check(!full, 'after a full disk, commits are refused for good')
     await this.#read(store)
   }
 

@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url'
 const [folder, first, seconds] = process.argv.slice(2)
 const load = file => import(pathToFileURL(`${folder}/testing/${file}.js`).href)
 const { crashProgram, newReport } = await load('crash-campaign')
-const { faultProgram, newFaultReport, SYNCS } = await load('fault-campaign')
+const { faultProgram, newFaultReport } = await load('fault-campaign')
 const { fullDiskCampaign } = await load('full-disk-campaign')
 const { damageCampaign } = await load('damage-campaign')
 const { Random } = await load('random')
@@ -37,14 +37,16 @@ async function faults() {
   }
 }
 
-/** What a failed sync leaves behind is worth a closer look. */
-async function syncFaults() {
-  const report = newFaultReport(0)
-  const only = ({ name }, kind) => name === 'EIO once' && SYNCS.includes(kind)
-  try {
-    await faultProgram(seed(), { report, only, imageShare: 0.15 })
-  } finally {
-    images += report.images.images
+/** Calls of some kinds fail once, all of them, and what that leaves behind gets a closer look. */
+function faultsOf(...kinds) {
+  return async () => {
+    const report = newFaultReport(0)
+    const only = ({ name }, kind) => name === 'EIO once' && kinds.includes(kind)
+    try {
+      await faultProgram(seed(), { report, only, imageShare: 0.15 })
+    } finally {
+      images += report.images.images
+    }
   }
 }
 
@@ -56,7 +58,14 @@ async function damage() {
   images += (await damageCampaign({ seed: seed(), stores: 3 })).damages
 }
 
-const campaigns = { crashes, faults, 'sync faults': syncFaults, 'full disks': fullDisks, damage }
+const campaigns = {
+  crashes,
+  faults,
+  'read faults': faultsOf('read'),
+  'sync faults': faultsOf('sync', 'syncLater', 'syncFolder'),
+  'full disks': fullDisks,
+  damage,
+}
 const others = Object.keys(campaigns).filter(name => name !== first)
 // The first one comes every second time.
 const order = others.flatMap(name => [first, name])

@@ -16,7 +16,7 @@ export interface Patch {
   readonly replace: string
 }
 
-export type Campaign = 'crashes' | 'faults' | 'sync faults' | 'full disks' | 'damage'
+export type Campaign = 'crashes' | 'faults' | 'read faults' | 'sync faults' | 'full disks' | 'damage'
 
 function mutant(
   name: string,
@@ -140,7 +140,7 @@ export const MUTANTS: readonly Mutant[] = [
     'if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + 8, offset + length))) return undefined;',
     '',
   ]),
-  mutant('a gap in the log is accepted', 'damage', [
+  mutant('a gap in the log is accepted', 'crashes', [
     'wal-recovery.js',
     'return frame.firstVersion === end.version + 1 && frame.previousCrc === end.crc;',
     'return true;',
@@ -170,7 +170,7 @@ export const MUTANTS: readonly Mutant[] = [
     'return bytes.length - offset >= END_BYTES && isZero(bytes, offset) ? undefined : offset;',
     'return isZero(bytes, offset) ? undefined : offset;',
   ]),
-  mutant('no end is written behind the log', 'crashes', [
+  mutant('no end is written behind the log', 'damage', [
     'wal.js',
     'writeAll(segment.file, frame, this.#position);',
     'writeAll(segment.file, frame.subarray(0, frame.length - END_BYTES), this.#position);',
@@ -187,8 +187,13 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('the log continues in a segment below the one that the manifest names', 'crashes', [
     'wal.js',
-    'this.#preparing?.id ?? this.segment()',
-    'this.segment()',
+    'segment: preparing ?? this.segment()',
+    'segment: this.segment()',
+  ]),
+  mutant('the manifest names a prepared segment that was overtaken', 'sync faults', [
+    'wal.js',
+    'this.#preparing?.id === this.#next - 1 ? this.#preparing.id : undefined',
+    'this.#preparing?.id',
   ]),
   mutant('a prepared segment that was overtaken is used', 'crashes', [
     'wal.js',
@@ -242,11 +247,6 @@ export const MUTANTS: readonly Mutant[] = [
     'if (group.broken !== undefined) throw group.readOnly();',
     '',
   ]),
-  mutant('a folder whose sync failed is synced again', 'sync faults', [
-    'disk.js',
-    'if (failure !== undefined) throw failure;',
-    '',
-  ]),
   mutant('what was recovered is not written anew', 'faults', [
     'store.js',
     'this.#recovered = (parts.persistence?.wal.tailBytes ?? 0) > 0;',
@@ -257,12 +257,12 @@ export const MUTANTS: readonly Mutant[] = [
     'await this.#writeManifest(current);',
     '',
   ]),
-  mutant('half a manifest is overwritten instead of replaced', 'sync faults', [
+  mutant('half a manifest is overwritten instead of replaced', 'crashes', [
     'checkpointer.js',
     'const anew = !only && !this.#ours.delete(slot);',
     'const anew = false;',
   ]),
-  mutant('half of a commit that could not be read stays in the log', 'faults', [
+  mutant('half of a commit that could not be read stays in the log', 'read faults', [
     'committer.js',
     'if (recording.begun) this.group.abandon();',
     '',
@@ -303,11 +303,6 @@ export const MUTANTS: readonly Mutant[] = [
     'merge(entries, node.delta);',
     '',
   ]),
-  mutant('a copy leans on a block that its original is about to free', 'crashes', [
-    'tree.js',
-    'if (!node.loaded && (node.dirty || node instanceof Inner)) keeper.load(node);',
-    'if (!node.loaded && node instanceof Inner) keeper.load(node);',
-  ]),
   mutant('a dedupe key is not written with its event', 'crashes', [
     'committer.js',
     'recording.change(this.#forest.tree(append.scope, dedupeTag(append.tag)), dedupe);',
@@ -328,7 +323,7 @@ export const MUTANTS: readonly Mutant[] = [
     'homeOf(node); node.file = current.id;',
     'node.file = current.id;',
   ]),
-  mutant('what the directory frees is forgotten', 'crashes', [
+  mutant('what the directory frees is forgotten', 'damage', [
     'checkpointer.js',
     'forest.nodes.freed = start.freed;',
     '',

@@ -21,6 +21,12 @@ export const FAULT_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
     2568121930,
     'a first commit that was never on the device made the store look as if it had lost its manifest',
   ],
+  [1554814934, 'a manifest that was not on the device by name was never brought there'],
+  [
+    4232475820,
+    'the manifest said that the log begins at a prepared segment, though a later one had come before it',
+  ],
+  [1216686807, 'half of a manifest of an earlier process became whole by half of a new one'],
 ]
 
 export const FULL_DISK_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
