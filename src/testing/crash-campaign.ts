@@ -1,18 +1,13 @@
 import { openEmbedded } from '../embedded/open.ts'
 import { History } from './crash-history.ts'
+import { Clock, SHAPES, type Shape, TINY, tinyOptions, unevenly } from './crash-shapes.ts'
 import {
-  Clock,
   check,
   countIn,
   type Program,
   type ProgramCounts,
   type Progress,
   runProgram,
-  SHAPES,
-  type Shape,
-  TINY,
-  tinyOptions,
-  unevenly,
 } from './crash-workload.ts'
 import type { DiskCall } from './disk-faults.ts'
 import { Random } from './random.ts'
@@ -77,7 +72,7 @@ const LIVE_ON = {
   tornTail: 0.01,
   undecided: 0.03,
   manifestFallback: 0.06,
-  tinyManifestFallback: 0.3,
+  tinyManifestFallback: 0.1,
 } as const
 /** All images of a power cut, if they are no more than this. */
 const EXHAUSTIVE_IMAGES_MAX = 64
@@ -161,7 +156,7 @@ export async function generation(
       const left = disk.afterProcessCrash(random.fork())
       images.push({ disk: left, kind: 'process crash', promised: acknowledged, ...at })
     }
-    const few = shape === TINY && (depth === 1 || moment.includes('manifest'))
+    const few = shape === TINY && (depth === 1 || (depth === 2 && moment.includes('manifest')))
     const all = few && 2 ** disk.undecided <= EXHAUSTIVE_IMAGES_MAX
     if (all) report.exhausted++
     for (const left of disk.powerCuts(random.fork(), all ? EXHAUSTIVE_IMAGES_MAX : cuts)) {

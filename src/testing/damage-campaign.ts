@@ -1,17 +1,8 @@
 import { AnnalsError } from '../core/errors.ts'
 import { openEmbedded } from '../embedded/open.ts'
 import { History } from './crash-history.ts'
-import {
-  Clock,
-  check,
-  countIn,
-  inTurns,
-  runProgram,
-  SHAPES,
-  type Shape,
-  tinyOptions,
-  unevenly,
-} from './crash-workload.ts'
+import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
+import { check, countIn, inTurns, runProgram } from './crash-workload.ts'
 import { Random } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
@@ -46,7 +37,7 @@ export async function damageCampaign(campaign: {
 }
 
 /** One store, damaged in many ways, one at a time; everything follows from the seed. */
-export async function damageProgram(seed: number, report: DamageReport): Promise<void> {
+async function damageProgram(seed: number, report: DamageReport): Promise<void> {
   report.stores++
   const random = new Random(seed)
   const shape = random.pick(SHAPES)

@@ -5,19 +5,8 @@ import type { EmbeddedStore } from '../embedded/store.ts'
 import type { Committed, Operation } from '../engine/storage.ts'
 import { type CrashReport, generation, type Line, newReport } from './crash-campaign.ts'
 import { History } from './crash-history.ts'
-import {
-  Clock,
-  check,
-  countIn,
-  inTurns,
-  randomOperations,
-  runProgram,
-  type Shape,
-  SMALL,
-  TINY,
-  tinyOptions,
-  unevenly,
-} from './crash-workload.ts'
+import { Clock, type Shape, SMALL, TINY, tinyOptions, unevenly } from './crash-shapes.ts'
+import { check, countIn, inTurns, randomOperations, runProgram } from './crash-workload.ts'
 import type { DiskCall, DiskCallKind, DiskFault } from './disk-faults.ts'
 import { Random } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
@@ -102,6 +91,7 @@ export async function faultCampaign({ seed, programs }: FaultCampaign): Promise<
   return report
 }
 
+/** @public Plain programs beside the tests start with it, too. */
 export function newFaultReport(seed: number): FaultReport {
   return {
     seed,

@@ -3,17 +3,8 @@ import { openEmbedded } from '../embedded/open.ts'
 import type { EmbeddedStore } from '../embedded/store.ts'
 import type { Committed } from '../engine/storage.ts'
 import { History } from './crash-history.ts'
-import {
-  Clock,
-  check,
-  countIn,
-  inTurns,
-  randomOperations,
-  SHAPES,
-  type Shape,
-  tinyOptions,
-  unevenly,
-} from './crash-workload.ts'
+import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
+import { check, countIn, inTurns, randomOperations } from './crash-workload.ts'
 import { Random } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 

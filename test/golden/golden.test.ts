@@ -86,7 +86,8 @@ async function compare(store: EmbeddedStore, content: Content): Promise<number> 
       }
     }
   }
-  expect(store.stats().version).toBe(content.version)
+  // It may have grown since: removing what has expired is a commit of the engine's own.
+  expect(store.stats().version).toBeGreaterThanOrEqual(content.version)
   expect(store.recovery).toBeUndefined()
   await store.verify()
   return count

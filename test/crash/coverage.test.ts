@@ -1,0 +1,55 @@
+import { Session } from 'node:inspector'
+import { expect, test } from 'vitest'
+import { crashProgram } from '../../src/testing/crash-campaign.ts'
+import { Random } from '../../src/testing/random.ts'
+
+/** What the crash campaign must come through, by the names of the functions that do it. */
+const REACHED: Readonly<Record<string, readonly string[]>> = {
+  'tree.ts': ['splitLeaf', 'splitInner', 'joinNeighbour', 'dropChild', 'defer'],
+  'node-store.ts': ['load', 'unload', 'trim'],
+  'node-codec.ts': ['mergeLeaf', 'readInner'],
+  'relocation.ts': ['relocate', 'visit'],
+  'data-files.ts': ['#appendMerged', 'remove', 'sparse'],
+  'checkpointer.ts': ['#freeze', '#relocateSparse', '#removeUnneeded'],
+  'wal.ts': ['#create', '#fill', 'rotate', 'removeBelow', 'cutSegment'],
+  'wal-recovery.ts': ['replay', 'goesOn', 'refuseIfDurable', 'cut'],
+  'recovered-tail.ts': ['take', 'drain'],
+  'backup.ts': ['copyCheckpoint'],
+  'committer.ts': ['expire'],
+  'group-commit.ts': ['hold', 'release'],
+}
+
+/** So many that each shape of program comes several times, and few images of each. */
+const PROGRAMS = 60
+const SHARE = 0.02
+
+test('the crash campaign reaches every part of the engine that crashes may hurt', {
+  timeout: 60_000,
+}, async () => {
+  const session = new Session()
+  session.connect()
+  session.post('Profiler.enable')
+  session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: false })
+  const random = new Random(1)
+  for (let program = 0; program < PROGRAMS; program++) {
+    await crashProgram(random.below(0x1_0000_0000), undefined, SHARE)
+  }
+  const counts = new Map<string, number>()
+  session.post('Profiler.takePreciseCoverage', (error, covered) => {
+    if (error) throw error
+    for (const { url, functions } of covered.result) {
+      const file = /\/embedded\/([a-z-]+\.ts)/.exec(url)?.[1]
+      if (file === undefined) continue
+      for (const { functionName, ranges } of functions) {
+        const name = `${file} ${functionName}`
+        counts.set(name, (counts.get(name) ?? 0) + ranges[0].count)
+      }
+    }
+  })
+  session.disconnect()
+  const reached = Object.entries(REACHED).flatMap(([file, names]) =>
+    names.map(name => [`${file} ${name}`, counts.get(`${file} ${name}`) ?? 0] as const),
+  )
+  console.log(reached.map(([name, count]) => `${name}: ${count}`).join('\n'))
+  expect(reached.filter(([, count]) => count === 0)).toEqual([])
+})
