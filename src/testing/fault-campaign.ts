@@ -92,6 +92,7 @@ export async function faultCampaign({ seed, programs }: FaultCampaign): Promise<
 }
 
 /** @public Plain programs beside the tests start with it, too. */
+/** @public The hunt for planted bugs loads it by name. */
 export function newFaultReport(seed: number): FaultReport {
   return {
     seed,
