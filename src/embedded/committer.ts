@@ -72,7 +72,12 @@ export class Committer {
     })
   }
 
-  /** Never before what was said or stored already, whatever the clock does: what has expired stays so. */
+  /** The time for a reader. */
+  readTime(): number {
+    return Math.max(this.#clock(), this.#latest)
+  }
+
+  /** The time for what others may build upon: never before what was given out already, whatever the clock does. */
   now(): number {
     const now = this.#clock()
     if (now > this.#latest) this.#latest = now

@@ -109,9 +109,7 @@ export class EmbeddedStore implements Storage {
     // Most reads end here, and what was found before needs no checks: nothing malformed is ever found.
     const sound = this.#state === 'open' && this.#committer.group.lost === undefined
     const known = sound ? this.#forest.known(scope, tag, key) : undefined
-    if (known === undefined) return this.#find(scope, tag, key)
-    this.#committer.now()
-    return Promise.resolve(known)
+    return known === undefined ? this.#find(scope, tag, key) : Promise.resolve(known)
   }
 
   async #find(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
@@ -119,14 +117,13 @@ export class EmbeddedStore implements Storage {
     checkPlace({ scope, tag, key })
     const tree = this.#forest.treeIfAny(scope, tag)
     const entry = tree === undefined ? undefined : this.#forest.find(tree, key)
-    const now = this.#committer.now()
-    return entry === undefined || isGone(entry, now) ? undefined : entry
+    return entry === undefined || isGone(entry, this.#committer.readTime()) ? undefined : entry
   }
 
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#check()
     checkRange(range)
-    const now = this.#committer.now()
+    const now = this.#committer.readTime()
     const tree = this.#forest.treeIfAny(range.scope, range.tag)
     return tree === undefined ? [] : this.#forest.scan(tree, spanOf(range, now))
   }

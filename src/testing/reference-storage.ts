@@ -41,12 +41,12 @@ export class ReferenceStorage implements Storage {
 
   async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     this.#checkOpen()
-    return getIn(this.#state, { scope, tag, key }, this.#now())
+    return getIn(this.#state, { scope, tag, key }, this.#readTime())
   }
 
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#checkOpen()
-    return scanIn(this.#state, range, this.#now())
+    return scanIn(this.#state, range, this.#readTime())
   }
 
   async snapshot(): Promise<Snapshot> {
@@ -124,6 +124,11 @@ export class ReferenceStorage implements Storage {
     return { status: 'committed', version: next.version, time, appended }
   }
 
+  #readTime(): number {
+    return Math.max(this.#latestTime, this.#clock())
+  }
+
+  /** What others may build upon: never before what was given out already. */
   #now(): number {
     this.#latestTime = Math.max(this.#latestTime, this.#clock())
     return this.#latestTime
