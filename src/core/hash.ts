@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { type ByteString, toBuffer, utf8 } from './bytes.ts'
+import { type ByteString, toBuffer, u64, utf8 } from './bytes.ts'
 import { invariant } from './invariant.ts'
 
 /**
@@ -68,20 +68,24 @@ const scratch = Buffer.alloc(SCRATCH_BYTES)
  * lists give the same bytes.
  */
 export function bodyHash(namespaceParts: readonly string[], type: string, payload: ByteString): ByteString {
-  const items: ByteString[] = []
-  let size = BODY_TAG.length
-  for (const part of namespaceParts) {
-    const bytes = utf8(part)
-    items.push(bytes)
-    size += 8 + bytes.length
-  }
-  const typeBytes = utf8(type)
-  items.push(typeBytes, payload)
-  size += 8 + typeBytes.length + 8 + payload.length
+  return bodyHashAfter(bodyPrefix(namespaceParts), utf8(type), payload)
+}
 
+/** What all bodies of one namespace begin with. */
+export function bodyPrefix(namespaceParts: readonly string[]): ByteString {
+  return BODY_TAG + namespaceParts.map(part => lengthPrefixed(utf8(part))).join('')
+}
+
+function lengthPrefixed(bytes: ByteString): ByteString {
+  return u64(bytes.length) + bytes
+}
+
+/** `bodyHash`, with the part done that is the same for every event of a log. */
+export function bodyHashAfter(prefix: ByteString, type: ByteString, payload: ByteString): ByteString {
+  const size = prefix.length + 16 + type.length + payload.length
   const buffer = size <= SCRATCH_BYTES ? scratch : Buffer.allocUnsafe(size)
-  let at = buffer.latin1Write(BODY_TAG, 0, BODY_TAG.length)
-  for (const item of items) {
+  let at = buffer.latin1Write(prefix, 0, prefix.length)
+  for (const item of [type, payload]) {
     writeU64(buffer, at, item.length)
     at += 8
     at += buffer.latin1Write(item, at, item.length)

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { isUuidV4, newId } from './id.ts'
+import { isUuidV4, newId, newOrderedId } from './id.ts'
 
 describe('ids', () => {
   test('a new id is a UUID v4, and never the same twice', () => {
@@ -39,4 +39,15 @@ describe('ids', () => {
   ])('%j is a UUID v4: %s', (text, expected) => {
     expect(isUuidV4(text)).toBe(expected)
   })
+})
+
+test('ordered ids are UUIDs v7 and sort in the order in which they were made, whatever the clock does', () => {
+  const ids: string[] = []
+  for (const now of [1_700_000_000_000, 1_700_000_000_001, 1_699_999_999_999, 1_700_000_000_001]) {
+    for (let i = 0; i < 3_000; i++) ids.push(newOrderedId(now))
+  }
+  expect([...ids].sort()).toEqual(ids)
+  expect(new Set(ids).size).toBe(ids.length)
+  for (const id of ids)
+    expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
 })

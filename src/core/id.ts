@@ -14,6 +14,26 @@ export function newId(random?: Random): string {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20, 32)}`
 }
 
+/** The last one given out, as milliseconds and a count within them. */
+let lastMs = 0
+let lastCount = 0
+/** Of the 12 bits behind the time. */
+const COUNT_MAX = 0xfff
+
+/** A UUID v7 (RFC 9562): ids of one process sort in the order in which they were made, others by the millisecond. */
+export function newOrderedId(now: number, random?: Random): string {
+  if (now > lastMs) {
+    lastMs = now
+    lastCount = 0
+  } else if (++lastCount > COUNT_MAX) {
+    lastMs++
+    lastCount = 0
+  }
+  const time = lastMs.toString(16).padStart(12, '0').slice(-12)
+  const count = lastCount.toString(16).padStart(3, '0')
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${count}-${newId(random).slice(19)}`
+}
+
 /** Upper case too: RFC 9562 says to read both, and to write lower case. */
 const UUID_V4 = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i
 

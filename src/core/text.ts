@@ -28,6 +28,15 @@ export function checkText(name: string, value: unknown, limits: TextLimits): Byt
   return bytes
 }
 
+const TAG_BYTES_MAX = 256
+
+/** Tags that a user gave, each once. */
+export function checkTags(tags: unknown): readonly string[] {
+  if (!Array.isArray(tags)) return refuse('tags', 'not an array of strings')
+  for (const tag of tags) checkText('tag', tag, { bytesMax: TAG_BYTES_MAX })
+  return Object.freeze([...new Set<string>(tags)])
+}
+
 function refuse(name: string, reason: string, details: ErrorDetails = {}): never {
   throw new AnnalsError('INVALID_ARGUMENT', `invalid ${name}: ${reason}`, { name, reason, ...details })
 }

@@ -1,7 +1,6 @@
-import { isLogTag } from '../engine/keys.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { Forest, Tree } from './forest.ts'
-import { headAt } from './newest.ts'
+import { DROPPED } from './node.ts'
 import { FrameWriter } from './wal-frame.ts'
 
 interface Waiter {
@@ -39,19 +38,22 @@ export class Batch {
   restore(trees: ReadonlySet<Tree>): void {
     for (const [i, tree] of this.#trees.entries()) {
       if (!trees.has(tree)) continue
-      const entry = this.#entries[i]
-      tree.pending ??= new Map()
-      tree.pending.set(entry.key, entry)
-      if (isLogTag(tree.tag)) tree.head = headAt(entry)
+      hold(tree, this.#entries[i])
+      // Found again from what is pending.
+      tree.head = undefined
     }
   }
 
   change(tree: Tree, entry: Entry): void {
     this.frame.change(tree.scope, tree.tag, entry)
+    this.imply(tree, entry)
+  }
+
+  /** A change that follows from the one before it: recovery finds it again, so the log need not hold it. */
+  imply(tree: Tree, entry: Entry): void {
     this.#trees.push(tree)
     this.#entries.push(entry)
-    tree.pending ??= new Map()
-    tree.pending.set(entry.key, entry)
+    hold(tree, entry)
   }
 
   /** Resolves with the answer once the batch is through. */
@@ -69,6 +71,7 @@ export class Batch {
       const tree = trees[i]
       const entry = entries[i]
       forest.apply(tree, entry)
+      if (tree.drop === entry) tree.drop = undefined
       // A later commit's pending entry stays.
       if (tree.pending?.get(entry.key) === entry) {
         tree.pending.delete(entry.key)
@@ -87,6 +90,7 @@ export class Batch {
   discard(): void {
     for (const tree of this.#trees) {
       tree.pending = undefined
+      tree.drop = undefined
       tree.head = undefined
     }
   }
@@ -103,4 +107,16 @@ export class Batch {
       else waiter.reject(error)
     }
   }
+}
+
+/** The change is pending from now on. */
+function hold(tree: Tree, entry: Entry): void {
+  if (entry.expiresAt === DROPPED) {
+    tree.drop = entry
+    tree.pending = undefined
+    tree.head = undefined
+    return
+  }
+  tree.pending ??= new Map()
+  tree.pending.set(entry.key, entry)
 }

@@ -5,6 +5,7 @@ import type { DataFiles } from './data-files.ts'
 import { type Disk, isFull } from './disk.ts'
 import { directoryKey, type Forest, parseDirectoryKey, type Tree } from './forest.ts'
 import { fileId } from './format.ts'
+import { homesBelow } from './graves.ts'
 import { type Manifest, writeManifest } from './manifest.ts'
 import { type Home, Inner, Leaf, type Node, REMOVED } from './node.ts'
 import { encodeAddress } from './node-codec.ts'
@@ -117,6 +118,7 @@ export class Checkpointer {
     const { data } = this.#options
     await start.rotation.finish()
     await this.#inSlices(this.#writeTrees(start))
+    await this.#inSlices(this.#freeGraves(start))
     for (const home of [...start.freed.splice(0), ...start.emptied]) data.release(home)
     await data.sync()
     const manifest = this.#manifest(start)
@@ -157,6 +159,9 @@ export class Checkpointer {
     for (const { tree } of start.trees) forest.markDirty(tree)
     wal.tailBytes += start.rotation.bytes
     forest.nodes.freed = start.freed.concat(forest.nodes.freed)
+    forest.graves = start.graves.concat(forest.graves)
+    // Snapshots may read what was written in vain, and the next one may free it: as long as there are any, files stay.
+    this.#completedAt = Number.POSITIVE_INFINITY
   }
 
   #refuseIfBroken(): void {
@@ -173,12 +178,15 @@ export class Checkpointer {
     for (const { tree } of trees) tree.dirty = false
     const { freed } = forest.nodes
     forest.nodes.freed = []
+    const { graves } = forest
+    forest.graves = []
     forest.nodes.dirtyBytes = 0
     forest.nodes.freeze()
     forest.keepAll = true
     return {
       trees,
       freed,
+      graves,
       emptied: [],
       rotation: wal.rotate(),
       version: committer.version,
@@ -234,6 +242,20 @@ export class Checkpointer {
       }
     }
     data.append(node)
+  }
+
+  /** What is below the roots of dropped trees is free, like them. One is done wholly or not at all: this may fail. */
+  *#freeGraves(start: Start): Steps {
+    for (let root = start.graves.at(-1); root !== undefined; root = start.graves.at(-1)) {
+      const homes: Home[] = []
+      for (const home of homesBelow(this.#options.forest.nodes, root)) {
+        homes.push(home)
+        if (this.#sliceOver()) yield
+      }
+      // Not as arguments: there may be more than a call takes.
+      for (const home of homes) start.freed.push(home)
+      start.graves.pop()
+    }
   }
 
   #sliceOver(): boolean {
@@ -352,6 +374,8 @@ type Steps = Generator<void, void, void>
 interface Start {
   readonly trees: readonly { readonly tree: Tree; readonly root: Node }[]
   readonly freed: Home[]
+  /** Of trees that were dropped. */
+  readonly graves: Node[]
   /** Of roots that hold nothing now. If this fails they may grow again before the next. */
   readonly emptied: Home[]
   readonly rotation: Rotation

@@ -1,10 +1,13 @@
-import { dedupeTag } from '../engine/keys.ts'
+import type { ByteString } from '../core/bytes.ts'
+import { dedupeTag, HEAD_KEY, headTag } from '../engine/keys.ts'
+import { dedupeValue, headAfter, headValue, linkAppend } from '../engine/log.ts'
 import { checkOperations } from '../engine/operations.ts'
 import type {
   Append,
   Appended,
   Commit,
   CommitOutcome,
+  Drop,
   Entry,
   Operation,
   Place,
@@ -16,8 +19,8 @@ import type { Batch } from './batch.ts'
 import { due, expiryTree, nextExpiry, reminder } from './expiry.ts'
 import type { Forest, Tree } from './forest.ts'
 import { GroupCommit } from './group-commit.ts'
-import { conflictOf, duplicateOf, link, newest } from './newest.ts'
-import { REMOVED } from './node.ts'
+import { conflictOf, duplicateOf, headOf, newest, newestEntry } from './newest.ts'
+import { DROPPED, REMOVED } from './node.ts'
 import type { Scheduler } from './scheduler.ts'
 import type { Wal } from './wal.ts'
 
@@ -123,7 +126,7 @@ export class Committer {
       for (const { reminder, scope, tag, key, expiresAt } of reminders) {
         recording.remove(expiryTree(this.#forest), reminder)
         const tree = this.#forest.tree(scope, tag)
-        const entry = tree.pending?.get(key) ?? this.#forest.find(tree, key)
+        const entry = newestEntry(this.#forest, tree, key)
         // It may have been put again since, to stay longer or for good.
         if (entry?.expiresAt === expiresAt) recording.remove(tree, key)
       }
@@ -144,6 +147,7 @@ export class Committer {
       for (const operation of operations) {
         if (operation.op === 'put') this.#put(recording, operation)
         else if (operation.op === 'append') appended.push(this.#append(recording, operation))
+        else if (operation.op === 'drop') this.#drop(recording, operation)
         else recording.remove(this.#forest.tree(operation.scope, operation.tag), operation.key)
       }
     })
@@ -168,17 +172,29 @@ export class Committer {
     recording.change(expiryTree(this.#forest), reminder(tree, key, expiresAt, version, time))
   }
 
+  #drop(recording: Recording, { scope }: Drop): void {
+    for (const tag of this.#forest.tagsOf(scope)) recording.drop(this.#forest.tree(scope, tag))
+  }
+
   #append(recording: Recording, append: Append): Appended {
     const { version, time } = recording
     const duplicate = duplicateOf(this.#forest, append, time)
     if (duplicate !== undefined) return duplicate
-    const tree = this.#forest.tree(append.scope, append.tag)
-    const { event, dedupe, answer } = link(this.#forest, tree, append, version, time)
-    recording.change(tree, event)
+    const { scope, tag, dedupe } = append
+    const linked = linkAppend(headOf(this.#forest, append), append, time)
+    const head = headAfter(linked)
+    const tree = this.#forest.tree(scope, tag)
+    const entry = (key: ByteString, value: ByteString): Entry => ({ key, value, version, time, expiresAt: 0 })
+    recording.change(tree, entry(linked.key, linked.value))
+    recording.imply(this.#forest.tree(scope, headTag(tag)), entry(HEAD_KEY, headValue(head)))
+    tree.head = head
+    const memo = dedupe?.memo ?? ''
     if (dedupe !== undefined) {
-      recording.change(this.#forest.tree(append.scope, dedupeTag(append.tag)), dedupe)
+      const known = this.#forest.tree(scope, dedupeTag(tag))
+      recording.change(known, entry(dedupe.key, dedupeValue(linked, memo)))
     }
-    return answer
+    const { sequence, hash, time: stamp } = linked
+    return { sequence, hash, time: stamp, duplicate: false, memo }
   }
 
   /** A commit that changed nothing was none: it takes no version. So was one that stopped half-way, unable to read. */
@@ -231,7 +247,15 @@ class Recording {
     this.#batch.change(tree, entry)
   }
 
-  remove(tree: Tree, key: Entry['key']): void {
+  imply(tree: Tree, entry: Entry): void {
+    this.#batch.imply(tree, entry)
+  }
+
+  remove(tree: Tree, key: ByteString): void {
     this.change(tree, { key, value: '', version: this.version, time: this.time, expiresAt: REMOVED })
+  }
+
+  drop(tree: Tree): void {
+    this.change(tree, { key: '', value: '', version: this.version, time: this.time, expiresAt: DROPPED })
   }
 }

@@ -1,9 +1,10 @@
 import type { ByteString } from '../core/bytes.ts'
-import type { Entry } from '../engine/storage.ts'
-import { entryBytes, type Node } from './node.ts'
+import type { LogHead } from '../engine/log.ts'
+import type { Entry, ScopeRange } from '../engine/storage.ts'
+import { DROPPED, entryBytes, Leaf, type Node } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import type { NodeStore } from './node-store.ts'
-import type { RecoveredChanges, RecoveredTail } from './recovered-tail.ts'
+import { DROP_KEY, type RecoveredChanges, type RecoveredTail } from './recovered-tail.ts'
 import { apply, collect, emptyRoot, find, type Span } from './tree.ts'
 
 /** Trees kept at hand beyond this are forgotten once they are clean. */
@@ -11,12 +12,6 @@ const TREES_MAX = 20_000
 const TRIM_STEPS = 4
 /** What an entry costs in memory beyond its bytes, in a map; measured. */
 const POINT_MEMORY_BYTES = 160
-
-/** What the end of a log is: what the next append continues. */
-export interface LogHead {
-  readonly sequence: number
-  readonly hash: ByteString
-}
 
 /** A root that a later change has replaced, and how many snapshots still stand on it. */
 interface PastRoot {
@@ -37,6 +32,8 @@ export class Tree {
   past: PastRoot[] = []
   /** By key, written to the log or about to be; readers don't see them. */
   pending: Map<ByteString, Entry> | undefined = undefined
+  /** The newest drop that is pending: what is pending came after it, and the root is as good as empty. */
+  drop: Entry | undefined = undefined
   /** From the log, and not in the root yet; before the first commit after an opening only. */
   recovered: RecoveredChanges | undefined = undefined
   /** Of a log, pending appends included; undefined while unknown. */
@@ -62,6 +59,8 @@ export class Forest {
   /** As of the last checkpoint. */
   directory: Node
   readonly dirtyTrees: Set<Tree> = new Set()
+  /** Roots of trees that were dropped since the last checkpoint began: what is below them is to be freed. */
+  graves: Node[] = []
   /** While a checkpoint writes, the directory lags behind: no tree may be forgotten. */
   keepAll = false
   readonly #scopes = new Map<ByteString, Tree[]>()
@@ -129,16 +128,68 @@ export class Forest {
     const known = tree.points?.get(key)
     if (known !== undefined) return known
     const before = this.nodes.diskFinds
-    const entry = this.#findRecovered(tree, key) ?? this.findIn(tree.root, key)
+    const entry = tree.recovered === undefined ? this.findIn(tree.root, key) : this.#findBehind(tree, key)
     // What is not worth keeping its leaf in memory is not worth keeping itself.
     const kept = this.nodes.diskFinds === before
     if (kept && entry !== undefined && entry.expiresAt === 0) this.#remember(tree, entry)
     return entry
   }
 
-  #findRecovered(tree: Tree, key: ByteString): Entry | undefined {
-    const number = tree.recovered?.get(key)
-    return number === undefined ? undefined : this.#tail?.entry(number)
+  /** In the log first, and in the root only if the log has not dropped what was there. */
+  #findBehind(tree: Tree, key: ByteString): Entry | undefined {
+    const changes = tree.recovered as RecoveredChanges
+    const number = changes.get(key)
+    if (number !== undefined) return this.#tail?.entry(number)
+    return changes.has(DROP_KEY) ? undefined : this.findIn(tree.root, key)
+  }
+
+  /** Tags of the scope's trees; some may be empty. */
+  tagsOf(scope: ByteString): number[] {
+    const span = { from: directoryKey(scope, 0), to: `${scope}\x01`, reverse: false, limit: 256, now: 0 }
+    const listed = this.collect(this.directory, span).map(({ key }) => parseDirectoryKey(key).tag)
+    const known = (this.#scopes.get(scope) ?? []).map(({ tag }) => tag)
+    return [...new Set([...listed, ...known])]
+  }
+
+  /** Scopes of which a tree holds something; the engine's own, which has no name, is none. */
+  scopes({ from, to, limit }: ScopeRange): ByteString[] {
+    for (const _ of this.takeInAll());
+    const isInside = (scope: ByteString): boolean =>
+      scope !== '' && (from === undefined || scope >= from) && (to === undefined || scope < to)
+    const candidates = new Set([...this.#scopes.keys()].filter(isInside))
+    // Those that only the directory knows are as it says.
+    let listed = 0
+    for (const scope of this.#listedScopes(from, to)) {
+      if (!isInside(scope) || candidates.has(scope)) continue
+      candidates.add(scope)
+      if (++listed === limit) break
+    }
+    const found: ByteString[] = []
+    for (const scope of [...candidates].sort()) {
+      if (this.#holds(scope)) found.push(scope)
+      if (found.length === limit) break
+    }
+    return found
+  }
+
+  #holds(scope: ByteString): boolean {
+    return this.tagsOf(scope).some(tag => !isEmpty(this.tree(scope, tag).root))
+  }
+
+  /** In order, from the one to which the key `from` belongs. */
+  *#listedScopes(
+    from: ByteString | undefined,
+    to: ByteString | undefined,
+  ): Generator<ByteString, void, void> {
+    for (let next = from; ; ) {
+      const span = { from: next, to: undefined, reverse: false, limit: 1, now: 0 }
+      const [first] = this.collect(this.directory, span)
+      if (first === undefined) return
+      const { scope } = parseDirectoryKey(first.key)
+      if (to !== undefined && scope >= to) return
+      yield scope
+      next = `${scope}\x01`
+    }
   }
 
   #remember(tree: Tree, entry: Entry): void {
@@ -171,6 +222,10 @@ export class Forest {
   }
 
   apply(tree: Tree, entry: Entry): void {
+    if (entry.expiresAt === DROPPED) {
+      this.#drop(tree)
+      return
+    }
     if (tree.points !== undefined) {
       const known = tree.points.get(entry.key)
       if (known !== undefined) {
@@ -181,6 +236,20 @@ export class Forest {
     }
     this.change(tree, root => apply(this.nodes, root, entry))
     this.nodes.trim()
+  }
+
+  /** One step, whatever the tree holds; the next checkpoint frees what is below the old root. */
+  #drop(tree: Tree): void {
+    for (const entry of tree.points?.values() ?? [])
+      this.#pointsBytes -= entryBytes(entry) + POINT_MEMORY_BYTES
+    tree.points = undefined
+    this.change(tree, root => this.#bury(root))
+  }
+
+  #bury(root: Node): Node {
+    // In memory nothing has a place to free.
+    if (this.nodes.hasFiles && !isEmpty(root)) this.graves.push(root)
+    return emptyRoot(this.nodes.generation)
   }
 
   /** Gives the tree another root; snapshots keep the one they know. */
@@ -210,7 +279,8 @@ export class Forest {
   *takeInAll(): Generator<void, void, void> {
     while (this.#tail !== undefined) {
       for (const tree of this.#recovering) yield* this.#takeInSteps(tree)
-      const next = this.#tail.next()
+      // Somebody else may have taken in the rest meanwhile.
+      const next = this.#tail?.next()
       if (next !== undefined) this.tree(next.scope, next.tag)
       else if (this.#recovering.size === 0) this.#tail = undefined
     }
@@ -226,7 +296,7 @@ export class Forest {
   }
 
   #takeInEntry(tree: Tree, entry: Entry): void {
-    tree.root = apply(this.nodes, tree.root, entry)
+    tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry)
     this.markDirty(tree)
     this.nodes.trim()
   }
@@ -304,10 +374,14 @@ export class Forest {
   }
 }
 
+function isEmpty(root: Node): boolean {
+  return root instanceof Leaf && root.entries?.length === 0
+}
+
 /** Whether the tree is more than what the directory knows of it. */
 function isNeeded(tree: Tree): boolean {
-  const { dirty, pending, recovered, past } = tree
-  return dirty || pending !== undefined || recovered !== undefined || past.length > 0
+  const { dirty, pending, drop, recovered, past } = tree
+  return dirty || pending !== undefined || drop !== undefined || recovered !== undefined || past.length > 0
 }
 
 /** The tree that a directory's key stands for. */

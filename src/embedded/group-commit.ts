@@ -80,6 +80,7 @@ export class GroupCommit {
     const trees = new Set(this.#building.abandon())
     for (const tree of trees) {
       tree.pending = undefined
+      tree.drop = undefined
       tree.head = undefined
     }
     for (const batch of [this.#flushing, ...this.#full, this.#building]) batch?.restore(trees)

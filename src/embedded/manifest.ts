@@ -100,7 +100,8 @@ function decodeManifest(id: number, bytes: Buffer): Manifest | undefined {
   }
   if (bytes.length < PREFIX_BYTES) return undefined
   const length = bytes.readUInt32LE(HEADER_BYTES)
-  if (PREFIX_BYTES + length !== bytes.length) return undefined
+  // Nothing has the checksum 0 as well: a header with zeros behind it is a manifest that was only begun.
+  if (length === 0 || PREFIX_BYTES + length !== bytes.length) return undefined
   const text = bytes.subarray(PREFIX_BYTES)
   if (crc32(text) !== bytes.readUInt32LE(HEADER_BYTES + 4)) return undefined
   return JSON.parse(text.toString('utf8')) as Manifest

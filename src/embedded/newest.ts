@@ -1,13 +1,11 @@
-import { type ByteString, fromU64, u64 } from '../core/bytes.ts'
-import { linkHash, ZERO_HASH } from '../core/hash.ts'
-import { dedupeTag } from '../engine/keys.ts'
-import type { Append, Appended, Commit, Conflict, Entry, Place, Range } from '../engine/storage.ts'
-import type { Forest, LogHead, Tree } from './forest.ts'
+import type { ByteString } from '../core/bytes.ts'
+import { dedupeTag, HEAD_KEY, headTag } from '../engine/keys.ts'
+import { type LogHead, parseDedupe, parseHead } from '../engine/log.ts'
+import type { Append, Appended, Commit, Conflict, Entry, Place, Range, TreeId } from '../engine/storage.ts'
+import type { Forest, Tree } from './forest.ts'
 import type { Span } from './tree.ts'
 
 /** What a commit sees and continues: everything before it in order, durable or still pending. */
-
-const HASH_BYTES = 32
 
 /** Whether the entry counts as absent: it expired, or is a removal. */
 export function isGone(entry: Entry, now: number): boolean {
@@ -16,8 +14,16 @@ export function isGone(entry: Entry, now: number): boolean {
 
 export function newest(forest: Forest, { scope, tag, key }: Place, now: number): Entry | undefined {
   const tree = forest.treeIfAny(scope, tag)
-  const entry = tree === undefined ? undefined : (tree.pending?.get(key) ?? forest.find(tree, key))
+  const entry = tree === undefined ? undefined : newestEntry(forest, tree, key)
   return entry === undefined || isGone(entry, now) ? undefined : entry
+}
+
+/** Expired ones and removals included. */
+export function newestEntry(forest: Forest, tree: Tree, key: ByteString): Entry | undefined {
+  const pending = tree.pending?.get(key)
+  if (pending !== undefined) return pending
+  // Behind a drop that is pending, nothing is there any more.
+  return tree.drop === undefined ? forest.find(tree, key) : undefined
 }
 
 export function spanOf(range: Range, now: number): Span {
@@ -32,11 +38,12 @@ export function spanOf(range: Range, now: number): Span {
 
 function newestRange(forest: Forest, tree: Tree, range: Range, now: number): Entry[] {
   const span = spanOf(range, now)
-  const { pending } = tree
-  if (pending === undefined) return forest.scan(tree, span)
+  const pending = tree.pending ?? new Map<never, never>()
+  if (pending.size === 0 && tree.drop === undefined) return forest.scan(tree, span)
   // A pending commit can hide as many durable entries as it has keys.
   const entries = new Map<ByteString, Entry>()
-  for (const entry of forest.scan(tree, { ...span, limit: span.limit + pending.size })) {
+  const durable = { ...span, limit: span.limit + pending.size }
+  for (const entry of tree.drop === undefined ? forest.scan(tree, durable) : []) {
     entries.set(entry.key, entry)
   }
   for (const entry of pending.values()) {
@@ -74,46 +81,11 @@ export function duplicateOf(forest: Forest, append: Append, now: number): Append
   if (append.dedupe === undefined) return undefined
   const { scope, tag, dedupe } = append
   const entry = newest(forest, { scope, tag: dedupeTag(tag), key: dedupe.key }, now)
-  if (entry === undefined) return undefined
-  return {
-    sequence: fromU64(entry.value),
-    hash: entry.value.slice(8, 8 + HASH_BYTES),
-    time: entry.time,
-    duplicate: true,
-    memo: entry.value.slice(8 + HASH_BYTES),
-  }
+  return entry === undefined ? undefined : parseDedupe(entry)
 }
 
-export interface Linked {
-  readonly event: Entry
-  readonly dedupe: Entry | undefined
-  readonly answer: Appended
-}
-
-/** Continues a log: the next sequence, linked to the hash before it. */
-export function link(forest: Forest, log: Tree, append: Append, version: number, time: number): Linked {
-  const head = log.head ?? headOf(forest, log)
-  const sequence = head.sequence + 1
-  const hash = linkHash(head.hash, sequence, time, append.bodyHash)
-  const key = u64(sequence)
-  log.head = { sequence, hash }
-  const memo = append.dedupe?.memo ?? ''
-  return {
-    event: { key, value: head.hash + hash + append.body, version, time, expiresAt: 0 },
-    dedupe:
-      append.dedupe === undefined
-        ? undefined
-        : { key: append.dedupe.key, value: key + hash + memo, version, time, expiresAt: 0 },
-    answer: { sequence, hash, time, duplicate: false, memo },
-  }
-}
-
-function headOf(forest: Forest, log: Tree): LogHead {
-  const [last] = forest.scan(log, { from: undefined, to: undefined, reverse: true, limit: 1, now: 0 })
-  return last === undefined ? { sequence: -1, hash: ZERO_HASH } : headAt(last)
-}
-
-/** The head of a log whose last event this is. */
-export function headAt(event: Entry): LogHead {
-  return { sequence: fromU64(event.key), hash: event.value.slice(HASH_BYTES, 2 * HASH_BYTES) }
+/** Where a log stands: what the next append continues. */
+export function headOf(forest: Forest, { scope, tag }: TreeId): LogHead {
+  const known = forest.treeIfAny(scope, tag)?.head
+  return known ?? parseHead(newest(forest, { scope, tag: headTag(tag), key: HEAD_KEY }, 0))
 }

@@ -38,6 +38,10 @@ export class NodeStore implements NodeKeeper {
     this.#missesMax = limitBytes / LEAF_BYTES_MAX
   }
 
+  get hasFiles(): boolean {
+    return this.#data !== undefined
+  }
+
   load(node: Node): void {
     invariant(this.#data !== undefined && node.file !== 0, 'an unloaded node is on disk')
     const { bytes, view } = this.#data.read(node)

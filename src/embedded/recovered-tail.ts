@@ -1,9 +1,17 @@
 import type { ByteString } from '../core/bytes.ts'
+import { HEAD_KEY, headTag, isLogTag } from '../engine/keys.ts'
+import { headAfter, headValue, parseLogEntry } from '../engine/log.ts'
 import type { Entry } from '../engine/storage.ts'
 import { decodeChange, type FrameVisitor } from './wal-frame.ts'
 
-/** The newest change of each key of one tree, by its number in the tail. */
+/**
+ * The newest change of each key of one tree, by its number in the tail; a drop comes first, under `DROP_KEY`. The head of
+ * a log is not in the tail: it has the complement of the number of the append that it follows from.
+ */
 export type RecoveredChanges = Map<ByteString, number>
+
+/** No key is empty. */
+export const DROP_KEY: ByteString = ''
 
 interface LogBytes {
   readonly bytes: Buffer
@@ -31,6 +39,8 @@ export class RecoveredTail implements FrameVisitor {
   #scope: ByteString | undefined
   #tag = -1
   #changes: RecoveredChanges = new Map()
+  /** Of the head, if that tree is a log. */
+  #heads: RecoveredChanges | undefined
 
   /** The commits that follow are in these bytes. */
   segment(bytes: Buffer, view: DataView): void {
@@ -46,16 +56,25 @@ export class RecoveredTail implements FrameVisitor {
   /** In the order of the log: a later change replaces an earlier one. */
   change(scope: ByteString, tag: number, key: ByteString, offset: number): void {
     if (scope !== this.#scope || tag !== this.#tag) {
-      const tags = this.#trees.get(scope) ?? new Map<number, RecoveredChanges>()
-      this.#trees.set(scope, tags)
-      this.#changes = tags.get(tag) ?? new Map()
-      tags.set(tag, this.#changes)
+      this.#changes = this.#changesOf(scope, tag)
+      this.#heads = isLogTag(tag) ? this.#changesOf(scope, headTag(tag)) : undefined
       this.#scope = scope
       this.#tag = tag
     }
-    this.#changes.set(key, this.#offsets.length)
+    const number = this.#offsets.length
+    if (key === DROP_KEY) this.#changes.clear()
+    else this.#heads?.set(HEAD_KEY, ~number)
+    this.#changes.set(key, number)
     this.#offsets.push(offset)
     this.#commitOf.push(this.#versions.length - 1)
+  }
+
+  #changesOf(scope: ByteString, tag: number): RecoveredChanges {
+    const tags = this.#trees.get(scope) ?? new Map<number, RecoveredChanges>()
+    this.#trees.set(scope, tags)
+    const changes: RecoveredChanges = tags.get(tag) ?? new Map()
+    tags.set(tag, changes)
+    return changes
   }
 
   /** Hands over the changes of a tree, once. */
@@ -75,6 +94,7 @@ export class RecoveredTail implements FrameVisitor {
   }
 
   entry(number: number): Entry {
+    if (number < 0) return headEntry(this.entry(~number))
     const commit = this.#commitOf[number]
     const { bytes, view } = this.#segments[this.#segmentOf[commit]]
     return decodeChange(bytes, view, this.#offsets[number], this.#versions[commit], this.#times[commit])
@@ -87,4 +107,8 @@ export class RecoveredTail implements FrameVisitor {
       changes.delete(key)
     }
   }
+}
+
+function headEntry(event: Entry): Entry {
+  return { ...event, key: HEAD_KEY, value: headValue(headAfter(parseLogEntry(event))) }
 }

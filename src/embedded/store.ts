@@ -1,12 +1,13 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { checkPlace, checkRange } from '../engine/operations.ts'
+import { checkLimit, checkPlace, checkRange } from '../engine/operations.ts'
 import type {
   Commit,
   CommitOutcome,
   Entry,
   Place,
   Range,
+  ScopeRange,
   Snapshot,
   Step,
   Storage,
@@ -128,7 +129,12 @@ export class EmbeddedStore implements Storage {
     return tree === undefined ? [] : this.#forest.scan(tree, spanOf(range, now))
   }
 
-  /** The engine's clock: it never goes back. */
+  async scopes(range: ScopeRange): Promise<readonly ByteString[]> {
+    this.#check()
+    checkLimit(range.limit)
+    return this.#forest.scopes(range)
+  }
+
   now(): number {
     return this.#committer.now()
   }
@@ -314,6 +320,8 @@ export class EmbeddedStore implements Storage {
       p.disk.close()
     }
     this.#state = 'closed'
+    for (const tags of this.#listeners.values()) for (const listeners of tags.values()) call(listeners)
+    this.#listeners.clear()
     if (failure !== undefined) throw failure
   }
 
@@ -327,8 +335,7 @@ export class EmbeddedStore implements Storage {
   #notify(trees: readonly Tree[]): void {
     for (const tree of new Set(trees)) {
       const listeners = this.#listeners.get(tree.scope)?.get(tree.tag)
-      // On its own, so that a listener which throws can't keep a commit from being answered.
-      if (listeners !== undefined) for (const listener of listeners) queueMicrotask(listener)
+      if (listeners !== undefined) call(listeners)
     }
   }
 
@@ -381,6 +388,11 @@ class ForestSnapshot implements Snapshot {
     const tree = this.#forest.treeIfAny(scope, tag)
     return tree === undefined ? emptyRoot(0) : this.#forest.rootAt(tree, this.#generation)
   }
+}
+
+/** Each on its own, so that one which throws can't keep a commit from being answered. */
+function call(listeners: Iterable<() => void>): void {
+  for (const listener of listeners) queueMicrotask(listener)
 }
 
 function entryOf<K, V>(map: Map<K, V>, key: K, make: () => V): V {

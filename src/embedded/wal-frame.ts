@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib'
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
 import { viewOf } from './disk.ts'
-import { REMOVED } from './node.ts'
+import { DROPPED, REMOVED } from './node.ts'
 
 /**
  * A frame is what one write puts into the log: the commits that were waiting.
@@ -19,8 +19,10 @@ import { REMOVED } from './node.ts'
  *  36  previous crc     u32, of the frame before, in whatever segment it is: a log of another store, or one with a gap,
  *                       doesn't fit
  *  40  for each commit  f64 time, u32 changes, and for each change
- *        u8 flags (1 tree as in the change before, 2 removal, 4 expires), u16 key length,
+ *        u8 flags (1 tree as in the change before, 2 removal, 4 expires, 8 drop of the whole tree), u16 key length,
  *        u32 value length, [u8 tag, u16 scope length, scope], [f64 expiresAt], key, value
+ *
+ * The heads of logs are left out: they follow from the appends.
  */
 const FRAME_HEADER_BYTES = 40
 export const FRAME_ALIGN = 8
@@ -37,6 +39,7 @@ const CHANGE_BYTES = 7
 const SAME_TREE = 1
 const REMOVAL = 2
 const EXPIRES = 4
+const DROP = 8
 const BUFFER_KEPT_BYTES = 8 * 1024 * 1024
 
 export class FrameWriter {
@@ -93,6 +96,7 @@ export class FrameWriter {
       this.#tag = tag
     }
     if (expiresAt === REMOVED) flags |= REMOVAL
+    else if (expiresAt === DROPPED) flags |= DROP
     else if (expiresAt !== 0) {
       flags |= EXPIRES
       view.setFloat64(o, expiresAt, true)
@@ -202,7 +206,7 @@ export function frameAt(bytes: Buffer, view: DataView, offset: number, segment: 
 /** Hears what a frame holds, in order: a commit, then its changes. */
 export interface FrameVisitor {
   commit(version: number, time: number): void
-  /** `offset` is for `decodeChange`. */
+  /** `offset` is for `decodeChange`. A drop has no key, and nothing else has none. */
   change(scope: ByteString, tag: number, key: ByteString, offset: number): void
 }
 
@@ -250,7 +254,7 @@ export function decodeChange(
   const valueLength = view.getUint32(offset + 3, true)
   let o = offset + CHANGE_BYTES
   if ((flags & SAME_TREE) === 0) o += 3 + view.getUint16(o + 1, true)
-  let expiresAt = (flags & REMOVAL) === 0 ? 0 : REMOVED
+  let expiresAt = (flags & REMOVAL) !== 0 ? REMOVED : (flags & DROP) !== 0 ? DROPPED : 0
   if ((flags & EXPIRES) !== 0) {
     expiresAt = view.getFloat64(o, true)
     o += 8

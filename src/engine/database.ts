@@ -1,13 +1,16 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { invariant } from '../core/invariant.ts'
 import { checkOperations, checkPlace, checkRange } from './operations.ts'
+import type { Session } from './session.ts'
 import type {
-  CommitOutcome,
+  Appended,
   Entry,
   Operation,
   Place,
   Range,
   Reader,
+  ScopeRange,
   Step,
   Storage,
   TreeId,
@@ -68,7 +71,7 @@ const REAL_TIMING: Timing = {
  * read, and the first committer wins. The single-step operations need none of
  * that and go straight through.
  */
-export class Database implements Reader {
+export class Database implements Session {
   readonly #storage: Storage
   readonly #timing: Timing
 
@@ -93,9 +96,29 @@ export class Database implements Reader {
   }
 
   /** Blind operations, all or none. */
-  async write(operations: readonly Operation[]): Promise<CommitOutcome> {
+  async write(operations: readonly Operation[]): Promise<readonly Appended[]> {
     checkOperations(operations)
-    return this.#storage.commit({ operations })
+    const outcome = await this.#storage.commit({ operations })
+    invariant(outcome.status === 'committed', 'what has read nothing never conflicts')
+    return outcome.appended
+  }
+
+  /** Several reads as of one moment. */
+  async view<T>(read: (reader: Reader) => Promise<T>): Promise<T> {
+    const snapshot = await this.#storage.snapshot()
+    try {
+      return await read(snapshot)
+    } finally {
+      snapshot.release()
+    }
+  }
+
+  scopes(range: ScopeRange): Promise<readonly ByteString[]> {
+    return this.#storage.scopes(range)
+  }
+
+  now(): number {
+    return this.#storage.now()
   }
 
   subscribe(tree: TreeId, listener: () => void): Promise<() => void> {

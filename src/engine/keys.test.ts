@@ -6,8 +6,10 @@ import {
   agentShared,
   appShared,
   dedupeTag,
+  headTag,
   isEngineTag,
   isLogTag,
+  logOfHeadTag,
   type NamespaceParts,
   namespace,
   parseScope,
@@ -46,7 +48,16 @@ function refused(action: () => unknown): void {
 
 describe('tags', () => {
   test('P6: the tags are those of the format', () => {
-    expect(TAGS).toEqual({ kv: 1, event: 2, state: 3, trace: 4, run: 5, ledger: 6, vector: 16 })
+    expect(TAGS).toEqual({
+      kv: 1,
+      event: 2,
+      state: 3,
+      trace: 4,
+      run: 5,
+      ledger: 6,
+      machine: 7,
+      vector: 16,
+    })
   })
 
   test('events and the ledger are logs; their dedupe trees are the engine’s, and no logs', () => {
@@ -55,6 +66,17 @@ describe('tags', () => {
     expect(dedupeTag(TAGS.event)).toBe(0x82)
     expect(isEngineTag(dedupeTag(TAGS.event))).toBe(true)
     expect(isLogTag(dedupeTag(TAGS.event))).toBe(false)
+  })
+
+  test('the tree of a log’s head is the engine’s, and tells whose head it is', () => {
+    expect([headTag(TAGS.event), headTag(TAGS.ledger)]).toEqual([0xc2, 0xc6])
+    expect(isEngineTag(headTag(TAGS.event))).toBe(true)
+    expect(isLogTag(headTag(TAGS.event))).toBe(false)
+    const heads = Array.from({ length: 256 }, (_, tag) => [tag, logOfHeadTag(tag)] as const)
+    expect(heads.filter(([, log]) => log !== undefined)).toEqual([
+      [0xc2, TAGS.event],
+      [0xc6, TAGS.ledger],
+    ])
   })
 })
 

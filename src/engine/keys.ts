@@ -17,11 +17,13 @@ export const TAGS = {
   trace: 0x04,
   run: 0x05,
   ledger: 0x06,
+  machine: 0x07,
   vector: 0x10,
 } as const
 
 /** Set in the tag of a tree that the engine keeps for itself, beside a log. */
 const ENGINE_BIT = 0x80
+const HEAD_BIT = 0x40
 
 /** A log takes appends only: nobody overwrites or drops what happened. */
 export function isLogTag(tag: number): boolean {
@@ -32,6 +34,19 @@ export function isLogTag(tag: number): boolean {
 export function dedupeTag(tag: number): number {
   return tag | ENGINE_BIT
 }
+
+/** The tree in which an engine keeps the head of the log with this tag, under `HEAD_KEY`. */
+export function headTag(tag: number): number {
+  return tag | ENGINE_BIT | HEAD_BIT
+}
+
+/** The log whose head the tree with this tag holds; undefined if it is no such tree. */
+export function logOfHeadTag(tag: number): number | undefined {
+  const log = tag & ~(ENGINE_BIT | HEAD_BIT)
+  return tag === headTag(log) && isLogTag(log) ? log : undefined
+}
+
+export const HEAD_KEY: ByteString = 'head'
 
 /** A tree that only the engine itself writes. */
 export function isEngineTag(tag: number): boolean {
@@ -137,6 +152,13 @@ export function resolveScope(tenant: string, scope: Scope): ByteString {
 export function scopeOf({ tenant, app, agent, run }: NamespaceParts): ByteString {
   const head = `${escapePart('tenant', tenant)}:${escapePart('app', app)}`
   return `${head}:${escapePart('agent', agent)}:${escapePart('run', run)}`
+}
+
+/** Where the scopes of one tenant lie among all others. */
+export function tenantRange(tenant: string): { readonly from: ByteString; readonly to: ByteString } {
+  const part = escapePart('tenant', tenant)
+  // The character behind ':'.
+  return { from: `${part}:`, to: `${part};` }
 }
 
 export function parseScope(scope: ByteString): NamespaceParts {

@@ -29,6 +29,10 @@ export function checkOperations(operations: readonly Operation[]): void {
 
 /** Refuses a malformed operation; returns what it adds to the size of a commit. */
 export function checkOperation(operation: Operation): number {
+  if (operation.op === 'drop') {
+    checkScope(operation.scope)
+    return OPERATION_BYTES + operation.scope.length
+  }
   checkTree(operation)
   const { tag } = operation
   if (operation.op === 'append') {
@@ -37,6 +41,7 @@ export function checkOperation(operation: Operation): number {
       throw invalid('bodyHash', `is ${operation.bodyHash.length} bytes long, not ${BODY_HASH_BYTES}`)
     }
     checkValue('body', operation.body, VALUE_BYTES_MAX)
+    checkTime('time', operation.time)
     const bytes = OPERATION_BYTES + operation.scope.length + operation.body.length
     if (operation.dedupe === undefined) return bytes
     checkKey('dedupe.key', operation.dedupe.key)
@@ -49,7 +54,7 @@ export function checkOperation(operation: Operation): number {
   const bytes = OPERATION_BYTES + operation.scope.length + operation.key.length
   if (operation.op === 'delete') return bytes
   checkValue('value', operation.value, VALUE_BYTES_MAX)
-  checkExpiry(operation.expiresAt)
+  checkTime('expiresAt', operation.expiresAt)
   return bytes + operation.value.length
 }
 
@@ -68,19 +73,25 @@ export function checkPlace(place: Place): void {
 
 export function checkRange(range: Range): void {
   checkTree(range)
-  const { limit } = range
-  if (limit !== undefined && (!Number.isSafeInteger(limit) || limit < 1)) {
-    throw invalid('limit', 'is not a positive integer', limit)
-  }
+  checkLimit(range.limit)
+}
+
+export function checkLimit(limit: number | undefined): void {
+  if (limit === undefined || (Number.isSafeInteger(limit) && limit >= 1)) return
+  throw invalid('limit', 'is not a positive integer', limit)
 }
 
 export function checkTree({ scope, tag }: TreeId): void {
+  checkScope(scope)
+  if (!Number.isInteger(tag) || tag < 1 || tag > 255) throw invalid('tag', 'is not 1 to 255', tag)
+}
+
+function checkScope(scope: ByteString): void {
   if (scope.length < 1 || scope.length > SCOPE_BYTES_MAX) {
     throw invalid('scope', `is not 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
   }
   // Flat keys end a scope with it.
   if (scope.includes('\0')) throw invalid('scope', 'holds a byte 0')
-  if (!Number.isInteger(tag) || tag < 1 || tag > 255) throw invalid('tag', 'is not 1 to 255', tag)
 }
 
 function checkValue(name: string, value: ByteString, bytesMax: number): void {
@@ -93,9 +104,9 @@ function checkKey(name: string, key: ByteString): void {
   }
 }
 
-function checkExpiry(expiresAt: number | undefined): void {
-  if (expiresAt === undefined || (Number.isSafeInteger(expiresAt) && expiresAt >= 0)) return
-  throw invalid('expiresAt', 'is not a whole number of milliseconds', expiresAt)
+function checkTime(name: string, time: number | undefined): void {
+  if (time === undefined || (Number.isSafeInteger(time) && time >= 0)) return
+  throw invalid(name, 'is not a whole number of milliseconds', time)
 }
 
 function invalid(name: string, why: string, value?: unknown): AnnalsError {

@@ -18,7 +18,10 @@ import type { ByteString } from '../core/bytes.ts'
  *   `conflict` and changes nothing. Blind puts, deletes and appends never
  *   conflict.
  * - **Logs belong to the engine.** A tree whose tag is a log tag (keys.ts)
- *   takes appends only; a put or delete there is `INVALID_OPERATION`.
+ *   takes appends only; a put or delete there is `INVALID_OPERATION`. Beside
+ *   each log the engine keeps its head (log.ts), changed with every append: it
+ *   is what tells that the last entries of a log are missing. Only `drop`
+ *   takes a log away, and then all of it.
  */
 export interface Storage extends Reader {
   /** A frozen view of everything committed so far; O(1). Release it, or space can't be reclaimed. */
@@ -31,8 +34,12 @@ export interface Storage extends Reader {
    * throws rejects the promise and changes nothing.
    */
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>>
-  /** Calls back after each commit (or several at once) that touched the tree. Resolves once in force. */
+  /** Calls back after each commit (or several at once) that touched the tree, and at closing. Resolves once in force. */
   subscribe(tree: TreeId, listener: () => void): Promise<() => void>
+  /** Scopes that hold something, in byte order. Expired entries may count. */
+  scopes(range: ScopeRange): Promise<readonly ByteString[]>
+  /** The engine's clock, in milliseconds since 1970: never before the time of a commit that a reader has seen. */
+  now(): number
   /** Ends everything that is under way, then refuses with `CLOSED`. Closing twice is fine. */
   close(): Promise<void>
 }
@@ -78,7 +85,16 @@ export interface Range extends TreeId {
   readonly limit?: number | undefined
 }
 
-export type Operation = Put | Delete | Append
+export interface ScopeRange {
+  /** Inclusive. */
+  readonly from?: ByteString | undefined
+  /** Exclusive. */
+  readonly to?: ByteString | undefined
+  readonly limit: number
+}
+
+/** A commit's operations take effect in their order. */
+export type Operation = Put | Delete | Append | Drop
 
 export interface Put extends Place {
   readonly op: 'put'
@@ -91,17 +107,28 @@ export interface Delete extends Place {
   readonly op: 'delete'
 }
 
+/** Removes everything in a scope, logs and their dedupe keys included, whatever its size in one step. */
+export interface Drop {
+  readonly op: 'drop'
+  readonly scope: ByteString
+}
+
 /**
  * Appends to a log. The engine assigns the sequence (0, 1, 2 …: the entry's
- * key, 8 bytes big-endian), stamps the time and links the hash; the entry's
- * value is `prevHash` (32 bytes), `hash` (32 bytes), `body`. A dedupe key that
- * the log knows already answers with what is there and appends nothing.
+ * key, 8 bytes big-endian), stamps the time and links the hash; log.ts has the
+ * entry's layout. A dedupe key that the log knows already answers with what is
+ * there and appends nothing.
  */
 export interface Append extends TreeId {
   readonly op: 'append'
   readonly body: ByteString
   /** 32 bytes; what of the body goes into the chain (see `linkHash`). */
   readonly bodyHash: ByteString
+  /**
+   * Stamped instead of the commit's time. For a caller who had to know the hash beforehand and has read the log's head
+   * in the same commit, or who copies a log: it must not be before the last entry's.
+   */
+  readonly time?: number | undefined
   readonly dedupe?: {
     readonly key: ByteString
     /** Given back with every later duplicate. */

@@ -4,8 +4,10 @@ import type { ErrorCode } from '../core/errors.ts'
 import { Random, seedOfRun } from '../testing/random.ts'
 import { ReferenceStorage } from '../testing/reference-storage.ts'
 import { Database } from './database.ts'
-import { TAGS } from './keys.ts'
-import type { Commit, Entry, Range, Storage } from './storage.ts'
+import { HEAD_KEY, headTag, TAGS } from './keys.ts'
+import { parseHead, parseLogEntry } from './log.ts'
+import type { Write } from './session.ts'
+import type { Commit, Entry, Operation, Range, Reader, Storage } from './storage.ts'
 import type { ManualTransaction } from './transaction.ts'
 
 const SCOPE = 'run'
@@ -254,57 +256,125 @@ describe('what a commit validates', () => {
 })
 
 describe('appends', () => {
-  test('a ticket tells what became of an append, after the commit', async () => {
+  const append = (body: string): Operation => ({ op: 'append', ...event(body) })
+  const bodies = async (reader: Reader): Promise<string[]> =>
+    (await reader.scan({ scope: SCOPE, tag: LOG })).map(entry => parseLogEntry(entry).body)
+
+  test('P12: appends that nobody looks at conflict with none, and tell after the commit what became of them', async () => {
     const { database } = setUp()
-    const tx = database.begin()
-    const tickets = [tx.append(event('a')), tx.append(event('b', 'once')), tx.append(event('c', 'once'))]
-    thrown(() => tickets[0].appended, 'INVALID_OPERATION')
-    const { appended } = await tx.commit()
-    expect(tickets.map(ticket => ticket.appended)).toEqual(appended)
-    expect(appended).toMatchObject([{ sequence: 0 }, { sequence: 1 }, { sequence: 1, duplicate: true }])
+    const [one, other] = [database.begin(), database.begin()]
+    const first = await one.append(event('a'))
+    const second = await other.append(event('b'))
+    const third = await one.append(event('c'))
+    await other.commit()
+    const { appended } = await one.commit()
+    expect([second.sequence, first.sequence, third.sequence]).toEqual([0, 1, 2])
+    expect([first, third].map(({ hash, time }) => ({ hash, time }))).toEqual(
+      appended.map(({ hash, time }) => ({ hash, time })),
+    )
+    expect(await bodies(database)).toEqual(['b', 'a', 'c'])
   })
 
-  test('a ticket of a transaction that failed never tells', async () => {
+  test('after a rollback an append tells nothing', async () => {
     const { database } = setUp()
     const tx = database.begin()
-    const ticket = tx.append(event('a'))
+    const appended = await tx.append(event('a'))
     await tx.rollback()
-    thrown(() => ticket.appended, 'INVALID_OPERATION')
+    thrown(() => appended.sequence, 'INVALID_OPERATION')
   })
 
-  test('the sequence can be had before the commit, which then holds the log still', async () => {
+  test('who looks at an append before the commit sees what it will be, and holds the log still', async () => {
     const { database } = setUp()
-    await database.transaction(tx => {
-      tx.append(event('0'))
-    })
+    await database.write([append('0')])
     const tx = database.begin()
-    const tickets = [
+    const appended = await Promise.all([
       tx.append(event('1')),
       tx.append({ ...event('x'), scope: 'other' }),
       tx.append(event('2')),
-    ]
-    expect(await Promise.all(tickets.map(ticket => tx.sequenceOf(ticket)))).toEqual([1, 0, 2])
-    expect(await tx.length(SCOPE, LOG)).toBe(3)
-    expect((await tx.commit()).appended.map(({ sequence }) => sequence)).toEqual([1, 0, 2])
+    ])
+    const shown = appended.map(({ sequence, hash, time }) => ({ sequence, hash, time }))
+    expect(shown.map(({ sequence }) => sequence)).toEqual([1, 0, 2])
+    expect((await tx.commit()).appended).toMatchObject(shown)
 
     const late = database.begin()
-    await late.sequenceOf(late.append(event('3')))
-    await database.write([{ op: 'append', ...event('in between') }])
+    expect((await late.append(event('3'))).sequence).toBe(3)
+    await database.write([append('in between')])
     await rejected(late.commit(), 'CONFLICT')
-    expect((await database.get(SCOPE, LOG, u64(3)))?.value.slice(64)).toBe('in between')
+    expect(await bodies(database)).toEqual(['0', '1', '2', 'in between'])
+  })
+
+  test('P4: own appends are read back, one by one, as a range and as the head', async () => {
+    const { database } = setUp()
+    await database.write([append('0')])
+    const tx = database.begin()
+    await tx.append(event('1'))
+    expect(await bodies(tx)).toEqual(['0', '1'])
+    await tx.append(event('2'))
+    expect(await bodies(tx)).toEqual(['0', '1', '2'])
+    const found = await tx.scan({ scope: SCOPE, tag: LOG, reverse: true, limit: 2 })
+    expect(found.map(entry => parseLogEntry(entry).body)).toEqual(['2', '1'])
+    expect(await tx.get(SCOPE, LOG, u64(3))).toBeUndefined()
+    const head = parseHead(await tx.get(SCOPE, headTag(LOG), HEAD_KEY))
+    expect(head).toMatchObject({ length: 3, hash: parseLogEntry(found[0]).hash })
+    await tx.commit()
+    expect(parseHead(await database.get(SCOPE, headTag(LOG), HEAD_KEY))).toEqual(head)
+    const stored = await database.scan({ scope: SCOPE, tag: LOG, reverse: true, limit: 2 })
+    expect(stored.map(parseLogEntry)).toEqual(found.map(parseLogEntry))
   })
 
   test('an append with a dedupe key has no sequence before its commit', async () => {
     const { database } = setUp()
     const tx = database.begin()
-    const first = tx.append(event('a'))
-    const second = tx.append(event('b', 'once'))
-    expect(await tx.sequenceOf(first)).toBe(0)
-    await rejected(tx.sequenceOf(second), 'INVALID_OPERATION')
-    await rejected(tx.length(SCOPE, LOG), 'INVALID_OPERATION')
-    const other = database.begin()
-    await rejected(other.sequenceOf(first), 'INVALID_OPERATION')
-    await Promise.all([tx.rollback(), other.rollback()])
+    const first = await tx.append(event('a', 'once'))
+    const second = await tx.append(event('b', 'once'))
+    thrown(() => first.sequence, 'INVALID_OPERATION')
+    await rejected(tx.scan({ scope: SCOPE, tag: LOG }), 'INVALID_OPERATION')
+    await tx.commit()
+    expect([first, second]).toMatchObject([
+      { sequence: 0, duplicate: false },
+      { sequence: 0, duplicate: true, hash: first.hash },
+    ])
+  })
+})
+
+describe('steps', () => {
+  const place = { scope: SCOPE, tag: KV, key: 'n' }
+  const increment = (tx: ManualTransaction): Promise<{ result: number }> =>
+    tx.update([place], ([entry]) => {
+      const next = Number(entry?.value ?? 0) + 1
+      return { operations: [{ op: 'put', ...place, value: String(next) }], result: next }
+    })
+
+  test('P4: steps of one transaction follow each other, however they were begun', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    const results = await Promise.all([increment(tx), increment(tx), increment(tx)])
+    expect(results.map(({ result }) => result)).toEqual([1, 2, 3])
+    await tx.commit()
+    expect((await database.get(SCOPE, KV, 'n'))?.value).toBe('3')
+  })
+
+  test('P12: what a step has read is validated', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    await increment(tx)
+    await database.write([{ op: 'put', ...place, value: '7' }])
+    await rejected(tx.commit(), 'CONFLICT')
+  })
+
+  test('P5: a step that is refused leaves nothing behind', async () => {
+    const { database } = setUp()
+    const tx = database.begin()
+    const broken: Write[] = [
+      { op: 'put', ...place, value: '1' },
+      { op: 'put', ...place, key: '', value: '1' },
+    ]
+    await rejected(
+      tx.update([], () => ({ operations: broken, result: 0 })),
+      'INVALID_ARGUMENT',
+    )
+    expect(await tx.get(SCOPE, KV, 'n')).toBeUndefined()
+    await tx.rollback()
   })
 })
 
@@ -317,15 +387,16 @@ describe('the end', () => {
     test(`P4: any use after ${name} is INVALID_OPERATION`, async () => {
       const { storage, database } = setUp()
       const tx = database.begin()
-      const ticket = tx.append(event('a'))
       await end(tx)
       await rejected(tx.get(SCOPE, KV, 'a'), 'INVALID_OPERATION')
       await rejected(tx.scan(range()), 'INVALID_OPERATION')
       thrown(() => tx.put(SCOPE, KV, 'a', '1'), 'INVALID_OPERATION')
       thrown(() => tx.delete(SCOPE, KV, 'a'), 'INVALID_OPERATION')
-      thrown(() => tx.append(event('a')), 'INVALID_OPERATION')
-      await rejected(tx.sequenceOf(ticket), 'INVALID_OPERATION')
-      await rejected(tx.length(SCOPE, LOG), 'INVALID_OPERATION')
+      await rejected(tx.append(event('a')), 'INVALID_OPERATION')
+      await rejected(
+        tx.update([], () => ({ operations: [], result: 0 })),
+        'INVALID_OPERATION',
+      )
       await rejected(tx.commit(), 'INVALID_OPERATION')
       await rejected(tx.rollback(), 'INVALID_OPERATION')
       expect(storage.snapshotsHeld).toBe(0)
@@ -338,7 +409,7 @@ describe('the end', () => {
     const tx = database.begin({ readOnly: true })
     thrown(() => tx.put(SCOPE, KV, 'a', '1'), 'INVALID_OPERATION')
     thrown(() => tx.delete(SCOPE, KV, 'a'), 'INVALID_OPERATION')
-    thrown(() => tx.append(event('a')), 'INVALID_OPERATION')
+    await rejected(tx.append(event('a')), 'INVALID_OPERATION')
     expect(await tx.get(SCOPE, KV, 'a')).toMatchObject({ value: '1' })
     await tx.commit()
   })
@@ -360,7 +431,7 @@ describe('the end', () => {
     thrown(() => tx.put(SCOPE, KV, '', '1'), 'INVALID_ARGUMENT')
     thrown(() => tx.put(SCOPE, KV, 'k'.repeat(4097), '1'), 'INVALID_ARGUMENT')
     thrown(() => tx.put(SCOPE, LOG, 'k', '1'), 'INVALID_OPERATION')
-    thrown(() => tx.append({ ...event('a'), tag: KV }), 'INVALID_OPERATION')
+    await rejected(tx.append({ ...event('a'), tag: KV }), 'INVALID_OPERATION')
     await rejected(tx.get(SCOPE, KV, ''), 'INVALID_ARGUMENT')
     await rejected(tx.scan(range({ limit: 0 })), 'INVALID_ARGUMENT')
     tx.put(SCOPE, KV, 'k', '1')
@@ -375,7 +446,7 @@ describe('the end', () => {
     for (let i = 0; i < 15; i++) tx.put(SCOPE, KV, `${i}`, value)
     for (let i = 0; i < 15; i++) tx.put(SCOPE, KV, `${i}`, value)
     thrown(() => tx.put(SCOPE, KV, 'more', value), 'INVALID_ARGUMENT')
-    thrown(() => tx.append({ ...event(value), bodyHash: 'h'.repeat(32) }), 'INVALID_ARGUMENT')
+    await rejected(tx.append({ ...event(value), bodyHash: 'h'.repeat(32) }), 'INVALID_ARGUMENT')
     tx.delete(SCOPE, KV, '0')
     tx.put(SCOPE, KV, 'more', value)
     await tx.rollback()

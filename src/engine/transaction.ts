@@ -1,9 +1,12 @@
 import type { ByteString } from '../core/bytes.ts'
-import { fromU64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
+import { HEAD_KEY, headTag, isLogTag, logOfHeadTag, storageKey } from './keys.ts'
 import { checkPlace, checkRange } from './operations.ts'
+import { OwnLog, type Ticket } from './own-log.ts'
+import { behind } from './pages.ts'
 import { ReadSet } from './read-set.ts'
+import type { Session, StepOutcome, Write, WriteStep } from './session.ts'
 import type {
   Append,
   Appended,
@@ -11,27 +14,28 @@ import type {
   Committed,
   Conflict,
   Entry,
+  Place,
   Range,
   Reader,
   Snapshot,
   Storage,
+  TreeId,
 } from './storage.ts'
-import { type Write, WriteSet } from './write-set.ts'
+import { type KeyWrite, WriteSet } from './write-set.ts'
 
 /**
- * Reads see one snapshot and, on top of it, the transaction's own puts and
- * deletes. Writes are blind until commit: they throw at once if malformed and
- * never conflict. An own write reads back with version 0: it has none yet.
+ * Reads see one snapshot and, on top of it, what the transaction has written.
+ * Writes are blind until commit: they throw at once if malformed and never
+ * conflict. An own write reads back with version 0: it has none yet.
  */
-export interface Transaction extends Reader {
+export interface Transaction extends Session {
   put(scope: ByteString, tag: number, key: ByteString, value: ByteString, expiresAt?: number): void
   delete(scope: ByteString, tag: number, key: ByteString): void
-  /** Takes effect at commit, and doesn't conflict with other appends; own appends are not in `get` and `scan`. */
-  append(append: Omit<Append, 'op'>): AppendTicket
-  /** The sequence that an append will get. Asking reads the log's end: now other appends do conflict. */
-  sequenceOf(ticket: AppendTicket): Promise<number>
-  /** How many entries a log has, own appends included. Reads the log's end, like `sequenceOf`. */
-  length(scope: ByteString, tag: number): Promise<number>
+  /**
+   * Takes effect at commit, and doesn't conflict with other appends. To look at the answer before the commit, or to read
+   * own appends, is to read the log's end: then other appends do conflict.
+   */
+  append(append: Omit<Append, 'op'>): Promise<Appended>
 }
 
 /** A transaction that its caller ends. */
@@ -39,30 +43,6 @@ export interface ManualTransaction extends Transaction {
   /** `CONFLICT` if what was read has changed. */
   commit(): Promise<Committed>
   rollback(): Promise<void>
-}
-
-/** What became of an append; known once its transaction has committed. */
-export interface AppendTicket {
-  /** `INVALID_OPERATION` before the commit. */
-  readonly appended: Appended
-}
-
-class Ticket implements AppendTicket {
-  readonly append: Append
-  #appended: Appended | undefined
-
-  constructor(append: Append) {
-    this.append = append
-  }
-
-  get appended(): Appended {
-    if (this.#appended !== undefined) return this.#appended
-    throw new AnnalsError('INVALID_OPERATION', 'what became of an append is known after its commit')
-  }
-
-  settle(appended: Appended): void {
-    this.#appended = appended
-  }
 }
 
 /**
@@ -82,6 +62,8 @@ export class OptimisticTransaction implements ManualTransaction {
   /** Undefined if the transaction is read-only. A snapshot is consistent: such reads need no validation. */
   readonly #reads: ReadSet | undefined
   readonly #writes = new WriteSet()
+  readonly #logs = new Map<ByteString, OwnLog>()
+  /** Of all logs, in the order of the appends. */
   readonly #tickets: Ticket[] = []
   #state: 'open' | 'ended' | 'timed out' | 'aborted' = 'open'
   #readsInFlight = 0
@@ -104,11 +86,17 @@ export class OptimisticTransaction implements ManualTransaction {
     this.#snapshot.catch(() => {})
   }
 
+  now(): number {
+    return this.#storage.now()
+  }
+
   async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     this.#checkOpen()
     const place = { scope, tag, key }
     checkPlace(place)
-    const own = this.#writes.find(place)
+    const log = this.#ownLog(place)
+    if (log !== undefined) await log.ready
+    const own = log === undefined ? this.#writes.find(place) : findIn(log, place)
     return this.#read(async snapshot => {
       if (own !== undefined) return visible(own, snapshot.time)
       const entry = await snapshot.get(scope, tag, key)
@@ -120,42 +108,49 @@ export class OptimisticTransaction implements ManualTransaction {
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#checkOpen()
     checkRange(range)
-    const own = this.#writes.inRange(range)
+    const log = this.#ownLog(range)
+    if (log !== undefined) await log.ready
+    const own = log === undefined ? this.#writes.inRange(range) : inRange(log, range)
     return this.#read(snapshot =>
       own.length === 0 ? this.#scanSnapshot(snapshot, range) : this.#scanMerged(snapshot, range, own),
     )
   }
 
+  /** A transaction sees one moment anyway. */
+  view<T>(read: (reader: Reader) => Promise<T>): Promise<T> {
+    return read(this)
+  }
+
   put(scope: ByteString, tag: number, key: ByteString, value: ByteString, expiresAt = 0): void {
-    this.#checkWritable()
-    this.#writes.add({ op: 'put', scope, tag, key, value, expiresAt })
+    this.#add([{ op: 'put', scope, tag, key, value, expiresAt }])
   }
 
   delete(scope: ByteString, tag: number, key: ByteString): void {
+    this.#add([{ op: 'delete', scope, tag, key }])
+  }
+
+  async append(append: Omit<Append, 'op'>): Promise<Appended> {
+    const [appended] = await this.write([{ ...append, op: 'append' }])
+    return appended
+  }
+
+  async write(operations: readonly Write[]): Promise<readonly Appended[]> {
+    return this.#headsKnown(this.#add(operations))
+  }
+
+  async update<T>(reads: readonly Place[], step: WriteStep<T>): Promise<StepOutcome<T>> {
     this.#checkWritable()
-    this.#writes.add({ op: 'delete', scope, tag, key })
-  }
-
-  append(append: Omit<Append, 'op'>): AppendTicket {
+    const found = await Promise.all(reads.map(({ scope, tag, key }) => this.get(scope, tag, key)))
     this.#checkWritable()
-    const operation: Append = { ...append, op: 'append' }
-    this.#writes.add(operation)
-    const ticket = new Ticket(operation)
-    this.#tickets.push(ticket)
-    return ticket
-  }
-
-  async sequenceOf(ticket: AppendTicket): Promise<number> {
-    this.#checkOpen()
-    const index = this.#tickets.indexOf(ticket as Ticket)
-    if (index < 0) throw new AnnalsError('INVALID_OPERATION', 'the append is not of this transaction')
-    const { scope, tag } = this.#tickets[index].append
-    return this.#sequenceAfter(this.#tickets.slice(0, index + 1), scope, tag).then(next => next - 1)
-  }
-
-  async length(scope: ByteString, tag: number): Promise<number> {
-    this.#checkOpen()
-    return this.#sequenceAfter([...this.#tickets], scope, tag)
+    // Another step of the same transaction may have written in between; from here on nobody does.
+    const time = this.now()
+    const current = reads.map((place, i) => {
+      const own = this.#writes.find(place)
+      return own === undefined ? found[i] : visible(own, time)
+    })
+    const { operations, result } = step(current)
+    const appended = await this.#headsKnown(this.#add(operations))
+    return { result, time, appended }
   }
 
   async commit(): Promise<Committed> {
@@ -167,7 +162,7 @@ export class OptimisticTransaction implements ManualTransaction {
   /** `commit`, with a conflict as an expected outcome. */
   async tryCommit(): Promise<CommitOutcome> {
     this.#checkOpen()
-    const operations = this.#writes.operations()
+    const operations = [...this.#writes.operations(), ...this.#tickets.map(ticket => ticket.operation())]
     if (operations.length === 0) {
       const answer = this.#read(async ({ version, time }) => ({ version, time }))
       this.#end('ended')
@@ -247,7 +242,7 @@ export class OptimisticTransaction implements ManualTransaction {
   }
 
   /** Own deletes make room under the limit, so the snapshot is read on, in growing pages, until it is met. */
-  async #scanMerged(snapshot: Snapshot, range: Range, own: readonly Write[]): Promise<readonly Entry[]> {
+  async #scanMerged(snapshot: Snapshot, range: Range, own: readonly KeyWrite[]): Promise<readonly Entry[]> {
     const { limit, reverse = false } = range
     const merged: Entry[] = []
     let next = 0
@@ -266,27 +261,62 @@ export class OptimisticTransaction implements ManualTransaction {
       while (isLast && next < own.length) pushOwn()
       if (limit === undefined) return merged
       if (isLast || merged.length >= limit) return merged.slice(0, limit)
-      page = { ...pageAfter(page, found[found.length - 1].key), limit: page.limit! * 2 }
+      page = { ...behind(page, found[found.length - 1].key), limit: page.limit! * 2 }
     }
   }
 
-  /** The sequence that follows the log's end and these tickets. */
-  async #sequenceAfter(tickets: readonly Ticket[], scope: ByteString, tag: number): Promise<number> {
-    const own = tickets.filter(({ append }) => append.scope === scope && append.tag === tag)
-    if (own.some(({ append }) => append.dedupe !== undefined)) {
-      // Whether it will append at all is the engine's to say, at commit.
-      throw new AnnalsError(
-        'INVALID_OPERATION',
-        'an append with a dedupe key has no sequence before its commit',
-      )
+  #add(operations: readonly Write[]): readonly Ticket[] {
+    this.#checkWritable()
+    this.#writes.add(operations)
+    const tickets: Ticket[] = []
+    for (const operation of operations) {
+      if (operation.op === 'append') tickets.push(this.#logFor(operation).add(operation, this.now()))
     }
-    const [head] = await this.scan({ scope, tag, reverse: true, limit: 1 })
-    return (head === undefined ? 0 : fromU64(head.key) + 1) + own.length
+    for (const ticket of tickets) this.#tickets.push(ticket)
+    return tickets
+  }
+
+  /** From now on what the appends will be can be looked at. */
+  async #headsKnown(tickets: readonly Ticket[]): Promise<readonly Ticket[]> {
+    for (const { append } of tickets) await this.#logFor(append).ready
+    return tickets
+  }
+
+  #logFor({ scope, tag }: TreeId): OwnLog {
+    const id = storageKey(scope, tag, '')
+    let log = this.#logs.get(id)
+    if (log === undefined) {
+      const place = { scope, tag: headTag(tag), key: HEAD_KEY }
+      const head = this.#read(snapshot => snapshot.get(scope, place.tag, place.key))
+      log = new OwnLog({ scope, tag }, head, entry => {
+        this.#checkOpen()
+        this.#reads?.addPoint(place, entry)
+      })
+      this.#logs.set(id, log)
+    }
+    return log
+  }
+
+  /** The log whose entries, or whose head, the tree holds, if this transaction appends to it. */
+  #ownLog({ scope, tag }: TreeId): OwnLog | undefined {
+    const log = isLogTag(tag) ? tag : logOfHeadTag(tag)
+    return log === undefined ? undefined : this.#logs.get(storageKey(scope, log, ''))
   }
 }
 
+function findIn(log: OwnLog, { tag, key }: Place): KeyWrite | undefined {
+  if (!isLogTag(tag)) return key === HEAD_KEY ? log.headEntry() : undefined
+  return log.entry(key)
+}
+
+function inRange(log: OwnLog, { tag, from = '', to, reverse }: Range): readonly KeyWrite[] {
+  const entries = isLogTag(tag) ? log.entries() : [log.headEntry()]
+  const inside = entries.filter(({ key }) => key >= from && (to === undefined || key < to))
+  return reverse === true ? inside.reverse() : inside
+}
+
 /** An own write as a read would find it. */
-function visible(write: Write, now: number): Entry | undefined {
+function visible(write: KeyWrite, now: number): Entry | undefined {
   if (write.op === 'delete') return undefined
   const { key, value, expiresAt = 0 } = write
   if (expiresAt !== 0 && expiresAt <= now) return undefined
@@ -295,11 +325,6 @@ function visible(write: Write, now: number): Entry | undefined {
 
 function comesBefore(a: ByteString, b: ByteString, reverse: boolean): boolean {
   return reverse ? a > b : a < b
-}
-
-/** What of the range lies behind `key`. */
-function pageAfter(range: Range, key: ByteString): Range {
-  return range.reverse === true ? { ...range, to: key } : { ...range, from: `${key}\0` }
 }
 
 export function conflictError(attempts: number, { on }: Conflict): AnnalsError {

@@ -1,4 +1,5 @@
 import { openEmbedded } from '../embedded/open.ts'
+import { TAGS } from '../engine/keys.ts'
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, TINY, tinyOptions, unevenly } from './crash-shapes.ts'
 import {
@@ -90,6 +91,7 @@ export function newReport(seed: number): CrashReport {
     tornTails: 0,
     manifestFallbacks: 0,
     commits: 0,
+    drops: 0,
     checkpoints: 0,
     snapshots: 0,
     backups: 0,
@@ -238,7 +240,12 @@ async function judge(image: Image, history: History, line: Line): Promise<Verdic
     ]
     check(own <= version && version < next, `version ${version} is not that of ${count} commits`)
     const chain = random.chance(0.06) ? 'hashed' : 'linked'
-    const wrong = await history.difference(store, count, image.time, chain)
+    const usable = shape.trees.filter(({ tag }) => tag === TAGS.kv)
+    const place = { ...random.pick(usable), key: random.pick(shape.keys) }
+    const wrong =
+      (await history.differenceAt(store, count, image.time, place)) ??
+      (await history.difference(store, count, image.time, chain)) ??
+      (await history.differenceOfScopes(store, count, image.time))
     check(wrong === undefined, String(wrong))
     await store.verify()
     // The process dies again at once: what was recovered must be what is recovered.

@@ -1,7 +1,8 @@
 import { fromU64, u64 } from '../core/bytes.ts'
 import { linkHash, sha256, ZERO_HASH } from '../core/hash.ts'
-import { dedupeTag, isEngineTag, isLogTag, TAGS } from '../engine/keys.ts'
-import type { Appended, Entry, Operation, Reader, TreeId } from '../engine/storage.ts'
+import { dedupeTag, HEAD_KEY, headTag, isEngineTag, isLogTag, logOfHeadTag, TAGS } from '../engine/keys.ts'
+import { parseHead, parseLogEntry } from '../engine/log.ts'
+import type { Append, Appended, Entry, Operation, Place, Reader, Storage, TreeId } from '../engine/storage.ts'
 
 /**
  * What a store must hold after the first `count` commits of a history, for any
@@ -14,7 +15,7 @@ export const MARKER: { readonly tag: number; readonly key: string } = { tag: TAG
 
 interface Expected {
   readonly key: string
-  /** Of an event its body, of a dedupe key the number of its event. */
+  /** Of an event its body, of a dedupe key the number of its event, of a head the length of its log. */
   readonly value: string
   readonly expiresAt: number
   /** The commit that wrote it, counted from 0. */
@@ -27,8 +28,6 @@ export interface Answer {
   readonly sequence: number
   readonly duplicate: boolean
 }
-
-const HASH_BYTES = 32
 
 /** Commits in order; shared by the generations that come of one program, each with its own end. */
 export class History {
@@ -104,6 +103,8 @@ export class History {
     chain: 'linked' | 'hashed' = 'linked',
   ): Promise<string | undefined> {
     const state = this.#stateAt(count)
+    /** By tree, the hash of each log's last event. */
+    const ends = new Map<string, string>()
     for (const [index, tree] of this.trees.entries()) {
       const entries = await reader.scan(tree)
       const where = `after ${count} commits, in the tree ${tree.tag} of ${short(tree.scope)}`
@@ -114,7 +115,7 @@ export class History {
         if (entry?.key !== expected.key) {
           return `${where}, ${short(expected.key)} is missing (there is ${short(entry?.key)})`
         }
-        const found = isLogTag(tree.tag) ? entry.value.slice(2 * HASH_BYTES) : shown(tree, entry)
+        const found = shown(tree, entry)
         if (found !== expected.value) {
           return `${where}, ${short(entry.key)} is ${short(found)}, not ${short(expected.value)}`
         }
@@ -126,7 +127,45 @@ export class History {
       if (at < entries.length) return `${where}, ${short(entries[at].key)} should not be there`
       const broken = isLogTag(tree.tag) ? brokenLink(entries, chain) : undefined
       if (broken !== undefined) return `${where}, ${broken}`
+      const last = entries.at(-1)
+      if (isLogTag(tree.tag)) ends.set(idOf(tree), last === undefined ? ZERO_HASH : parseLogEntry(last).hash)
+      const log = logOfHeadTag(tree.tag)
+      if (log === undefined) continue
+      const end = ends.get(idOf({ scope: tree.scope, tag: log }))
+      if (parseHead(last).hash !== end) return `${where}, the hash is not that of the last event`
     }
+    return undefined
+  }
+
+  /** The same for one key, looked up by itself: that takes another way than a scan. */
+  async differenceAt(reader: Reader, count: number, now: number, place: Place): Promise<string | undefined> {
+    const { scope, tag, key } = place
+    const index = this.trees.findIndex(tree => idOf(tree) === idOf(place))
+    const expected = this.#stateAt(count)[index].find(each => each.key === key)
+    const isThere = expected !== undefined && (expected.expiresAt === 0 || expected.expiresAt > now)
+    const entry = await reader.get(scope, tag, key)
+    const found = entry && shown(place, entry)
+    if (found === (isThere ? expected.value : undefined)) return undefined
+    return `after ${count} commits, ${short(key)} of ${short(scope)}, looked up, is ${short(found)}`
+  }
+
+  /** The same for the list of scopes. An expired entry may count. */
+  async differenceOfScopes(store: Storage, count: number, now: number): Promise<string | undefined> {
+    const state = this.#stateAt(count)
+    const found = await store.scopes({ limit: this.trees.length + 1 })
+    if (found.some((scope, i) => i > 0 && found[i - 1] >= scope)) return 'scopes are not in order'
+    const must = new Set<string>()
+    const may = new Set<string>()
+    for (const [index, { scope }] of this.trees.entries()) {
+      for (const { expiresAt } of state[index]) {
+        may.add(scope)
+        if (expiresAt === 0 || expiresAt > now) must.add(scope)
+      }
+    }
+    const missing = [...must].find(scope => !found.includes(scope))
+    if (missing !== undefined) return `after ${count} commits, the scope ${short(missing)} is missing`
+    const wrong = found.find(scope => !may.has(scope))
+    if (wrong !== undefined) return `after ${count} commits, the scope ${short(wrong)} should not be there`
     return undefined
   }
 
@@ -150,26 +189,32 @@ export class History {
 
   #apply(trees: Trees, by: number, answers: Answer[]): void {
     for (const operation of this.commits[by]) {
-      const tree = treeIn(trees, operation)
       if (operation.op === 'put') {
         const { key, value, expiresAt = 0 } = operation
-        tree.set(key, { key, value, expiresAt, by })
-      } else if (operation.op === 'delete') tree.delete(operation.key)
-      else {
-        const { scope, tag, body, dedupe } = operation
-        const known = treeIn(trees, { scope, tag: dedupeTag(tag) })
-        const before = dedupe === undefined ? undefined : known.get(dedupe.key)
-        const sequence = before === undefined ? tree.size : Number(before.value)
-        answers.push({ sequence, duplicate: before !== undefined })
-        if (before !== undefined) continue
-        const key = u64(sequence)
-        tree.set(key, { key, value: body, expiresAt: 0, by })
-        if (dedupe !== undefined) {
-          known.set(dedupe.key, { key: dedupe.key, value: String(sequence), expiresAt: 0, by })
-        }
-      }
+        treeIn(trees, operation).set(key, { key, value, expiresAt, by })
+      } else if (operation.op === 'delete') treeIn(trees, operation).delete(operation.key)
+      else if (operation.op === 'drop') drop(trees, operation.scope)
+      else answers.push(append(trees, operation, by))
     }
   }
+}
+
+function append(trees: Trees, { scope, tag, body, dedupe }: Append, by: number): Answer {
+  const log = treeIn(trees, { scope, tag })
+  const known = treeIn(trees, { scope, tag: dedupeTag(tag) })
+  const before = dedupe === undefined ? undefined : known.get(dedupe.key)
+  if (before !== undefined) return { sequence: Number(before.value), duplicate: true }
+  const sequence = log.size
+  const set = (tree: Map<string, Expected>, key: string, value: string): void =>
+    void tree.set(key, { key, value, expiresAt: 0, by })
+  set(log, u64(sequence), body)
+  set(treeIn(trees, { scope, tag: headTag(tag) }), HEAD_KEY, String(sequence + 1))
+  if (dedupe !== undefined) set(known, dedupe.key, String(sequence))
+  return { sequence, duplicate: false }
+}
+
+function drop(trees: Trees, scope: string): void {
+  for (const id of trees.keys()) if (id.slice(id.indexOf(' ') + 1) === scope) trees.delete(id)
 }
 
 /** Whether appends were answered as they must be. */
@@ -197,20 +242,17 @@ function treeIn(trees: Trees, tree: TreeId): Map<string, Expected> {
   return known
 }
 
-function shown({ tag }: TreeId, { value }: Entry): string {
-  return isEngineTag(tag) ? String(fromU64(value)) : value
+function shown({ tag }: TreeId, entry: Entry): string {
+  if (isLogTag(tag)) return parseLogEntry(entry).body
+  return isEngineTag(tag) ? String(fromU64(entry.value)) : entry.value
 }
 
 /** Each event names the hash of the one before; with `hashed`, that hash is recomputed as well. */
 function brokenLink(entries: readonly Entry[], chain: 'linked' | 'hashed'): string | undefined {
   let before = ZERO_HASH
-  for (const [sequence, { value, time }] of entries.entries()) {
-    if (!value.startsWith(before)) return `event ${sequence} does not follow the one before it`
-    const hash = value.slice(HASH_BYTES, 2 * HASH_BYTES)
-    if (
-      chain === 'hashed' &&
-      hash !== linkHash(before, sequence, time, sha256(value.slice(2 * HASH_BYTES)))
-    ) {
+  for (const [sequence, { prevHash, hash, time, body }] of entries.map(parseLogEntry).entries()) {
+    if (prevHash !== before) return `event ${sequence} does not follow the one before it`
+    if (chain === 'hashed' && hash !== linkHash(before, sequence, time, sha256(body))) {
       return `event ${sequence} has a wrong hash`
     }
     before = hash

@@ -1,5 +1,5 @@
 import type { EmbeddedOptions } from '../embedded/open.ts'
-import { dedupeTag, TAGS } from '../engine/keys.ts'
+import { dedupeTag, headTag, TAGS } from '../engine/keys.ts'
 import type { TreeId } from '../engine/storage.ts'
 import { MARKER } from './crash-history.ts'
 import type { Random } from './random.ts'
@@ -16,6 +16,8 @@ export interface Shape {
   readonly steps: number
   /** How many of the commits take away what lies side by side. */
   readonly sweeps: number
+  /** How many of the commits drop a scope, beside what else they do. */
+  readonly drops: number
   readonly sizes: Pick<
     EmbeddedOptions,
     'walBytes' | 'prepareBytes' | 'cacheBytes' | 'dirtyBytes' | 'garbageBytes' | 'fileBytes'
@@ -24,7 +26,7 @@ export interface Shape {
 
 const MARKER_TREE = { scope: 't:a:g:run-0', tag: MARKER.tag }
 const withLog = (scope: string): TreeId[] =>
-  [TAGS.kv, TAGS.event, dedupeTag(TAGS.event)].map(tag => ({ scope, tag }))
+  [TAGS.kv, TAGS.event, dedupeTag(TAGS.event), headTag(TAGS.event)].map(tag => ({ scope, tag }))
 const named = (count: number, name: (i: number) => string): string[] =>
   Array.from({ length: count }, (_, i) => name(i))
 
@@ -37,6 +39,7 @@ export const SMALL: Shape = {
   rareBytes: 900,
   steps: 24,
   sweeps: 0.06,
+  drops: 0.06,
   sizes: {
     walBytes: 3_000,
     prepareBytes: 2_048,
@@ -56,6 +59,7 @@ const WIDE: Shape = {
   rareBytes: 6_000,
   steps: 30,
   sweeps: 0.06,
+  drops: 0.06,
   sizes: {
     walBytes: 8_000,
     prepareBytes: 12_000,
@@ -75,6 +79,7 @@ const DEEP: Shape = {
   rareBytes: 900,
   steps: 20,
   sweeps: 0.06,
+  drops: 0.06,
   sizes: {
     walBytes: 20_000,
     prepareBytes: 30_000,
@@ -97,6 +102,7 @@ const MANY: Shape = {
   rareBytes: 300,
   steps: 20,
   sweeps: 0.25,
+  drops: 0.15,
   sizes: {
     walBytes: 5_000,
     prepareBytes: 3_000,
@@ -116,6 +122,7 @@ export const TINY: Shape = {
   rareBytes: 300,
   steps: 5,
   sweeps: 0.06,
+  drops: 0.06,
   sizes: {
     walBytes: 700,
     prepareBytes: 600,

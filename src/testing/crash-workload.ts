@@ -10,8 +10,8 @@ import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Small random programs against a store on a simulated disk: commits alone and
- * in crowds, appends, expiry, updates, checkpoints, snapshots, backups, closing
- * and opening again, while somebody reads.
+ * in crowds, appends, expiry, drops, updates, checkpoints, snapshots, backups,
+ * closing and opening again, while somebody reads.
  */
 
 /** How many commits somebody may rely on, at any moment. */
@@ -43,6 +43,7 @@ export interface Program {
 
 export interface ProgramCounts {
   commits: number
+  drops: number
   checkpoints: number
   snapshots: number
   backups: number
@@ -69,7 +70,14 @@ interface Held {
 
 /** A program under way. */
 class Run {
-  readonly counts: ProgramCounts = { commits: 0, checkpoints: 0, snapshots: 0, backups: 0, reopenings: 0 }
+  readonly counts: ProgramCounts = {
+    commits: 0,
+    drops: 0,
+    checkpoints: 0,
+    snapshots: 0,
+    backups: 0,
+    reopenings: 0,
+  }
   readonly #disk: SimulatedDisk
   readonly #history: History
   readonly #program: Program
@@ -158,6 +166,7 @@ class Run {
     this.#history.commits.push(operations)
     this.#program.progress.issued = this.#history.commits.length
     this.counts.commits++
+    if (operations.some(({ op }) => op === 'drop')) this.counts.drops++
   }
 
   #acknowledged(index: number, { version, time, appended }: Committed): void {
@@ -243,7 +252,10 @@ class Run {
 
   async #checkAll(): Promise<void> {
     const snapshot = await this.#store.snapshot()
-    const wrong = await this.#history.difference(snapshot, this.#history.commits.length, snapshot.time)
+    const count = this.#history.commits.length
+    const wrong =
+      (await this.#history.difference(snapshot, count, snapshot.time)) ??
+      (await this.#history.differenceOfScopes(this.#store, count, snapshot.time))
     snapshot.release()
     check(wrong === undefined, `while it runs, ${wrong}`)
     await this.#store.verify()
@@ -257,6 +269,8 @@ class Run {
       const count = await countIn(store, this.#history)
       check(count !== undefined, 'a reader finds a known marker')
       this.#learn(count)
+      // It takes in what was found in the log, also while a checkpoint is about to.
+      if (this.#program.random.chance(0.02)) await store.scopes({ limit: 3 })
     }
   }
 
@@ -282,6 +296,10 @@ export function randomOperations(random: Random, shape: Shape, id: number, clock
     const count = random.chance(0.7) ? 1 : 1 + random.below(5)
     for (let i = 0; i < count; i++)
       operations.push(randomOperation(random, shape, usable, `${id}-${i}`, clock))
+  }
+  if (random.chance(shape.drops)) {
+    const { scope } = random.pick(usable)
+    operations.splice(random.below(operations.length + 1), 0, { op: 'drop', scope })
   }
   operations.push(marker(shape.trees[0].scope, id))
   return operations

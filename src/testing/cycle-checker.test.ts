@@ -233,6 +233,8 @@ function withBug(wrap: Wrap, scheduler: SimulatedScheduler): Storage {
     commit: storage.commit.bind(storage),
     update: storage.update.bind(storage),
     subscribe: storage.subscribe.bind(storage),
+    scopes: storage.scopes.bind(storage),
+    now: storage.now.bind(storage),
     close: storage.close.bind(storage),
   }
   return { ...whole, ...wrap(storage, scheduler) }

@@ -178,7 +178,10 @@ async function faultRun(
 
 async function prepareBase(seed: number, imageShare: number): Promise<Base> {
   const random = new Random(seed)
-  const shape = random.chance(0.7) ? SMALL : TINY
+  const usual = random.chance(0.7) ? SMALL : TINY
+  // Many drops, and often no cache: so a commit fails half-way for want of a read, and has a drop to undo.
+  const sizes = random.chance(0.5) ? { ...usual.sizes, cacheBytes: 0 } : usual.sizes
+  const shape = { ...usual, sizes, drops: 0.3 }
   let delays = new Random(seed)
   const disk = new SimulatedDisk({ seed, later: task => unevenly(delays)(task) })
   const history = new History(shape.trees)
@@ -297,6 +300,9 @@ class FaultRun {
     await this.#read(store)
     const before = this.#acknowledged
     const heard = [...this.#heard]
+    // A segment that was never used holds nothing. The folder is judged by what a power cut leaves of it. What fails
+    // from now on, nobody could know of when the commit was taken.
+    const unsynced = [...this.#unsynced].find(name => this.#holdsSomething(name))
     await this.#commitAll(store, 1)
     const works = this.#acknowledged > before
     if (works) this.#dataLost = false
@@ -305,8 +311,6 @@ class FaultRun {
     const full = this.#fault?.when === takesRoom || this.#fault?.error === 'short'
     check(!full || !heard.some(code => code !== 'DISK_FULL'), `on a full disk, callers hear ${heard.join()}`)
     const readOnly = heard.includes('READ_ONLY') || heard.includes('OUTCOME_UNKNOWN')
-    // A segment that was never used holds nothing. The folder is judged by what a power cut leaves of it.
-    const unsynced = [...this.#unsynced].find(name => this.#holdsSomething(name))
     if (works) check(unsynced === undefined, `after a failed sync of ${unsynced}, commits are taken again`)
     else {
       const told = this.#heard.has('READ_ONLY') || this.#heard.has('OUTCOME_UNKNOWN') || this.#dataLost

@@ -1,10 +1,11 @@
 import { AnnalsError } from '../core/errors.ts'
 import { openEmbedded } from '../embedded/open.ts'
 import type { EmbeddedStore } from '../embedded/store.ts'
-import type { Committed } from '../engine/storage.ts'
+import type { Committed, Snapshot } from '../engine/storage.ts'
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, countIn, inTurns, randomOperations } from './crash-workload.ts'
+import type { DiskCall } from './disk-faults.ts'
 import { Random } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
@@ -60,11 +61,16 @@ class FullDisk {
   readonly #history: History
   readonly #clock = new Clock()
   #nextId = 0
+  #held: { readonly snapshot: Snapshot; readonly count: number } | undefined
 
   constructor(seed: number, report: FullDiskReport) {
     this.#report = report
     this.#random = new Random(seed)
-    this.#shape = this.#random.pick(SHAPES)
+    const usual = this.#random.pick(SHAPES)
+    // Many drops, and often no cache: what a checkpoint has written in vain is dropped before the next one, and then only
+    // a snapshot reads it.
+    const sizes = this.#random.chance(0.5) ? { ...usual.sizes, cacheBytes: 0 } : usual.sizes
+    this.#shape = { ...usual, sizes, drops: 0.3 }
     this.#history = new History(this.#shape.trees)
     const capacityBytes = this.#random.below(8 * (this.#shape.sizes.walBytes ?? 0))
     this.#disk = new SimulatedDisk({ seed, capacityBytes, later: unevenly(this.#random.fork()) })
@@ -79,6 +85,7 @@ class FullDisk {
     await this.#checkAll(store)
     await inTurns(store.checkpoint())
     check(await this.#commit(store), 'a commit after the checkpoint is refused')
+    await this.#releaseSnapshot()
     const cut = this.#disk.afterPowerCut(this.#random.fork())
     await this.#checkAll(await this.#open(cut))
     await inTurns(store.close())
@@ -92,11 +99,33 @@ class FullDisk {
 
   async #step(store: EmbeddedStore): Promise<void> {
     this.#clock.highest += 20
-    const checkpoint = this.#random.chance(0.2) ? this.#checkpoint(store) : undefined
+    // A little more room, now and then, so that what failed succeeds another time.
+    const more = this.#random.chance(0.3) ? (this.#shape.sizes.walBytes ?? 0) : 0
+    this.#disk.capacityBytes += this.#random.below(2 * more + 1)
+    // Or none just for the manifest: then a checkpoint has written everything in vain.
+    if (this.#random.chance(0.2)) this.#disk.fail({ error: 'ENOSPC', when: isManifest, times: 2 })
+    const checkpoint = this.#random.chance(0.3) ? this.#checkpoint(store) : undefined
     const crowd = this.#random.chance(0.6) ? 1 : 3
     await Promise.all(Array.from({ length: crowd }, () => this.#commit(store)))
     await checkpoint
+    this.#disk.heal()
     await this.#checkAll(store)
+    if (this.#random.chance(0.2)) await this.#hold(store)
+  }
+
+  /** A snapshot reads what it read at first, whatever was written in vain since. */
+  async #hold(store: EmbeddedStore): Promise<void> {
+    await this.#releaseSnapshot()
+    this.#held = { snapshot: await store.snapshot(), count: this.#history.commits.length }
+  }
+
+  async #releaseSnapshot(): Promise<void> {
+    if (this.#held === undefined) return
+    const { snapshot, count } = this.#held
+    this.#held = undefined
+    const wrong = await this.#history.difference(snapshot, count, snapshot.time)
+    check(wrong === undefined, `in a snapshot, ${wrong}`)
+    snapshot.release()
   }
 
   async #checkpoint(store: EmbeddedStore): Promise<void> {
@@ -139,10 +168,17 @@ class FullDisk {
     const count = await countIn(store, this.#history)
     const expected = this.#history.commits.length
     check(count === expected, `${count} commits are there, not ${expected}`)
-    const wrong = await this.#history.difference(store, count, this.#clock.highest)
+    const now = this.#clock.highest
+    const wrong =
+      (await this.#history.difference(store, count, now)) ??
+      (await this.#history.differenceOfScopes(store, count, now))
     check(wrong === undefined, String(wrong))
     await store.verify()
   }
+}
+
+function isManifest({ kind, file }: DiskCall): boolean {
+  return kind === 'write' && file.startsWith('manifest')
 }
 
 function refuseOther(error: unknown): true {

@@ -1,6 +1,7 @@
 import { AnnalsError } from '../core/errors.ts'
 import type { Database } from '../engine/database.ts'
 import { TAGS } from '../engine/keys.ts'
+import { parseLogEntry } from '../engine/log.ts'
 import type { Entry, Range } from '../engine/storage.ts'
 import type { ManualTransaction, Transaction } from '../engine/transaction.ts'
 import type { HistoryStep, TransactionRecord } from './history.ts'
@@ -161,7 +162,7 @@ class Workload {
     for (let steps = 1 + random.below(STEPS_MAX); steps > 0; steps--) {
       const dice = random.next()
       if (dice < 0.4) await this.#appendToList(transaction, random, window, draft)
-      else if (dice < 0.55) this.#appendToLog(transaction, random, window, draft)
+      else if (dice < 0.55) await this.#appendToLog(transaction, random, window, draft)
       else await readSomething(transaction, random, window, draft)
     }
   }
@@ -176,11 +177,11 @@ class Workload {
     transaction.put(SCOPE, TAGS.kv, key, extended(entry, element))
   }
 
-  #appendToLog(transaction: Transaction, random: Random, window: number, draft: Draft): void {
+  async #appendToLog(transaction: Transaction, random: Random, window: number, draft: Draft): Promise<void> {
     const scope = logName(window + random.below(LOGS_ACTIVE))
     const element = this.#element()
     draft.steps.push({ kind: 'append', list: scope, element, isBlind: true })
-    transaction.append({ scope, tag: TAGS.event, body: element, bodyHash: element.padEnd(32, '.') })
+    await transaction.append({ scope, tag: TAGS.event, body: element, bodyHash: element.padEnd(32, '.') })
   }
 
   #begin(): Draft {
@@ -228,7 +229,7 @@ async function readSomething(
 
 async function readLog(transaction: Transaction, scope: string, draft: Draft): Promise<void> {
   const events = await transaction.scan({ scope, tag: TAGS.event })
-  draft.steps.push({ kind: 'read', list: scope, elements: events.map(event => event.value.slice(64)) })
+  draft.steps.push({ kind: 'read', list: scope, elements: events.map(event => parseLogEntry(event).body) })
 }
 
 /** A scan that its limit cut off has read no further than its last entry. */

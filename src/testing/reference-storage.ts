@@ -1,9 +1,8 @@
 import type { ByteString } from '../core/bytes.ts'
-import { fromU64, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { linkHash } from '../core/hash.ts'
-import { dedupeTag, storageKey } from '../engine/keys.ts'
-import { checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
+import { dedupeTag, HEAD_KEY, headTag, parseStorageKey, storageKey } from '../engine/keys.ts'
+import { dedupeValue, headAfter, headValue, linkAppend, parseDedupe, parseHead } from '../engine/log.ts'
+import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
 import type {
   Append,
   Appended,
@@ -15,6 +14,7 @@ import type {
   Operation,
   Place,
   Range,
+  ScopeRange,
   Snapshot,
   Step,
   Storage,
@@ -52,7 +52,7 @@ export class ReferenceStorage implements Storage {
   async snapshot(): Promise<Snapshot> {
     this.#checkOpen()
     const state = this.#state
-    const time = this.#now()
+    const time = this.now()
     let released = false
     const check = (): void => {
       this.#checkOpen()
@@ -78,13 +78,13 @@ export class ReferenceStorage implements Storage {
   async commit(commit: Commit): Promise<CommitOutcome> {
     this.#checkOpen()
     checkOperations(commit.operations)
-    const conflict = findConflict(this.#state, commit, this.#now())
+    const conflict = findConflict(this.#state, commit, this.now())
     return conflict ?? this.#apply(commit.operations)
   }
 
   async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     this.#checkOpen()
-    const found = reads.map(place => getIn(this.#state, place, this.#now()))
+    const found = reads.map(place => getIn(this.#state, place, this.now()))
     const { operations, result } = step(found)
     checkOperations(operations)
     return { ...this.#apply(operations), result }
@@ -100,13 +100,32 @@ export class ReferenceStorage implements Storage {
     }
   }
 
+  async scopes({ from, to, limit }: ScopeRange): Promise<readonly ByteString[]> {
+    this.#checkOpen()
+    checkLimit(limit)
+    const scopes = new Set<ByteString>()
+    for (const [tree, entries] of this.#state.trees) {
+      const { scope } = parseStorageKey(tree)
+      const inside = (from === undefined || scope >= from) && (to === undefined || scope < to)
+      if (entries.length > 0 && inside) scopes.add(scope)
+    }
+    return [...scopes].sort().slice(0, limit)
+  }
+
+  /** What others may build upon: never before what was given out already. */
+  now(): number {
+    this.#latestTime = Math.max(this.#latestTime, this.#clock())
+    return this.#latestTime
+  }
+
   async close(): Promise<void> {
     this.#closed = true
+    for (const listener of this.#listeners) queueMicrotask(listener.call)
     this.#listeners.clear()
   }
 
   #apply(operations: readonly Operation[]): Committed {
-    const time = this.#now()
+    const time = this.now()
     if (operations.length === 0) {
       return { status: 'committed', version: this.#state.version, time, appended: [] }
     }
@@ -114,6 +133,7 @@ export class ReferenceStorage implements Storage {
     const appended: Appended[] = []
     for (const operation of operations) {
       if (operation.op === 'append') appended.push(next.append(operation))
+      else if (operation.op === 'drop') next.drop(operation.scope)
       else if (operation.op === 'delete') next.set(operation, undefined)
       else next.set(operation, { value: operation.value, expiresAt: operation.expiresAt ?? 0 })
     }
@@ -126,12 +146,6 @@ export class ReferenceStorage implements Storage {
 
   #readTime(): number {
     return Math.max(this.#latestTime, this.#clock())
-  }
-
-  /** What others may build upon: never before what was given out already. */
-  #now(): number {
-    this.#latestTime = Math.max(this.#latestTime, this.#clock())
-    return this.#latestTime
   }
 
   #checkOpen(): void {
@@ -170,34 +184,32 @@ class NextState implements State {
     this.touched.add(tree)
   }
 
-  append({ scope, tag, body, bodyHash, dedupe }: Append): Appended {
+  append(append: Append): Appended {
+    const { scope, tag, dedupe } = append
     const seen = dedupe && getIn(this, { scope, tag: dedupeTag(tag), key: dedupe.key }, this.time)
-    if (seen !== undefined) return { ...parseAppended(seen.value), duplicate: true }
+    if (seen !== undefined) return parseDedupe(seen)
 
-    const [last] = scanIn(this, { scope, tag, reverse: true, limit: 1 }, this.time)
-    const sequence = last === undefined ? 0 : fromU64(last.key) + 1
-    const prevHash = last === undefined ? '\0'.repeat(32) : last.value.slice(32, 64)
-    const hash = linkHash(prevHash, sequence, this.time, bodyHash)
-    this.set({ scope, tag, key: u64(sequence) }, { value: prevHash + hash + body, expiresAt: 0 })
+    const head = { scope, tag: headTag(tag), key: HEAD_KEY }
+    const linked = linkAppend(parseHead(getIn(this, head, this.time)), append, this.time)
+    this.set({ scope, tag, key: linked.key }, { value: linked.value, expiresAt: 0 })
+    this.set(head, { value: headValue(headAfter(linked)), expiresAt: 0 })
 
-    const appended = { sequence, hash, time: this.time, memo: dedupe?.memo ?? '', duplicate: false }
+    const memo = dedupe?.memo ?? ''
     if (dedupe !== undefined) {
-      this.set(
-        { scope, tag: dedupeTag(tag), key: dedupe.key },
-        { value: appendedBytes(appended), expiresAt: 0 },
-      )
+      const place = { scope, tag: dedupeTag(tag), key: dedupe.key }
+      this.set(place, { value: dedupeValue(linked, memo), expiresAt: 0 })
     }
-    return appended
+    const { sequence, hash, time } = linked
+    return { sequence, hash, time, memo, duplicate: false }
   }
-}
 
-function appendedBytes({ sequence, time, hash, memo }: Appended): ByteString {
-  return u64(sequence) + u64(time) + hash + memo
-}
-
-function parseAppended(bytes: ByteString): Omit<Appended, 'duplicate'> {
-  const [sequence, time] = [fromU64(bytes), fromU64(bytes, 8)]
-  return { sequence, time, hash: bytes.slice(16, 48), memo: bytes.slice(48) }
+  drop(scope: ByteString): void {
+    for (const tree of this.trees.keys()) {
+      if (parseStorageKey(tree).scope !== scope) continue
+      this.trees.delete(tree)
+      this.touched.add(tree)
+    }
+  }
 }
 
 function findConflict(state: State, { points = [], ranges = [] }: Commit, now: number): Conflict | undefined {

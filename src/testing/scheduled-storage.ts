@@ -21,6 +21,8 @@ export function scheduledStorage(storage: Storage, scheduler: SimulatedScheduler
     commit: commit => inTurn(() => storage.commit(commit)),
     update: (reads, step) => inTurn(() => storage.update(reads, step)),
     subscribe: (tree, listener) => inTurn(() => storage.subscribe(tree, listener)),
+    scopes: range => inTurn(() => storage.scopes(range)),
+    now: () => storage.now(),
     close: () => inTurn(() => storage.close()),
   }
 }

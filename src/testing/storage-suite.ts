@@ -1,10 +1,13 @@
 import { describe } from 'vitest'
 import { testCommits } from './storage-suite/commits.ts'
+import { testDrops } from './storage-suite/drops.ts'
 import { testExpiry } from './storage-suite/expiry.ts'
+import { testHeads } from './storage-suite/heads.ts'
 import { testLifecycle } from './storage-suite/lifecycle.ts'
 import { testLogs } from './storage-suite/logs.ts'
 import { testOrder } from './storage-suite/order.ts'
 import { testRandomPrograms } from './storage-suite/random-programs.ts'
+import { testScopes } from './storage-suite/scopes.ts'
 import { testSnapshots } from './storage-suite/snapshots.ts'
 import { type OpenStorage, type StorageSuiteOptions, Suite } from './storage-suite/suite.ts'
 import { testUpdates } from './storage-suite/updates.ts'
@@ -24,6 +27,9 @@ export function testStorage(name: string, open: OpenStorage, options: StorageSui
     describe('commits', () => testCommits(suite))
     describe('validation', () => testValidation(suite))
     describe('logs', () => testLogs(suite))
+    describe('heads', () => testHeads(suite))
+    describe('drops', () => testDrops(suite))
+    describe('scopes', () => testScopes(suite))
     describe('updates', () => testUpdates(suite))
     describe('snapshots', () => testSnapshots(suite))
     describe('expiry', () => testExpiry(suite))

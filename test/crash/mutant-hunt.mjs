@@ -51,7 +51,7 @@ function faultsOf(...kinds) {
 }
 
 async function fullDisks() {
-  images += (await fullDiskCampaign({ seed: seed(), disks: 20 })).disks
+  images += (await fullDiskCampaign({ seed: seed(), disks: 60 })).disks
 }
 
 async function damage() {

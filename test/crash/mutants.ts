@@ -172,8 +172,8 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('a removal is lost in the log', 'crashes', [
     'wal-frame.js',
-    'let expiresAt = (flags & REMOVAL) === 0 ? 0 : REMOVED;',
-    'let expiresAt = 0;',
+    '(flags & REMOVAL) !== 0 ? REMOVED : (flags & DROP)',
+    '(flags & DROP)',
   ]),
   mutant('an expiry is lost in the log', 'crashes', [
     'wal-frame.js',
@@ -214,13 +214,13 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('a refused batch stays pending', 'full disks', [
     'batch.js',
-    'tree.pending = undefined; tree.head = undefined;',
-    'tree.head = undefined;',
+    'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
+    'tree.drop = undefined; tree.head = undefined;',
   ]),
   mutant('a refused append keeps its sequence', 'faults', [
     'batch.js',
-    'tree.pending = undefined; tree.head = undefined;',
-    'tree.pending = undefined;',
+    'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
+    'tree.pending = undefined; tree.drop = undefined;',
   ]),
   mutant('a failed sync of a crowd is ignored', 'sync faults', [
     'group-commit.js',
@@ -295,7 +295,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('a dedupe key is not written with its event', 'crashes', [
     'committer.js',
-    'recording.change(this.#forest.tree(append.scope, dedupeTag(append.tag)), dedupe);',
+    'recording.change(known, entry(dedupe.key, dedupeValue(linked, memo)));',
     '',
   ]),
   mutant('an entry that was put again expires with its old time', 'crashes', [
@@ -313,4 +313,123 @@ export const MUTANTS: readonly Mutant[] = [
     'homeOf(node); node.file = current.id;',
     'node.file = current.id;',
   ]),
+
+  // —— drops, and the heads of logs ——
+  mutant('a head is not written with its event', 'crashes', [
+    'committer.js',
+    'recording.imply(this.#forest.tree(scope, headTag(tag)), entry(HEAD_KEY, headValue(head)));',
+    '',
+  ]),
+  mutant('a head does not follow from the log that was found', 'crashes', [
+    'recovered-tail.js',
+    'this.#heads?.set(HEAD_KEY, ~number);',
+    '{}',
+  ]),
+  mutant('a drop forgets the heads of logs', 'crashes', [
+    'committer.js',
+    'recording.drop(this.#forest.tree(scope, tag));',
+    'if ((tag & 0xc0) !== 0xc0) recording.drop(this.#forest.tree(scope, tag));',
+  ]),
+  mutant('a drop forgets the dedupe keys', 'crashes', [
+    'committer.js',
+    'recording.drop(this.#forest.tree(scope, tag));',
+    'if ((tag & 0xc0) !== 0x80) recording.drop(this.#forest.tree(scope, tag));',
+  ]),
+  mutant('a drop takes only trees that the directory knows', 'crashes', [
+    'forest.js',
+    'return [...new Set([...listed, ...known])];',
+    'return listed;',
+  ]),
+  mutant('a drop takes only trees that are in memory', 'crashes', [
+    'forest.js',
+    'return [...new Set([...listed, ...known])];',
+    'return known;',
+  ]),
+  mutant('a drop is lost in the log', 'crashes', ['wal-frame.js', '(flags & DROP) !== 0 ? DROPPED : 0', '0']),
+  mutant('what was looked up before a drop found in the log is still found', 'crashes', [
+    'forest.js',
+    'return changes.has(DROP_KEY) ? undefined : this.findIn(tree.root, key);',
+    'return this.findIn(tree.root, key);',
+  ]),
+  mutant('a drop found in the log spares what the log holds before it', 'crashes', [
+    'recovered-tail.js',
+    'if (key === DROP_KEY) this.#changes.clear();',
+    'if (key === DROP_KEY) {}',
+  ]),
+  mutant('a drop found in the log spares what was in the tree', 'crashes', [
+    'forest.js',
+    'tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry);',
+    'if (entry.expiresAt !== DROPPED) tree.root = apply(this.nodes, tree.root, entry);',
+  ]),
+  mutant('a commit is judged as if no drop were pending', 'crashes', [
+    'newest.js',
+    'return tree.drop === undefined ? forest.find(tree, key) : undefined;',
+    'return forest.find(tree, key);',
+  ]),
+  mutant('what was pending before a drop stays pending', 'crashes', [
+    'batch.js',
+    'tree.drop = entry; tree.pending = undefined;',
+    'tree.drop = entry;',
+  ]),
+  mutant('a log goes on after a drop where it was', 'crashes', [
+    'batch.js',
+    'tree.pending = undefined; tree.head = undefined; return;',
+    'tree.pending = undefined; return;',
+  ]),
+  mutant('a drop is pending for ever', 'crashes', [
+    'batch.js',
+    'if (tree.drop === entry) tree.drop = undefined;',
+    '',
+  ]),
+  mutant('a refused batch leaves its drop pending', 'full disks', [
+    'batch.js',
+    'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
+    'tree.pending = undefined; tree.head = undefined;',
+  ]),
+  mutant('a commit that could not be read leaves its drop pending', 'read faults', [
+    'group-commit.js',
+    'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
+    'tree.pending = undefined; tree.head = undefined;',
+  ]),
+  mutant('entries that were looked up outlive a drop', 'crashes', [
+    'forest.js',
+    'tree.points = undefined; this.change(tree, root => this.#bury(root));',
+    'this.change(tree, root => this.#bury(root));',
+  ]),
+  mutant('a drop is seen by snapshots from before it', 'crashes', [
+    'forest.js',
+    'this.change(tree, root => this.#bury(root));',
+    'tree.root = this.#bury(tree.root); this.markDirty(tree);',
+  ]),
+  mutant('what is dropped is never freed', 'crashes', [
+    'forest.js',
+    'if (this.nodes.hasFiles && !isEmpty(root)) this.graves.push(root);',
+    '',
+  ]),
+  mutant('what is dropped is freed twice', 'crashes', [
+    'forest.js',
+    'this.graves.push(root);',
+    'this.graves.push(root, root);',
+  ]),
+  mutant('only the root of what is dropped is freed', 'crashes', [
+    'graves.js',
+    'if (node instanceof Leaf) return;',
+    'return;',
+  ]),
+  mutant('what is dropped during a checkpoint is freed by it', 'crashes', [
+    'checkpointer.js',
+    'forest.graves = []; forest.nodes.dirtyBytes = 0;',
+    'forest.nodes.dirtyBytes = 0;',
+  ]),
+  mutant('a checkpoint that fails forgets what it had to free', 'full disks', [
+    'checkpointer.js',
+    'forest.graves = start.graves.concat(forest.graves);',
+    '',
+  ]),
+  mutant('the rest of the log is taken in by two at once', 'crashes', [
+    'forest.js',
+    'this.#tail?.next()',
+    'this.#tail.next()',
+  ]),
+  mutant("the engine's own scope is listed", 'crashes', ['forest.js', "scope !== '' && (from", '(from']),
 ]

@@ -27,11 +27,20 @@ export const FAULT_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
     'the manifest said that the log begins at a prepared segment, though a later one had come before it',
   ],
   [1216686807, 'half of a manifest of an earlier process became whole by half of a new one'],
+  [
+    3803175039,
+    'a sync of the manifest failed only after a commit was taken, which is no reason to refuse that',
+  ],
 ]
 
 export const FULL_DISK_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
   [
     3365688857,
     'on a full disk the log could not be ended where it was cut back, which made the handle read-only',
+  ],
+  [3536477480, 'a manifest with a header and nothing but zeros behind it was taken for a sound one'],
+  [
+    3092669330,
+    'a file that a failed checkpoint had written, and the next one freed, went although a snapshot read it',
   ],
 ]

@@ -9,7 +9,8 @@ import { FORMAT, header } from '../../src/embedded/format.ts'
 import { openNodeDisk } from '../../src/embedded/node-disk.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
-import { TAGS } from '../../src/engine/keys.ts'
+import { HEAD_KEY, headTag, TAGS } from '../../src/engine/keys.ts'
+import { parseHead, parseLogEntry } from '../../src/engine/log.ts'
 
 /** Failure matrix: "a newer file format"; and the promise that every version opens what earlier ones wrote. */
 const GOLDEN = fileURLToPath(new URL('.', import.meta.url))
@@ -79,11 +80,13 @@ async function compare(store: EmbeddedStore, content: Content): Promise<number> 
     count += found.length
     if (tag === TAGS.event || tag === TAGS.ledger) {
       let before = ZERO_HASH
-      for (const [sequence, { value, time }] of found.entries()) {
-        expect(value.slice(0, 32)).toBe(before)
-        before = linkHash(before, sequence, time, sha256(value.slice(64)))
-        expect(value.slice(32, 64)).toBe(before)
+      for (const [sequence, { prevHash, hash, time, body }] of found.map(parseLogEntry).entries()) {
+        expect(prevHash).toBe(before)
+        before = linkHash(before, sequence, time, sha256(body))
+        expect(hash).toBe(before)
       }
+      const head = await store.get(scope, headTag(tag), HEAD_KEY)
+      expect(parseHead(head)).toEqual({ length: found.length, hash: before })
     }
   }
   // It may have grown since: removing what has expired is a commit of the engine's own.

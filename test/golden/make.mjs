@@ -6,7 +6,7 @@ import { sha256, sha256Hex } from '../../dist/core/hash.js'
 import { FORMAT } from '../../dist/embedded/format.js'
 import { openNodeDisk } from '../../dist/embedded/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
-import { dedupeTag, TAGS } from '../../dist/engine/keys.js'
+import { dedupeTag, headTag, TAGS } from '../../dist/engine/keys.js'
 
 const folder = fileURLToPath(new URL(`format-${FORMAT}`, import.meta.url))
 if (existsSync(folder)) {
@@ -33,11 +33,13 @@ const append = (scope, tag, body, dedupe) => ({
 
 const RUN = 'tenant:default:default:run-1'
 const OTHER = 'tenant:default:default:run%3A2'
+/** Dropped, once in the trees and once in the log. */
+const DROPPED = 'tenant:default:default:run-3'
 /** Keys that begin alike for long: inner nodes fill up soon, so that there are several levels of them. */
 const LONG = 'x'.repeat(2_000)
 /** Every byte there is. */
 const BYTES = String.fromCharCode(...Array.from({ length: 256 }, (_, i) => i))
-const TREES = [RUN, OTHER].flatMap(scope =>
+const TREES = [RUN, OTHER, DROPPED].flatMap(scope =>
   [
     TAGS.kv,
     TAGS.state,
@@ -46,6 +48,8 @@ const TREES = [RUN, OTHER].flatMap(scope =>
     TAGS.ledger,
     dedupeTag(TAGS.event),
     dedupeTag(TAGS.ledger),
+    headTag(TAGS.event),
+    headTag(TAGS.ledger),
   ].map(tag => ({
     scope,
     tag,
@@ -73,6 +77,8 @@ async function fill(store, { from, to, deep }) {
       const key = `${LONG}${String((i * 7) % 20).padStart(3, '0')}`
       operations.push({ ...put(OTHER, key, `deep ${i}`), tag: TAGS.trace })
     }
+    operations.push(put(DROPPED, `key-${i}`, `value ${i}`), append(DROPPED, TAGS.event, `event ${i}`))
+    if (i === 35 || i === 55) operations.push({ op: 'drop', scope: DROPPED })
     await store.commit({ operations })
   }
 }

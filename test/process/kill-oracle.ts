@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs'
 import { u64 } from '../../src/core/bytes.ts'
 import { linkHash, sha256, ZERO_HASH } from '../../src/core/hash.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
-import { dedupeTag, TAGS } from '../../src/engine/keys.ts'
+import { dedupeTag, HEAD_KEY, headTag, TAGS } from '../../src/engine/keys.ts'
+import { parseDedupe, parseHead, parseLogEntry } from '../../src/engine/log.ts'
 import type { Appended, Operation } from '../../src/engine/storage.ts'
 
 /**
@@ -51,6 +52,7 @@ export class KillOracle {
   commits = 0
   answered = 0
   duplicates = 0
+  drops = 0
   readonly #scopes = new Map<string, ScopeState>()
   readonly #answers: Answers = new Map()
   #time = 0
@@ -89,10 +91,21 @@ export class KillOracle {
     let appends = 0
     for (const operation of operations) {
       const state = this.#scope(operation.scope)
-      if (operation.op === 'put') state.cells.set(operation.key, operation.value)
+      if (operation.op === 'drop') this.#drop(operation.scope)
+      else if (operation.op === 'put') state.cells.set(operation.key, operation.value)
       else if (operation.op === 'delete') state.cells.delete(operation.key)
       else this.#append(state, operation, answer?.appended[appends++])
     }
+  }
+
+  /** Its log begins anew: what was answered of the old one says nothing of it. */
+  #drop(scope: string): void {
+    this.drops++
+    const { cells, events, known } = this.#scope(scope)
+    cells.clear()
+    known.clear()
+    events.length = 0
+    for (const id of this.#answers.keys()) if (id.startsWith(`${scope} `)) this.#answers.delete(id)
   }
 
   #append(
@@ -148,12 +161,12 @@ export class KillOracle {
     const entries = await store.scan({ scope, tag: TAGS.event })
     assertEqual(entries.length, events.length, `the length of the log of ${scope}`)
     let before = ZERO_HASH
-    for (const [sequence, { key, value, time }] of entries.entries()) {
-      const body = value.slice(64)
-      const hash = value.slice(32, 64)
-      assertEqual(key, u64(sequence), 'a log without gaps')
+    for (const [sequence, entry] of entries.entries()) {
+      const { prevHash, hash, body, time } = parseLogEntry(entry)
+      assertEqual(entry.key, u64(sequence), 'a log without gaps')
+      assertEqual(entry.time, time, `the time of event ${sequence}`)
       assertEqual(body, events[sequence].body, `event ${sequence} of ${scope}`)
-      assertEqual(value.slice(0, 32), before, `the link to the event before ${sequence}`)
+      assertEqual(prevHash, before, `the link to the event before ${sequence}`)
       assertEqual(hash, linkHash(before, sequence, time, sha256(body)), `the hash of event ${sequence}`)
       const answer = this.#answers.get(`${scope} ${sequence}`)
       if (answer !== undefined) {
@@ -162,12 +175,18 @@ export class KillOracle {
       }
       before = hash
     }
+    const head = parseHead(await store.get(scope, headTag(TAGS.event), HEAD_KEY))
+    assertEqual(head.length, events.length, `the length that the head of ${scope} tells`)
+    assertEqual(head.hash, before, `the hash that the head of ${scope} tells`)
     const remembered = await store.scan({ scope, tag: dedupeTag(TAGS.event) })
     assertEqual(remembered.length, known.size, `the dedupe keys of ${scope}`)
-    for (const { key, value } of remembered) {
-      const sequence = known.get(key) as number
-      const { value: event } = entries[sequence]
-      assertEqual(value, u64(sequence) + event.slice(32, 64) + events[sequence].memo, `the dedupe key ${key}`)
+    for (const entry of remembered) {
+      const { sequence, hash, time, memo } = parseDedupe(entry)
+      const event = parseLogEntry(entries[sequence])
+      assertEqual(sequence, known.get(entry.key), `the sequence of the dedupe key ${entry.key}`)
+      assertEqual(hash, event.hash, `the hash of the dedupe key ${entry.key}`)
+      assertEqual(time, event.time, `the time of the dedupe key ${entry.key}`)
+      assertEqual(memo, events[sequence].memo, `the memo of the dedupe key ${entry.key}`)
     }
   }
 }

@@ -129,6 +129,7 @@ describe('failure matrix, process killed', () => {
     let commits = 0
     let answered = 0
     let duplicates = 0
+    let drops = 0
     for (let each = 0; each < STORES; each++) {
       const folder = join(root, `store-${each}`)
       const oracle = new KillOracle()
@@ -154,16 +155,18 @@ describe('failure matrix, process killed', () => {
       commits += oracle.commits
       answered += oracle.answered
       duplicates += oracle.duplicates
+      drops += oracle.drops
       rmSync(folder, { recursive: true })
     }
     const kills = [...killed.values()].reduce((a, b) => a + b, 0)
     console.log(
       `seed ${seed}: ${kills} writers killed (${[...killed].map(([death, n]) => `${n} ${death}`).join(', ')}), ` +
-        `${commits} commits found, ${answered} answered, 0 lost, ${duplicates} duplicates answered alike, ` +
+        `${commits} commits found, ${answered} answered, 0 lost, ${duplicates} duplicates answered alike, ${drops} drops, ` +
         `mended ${JSON.stringify(mended)}, ${Math.round(performance.now() - started)} ms`,
     )
     expect(kills).toBeGreaterThanOrEqual(100)
     expect(answered).toBeGreaterThan(1_000)
+    expect(drops).toBeGreaterThan(10)
   }, 120_000)
 })
 

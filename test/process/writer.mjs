@@ -79,6 +79,11 @@ function operationsOf(commit) {
       operations.push({ op: 'append', scope, tag: TAGS.event, body, bodyHash: sha256(body), dedupe })
     }
   }
+  // Seldom, so that there is something to drop: trees of many nodes in several files.
+  if (random.chance(0.01)) {
+    const at = random.below(operations.length + 1)
+    operations.splice(at, 0, { op: 'drop', scope: random.pick(SCOPES) })
+  }
   operations.push({ op: 'put', scope: SCOPES[0], tag: TAGS.kv, key: 'last', value: commit })
   return operations
 }

@@ -90,11 +90,41 @@ export function testLifecycle(suite: Suite): void {
       storage.subscribe(TREE, () => {}),
       'CLOSED',
     )
+    await expectError(storage.scopes({ limit: 1 }), 'CLOSED')
     await expectError(snapshot.get(SCOPE, KV, 'k'), 'CLOSED')
     await expectError(snapshot.scan(range()), 'CLOSED')
     snapshot.release()
     snapshot.release()
   })
+
+  suite.holds('subscribers are called at closing, once each, and who has left is not', async storage => {
+    const calls = [0, 0, 0]
+    const trees = [TREE, { scope: SCOPE, tag: LOG }, TREE]
+    const leave = await Promise.all(trees.map((tree, i) => storage.subscribe(tree, () => calls[i]++)))
+    leave[2]()
+    await storage.close()
+    await eventually(() => calls[0] > 0 && calls[1] > 0)
+    await storage.close()
+    expect(calls).toEqual([1, 1, 0])
+  })
+
+  suite.holdsInTime(
+    'now() never goes back, nor is it before a commit that was seen',
+    async (storage, clock) => {
+      let last = 0
+      for (const jump of [0, 5, -1_000, 3, 2_000, -5_000]) {
+        clock.jump(jump)
+        const { time } = await commit(storage, put('k', '1'))
+        const now = storage.now()
+        expect(now).toBeGreaterThanOrEqual(Math.max(time, last))
+        last = now
+        const later = await commit(storage, put('k', '2'))
+        expect(later.time).toBeGreaterThanOrEqual(now)
+      }
+      clock.jump(10_000)
+      expect(storage.now()).toBe(clock.now())
+    },
+  )
 
   suite.holds('closing twice is fine, also at the same time', async storage => {
     await commit(storage, put('k', '1'))

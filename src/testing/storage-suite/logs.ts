@@ -2,6 +2,7 @@ import { expect } from 'vitest'
 import { u64 } from '../../core/bytes.ts'
 import { linkHash } from '../../core/hash.ts'
 import { TAGS } from '../../engine/keys.ts'
+import { parseLogEntry } from '../../engine/log.ts'
 import type { Reader, TreeId } from '../../engine/storage.ts'
 import { append, bodyHashOf, commit, del, keysOf, LOG, put, range, SCOPE, type Suite } from './suite.ts'
 
@@ -13,7 +14,7 @@ export function testLogs(suite: Suite): void {
       expect(appended).toMatchObject([{ sequence: i, time, duplicate: false, memo: '' }])
       const [head] = await storage.scan(range({ tag: LOG, reverse: true, limit: 1 }))
       expect(head).toMatchObject({ key: u64(i), time })
-      expect(head.value.slice(32, 64)).toBe(appended[0].hash)
+      expect(parseLogEntry(head)).toMatchObject({ sequence: i, time, hash: appended[0].hash })
     }
     expect(await bodiesOfChain(storage)).toEqual(Array.from({ length: 20 }, (_, i) => `body ${i}`))
   })
@@ -54,7 +55,8 @@ export function testLogs(suite: Suite): void {
 
   suite.holds('P7: events read by sequence and by range of sequences', async storage => {
     await commit(storage, ...Array.from({ length: 300 }, (_, i) => append(`${i}`)))
-    expect((await storage.get(SCOPE, LOG, u64(255)))?.value.slice(64)).toBe('255')
+    const entry = await storage.get(SCOPE, LOG, u64(255))
+    expect(entry && parseLogEntry(entry).body).toBe('255')
     expect(await storage.get(SCOPE, LOG, u64(300))).toBeUndefined()
     const found = await storage.scan(range({ tag: LOG, from: u64(254), to: u64(258) }))
     expect(keysOf(found)).toEqual([254, 255, 256, 257].map(u64))
@@ -160,17 +162,20 @@ export function testLogs(suite: Suite): void {
 }
 
 /** Checks sequences, times and every link; returns the bodies. */
-async function bodiesOfChain(reader: Reader, tree: TreeId = { scope: SCOPE, tag: LOG }): Promise<string[]> {
+export async function bodiesOfChain(
+  reader: Reader,
+  tree: TreeId = { scope: SCOPE, tag: LOG },
+): Promise<string[]> {
   let prevHash = '\0'.repeat(32)
   let lastTime = 0
   return (await reader.scan(tree)).map((entry, sequence) => {
-    const body = entry.value.slice(64)
+    const event = parseLogEntry(entry)
+    const hash = linkHash(prevHash, sequence, event.time, bodyHashOf(event.body))
+    expect(event).toEqual({ sequence, time: event.time, prevHash, hash, body: event.body })
     expect(entry.key).toBe(u64(sequence))
-    expect(entry.time).toBeGreaterThanOrEqual(lastTime)
-    expect(entry.value.slice(0, 32)).toBe(prevHash)
-    expect(entry.value.slice(32, 64)).toBe(linkHash(prevHash, sequence, entry.time, bodyHashOf(body)))
-    prevHash = entry.value.slice(32, 64)
-    lastTime = entry.time
-    return body
+    expect(event.time).toBeGreaterThanOrEqual(lastTime)
+    prevHash = hash
+    lastTime = event.time
+    return event.body
   })
 }

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
-import type { ByteString } from '../../core/bytes.ts'
-import { isLogTag, TAGS } from '../../engine/keys.ts'
+import { type ByteString, fromU64 } from '../../core/bytes.ts'
+import { dedupeTag, headTag, isEngineTag, isLogTag, TAGS } from '../../engine/keys.ts'
+import { parseLogEntry } from '../../engine/log.ts'
 import type {
   Appended,
   Commit,
@@ -29,6 +30,7 @@ type ProgramStep =
   | { readonly do: 'update'; readonly places: Place[]; readonly operations: Operation[] }
   | { readonly do: 'get'; readonly place: Place; readonly slot: number }
   | { readonly do: 'scan'; readonly range: Range; readonly slot: number }
+  | { readonly do: 'scopes'; readonly from: ByteString | undefined; readonly to: ByteString | undefined }
   | { readonly do: 'snapshot' | 'release'; readonly slot: number }
   | { readonly do: 'jump'; readonly ms: number }
 
@@ -37,9 +39,12 @@ const PROGRAMS = 200
 /** Snapshots held at a time; a slot without one means the newest state. */
 const SLOTS = 3
 const SCOPES: readonly ByteString[] = ['a', 'a:b']
+const SCOPE_BOUNDS: readonly (ByteString | undefined)[] = [undefined, '', 'a', 'a\0', 'a:b', 'b']
 const KEYS: readonly ByteString[] = ['\0', 'k', 'k\0', 'kk', 'l', '\x80', '\xff', '\xff\xff']
 const TREE_TAGS: readonly number[] = [TAGS.kv, TAGS.state]
 const LOG_TAGS: readonly number[] = [TAGS.event, TAGS.ledger]
+/** With those that the engine keeps beside them. */
+const LOG_TREE_TAGS: readonly number[] = LOG_TAGS.flatMap(tag => [tag, dedupeTag(tag), headTag(tag)])
 
 /** Whatever is done, in whatever order, the engine answers like the reference. */
 export function testRandomPrograms(suite: Suite): void {
@@ -79,7 +84,8 @@ function randomStep(random: Random, hasClock: boolean): ProgramStep {
     }
   }
   if (dice < 0.65) return { do: 'get', place: randomPlace(random), slot }
-  if (dice < 0.8) return { do: 'scan', range: randomRange(random), slot }
+  if (dice < 0.78) return { do: 'scan', range: randomRange(random), slot }
+  if (dice < 0.8) return { do: 'scopes', from: random.pick(SCOPE_BOUNDS), to: random.pick(SCOPE_BOUNDS) }
   if (dice < 0.88) return { do: 'snapshot', slot }
   if (dice < 0.94) return { do: 'release', slot }
   return { do: 'jump', ms: random.pick([1, 5, 50, -20]) }
@@ -97,7 +103,7 @@ function randomRange(random: Random): Range {
   }
   return {
     scope: random.pick(SCOPES),
-    tag: random.pick(isLog ? LOG_TAGS : TREE_TAGS),
+    tag: random.pick(isLog ? LOG_TREE_TAGS : TREE_TAGS),
     from: bound(),
     to: bound(),
     reverse: random.chance(0.5),
@@ -108,7 +114,8 @@ function randomRange(random: Random): Range {
 function randomOperation(random: Random, hasClock: boolean): Operation {
   const value = random.bytes(random.below(5))
   const dice = random.next()
-  if (dice < 0.25) return { op: 'delete', ...randomPlace(random) }
+  if (dice < 0.22) return { op: 'delete', ...randomPlace(random) }
+  if (dice < 0.25) return { op: 'drop', scope: random.pick(SCOPES) }
   if (dice < 0.65) {
     // Relative to the clock's start; steps add to it.
     const expiresAt = random.chance(0.7) || !hasClock ? 0 : new SimulatedClock().now() + random.below(100)
@@ -190,6 +197,12 @@ class Player {
         return (await this.#reader(step.slot).scan(step.range)).map(entry =>
           this.#told(entry, step.range.tag),
         )
+      case 'scopes': {
+        const found = await this.#storage.scopes({ from: step.from, to: step.to, limit: SCOPES.length })
+        // Those that hold nothing but what has expired may be there or not.
+        const living = await Promise.all(found.map(scope => this.#holdsLiving(scope)))
+        return found.filter((_, i) => living[i])
+      }
       case 'snapshot':
         this.#slots.get(step.slot)?.release()
         this.#slots.set(step.slot, await this.#storage.snapshot())
@@ -240,6 +253,13 @@ class Player {
     }
   }
 
+  async #holdsLiving(scope: ByteString): Promise<boolean> {
+    for (const tag of [...TREE_TAGS, ...LOG_TAGS]) {
+      if ((await this.#storage.scan({ scope, tag, limit: 1 })).length > 0) return true
+    }
+    return false
+  }
+
   #reader(slot: number): Reader {
     return this.#slots.get(slot) ?? this.#storage
   }
@@ -254,7 +274,8 @@ class Player {
     const step = this.#commits.get(entry.version)
     if (this.#hasClock) return [key, value, step, expiresAt, entry.time]
     // Two clocks, two times, and so two hashes.
-    return [key, isLogTag(tag) ? value.slice(64) : value, step, expiresAt]
+    const shown = isLogTag(tag) ? parseLogEntry(entry).body : isEngineTag(tag) ? fromU64(value) : value
+    return [key, shown, step, expiresAt]
   }
 
   #toldAppended({ sequence, duplicate, memo, hash, time }: Appended): unknown {

@@ -8,6 +8,7 @@ import type {
   Commit,
   Committed,
   Delete,
+  Drop,
   Entry,
   Operation,
   Place,
@@ -81,6 +82,10 @@ export function del(key: ByteString, more: Partial<Delete> = {}): Delete {
 
 export function append(body: ByteString, more: Partial<Append> = {}): Append {
   return { op: 'append', scope: SCOPE, tag: LOG, body, bodyHash: bodyHashOf(body), ...more }
+}
+
+export function drop(scope: ByteString = SCOPE): Drop {
+  return { op: 'drop', scope }
 }
 
 /** The engine doesn't care what it stands for; it has to be 32 bytes that depend on the body. */

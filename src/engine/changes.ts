@@ -1,0 +1,46 @@
+import type { TreeId } from './storage.ts'
+
+/**
+ * Lets one reader at a time wait for a tree to change. Changes are counted, not
+ * kept: a reader who is slow finds one number, however much has happened.
+ */
+export class Changes {
+  #count = 0
+  #wake: (() => void) | undefined
+  #unsubscribe: () => void = () => {}
+
+  /** Counts from now on. */
+  static async of(
+    source: { subscribe(tree: TreeId, listener: () => void): Promise<() => void> },
+    tree: TreeId,
+  ): Promise<Changes> {
+    const changes = new Changes()
+    changes.#unsubscribe = await source.subscribe(tree, () => {
+      changes.#count++
+      changes.#wake?.()
+    })
+    return changes
+  }
+
+  get count(): number {
+    return this.#count
+  }
+
+  /** Resolves once the count is beyond `seen`, or the signal aborts. */
+  async beyond(seen: number, signal: AbortSignal | undefined): Promise<void> {
+    if (this.#count > seen || signal?.aborted === true) return
+    let wake = (): void => {}
+    const woken = new Promise<void>(resolve => {
+      wake = resolve
+    })
+    this.#wake = wake
+    signal?.addEventListener('abort', wake)
+    await woken
+    signal?.removeEventListener('abort', wake)
+    this.#wake = undefined
+  }
+
+  end(): void {
+    this.#unsubscribe()
+  }
+}

@@ -1,0 +1,143 @@
+import { type ByteString, fromU64, u64 } from '../core/bytes.ts'
+import { pages } from './pages.ts'
+import type { Session } from './session.ts'
+import type { Entry, Range, Reader, TreeId } from './storage.ts'
+
+/**
+ * Records with indexes, in one tree. The first byte of a key says what it is:
+ *
+ *   record   'r', id
+ *   index    one letter, component, 00, time (8 bytes), id; no value
+ *
+ * An index is ordered by time, then id. Ids and components hold no byte 0, so
+ * no two different tuples share a key, and whatever a user calls things, no id
+ * or tag reaches a key of another kind. Index entries are written with their
+ * record, in one commit.
+ */
+const RECORD = 'r'
+
+/** What indexes a tree has. */
+export interface Indexing {
+  readonly tag: number
+  /** The letters of its indexes; other keys are none of their business. */
+  readonly kinds: string
+  /** Every index key that a record has to have. */
+  keysOf(record: Entry): readonly ByteString[]
+}
+
+export function recordKey(id: ByteString): ByteString {
+  return RECORD + id
+}
+
+export function indexKey(kind: string, component: ByteString, time: number, id: ByteString): ByteString {
+  return `${kind}${component}\0${u64(time)}${id}`
+}
+
+/** All of an index under one component, between two times (half-open). */
+export function indexRange(
+  tree: TreeId,
+  kind: string,
+  component: ByteString,
+  fromTime = 0,
+  toTime?: number,
+): Range {
+  const prefix = `${kind}${component}\0`
+  const to = toTime === undefined ? `${kind}${component}\x01` : prefix + u64(toTime)
+  return { scope: tree.scope, tag: tree.tag, from: prefix + u64(fromTime), to }
+}
+
+/** The id in an index key, undefined if it is none. */
+export function idOfIndexKey(key: ByteString): ByteString | undefined {
+  const end = key.indexOf('\0', 1)
+  const id = end < 0 ? '' : key.slice(end + 9)
+  return id === '' ? undefined : id
+}
+
+export function timeOfIndexKey(key: ByteString): number {
+  return fromU64(key, key.indexOf('\0', 1) + 1)
+}
+
+/** The records that index entries lead to, in their order. One without a record is left out: `indexProblems` tells. */
+export async function recordsOf(reader: Reader, tree: TreeId, index: readonly Entry[]): Promise<Entry[]> {
+  const found = await Promise.all(
+    index.map(async ({ key }) => {
+      const id = idOfIndexKey(key)
+      return id === undefined ? undefined : reader.get(tree.scope, tree.tag, recordKey(id))
+    }),
+  )
+  return found.filter(entry => entry !== undefined)
+}
+
+/** An index entry that is not as it should be. */
+export interface IndexProblem {
+  /** Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. */
+  readonly problem: 'missing' | 'orphaned' | 'wrong'
+  readonly key: ByteString
+  /** Of the record. */
+  readonly id: ByteString
+}
+
+/** Compares every record with its index entries and every index entry with its record. */
+export async function* indexProblems(
+  reader: Reader,
+  scope: ByteString,
+  indexing: Indexing,
+): AsyncGenerator<IndexProblem, void, void> {
+  for await (const page of pages(reader, { scope, tag: indexing.tag })) {
+    for (const entry of page) {
+      if (entry.key.startsWith(RECORD)) yield* missing(reader, scope, indexing, entry)
+      else if (indexing.kinds.includes(entry.key[0])) {
+        const id = idOfIndexKey(entry.key) ?? ''
+        const record = id === '' ? undefined : await reader.get(scope, indexing.tag, recordKey(id))
+        const problem = problemOf(indexing, entry.key, entry, record)
+        if (problem !== undefined) yield { problem, key: entry.key, id }
+      }
+    }
+  }
+}
+
+async function* missing(
+  reader: Reader,
+  scope: ByteString,
+  indexing: Indexing,
+  record: Entry,
+): AsyncGenerator<IndexProblem, void, void> {
+  for (const key of indexing.keysOf(record)) {
+    const entry = await reader.get(scope, indexing.tag, key)
+    if (entry === undefined) yield { problem: 'missing', key, id: record.key.slice(RECORD.length) }
+  }
+}
+
+function problemOf(
+  indexing: Indexing,
+  key: ByteString,
+  entry: Entry | undefined,
+  record: Entry | undefined,
+): IndexProblem['problem'] | undefined {
+  const wanted = record !== undefined && indexing.keysOf(record).includes(key)
+  if (entry === undefined) return wanted ? 'missing' : undefined
+  if (!wanted) return 'orphaned'
+  return entry.value === '' ? undefined : 'wrong'
+}
+
+/** Mends the entry, if it still needs it; answers whether it did. */
+export async function mendIndex(
+  session: Session,
+  scope: ByteString,
+  indexing: Indexing,
+  { key, id }: IndexProblem,
+): Promise<boolean> {
+  const { tag } = indexing
+  const place = { scope, tag, key }
+  const reads = id === '' ? [place] : [place, { scope, tag, key: recordKey(id) }]
+  const { result } = await session.update(reads, ([entry, record]) => {
+    const problem = problemOf(indexing, key, entry, record)
+    if (problem === undefined) return { operations: [], result: false }
+    const operation =
+      problem === 'orphaned'
+        ? ({ op: 'delete', ...place } as const)
+        : ({ op: 'put', ...place, value: '' } as const)
+    return { operations: [operation], result: true }
+  })
+  return result
+}

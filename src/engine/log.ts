@@ -1,0 +1,94 @@
+import { type ByteString, fromU64, u64 } from '../core/bytes.ts'
+import { HASH_BYTES, linkHash, ZERO_HASH } from '../core/hash.ts'
+import type { Append, Appended, Entry } from './storage.ts'
+
+/**
+ * How every engine lays out a log, so that all chain alike:
+ *
+ *   entry   key: sequence (8 bytes big-endian); value: previous hash (32), hash (32), time (8), body
+ *   head    value: length (8), hash of the last entry (32)
+ *   dedupe  key: the dedupe key; value: sequence (8), time (8), hash (32), memo
+ *
+ * The time is in the value, because a copied entry keeps its own while the
+ * commit that brings it has another.
+ */
+const TIME_AT = 2 * HASH_BYTES
+const BODY_AT = TIME_AT + 8
+
+/** What the next append continues. */
+export interface LogHead {
+  readonly length: number
+  readonly hash: ByteString
+}
+
+export const EMPTY_LOG: LogHead = { length: 0, hash: ZERO_HASH }
+
+/** An entry of a log, taken apart. */
+export interface LogEntry {
+  readonly sequence: number
+  readonly time: number
+  readonly prevHash: ByteString
+  readonly hash: ByteString
+  readonly body: ByteString
+}
+
+export interface Linked {
+  readonly sequence: number
+  readonly hash: ByteString
+  readonly time: number
+  readonly key: ByteString
+  readonly value: ByteString
+}
+
+/** Continues a log; `time` is the commit's. */
+export function linkAppend({ length, hash: prevHash }: LogHead, append: Append, time: number): Linked {
+  const stamp = append.time ?? time
+  const hash = linkHash(prevHash, length, stamp, append.bodyHash)
+  return {
+    sequence: length,
+    hash,
+    time: stamp,
+    key: u64(length),
+    value: prevHash + hash + u64(stamp) + append.body,
+  }
+}
+
+export function headAfter({ sequence, hash }: { sequence: number; hash: ByteString }): LogHead {
+  return { length: sequence + 1, hash }
+}
+
+export function headValue({ length, hash }: LogHead): ByteString {
+  return u64(length) + hash
+}
+
+/** Of the entry in which an engine keeps a log's head; undefined before the first append. */
+export function parseHead(entry: Entry | undefined): LogHead {
+  if (entry === undefined) return EMPTY_LOG
+  return { length: fromU64(entry.value), hash: entry.value.slice(8, 8 + HASH_BYTES) }
+}
+
+export function parseLogEntry({ key, value }: Entry): LogEntry {
+  return {
+    sequence: fromU64(key),
+    time: fromU64(value, TIME_AT),
+    prevHash: value.slice(0, HASH_BYTES),
+    hash: value.slice(HASH_BYTES, TIME_AT),
+    body: value.slice(BODY_AT),
+  }
+}
+
+/** What is remembered of an append with a dedupe key. */
+export function dedupeValue({ sequence, time, hash }: Linked, memo: ByteString): ByteString {
+  return u64(sequence) + u64(time) + hash + memo
+}
+
+/** The answer to an append whose dedupe key is known. */
+export function parseDedupe({ value }: Entry): Appended {
+  return {
+    sequence: fromU64(value),
+    time: fromU64(value, 8),
+    hash: value.slice(16, 16 + HASH_BYTES),
+    memo: value.slice(16 + HASH_BYTES),
+    duplicate: true,
+  }
+}
