@@ -5,10 +5,31 @@ import { checkText } from './core/text.ts'
 import { openNodeDisk } from './embedded/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
 import type { EmbeddedStore, Recovery, StorageStats } from './embedded/store.ts'
-import { Database, type TransactionOptions } from './engine/database.ts'
-import { resolveScope, type Scope } from './engine/keys.ts'
-import type { ManualTransaction, Transaction } from './engine/transaction.ts'
-import { Kv, KvTransaction } from './primitives/kv.ts'
+import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
+import { resolveScope, type Scope, tenantRange, tenantShared } from './engine/keys.ts'
+import { Events } from './primitives/event-log.ts'
+import { Kv } from './primitives/kv.ts'
+import type { Guard } from './primitives/machine-definition.ts'
+import { Runs } from './primitives/run-index.ts'
+import { Cells } from './primitives/state-cell.ts'
+import { Machines } from './primitives/state-machine.ts'
+import { Traces } from './primitives/trace-store.ts'
+import {
+  begin,
+  type OpenTransaction,
+  RunHandle,
+  type ScopeContext,
+  type ScopedTransaction,
+  transact,
+} from './transactions.ts'
+import {
+  allScopes,
+  type IndexReport,
+  oneScope,
+  rebuildIndices,
+  verifyChains,
+  verifyIndices,
+} from './upkeep.ts'
 
 export interface OpenOptions {
   /** The store's folder; it is made if it is missing. */
@@ -24,6 +45,8 @@ export interface OpenOptions {
   readonly verifyOnOpen?: boolean
   /** Memory for data that could be read from disk again; 64 MiB without it. */
   readonly cacheBytes?: number
+  /** Functions that the transitions of machines name. They must be pure and answer at once. */
+  readonly guards?: Readonly<Record<string, Guard>>
 }
 
 const OPTIONS: readonly string[] = [
@@ -34,100 +57,180 @@ const OPTIONS: readonly string[] = [
   'readOnly',
   'verifyOnOpen',
   'cacheBytes',
+  'guards',
 ]
 const TENANT_DEFAULT = 'default'
 const TENANT_BYTES_MAX = 256
 /** Scopes that a handle remembers in encoded form. */
 const SCOPES_MAX = 1_000
 
-/** Opens a store: `open({ path: './data' })`, or `open({ memory: true })`. Close it when done. */
+/**
+ * Opens a store, in a folder or in memory. Close it when done.
+ * @example
+ * const store = await open({ memory: true })
+ * await store.kv.put('run-1', 'greeting', 'hello')
+ * await store.kv.get('run-1', 'greeting') // → 'hello'
+ * await store.close()
+ */
 export async function open(options: OpenOptions): Promise<Annals> {
   const { path, memory, durability, readOnly, verifyOnOpen, cacheBytes } = checkOpenOptions(options)
   const disk = memory === true ? undefined : openNodeDisk(path as string, { readOnly: readOnly === true })
   const storage = await openEmbedded({ disk, durability, readOnly, verifyOnOpen, cacheBytes })
   const database = new Database(storage)
-  return new Annals(storage, database, options.tenant ?? TENANT_DEFAULT)
+  try {
+    if (verifyOnOpen === true) await verifyChains(database)
+  } catch (error) {
+    await storage.close()
+    throw error
+  }
+  return new Annals({ storage, database, guards: { ...options.guards } }, options.tenant ?? TENANT_DEFAULT)
+}
+
+/** What the handles of all tenants share. */
+interface Store {
+  readonly storage: EmbeddedStore
+  readonly database: Database
+  readonly guards: Readonly<Record<string, Guard>>
 }
 
 /** A store as one tenant sees it. */
 export class Annals implements AsyncDisposable {
   readonly kv: Kv
+  readonly events: Events
+  readonly cells: Cells
+  readonly machines: Machines
+  readonly traces: Traces
+  readonly runs: Runs
   readonly tenant: string
-  readonly #storage: EmbeddedStore
-  readonly #database: Database
+  readonly #store: Store
   readonly #scopes = new Map<string, ByteString>()
 
   /** @internal Use `open`. */
-  constructor(storage: EmbeddedStore, database: Database, tenant: string) {
+  constructor(store: Store, tenant: string) {
     checkText('tenant', tenant, { bytesMax: TENANT_BYTES_MAX })
     this.tenant = tenant
-    this.#storage = storage
-    this.#database = database
-    this.kv = new Kv(
-      database,
-      scope => this.#scopeOf(scope),
-      () => storage.now(),
-    )
+    this.#store = store
+    const { database, guards } = store
+    const scopeOf = (scope: Scope): ByteString => this.#scopeOf(scope)
+    this.kv = new Kv(database, scopeOf)
+    this.events = new Events(database, scopeOf)
+    this.cells = new Cells(database, scopeOf)
+    this.machines = new Machines(database, scopeOf, guards)
+    this.traces = new Traces(database, scopeOf)
+    this.runs = new Runs(database, scopeOf, scopeOf(tenantShared({ tenant })))
   }
 
-  /** The same store, seen as another tenant. Closing either closes both. */
+  /**
+   * The same store, seen as another tenant. Closing either closes both.
+   * @example
+   * const acme = db.forTenant('acme')
+   * await acme.kv.put(run, 'secret', 42)
+   * await db.kv.get(run, 'secret') // → undefined
+   */
   forTenant(tenant: string): Annals {
-    return new Annals(this.#storage, this.#database, tenant)
+    return new Annals(this.#store, tenant)
+  }
+
+  /**
+   * A handle with the scope bound.
+   * @example
+   * const agent = db.run('run-7')
+   * await agent.kv.put('mood', 'curious')
+   * await db.kv.get('run-7', 'mood') // → 'curious'
+   */
+  run(scope: Scope): RunHandle {
+    return new RunHandle(this.#context(scope))
   }
 
   /**
    * Runs `work` and commits, all or nothing, as if no other transaction ran beside it. If what it read was changed
    * meanwhile, it runs again: it must have no other effects. What it throws comes out as it is, and nothing is written.
+   * @example
+   * await db.cells.init(run, 'task', 'open')
+   * await db.transaction(run, async tx => {
+   *   const { version } = await tx.cells.read('task')
+   *   await tx.cells.cas('task', version, 'done')
+   *   await tx.events.append('task_done', { by: 'worker-1' })
+   *   await tx.traces.record({ type: 'Thought', content: 'that was easy', confidence: 0.9 })
+   * })
+   * await db.events.length(run) // → 1
    */
   async transaction<T>(
     scope: Scope,
     work: (tx: ScopedTransaction) => Promise<T> | T,
     options: TransactionOptions = {},
   ): Promise<T> {
-    const bytes = this.#scopeOf(scope)
-    checkFunction('work', work)
-    checkOptions('transaction', options, ['maxRetries', 'timeoutMs', 'readOnly', 'signal'])
-    const clock = (): number => this.#storage.now()
-    return this.#database.transaction(tx => work(new ScopedTransaction(tx, bytes, clock)), options)
+    return transact(this.#context(scope), work, options)
   }
 
-  /** A transaction that you end yourself, with `commit` or `rollback`. It is not retried. */
-  async begin(
-    scope: Scope,
-    options: Pick<TransactionOptions, 'readOnly' | 'timeoutMs'> = {},
-  ): Promise<OpenTransaction> {
-    const bytes = this.#scopeOf(scope)
-    checkOptions('begin', options, ['timeoutMs', 'readOnly'])
-    return new OpenTransaction(this.#database.begin(options), bytes, () => this.#storage.now())
+  /**
+   * A transaction that you end yourself, with `commit` or `rollback`. It is not retried.
+   * @example
+   * const tx = await db.begin(run)
+   * await tx.kv.put('draft', 'hello')
+   * await tx.rollback()
+   * await db.kv.exists(run, 'draft') // → false
+   */
+  async begin(scope: Scope, options: BeginOptions = {}): Promise<OpenTransaction> {
+    return begin(this.#context(scope), options)
+  }
+
+  /**
+   * Compares every index entry with its record: of one scope, or of all that this handle reaches.
+   * @example
+   * await db.traces.record(run, { type: 'Thought', content: 'hm' })
+   * await db.verifyIndices() // → { ok: true, problems: [] }
+   */
+  async verifyIndices(scope?: Scope): Promise<IndexReport> {
+    return verifyIndices(this.#store.database, this.#scopesIn(scope))
+  }
+
+  /**
+   * Mends what `verifyIndices` reports.
+   * @example
+   * await db.rebuildIndices(run) // → { repaired: 0 }
+   */
+  async rebuildIndices(scope?: Scope): Promise<{ readonly repaired: number }> {
+    return rebuildIndices(this.#store.database, this.#scopesIn(scope))
   }
 
   /** Brings all that was committed into the data files, so that opening need not read the log for it. */
   checkpoint(): Promise<void> {
-    return this.#storage.checkpoint()
+    return this.#store.storage.checkpoint()
   }
 
   /** Copies all that was committed into an empty folder, while others go on reading and writing. */
   async backup(folder: string): Promise<void> {
-    this.#storage.checkBackup()
-    await this.#storage.backup(openNodeDisk(folder))
+    this.#store.storage.checkBackup()
+    await this.#store.storage.backup(openNodeDisk(folder))
   }
 
   stats(): StorageStats {
-    return this.#storage.stats()
+    return this.#store.storage.stats()
   }
 
   /** What opening had to cut off or leave aside; undefined if nothing. */
   get recovery(): Recovery | undefined {
-    return this.#storage.recovery
+    return this.#store.storage.recovery
   }
 
   /** Waits for what is under way. After it, every call is refused with `CLOSED`; closing twice is fine. */
   close(): Promise<void> {
-    return this.#storage.close()
+    return this.#store.storage.close()
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
+  }
+
+  #scopesIn(scope: Scope | undefined): AsyncIterable<ByteString> {
+    if (scope !== undefined) return oneScope(this.#scopeOf(scope))
+    return allScopes(this.#store.database, tenantRange(this.tenant))
+  }
+
+  #context(scope: Scope): ScopeContext {
+    const { database, guards } = this.#store
+    return { database, guards, scope: this.#scopeOf(scope) }
   }
 
   #scopeOf(scope: Scope): ByteString {
@@ -138,46 +241,6 @@ export class Annals implements AsyncDisposable {
     if (this.#scopes.size === SCOPES_MAX) this.#scopes.clear()
     this.#scopes.set(scope, bytes)
     return bytes
-  }
-}
-
-/** The primitives in one transaction, with the scope bound. */
-export class ScopedTransaction {
-  readonly kv: KvTransaction
-
-  /** @internal Use `transaction` or `begin`. */
-  constructor(transaction: Transaction, scope: ByteString, clock: () => number) {
-    this.kv = new KvTransaction(transaction, scope, clock)
-  }
-}
-
-export class OpenTransaction extends ScopedTransaction implements AsyncDisposable {
-  readonly #transaction: ManualTransaction
-  #ended = false
-
-  /** @internal Use `begin`. */
-  constructor(transaction: ManualTransaction, scope: ByteString, clock: () => number) {
-    super(transaction, scope, clock)
-    this.#transaction = transaction
-  }
-
-  /** `CONFLICT` if what was read has changed; then nothing is written. */
-  async commit(): Promise<void> {
-    this.#ended = true
-    await this.#transaction.commit()
-  }
-
-  async rollback(): Promise<void> {
-    this.#ended = true
-    await this.#transaction.rollback()
-  }
-
-  /** Rolls back what was not committed. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#ended) return
-    this.#ended = true
-    // It may be over by itself, by a time-out: then there is nothing to roll back.
-    await this.#transaction.rollback().catch(() => undefined)
   }
 }
 
@@ -196,8 +259,14 @@ function checkOpenOptions(options: OpenOptions): OpenOptions {
   if (cacheBytes !== undefined && !(Number.isSafeInteger(cacheBytes) && cacheBytes >= 0)) {
     throw invalid('cacheBytes', 'must be a whole number, 0 or more', cacheBytes)
   }
+  checkGuards(options.guards ?? {})
   if (options.tenant !== undefined) checkText('tenant', options.tenant, { bytesMax: TENANT_BYTES_MAX })
   return options
+}
+
+function checkGuards(guards: unknown): void {
+  if (typeof guards !== 'object' || guards === null) throw invalid('guards', 'must be an object', guards)
+  for (const [name, guard] of Object.entries(guards)) checkFunction(`the guard ${name}`, guard)
 }
 
 function invalid(name: string, why: string, value: unknown): AnnalsError {

@@ -1,9 +1,10 @@
-export { Annals, type OpenOptions, OpenTransaction, open, ScopedTransaction } from './annals.ts'
+export { Annals, type OpenOptions, open } from './annals.ts'
 export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'
 export type { Value } from './core/value.ts'
 export type { Durability } from './embedded/open.ts'
 export type { Recovery, StorageStats } from './embedded/store.ts'
 export type { TornTail } from './embedded/wal-recovery.ts'
+export type { ChainReport } from './engine/chain.ts'
 export type { BeginOptions, TransactionOptions } from './engine/database.ts'
 export {
   agentShared,
@@ -14,4 +15,51 @@ export {
   type Scope,
   tenantShared,
 } from './engine/keys.ts'
-export { Kv, KvTransaction, type ListOptions, type PutOptions, type VersionedValue } from './primitives/kv.ts'
+export {
+  type Event,
+  type EventReceipt,
+  Events,
+  type IterateOptions,
+  LiveEvents,
+  type NewEvent,
+  ScopedEvents,
+  type TailOptions,
+} from './primitives/event-log.ts'
+export { Kv, type ListOptions, type PutOptions, ScopedKv, type VersionedValue } from './primitives/kv.ts'
+export type { Guard, MachineDefinition, MachineTransition } from './primitives/machine-definition.ts'
+export type { Run, RunStatus, Tombstone } from './primitives/run.ts'
+export { type CreateRunOptions, type DeleteRunOptions, type RunStats, Runs } from './primitives/run-index.ts'
+export type { RunQuery } from './primitives/run-query.ts'
+export {
+  type Cell,
+  type CellState,
+  Cells,
+  ScopedCells,
+  type Transition,
+  type Transitioned,
+} from './primitives/state-cell.ts'
+export {
+  type MachineState,
+  type MachineStep,
+  Machines,
+  ScopedMachines,
+  type StoredDefinition,
+} from './primitives/state-machine.ts'
+export type {
+  CustomTrace,
+  Decision,
+  ErrorTrace,
+  Query,
+  Thought,
+  ToolCall,
+  Trace,
+} from './primitives/trace.ts'
+export {
+  ScopedTraces,
+  type StoredTrace,
+  type TraceOptions,
+  Traces,
+  type TraceTree,
+} from './primitives/trace-store.ts'
+export { OpenTransaction, RunHandle, ScopedTransaction } from './transactions.ts'
+export type { IndexFault, IndexReport } from './upkeep.ts'

@@ -1,12 +1,13 @@
 import { type ByteString, fromUtf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { checkLimit } from '../core/numbers.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
-import type { Entry, Range, Reader } from '../engine/storage.ts'
-import type { Transaction } from '../engine/transaction.ts'
+import type { Session } from '../engine/session.ts'
+import type { Entry, Range } from '../engine/storage.ts'
 
 const TAG = TAGS.kv
 const KEY_BYTES_MAX = 1024
@@ -35,120 +36,163 @@ export interface VersionedValue {
 export class Kv {
   readonly #database: Database
   readonly #scopeOf: (scope: Scope) => ByteString
-  readonly #clock: () => number
 
   /** @internal Use `open`. */
-  constructor(database: Database, scopeOf: (scope: Scope) => ByteString, clock: () => number) {
+  constructor(database: Database, scopeOf: (scope: Scope) => ByteString) {
     this.#database = database
     this.#scopeOf = scopeOf
-    this.#clock = clock
   }
 
+  /**
+   * The value, or undefined.
+   * @example
+   * await db.kv.put(run, 'config/model', 'small')
+   * await db.kv.get(run, 'config/model') // → 'small'
+   * await db.kv.get(run, 'nothing') // → undefined
+   */
   async get(scope: Scope, key: string): Promise<Value | undefined> {
-    return decoded(await find(this.#database, this.#scopeOf(scope), key))
+    return decoded(await this.#database.get(this.#scopeOf(scope), TAG, checkKey(key)))
   }
 
+  /**
+   * The value with the version and the time of the commit that wrote it.
+   * @example
+   * await db.kv.put(run, 'config/model', 'small')
+   * const { value, version, updatedAt } = await db.kv.getVersioned(run, 'config/model')
+   * value // → 'small'
+   * version > 0 // → true
+   */
   async getVersioned(scope: Scope, key: string): Promise<VersionedValue | undefined> {
-    return versioned(await find(this.#database, this.#scopeOf(scope), key))
+    return this.#at(scope).getVersioned(key)
   }
 
-  /** Writes the value, whatever was there. It can't conflict with anybody. */
+  /**
+   * Writes the value, whatever was there. It can't conflict with anybody.
+   * @example
+   * await db.kv.put(run, 'scratch', { step: 1n, notes: new Uint8Array([1, 2]) })
+   * await db.kv.put(run, 'session', 'token', { ttlMs: 60_000 })
+   * await db.kv.exists(run, 'session') // → true
+   */
   async put(scope: Scope, key: string, value: Value, options: PutOptions = {}): Promise<void> {
-    const place = { scope: this.#scopeOf(scope), tag: TAG, key: checkKey(key) }
-    const expiresAt = expiryOf(options, this.#clock)
-    await this.#database.write([{ op: 'put', ...place, value: encodeValue(value), expiresAt }])
+    return this.#at(scope).put(key, value, options)
   }
 
-  /** Whether the key was there. */
+  /**
+   * Whether the key was there.
+   * @example
+   * await db.kv.put(run, 'a', 1)
+   * await db.kv.delete(run, 'a') // → true
+   * await db.kv.delete(run, 'a') // → false
+   */
   async delete(scope: Scope, key: string): Promise<boolean> {
-    const place = { scope: this.#scopeOf(scope), tag: TAG, key: checkKey(key) }
-    const { result } = await this.#database.update([place], ([entry]) => {
+    return this.#at(scope).delete(key)
+  }
+
+  /**
+   * Whether the key is there.
+   * @example
+   * await db.kv.exists(run, 'a') // → false
+   */
+  async exists(scope: Scope, key: string): Promise<boolean> {
+    return this.#at(scope).exists(key)
+  }
+
+  /**
+   * Keys in byte order of their UTF-8.
+   * @example
+   * for (const key of ['config/b', 'config/a', 'other']) await db.kv.put(run, key, 1)
+   * await db.kv.list(run, { prefix: 'config/' }) // → ['config/a', 'config/b']
+   * await db.kv.list(run, { after: 'config/a', limit: 1 }) // → ['config/b']
+   */
+  async list(scope: Scope, options: ListOptions = {}): Promise<readonly string[]> {
+    return this.#at(scope).list(options)
+  }
+
+  /**
+   * Keys and values in byte order of the keys' UTF-8.
+   * @example
+   * await db.kv.put(run, 'b', 2)
+   * await db.kv.put(run, 'a', 1)
+   * await db.kv.entries(run) // → [['a', 1], ['b', 2]]
+   */
+  async entries(scope: Scope, options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
+    return this.#at(scope).entries(options)
+  }
+
+  /**
+   * Several operations on one scope, all or none; `work` may run several times.
+   * @example
+   * await db.kv.put(run, 'balance', 100)
+   * await db.kv.transaction(run, async kv => {
+   *   await kv.put('balance', (await kv.get('balance')) + 50)
+   *   await kv.put('changed', true)
+   * })
+   * await db.kv.get(run, 'balance') // → 150
+   */
+  async transaction<T>(scope: Scope, work: (kv: ScopedKv) => Promise<T> | T): Promise<T> {
+    const bytes = this.#scopeOf(scope)
+    checkFunction('work', work)
+    return this.#database.transaction(transaction => work(new ScopedKv(transaction, bytes)))
+  }
+
+  #at(scope: Scope): ScopedKv {
+    return new ScopedKv(this.#database, this.#scopeOf(scope))
+  }
+}
+
+/** The same with the scope bound: in a transaction, where reads see what it has written, or of a run. */
+export class ScopedKv {
+  readonly #session: Session
+  readonly #scope: ByteString
+
+  /** @internal Use `transaction` or `run`. */
+  constructor(session: Session, scope: ByteString) {
+    this.#session = session
+    this.#scope = scope
+  }
+
+  async get(key: string): Promise<Value | undefined> {
+    return decoded(await this.#find(key))
+  }
+
+  async getVersioned(key: string): Promise<VersionedValue | undefined> {
+    return versioned(await this.#find(key))
+  }
+
+  async put(key: string, value: Value, options: PutOptions = {}): Promise<void> {
+    const place = { scope: this.#scope, tag: TAG, key: checkKey(key) }
+    const expiresAt = expiryOf(options, this.#session)
+    await this.#session.write([{ op: 'put', ...place, value: encodeValue(value), expiresAt }])
+  }
+
+  async delete(key: string): Promise<boolean> {
+    const place = { scope: this.#scope, tag: TAG, key: checkKey(key) }
+    const { result } = await this.#session.update([place], ([entry]) => {
       const existed = entry !== undefined
       return { operations: existed ? [{ op: 'delete', ...place }] : [], result: existed }
     })
     return result
   }
 
-  async exists(scope: Scope, key: string): Promise<boolean> {
-    return (await find(this.#database, this.#scopeOf(scope), key)) !== undefined
-  }
-
-  /** Keys in byte order of their UTF-8. */
-  async list(scope: Scope, options: ListOptions = {}): Promise<string[]> {
-    return list(this.#database, this.#scopeOf(scope), options)
-  }
-
-  /** Keys and values in byte order of the keys' UTF-8. */
-  async entries(scope: Scope, options: ListOptions = {}): Promise<[string, Value][]> {
-    return entries(this.#database, this.#scopeOf(scope), options)
-  }
-
-  /** Several operations on one scope, all or none; `work` may run several times. */
-  async transaction<T>(scope: Scope, work: (kv: KvTransaction) => Promise<T> | T): Promise<T> {
-    const bytes = this.#scopeOf(scope)
-    checkFunction('work', work)
-    return this.#database.transaction(transaction => work(new KvTransaction(transaction, bytes, this.#clock)))
-  }
-}
-
-/** The same, in a transaction and with the scope bound. Reads see what the transaction has written. */
-export class KvTransaction {
-  readonly #transaction: Transaction
-  readonly #scope: ByteString
-  readonly #clock: () => number
-
-  /** @internal Use `transaction`. */
-  constructor(transaction: Transaction, scope: ByteString, clock: () => number) {
-    this.#transaction = transaction
-    this.#scope = scope
-    this.#clock = clock
-  }
-
-  async get(key: string): Promise<Value | undefined> {
-    return decoded(await find(this.#transaction, this.#scope, key))
-  }
-
-  async getVersioned(key: string): Promise<VersionedValue | undefined> {
-    return versioned(await find(this.#transaction, this.#scope, key))
-  }
-
-  async put(key: string, value: Value, options: PutOptions = {}): Promise<void> {
-    const expiresAt = expiryOf(options, this.#clock)
-    this.#transaction.put(this.#scope, TAG, checkKey(key), encodeValue(value), expiresAt)
-  }
-
-  async delete(key: string): Promise<boolean> {
-    const existed = (await find(this.#transaction, this.#scope, key)) !== undefined
-    this.#transaction.delete(this.#scope, TAG, checkKey(key))
-    return existed
-  }
-
   async exists(key: string): Promise<boolean> {
-    return (await find(this.#transaction, this.#scope, key)) !== undefined
+    return (await this.#find(key)) !== undefined
   }
 
-  async list(options: ListOptions = {}): Promise<string[]> {
-    return list(this.#transaction, this.#scope, options)
+  async list(options: ListOptions = {}): Promise<readonly string[]> {
+    const found = await this.#session.scan(rangeOf(this.#scope, options))
+    return Object.freeze(found.map(({ key }) => fromUtf8(key)))
   }
 
-  async entries(options: ListOptions = {}): Promise<[string, Value][]> {
-    return entries(this.#transaction, this.#scope, options)
+  async entries(options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
+    const found = await this.#session.scan(rangeOf(this.#scope, options))
+    return Object.freeze(
+      found.map(({ key, value }) => Object.freeze([fromUtf8(key), decodeValue(value)] as const)),
+    )
   }
-}
 
-// What both share: over a database, or over a transaction.
-
-function find(reader: Reader, scope: ByteString, key: string): Promise<Entry | undefined> {
-  return reader.get(scope, TAG, checkKey(key))
-}
-
-async function list(reader: Reader, scope: ByteString, options: ListOptions): Promise<string[]> {
-  return (await reader.scan(rangeOf(scope, options))).map(({ key }) => fromUtf8(key))
-}
-
-async function entries(reader: Reader, scope: ByteString, options: ListOptions): Promise<[string, Value][]> {
-  const found = await reader.scan(rangeOf(scope, options))
-  return found.map(({ key, value }) => [fromUtf8(key), decodeValue(value)])
+  #find(key: string): Promise<Entry | undefined> {
+    return this.#session.get(this.#scope, TAG, checkKey(key))
+  }
 }
 
 function decoded(entry: Entry | undefined): Value | undefined {
@@ -164,16 +208,16 @@ function versioned(entry: Entry | undefined): VersionedValue | undefined {
   })
 }
 
-function checkKey(key: string): ByteString {
-  return checkText('key', key, { bytesMax: KEY_BYTES_MAX })
+function checkKey(key: string, name = 'key'): ByteString {
+  return checkText(name, key, { bytesMax: KEY_BYTES_MAX })
 }
 
-function expiryOf(options: PutOptions, clock: () => number): number {
+function expiryOf(options: PutOptions, session: Session): number {
   checkOptions('put', options, ['ttlMs'])
   const { ttlMs } = options
   if (ttlMs === undefined) return 0
   if (Number.isSafeInteger(ttlMs) && ttlMs > 0) {
-    const expiresAt = clock() + ttlMs
+    const expiresAt = session.now() + ttlMs
     if (Number.isSafeInteger(expiresAt)) return expiresAt
   }
   throw new AnnalsError('INVALID_ARGUMENT', 'ttlMs must be a positive integer', {
@@ -184,20 +228,12 @@ function expiryOf(options: PutOptions, clock: () => number): number {
 
 function rangeOf(scope: ByteString, options: ListOptions): Range {
   checkOptions('list', options, ['prefix', 'limit', 'after'])
-  const { prefix, limit, after } = options
-  if (limit !== undefined && !(Number.isSafeInteger(limit) && limit > 0)) {
-    const message = 'limit must be a positive integer'
-    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'limit', value: limit })
-  }
-  const start = prefix === undefined || prefix === '' ? undefined : checkPrefix(prefix)
-  const behind =
-    after === undefined ? undefined : `${checkText('after', after, { bytesMax: KEY_BYTES_MAX })}\0`
+  const { prefix, after } = options
+  const limit = checkLimit(options.limit)
+  const start = prefix === undefined || prefix === '' ? undefined : checkKey(prefix, 'prefix')
+  const behind = after === undefined ? undefined : `${checkKey(after, 'after')}\0`
   const from = start === undefined || (behind !== undefined && behind > start) ? behind : start
   return { scope, tag: TAG, from, to: start === undefined ? undefined : endOf(start), limit }
-}
-
-function checkPrefix(prefix: string): ByteString {
-  return checkText('prefix', prefix, { bytesMax: KEY_BYTES_MAX })
 }
 
 /** The first key behind all that begin so: UTF-8 has no byte 0xff, so the last byte can grow by one. */

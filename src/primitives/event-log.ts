@@ -1,0 +1,387 @@
+import { type ByteString, fromUtf8, toBuffer, u64 } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { bodyHashAfter } from '../core/hash.ts'
+import { checkOrder, checkWhole } from '../core/numbers.ts'
+import { checkOptions } from '../core/options.ts'
+import { checkText } from '../core/text.ts'
+import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/chain.ts'
+import { Changes } from '../engine/changes.ts'
+import type { Database } from '../engine/database.ts'
+import { type Scope, TAGS } from '../engine/keys.ts'
+import { parseLogEntry } from '../engine/log.ts'
+import { pages } from '../engine/pages.ts'
+import type { Session } from '../engine/session.ts'
+import type { Append, Appended, Entry, Range, Reader } from '../engine/storage.ts'
+
+const TAG = TAGS.event
+const TYPE_BYTES_MAX = 256
+
+/** An event as it was appended: nothing changes it any more. */
+export interface Event {
+  /** 0, 1, 2 …, without a gap. */
+  readonly sequence: number
+  readonly type: string
+  readonly payload: Value
+  /** When it was appended; never before the event before it. */
+  readonly timestamp: number
+  /** The hash of the event before it; 64 zeros for the first. */
+  readonly prevHash: string
+  readonly hash: string
+}
+
+export interface NewEvent {
+  readonly type: string
+  readonly payload: Value
+}
+
+/** Where an event went. */
+export interface EventReceipt {
+  readonly sequence: number
+  readonly hash: string
+}
+
+export interface IterateOptions {
+  /** The first sequence to deliver; 0 without it. */
+  readonly from?: number
+}
+
+export interface TailOptions extends IterateOptions {
+  /** Aborting it ends the iteration, without an error. */
+  readonly signal?: AbortSignal
+}
+
+/**
+ * A log of events per scope: append-only, totally ordered, and hash-chained, so
+ * that nobody can change, remove or move an event without `verifyChain` saying
+ * where. There is no update and no delete.
+ */
+export class Events {
+  readonly #database: Database
+  readonly #scopeOf: (scope: Scope) => ByteString
+
+  /** @internal Use `open`. */
+  constructor(database: Database, scopeOf: (scope: Scope) => ByteString) {
+    this.#database = database
+    this.#scopeOf = scopeOf
+  }
+
+  /**
+   * Appends an event. Appends never conflict, however many there are at once.
+   * @example
+   * const { sequence, hash } = await db.events.append(run, 'tool_call', { tool: 'search', query: 'b-trees' })
+   * sequence // → 0
+   * hash.length // → 64
+   */
+  async append(scope: Scope, type: string, payload: Value): Promise<EventReceipt> {
+    return this.#at(scope).append(type, payload)
+  }
+
+  /**
+   * Appends several events, all or none, one after the other.
+   * @example
+   * const receipts = await db.events.appendBatch(run, [
+   *   { type: 'tool_call', payload: { tool: 'search' } },
+   *   { type: 'tool_result', payload: ['a', 'b'] },
+   * ])
+   * receipts.map(({ sequence }) => sequence) // → [0, 1]
+   */
+  async appendBatch(scope: Scope, events: readonly NewEvent[]): Promise<readonly EventReceipt[]> {
+    return this.#at(scope).appendBatch(events)
+  }
+
+  /**
+   * The event with this sequence.
+   * @example
+   * await db.events.append(run, 'note', 'hello')
+   * const event = await db.events.read(run, 0)
+   * event.payload // → 'hello'
+   * await db.events.read(run, 1) // → undefined
+   */
+  async read(scope: Scope, sequence: number): Promise<Event | undefined> {
+    return this.#at(scope).read(sequence)
+  }
+
+  /**
+   * Events from `start` up to, not including, `end`.
+   * @example
+   * for (const payload of ['a', 'b', 'c']) await db.events.append(run, 'note', payload)
+   * const events = await db.events.readRange(run, 1, 3)
+   * events.map(({ payload }) => payload) // → ['b', 'c']
+   */
+  async readRange(scope: Scope, start: number, end: number): Promise<readonly Event[]> {
+    return this.#at(scope).readRange(start, end)
+  }
+
+  /**
+   * The newest event.
+   * @example
+   * await db.events.head(run) // → undefined
+   * await db.events.append(run, 'note', 1)
+   * const { payload } = await db.events.head(run)
+   * payload // → 1
+   */
+  async head(scope: Scope): Promise<Event | undefined> {
+    return this.#at(scope).head()
+  }
+
+  /**
+   * How many events there are.
+   * @example
+   * await db.events.append(run, 'note', 1)
+   * await db.events.length(run) // → 1
+   */
+  async length(scope: Scope): Promise<number> {
+    return this.#at(scope).length()
+  }
+
+  /**
+   * All events in order, read as they are asked for.
+   * @example
+   * for (const payload of [1, 2, 3]) await db.events.append(run, 'note', payload)
+   * let sum = 0
+   * for await (const event of db.events.iterate(run, { from: 1 })) sum += event.payload
+   * sum // → 5
+   */
+  async *iterate(scope: Scope, options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
+    yield* this.#at(scope).iterate(options)
+  }
+
+  /**
+   * All events in order, then new ones as they come. Each comes once. A reader that is slow holds up nobody and costs no
+   * memory: events are read when it asks for them. It ends when the signal aborts; if the run is deleted meanwhile, with
+   * `EVENT_CHAIN_BROKEN`.
+   * @example
+   * await db.events.append(run, 'note', 'before')
+   * const stop = new AbortController()
+   * setTimeout(() => db.events.append(run, 'note', 'live'), 5)
+   * const seen = []
+   * for await (const event of db.events.tail(run, { signal: stop.signal })) {
+   *   if (seen.push(event.payload) === 2) stop.abort()
+   * }
+   * seen // → ['before', 'live']
+   */
+  async *tail(scope: Scope, options: TailOptions = {}): AsyncGenerator<Event, void, void> {
+    yield* this.#at(scope).tail(options)
+  }
+
+  /**
+   * Events of one type, in order. Looks at all events.
+   * @example
+   * await db.events.append(run, 'question', 1)
+   * await db.events.append(run, 'answer', 2)
+   * const [answer] = await db.events.readByType(run, 'answer')
+   * answer.sequence // → 1
+   */
+  async readByType(scope: Scope, type: string): Promise<readonly Event[]> {
+    return this.#at(scope).readByType(type)
+  }
+
+  /**
+   * Recomputes every hash and says where the first one is that doesn't fit.
+   * @example
+   * await db.events.append(run, 'note', 'hello')
+   * await db.events.verifyChain(run) // → { isValid: true, length: 1 }
+   */
+  async verifyChain(scope: Scope): Promise<ChainReport> {
+    return this.#at(scope).verifyChain()
+  }
+
+  #at(scope: Scope): LiveEvents {
+    return new LiveEvents(this.#database, this.#scopeOf(scope))
+  }
+}
+
+/** The same with the scope bound: in a transaction, where reads see what it has appended, or of a run. */
+export class ScopedEvents {
+  readonly #session: Session
+  readonly #scope: ByteString
+
+  /** @internal Use `transaction` or `run`. */
+  constructor(session: Session, scope: ByteString) {
+    this.#session = session
+    this.#scope = scope
+  }
+
+  async append(type: string, payload: Value): Promise<EventReceipt> {
+    const [appended] = await this.#session.write([appendOf(this.#scope, type, payload)])
+    return receiptOf(appended)
+  }
+
+  async appendBatch(events: readonly NewEvent[]): Promise<readonly EventReceipt[]> {
+    if (!Array.isArray(events)) {
+      throw new AnnalsError('INVALID_ARGUMENT', 'events must be an array of { type, payload }', {
+        name: 'events',
+      })
+    }
+    const appends = events.map((event: NewEvent) => {
+      checkOptions('an event', event, ['type', 'payload'])
+      return appendOf(this.#scope, event.type, event.payload)
+    })
+    if (appends.length === 0) return Object.freeze([])
+    return Object.freeze((await this.#session.write(appends)).map(receiptOf))
+  }
+
+  async read(sequence: number): Promise<Event | undefined> {
+    const entry = await this.#session.get(this.#scope, TAG, u64(checkWhole('sequence', sequence)))
+    return entry === undefined ? undefined : eventOf(entry)
+  }
+
+  async readRange(start: number, end: number): Promise<readonly Event[]> {
+    checkWhole('start', start)
+    const to = end === Number.POSITIVE_INFINITY ? undefined : u64(checkWhole('end', end))
+    checkOrder(start, end)
+    const found = await this.#session.scan({ ...this.#range(start), to })
+    return Object.freeze(found.map(eventOf))
+  }
+
+  async head(): Promise<Event | undefined> {
+    const [entry] = await this.#session.scan({ ...this.#range(0), reverse: true, limit: 1 })
+    return entry === undefined ? undefined : eventOf(entry)
+  }
+
+  async length(): Promise<number> {
+    return (await headOf(this.#session, { scope: this.#scope, tag: TAG })).length
+  }
+
+  async *iterate(options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
+    checkOptions('iterate', options, ['from'])
+    let before: Event | undefined
+    for await (const page of pages(this.#session, this.#range(checkWhole('from', options.from ?? 0)))) {
+      for (const entry of page) {
+        before = follow(before, eventOf(entry))
+        yield before
+      }
+    }
+  }
+
+  async readByType(type: string): Promise<readonly Event[]> {
+    const bytes = checkType(type)
+    const events: Event[] = []
+    for await (const page of pages(this.#session, this.#range(0))) {
+      for (const entry of page) {
+        if (contentOf(parseLogEntry(entry).body).type === bytes) events.push(eventOf(entry))
+      }
+    }
+    return Object.freeze(events)
+  }
+
+  async verifyChain(): Promise<ChainReport> {
+    return this.#session.view(reader => verifyEvents(reader, this.#scope))
+  }
+
+  #range(from: number): Range {
+    return { scope: this.#scope, tag: TAG, from: u64(from) }
+  }
+}
+
+/** The same outside of a transaction, where there is something to wait for. */
+export class LiveEvents extends ScopedEvents {
+  readonly #database: Database
+  readonly #tree: { readonly scope: ByteString; readonly tag: number }
+
+  /** @internal Use `run`. */
+  constructor(database: Database, scope: ByteString) {
+    super(database, scope)
+    this.#database = database
+    this.#tree = { scope, tag: TAG }
+  }
+
+  async *tail(options: TailOptions = {}): AsyncGenerator<Event, void, void> {
+    checkOptions('tail', options, ['from', 'signal'])
+    const { signal } = options
+    const isAborted = (): boolean => signal?.aborted === true
+    let next = checkWhole('from', options.from ?? 0)
+    let before: Event | undefined
+    // Before the first read, so that nothing is missed in between.
+    const changes = await Changes.of(this.#database, this.#tree)
+    try {
+      while (!isAborted()) {
+        const seen = changes.count
+        for await (const event of this.iterate({ from: next })) {
+          before = follow(before, event)
+          next = event.sequence + 1
+          yield before
+          if (isAborted()) return
+        }
+        if (before !== undefined && (await this.length()) < next) throw broken(next)
+        await changes.beyond(seen, signal)
+      }
+    } finally {
+      changes.end()
+    }
+  }
+}
+
+// The body of an entry: length of the type (2 bytes), type, payload in canonical encoding.
+
+function appendOf(scope: ByteString, type: string, payload: Value): Append {
+  const typeBytes = checkType(type)
+  const payloadBytes = encodeValue(payload)
+  const { length } = typeBytes
+  return {
+    op: 'append',
+    scope,
+    tag: TAG,
+    body: String.fromCharCode(length >> 8, length & 255) + typeBytes + payloadBytes,
+    bodyHash: bodyHashAfter(bodyPrefixOf(scope), typeBytes, payloadBytes),
+  }
+}
+
+function contentOf(body: ByteString): { type: ByteString; payload: ByteString } {
+  const end = 2 + (body.charCodeAt(0) << 8) + body.charCodeAt(1)
+  return { type: body.slice(2, end), payload: body.slice(end) }
+}
+
+/** @internal */
+export function verifyEvents(reader: Reader, scope: ByteString): Promise<ChainReport> {
+  const prefix = bodyPrefixOf(scope)
+  return verifyChain(reader, { scope, tag: TAG }, body => {
+    const { type, payload } = contentOf(body)
+    return bodyHashAfter(prefix, type, payload)
+  })
+}
+
+function eventOf(entry: Entry): Event {
+  const { sequence, time, prevHash, hash, body } = parseLogEntry(entry)
+  const { type, payload } = contentOf(body)
+  return Object.freeze({
+    sequence,
+    type: fromUtf8(type),
+    payload: decodeValue(payload),
+    timestamp: time,
+    prevHash: hex(prevHash),
+    hash: hex(hash),
+  })
+}
+
+/** In a transaction, where an event has no place yet, what is asked for is looked up when it is asked for. */
+function receiptOf(appended: Appended): EventReceipt {
+  return Object.freeze({
+    get sequence(): number {
+      return appended.sequence
+    },
+    get hash(): string {
+      return hex(appended.hash)
+    },
+  })
+}
+
+/** The event, if it follows the one before. Else the run was deleted and begun anew while somebody was reading. */
+function follow(before: Event | undefined, event: Event): Event {
+  if (before === undefined || event.prevHash === before.hash) return event
+  throw broken(event.sequence)
+}
+
+function broken(sequence: number): AnnalsError {
+  const message = `event ${sequence} does not follow those that were read: the run was deleted meanwhile`
+  return new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence })
+}
+
+function checkType(type: string): ByteString {
+  return checkText('type', type, { bytesMax: TYPE_BYTES_MAX })
+}
+
+function hex(bytes: ByteString): string {
+  return toBuffer(bytes).toString('hex')
+}

@@ -1,0 +1,340 @@
+import { type ByteString, fromUtf8, utf8 } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { newOrderedId } from '../core/id.ts'
+import { checkOrder, checkTime } from '../core/numbers.ts'
+import { checkOptions } from '../core/options.ts'
+import { checkTags, checkText } from '../core/text.ts'
+import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import type { Database } from '../engine/database.ts'
+import { type Indexing, idOfIndexKey, indexKey, indexRange, recordKey, recordsOf } from '../engine/indexes.ts'
+import { type Scope, TAGS } from '../engine/keys.ts'
+import { pages } from '../engine/pages.ts'
+import type { Session } from '../engine/session.ts'
+import type { Entry, Place, Put, Range, Reader } from '../engine/storage.ts'
+import { checkTrace, type Trace } from './trace.ts'
+
+const TAG = TAGS.trace
+const ID_BYTES_MAX = 1024
+const BY_TYPE = 'y'
+const BY_TAG = 'g'
+const BY_PARENT = 'p'
+const BY_TIME = 't'
+
+export interface StoredTrace {
+  readonly id: string
+  readonly parentId?: string
+  readonly trace: Trace
+  readonly timestamp: number
+  readonly tags: readonly string[]
+  readonly metadata?: Value
+}
+
+export interface TraceOptions {
+  /** One that is new in the scope; without it one is made. */
+  readonly id?: string
+  /** A trace that exists. */
+  readonly parentId?: string
+  readonly tags?: readonly string[]
+  readonly metadata?: Value
+}
+
+export interface TraceTree {
+  readonly trace: StoredTrace
+  /** By timestamp, then id. */
+  readonly children: readonly TraceTree[]
+}
+
+/**
+ * Structured traces of reasoning: tool calls, decisions, thoughts. Found by type, tag, parent and time; lists come by
+ * timestamp, then id. Each costs two index entries, one for its parent and one per tag: this is for
+ * reasoning, not for telemetry.
+ */
+export class Traces {
+  readonly #database: Database
+  readonly #scopeOf: (scope: Scope) => ByteString
+
+  /** @internal Use `open`. */
+  constructor(database: Database, scopeOf: (scope: Scope) => ByteString) {
+    this.#database = database
+    this.#scopeOf = scopeOf
+  }
+
+  /**
+   * Records a trace and returns its id. `TRACE_EXISTS` if there is one with this id, `TRACE_NOT_FOUND` without its parent.
+   * @example
+   * const id = await db.traces.record(run, { type: 'Thought', content: 'search first' }, { tags: ['plan'] })
+   * const { trace } = await db.traces.get(run, id)
+   * trace.content // → 'search first'
+   */
+  async record(scope: Scope, trace: Trace, options: TraceOptions = {}): Promise<string> {
+    return this.#at(scope).record(trace, options)
+  }
+
+  /**
+   * Records a trace below another.
+   * @example
+   * const call = await db.traces.record(run, { type: 'ToolCall', toolName: 'search', arguments: { q: 'b-trees' } })
+   * await db.traces.recordChild(run, call, { type: 'Thought', content: 'two results' })
+   * const { children } = await db.traces.tree(run, call)
+   * children.length // → 1
+   */
+  async recordChild(
+    scope: Scope,
+    parentId: string,
+    trace: Trace,
+    options: Omit<TraceOptions, 'parentId'> = {},
+  ): Promise<string> {
+    return this.#at(scope).recordChild(parentId, trace, options)
+  }
+
+  /**
+   * The trace with this id.
+   * @example
+   * await db.traces.get(run, 'nobody') // → undefined
+   */
+  async get(scope: Scope, id: string): Promise<StoredTrace | undefined> {
+    return this.#at(scope).get(id)
+  }
+
+  /**
+   * Traces of one type; custom ones are found under `Custom`.
+   * @example
+   * await db.traces.record(run, { type: 'Custom', traceType: 'plan', data: [1, 2] })
+   * const [found] = await db.traces.queryByType(run, 'Custom')
+   * found.trace.data // → [1, 2]
+   */
+  async queryByType(scope: Scope, type: string): Promise<readonly StoredTrace[]> {
+    return this.#at(scope).queryByType(type)
+  }
+
+  /**
+   * Traces with this tag.
+   * @example
+   * await db.traces.record(run, { type: 'Thought', content: 'hm' }, { id: 't1', tags: ['doubt'] })
+   * const found = await db.traces.queryByTag(run, 'doubt')
+   * found.map(({ id }) => id) // → ['t1']
+   */
+  async queryByTag(scope: Scope, tag: string): Promise<readonly StoredTrace[]> {
+    return this.#at(scope).queryByTag(tag)
+  }
+
+  /**
+   * Traces from `startMs` up to, not including, `endMs`.
+   * @example
+   * await db.traces.record(run, { type: 'Thought', content: 'now' })
+   * const found = await db.traces.queryByTime(run, Date.now() - 60_000, Date.now() + 60_000)
+   * found.length // → 1
+   */
+  async queryByTime(scope: Scope, startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
+    return this.#at(scope).queryByTime(startMs, endMs)
+  }
+
+  /**
+   * Traces directly below this one.
+   * @example
+   * await db.traces.record(run, { type: 'Thought', content: 'a' }, { id: 'parent' })
+   * await db.traces.recordChild(run, 'parent', { type: 'Thought', content: 'b' }, { id: 'child' })
+   * const found = await db.traces.children(run, 'parent')
+   * found.map(({ id }) => id) // → ['child']
+   */
+  async children(scope: Scope, id: string): Promise<readonly StoredTrace[]> {
+    return this.#at(scope).children(id)
+  }
+
+  /**
+   * The trace and everything below it.
+   * @example
+   * await db.traces.record(run, { type: 'Thought', content: 'a' }, { id: 'root' })
+   * const { trace, children } = await db.traces.tree(run, 'root')
+   * trace.id // → 'root'
+   * children // → []
+   */
+  async tree(scope: Scope, id: string): Promise<TraceTree | undefined> {
+    return this.#at(scope).tree(id)
+  }
+
+  /**
+   * The ids of all traces.
+   * @example
+   * await db.traces.record(run, { type: 'Thought', content: 'a' }, { id: 'a' })
+   * await db.traces.list(run) // → ['a']
+   */
+  async list(scope: Scope): Promise<readonly string[]> {
+    return this.#at(scope).list()
+  }
+
+  /**
+   * How many traces there are.
+   * @example
+   * await db.traces.count(run) // → 0
+   */
+  async count(scope: Scope): Promise<number> {
+    return this.#at(scope).count()
+  }
+
+  #at(scope: Scope): ScopedTraces {
+    return new ScopedTraces(this.#database, this.#scopeOf(scope))
+  }
+}
+
+/** The same with the scope bound: in a transaction, where reads see what it has recorded, or of a run. */
+export class ScopedTraces {
+  readonly #session: Session
+  readonly #scope: ByteString
+
+  /** @internal Use `transaction` or `run`. */
+  constructor(session: Session, scope: ByteString) {
+    this.#session = session
+    this.#scope = scope
+  }
+
+  async record(trace: Trace, options: TraceOptions = {}): Promise<string> {
+    checkOptions('record', options, ['id', 'parentId', 'tags', 'metadata'])
+    const timestamp = this.#session.now()
+    const { id = newOrderedId(timestamp), parentId, metadata } = options
+    const record = this.#place(recordKey(checkId('id', id)))
+    const parent = parentId === undefined ? [] : [this.#place(recordKey(checkId('parentId', parentId)))]
+    const stored: Value = {
+      id,
+      ...(parentId === undefined ? {} : { parentId }),
+      trace: checkTrace(trace),
+      timestamp,
+      tags: checkTags(options.tags ?? []),
+      ...(metadata === undefined ? {} : { metadata }),
+    }
+    const value = encodeValue(stored)
+    const index = indexKeysOf(stored as unknown as StoredTrace)
+    await this.#session.update([record, ...parent], ([known, found]) => {
+      if (known !== undefined) {
+        throw new AnnalsError('TRACE_EXISTS', `there is a trace ${JSON.stringify(id)} already`, { id })
+      }
+      if (parent.length > 0 && found === undefined) {
+        const message = `there is no trace ${JSON.stringify(parentId)} to be the parent`
+        throw new AnnalsError('TRACE_NOT_FOUND', message, { id: parentId })
+      }
+      const operations: Put[] = [{ op: 'put', ...record, value }]
+      for (const key of index) operations.push({ op: 'put', ...this.#place(key), value: '' })
+      return { operations, result: undefined }
+    })
+    return id
+  }
+
+  async recordChild(
+    parentId: string,
+    trace: Trace,
+    options: Omit<TraceOptions, 'parentId'> = {},
+  ): Promise<string> {
+    checkOptions('recordChild', options, ['id', 'tags', 'metadata'])
+    checkId('parentId', parentId)
+    return this.record(trace, { ...options, parentId })
+  }
+
+  async get(id: string): Promise<StoredTrace | undefined> {
+    const { scope, tag, key } = this.#place(recordKey(checkId('id', id)))
+    const entry = await this.#session.get(scope, tag, key)
+    return entry === undefined ? undefined : traceOf(entry)
+  }
+
+  async queryByType(type: string): Promise<readonly StoredTrace[]> {
+    return this.#query(this.#index(BY_TYPE, checkText('type', type, { bytesMax: ID_BYTES_MAX })))
+  }
+
+  async queryByTag(tag: string): Promise<readonly StoredTrace[]> {
+    const [checked] = checkTags([tag])
+    return this.#query(this.#index(BY_TAG, utf8(checked)))
+  }
+
+  async queryByTime(startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
+    const start = checkTime('startMs', startMs)
+    const end = checkTime('endMs', endMs)
+    checkOrder(startMs, endMs)
+    return this.#query(this.#index(BY_TIME, '', start, end))
+  }
+
+  async children(id: string): Promise<readonly StoredTrace[]> {
+    return this.#query(this.#index(BY_PARENT, checkId('id', id)))
+  }
+
+  async tree(id: string): Promise<TraceTree | undefined> {
+    const key = recordKey(checkId('id', id))
+    return this.#session.view(async reader => {
+      const root = await reader.get(this.#scope, TAG, key)
+      return root === undefined ? undefined : this.#grow(reader, traceOf(root))
+    })
+  }
+
+  async list(): Promise<readonly string[]> {
+    const ids: string[] = []
+    for await (const page of pages(this.#session, this.#index(BY_TIME, ''))) {
+      for (const { key } of page) ids.push(fromUtf8(idOfIndexKey(key) ?? ''))
+    }
+    return Object.freeze(ids)
+  }
+
+  async count(): Promise<number> {
+    return (await this.list()).length
+  }
+
+  /** Level by level: a chain of ten thousand traces is no reason to overflow the stack. */
+  async #grow(reader: Reader, root: StoredTrace): Promise<TraceTree> {
+    const levels: Growing[][] = [[{ trace: root, children: [] }]]
+    for (let level = levels[0]; level.length > 0; level = levels[levels.length - 1]) {
+      const next: Growing[] = []
+      for (const node of level) {
+        for (const trace of await this.#find(reader, this.#index(BY_PARENT, utf8(node.trace.id)))) {
+          const child: Growing = { trace, children: [] }
+          node.children.push(child)
+          next.push(child)
+        }
+        Object.freeze(node.children)
+        Object.freeze(node)
+      }
+      levels.push(next)
+    }
+    return levels[0][0]
+  }
+
+  #query(range: Range): Promise<readonly StoredTrace[]> {
+    return this.#session.view(reader => this.#find(reader, range))
+  }
+
+  async #find(reader: Reader, range: Range): Promise<readonly StoredTrace[]> {
+    const records = await recordsOf(reader, range, await reader.scan(range))
+    return Object.freeze(records.map(traceOf))
+  }
+
+  #index(kind: string, component: ByteString, from?: number, to?: number): Range {
+    return indexRange({ scope: this.#scope, tag: TAG }, kind, component, from, to)
+  }
+
+  #place(key: ByteString): Place {
+    return { scope: this.#scope, tag: TAG, key }
+  }
+}
+
+/** @internal */
+export const TRACE_INDEXES: Indexing = {
+  tag: TAG,
+  kinds: BY_TYPE + BY_TAG + BY_PARENT + BY_TIME,
+  keysOf: record => indexKeysOf(traceOf(record)),
+}
+
+interface Growing {
+  readonly trace: StoredTrace
+  readonly children: Growing[]
+}
+
+function indexKeysOf({ id, parentId, trace, timestamp, tags }: StoredTrace): ByteString[] {
+  const key = (kind: string, component: string): ByteString =>
+    indexKey(kind, utf8(component), timestamp, utf8(id))
+  const keys = [key(BY_TYPE, trace.type), key(BY_TIME, ''), ...tags.map(tag => key(BY_TAG, tag))]
+  return parentId === undefined ? keys : [...keys, key(BY_PARENT, parentId)]
+}
+
+function traceOf({ value }: Entry): StoredTrace {
+  return decodeValue(value) as unknown as StoredTrace
+}
+
+function checkId(name: string, id: string): ByteString {
+  return checkText(name, id, { bytesMax: ID_BYTES_MAX })
+}

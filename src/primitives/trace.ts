@@ -1,0 +1,118 @@
+import { AnnalsError } from '../core/errors.ts'
+import type { Value } from '../core/value.ts'
+
+/** One step of an agent's reasoning. */
+export type Trace = ToolCall | Decision | Query | Thought | ErrorTrace | CustomTrace
+
+export interface ToolCall {
+  readonly type: 'ToolCall'
+  readonly toolName: string
+  readonly arguments: Value
+  readonly result?: Value | undefined
+  readonly durationMs?: number | undefined
+}
+
+export interface Decision {
+  readonly type: 'Decision'
+  readonly question: string
+  readonly options: readonly string[]
+  readonly chosen: string
+  readonly reasoning?: string | undefined
+}
+
+export interface Query {
+  readonly type: 'Query'
+  readonly queryType: string
+  readonly query: string
+  readonly resultsCount: number
+}
+
+export interface Thought {
+  readonly type: 'Thought'
+  readonly content: string
+  readonly confidence?: number | undefined
+}
+
+export interface ErrorTrace {
+  readonly type: 'Error'
+  readonly errorType: string
+  readonly message: string
+  readonly recoverable: boolean
+}
+
+/** Found under `Custom`, whatever its `traceType`. */
+export interface CustomTrace {
+  readonly type: 'Custom'
+  readonly traceType: string
+  readonly data: Value
+}
+
+interface Kind {
+  readonly says: string
+  readonly test: (value: unknown) => boolean
+}
+
+const TEXT: Kind = { says: 'a string', test: value => typeof value === 'string' }
+const TEXTS: Kind = {
+  says: 'an array of strings',
+  test: value => Array.isArray(value) && value.every(item => typeof item === 'string'),
+}
+const BOOLEAN: Kind = { says: 'true or false', test: value => typeof value === 'boolean' }
+const NUMBER: Kind = { says: 'a number', test: value => typeof value === 'number' && !Number.isNaN(value) }
+const DURATION: Kind = {
+  says: 'a number of milliseconds, 0 or more',
+  test: value => Number.isFinite(value) && (value as number) >= 0,
+}
+const COUNT: Kind = {
+  says: 'a whole number, 0 or more',
+  test: value => Number.isSafeInteger(value) && (value as number) >= 0,
+}
+/** What it may be, the encoding says. */
+const VALUE: Kind = { says: 'a value', test: value => value !== undefined }
+
+interface Shape {
+  readonly required: Readonly<Record<string, Kind>>
+  readonly optional: Readonly<Record<string, Kind>>
+}
+
+const SHAPES: Readonly<Record<Trace['type'], Shape>> = {
+  ToolCall: {
+    required: { toolName: TEXT, arguments: VALUE },
+    optional: { result: VALUE, durationMs: DURATION },
+  },
+  Decision: { required: { question: TEXT, options: TEXTS, chosen: TEXT }, optional: { reasoning: TEXT } },
+  Query: { required: { queryType: TEXT, query: TEXT, resultsCount: COUNT }, optional: {} },
+  Thought: { required: { content: TEXT }, optional: { confidence: NUMBER } },
+  Error: { required: { errorType: TEXT, message: TEXT, recoverable: BOOLEAN }, optional: {} },
+  Custom: { required: { traceType: TEXT, data: VALUE }, optional: {} },
+}
+
+/** The trace as it is stored: what is left out is left out. Refuses unknown types and fields. */
+export function checkTrace(trace: Trace): Readonly<Record<string, Value>> {
+  if (typeof trace !== 'object' || trace === null) return refuse('it is no object', {})
+  const { type } = trace
+  if (!Object.hasOwn(SHAPES, type)) {
+    return refuse(`type must be one of ${Object.keys(SHAPES).join(', ')}`, { type })
+  }
+  const { required, optional } = SHAPES[type]
+  const stored: Record<string, Value> = { type }
+  for (const [field, value] of Object.entries(trace) as [string, Value | undefined][]) {
+    if (field === 'type' || (value === undefined && !Object.hasOwn(required, field))) continue
+    const kind = kindOf(required, field) ?? kindOf(optional, field)
+    if (kind === undefined) return refuse(`${field} is no field of a ${type}`, { type, field })
+    if (!kind.test(value)) return refuse(`${field} must be ${kind.says}`, { type, field })
+    stored[field] = value as Value
+  }
+  for (const field of Object.keys(required)) {
+    if (!Object.hasOwn(stored, field)) return refuse(`${field} is missing`, { type, field })
+  }
+  return stored
+}
+
+function kindOf(fields: Readonly<Record<string, Kind>>, field: string): Kind | undefined {
+  return Object.hasOwn(fields, field) ? fields[field] : undefined
+}
+
+function refuse(why: string, details: Readonly<Record<string, unknown>>): never {
+  throw new AnnalsError('INVALID_ARGUMENT', `not a trace: ${why}`, { name: 'trace', ...details })
+}

@@ -1,0 +1,116 @@
+import type { ByteString } from './core/bytes.ts'
+import { checkFunction, checkOptions } from './core/options.ts'
+import type { BeginOptions, Database, TransactionOptions } from './engine/database.ts'
+import type { Session } from './engine/session.ts'
+import type { ManualTransaction } from './engine/transaction.ts'
+import { LiveEvents, ScopedEvents } from './primitives/event-log.ts'
+import { ScopedKv } from './primitives/kv.ts'
+import type { Guard } from './primitives/machine-definition.ts'
+import { ScopedCells } from './primitives/state-cell.ts'
+import { ScopedMachines } from './primitives/state-machine.ts'
+import { ScopedTraces } from './primitives/trace-store.ts'
+
+/** What all handles on one scope have in common. */
+export interface ScopeContext {
+  readonly database: Database
+  readonly scope: ByteString
+  readonly guards: Readonly<Record<string, Guard>>
+}
+
+/** The primitives in one transaction, with the scope bound. */
+export class ScopedTransaction {
+  readonly kv: ScopedKv
+  readonly events: ScopedEvents
+  readonly cells: ScopedCells
+  readonly machines: ScopedMachines
+  readonly traces: ScopedTraces
+
+  /** @internal Use `transaction` or `begin`. */
+  constructor(session: Session, { scope, guards }: ScopeContext) {
+    this.kv = new ScopedKv(session, scope)
+    this.events = new ScopedEvents(session, scope)
+    this.cells = new ScopedCells(session, scope)
+    this.machines = new ScopedMachines(session, scope, guards)
+    this.traces = new ScopedTraces(session, scope)
+  }
+}
+
+/** A transaction that you end yourself. */
+export class OpenTransaction extends ScopedTransaction implements AsyncDisposable {
+  readonly #transaction: ManualTransaction
+  #ended = false
+
+  /** @internal Use `begin`. */
+  constructor(transaction: ManualTransaction, context: ScopeContext) {
+    super(transaction, context)
+    this.#transaction = transaction
+  }
+
+  /** `CONFLICT` if what was read has changed; then nothing is written. */
+  async commit(): Promise<void> {
+    this.#ended = true
+    await this.#transaction.commit()
+  }
+
+  async rollback(): Promise<void> {
+    this.#ended = true
+    await this.#transaction.rollback()
+  }
+
+  /** Rolls back what was not committed. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#ended) return
+    this.#ended = true
+    // It may be over by itself, by a time-out: then there is nothing to roll back.
+    await this.#transaction.rollback().catch(() => undefined)
+  }
+}
+
+/** The primitives with the scope bound; each call is a transaction of its own. */
+export class RunHandle {
+  readonly kv: ScopedKv
+  readonly events: LiveEvents
+  readonly cells: ScopedCells
+  readonly machines: ScopedMachines
+  readonly traces: ScopedTraces
+  readonly #context: ScopeContext
+
+  /** @internal Use `run`. */
+  constructor(context: ScopeContext) {
+    const { database, scope, guards } = context
+    this.#context = context
+    this.kv = new ScopedKv(database, scope)
+    this.events = new LiveEvents(database, scope)
+    this.cells = new ScopedCells(database, scope)
+    this.machines = new ScopedMachines(database, scope, guards)
+    this.traces = new ScopedTraces(database, scope)
+  }
+
+  /** All or nothing, across the primitives: see `Annals.transaction`. */
+  async transaction<T>(
+    work: (tx: ScopedTransaction) => Promise<T> | T,
+    options: TransactionOptions = {},
+  ): Promise<T> {
+    return transact(this.#context, work, options)
+  }
+
+  /** A transaction that you end yourself: see `Annals.begin`. */
+  async begin(options: BeginOptions = {}): Promise<OpenTransaction> {
+    return begin(this.#context, options)
+  }
+}
+
+export async function transact<T>(
+  context: ScopeContext,
+  work: (tx: ScopedTransaction) => Promise<T> | T,
+  options: TransactionOptions,
+): Promise<T> {
+  checkFunction('work', work)
+  checkOptions('transaction', options, ['maxRetries', 'timeoutMs', 'readOnly', 'signal'])
+  return context.database.transaction(tx => work(new ScopedTransaction(tx, context)), options)
+}
+
+export async function begin(context: ScopeContext, options: BeginOptions): Promise<OpenTransaction> {
+  checkOptions('begin', options, ['timeoutMs', 'readOnly'])
+  return new OpenTransaction(context.database.begin(options), context)
+}

@@ -1,0 +1,106 @@
+import { type ByteString, fromUtf8 } from './core/bytes.ts'
+import { AnnalsError } from './core/errors.ts'
+import type { Database } from './engine/database.ts'
+import { type Indexing, type IndexProblem, indexProblems, mendIndex } from './engine/indexes.ts'
+import type { ScopeRange } from './engine/storage.ts'
+import { verifyEvents } from './primitives/event-log.ts'
+import { RUN_INDEXES } from './primitives/run-records.ts'
+import { TRACE_INDEXES } from './primitives/trace-store.ts'
+
+/** What looks after a whole store: its indexes, and its chains. */
+
+/** An index entry that is not as it should be. */
+export interface IndexFault {
+  /** `tenant:app:agent:run`, escaped. */
+  readonly scope: string
+  readonly of: 'traces' | 'runs'
+  /** Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. */
+  readonly problem: 'missing' | 'orphaned' | 'wrong'
+  /** Of the trace or run. */
+  readonly id: string
+}
+
+export interface IndexReport {
+  readonly ok: boolean
+  readonly problems: readonly IndexFault[]
+}
+
+const SCOPES_PAGE = 256
+const INDEXED: readonly (readonly [IndexFault['of'], Indexing])[] = [
+  ['traces', TRACE_INDEXES],
+  ['runs', RUN_INDEXES],
+]
+
+export async function verifyIndices(
+  database: Database,
+  scopes: AsyncIterable<ByteString>,
+): Promise<IndexReport> {
+  const problems: IndexFault[] = []
+  for await (const { scope, of, problem } of faults(database, scopes)) {
+    const fault = { scope: fromUtf8(scope), of, problem: problem.problem, id: fromUtf8(problem.id) }
+    problems.push(Object.freeze(fault))
+  }
+  return Object.freeze({ ok: problems.length === 0, problems: Object.freeze(problems) })
+}
+
+export async function rebuildIndices(
+  database: Database,
+  scopes: AsyncIterable<ByteString>,
+): Promise<{ readonly repaired: number }> {
+  let repaired = 0
+  for await (const { scope, indexing, problem } of faults(database, scopes)) {
+    if (await mendIndex(database, scope, indexing, problem)) repaired++
+  }
+  return Object.freeze({ repaired })
+}
+
+interface Fault {
+  readonly scope: ByteString
+  readonly of: IndexFault['of']
+  readonly indexing: Indexing
+  readonly problem: IndexProblem
+}
+
+async function* faults(
+  database: Database,
+  scopes: AsyncIterable<ByteString>,
+): AsyncGenerator<Fault, void, void> {
+  for await (const scope of scopes) {
+    for (const [of, indexing] of INDEXED) {
+      // As of one moment.
+      const found = await database.view(async reader => {
+        const problems: IndexProblem[] = []
+        for await (const problem of indexProblems(reader, scope, indexing)) problems.push(problem)
+        return problems
+      })
+      for (const problem of found) yield { scope, of, indexing, problem }
+    }
+  }
+}
+
+/** Every scope of the store that lies in the range. */
+export async function* allScopes(
+  database: Database,
+  range: Omit<ScopeRange, 'limit'> = {},
+): AsyncGenerator<ByteString, void, void> {
+  for (let from = range.from; ; ) {
+    const page = await database.scopes({ ...range, from, limit: SCOPES_PAGE })
+    yield* page
+    if (page.length < SCOPES_PAGE) return
+    from = `${page[page.length - 1]}\0`
+  }
+}
+
+export async function* oneScope(scope: ByteString): AsyncGenerator<ByteString, void, void> {
+  yield scope
+}
+
+/** P13: recomputes the chain of every event log; `EVENT_CHAIN_BROKEN` at the first that doesn't fit. */
+export async function verifyChains(database: Database): Promise<void> {
+  for await (const scope of allScopes(database)) {
+    const { isValid, firstInvalid, error } = await verifyEvents(database, scope)
+    if (isValid) continue
+    const message = `the event log of ${fromUtf8(scope)} was changed: ${error}`
+    throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { scope: fromUtf8(scope), sequence: firstInvalid })
+  }
+}

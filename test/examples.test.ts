@@ -1,0 +1,40 @@
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+
+/** The programs in examples/ are compiled against the built package, as their readers would, and run. */
+const ROOT = dirname(dirname(fileURLToPath(import.meta.url)))
+
+// Inside the package, so that `import 'annals'` finds it by its own name, as an installed one would be found.
+mkdirSync(join(ROOT, 'temp'), { recursive: true })
+const folder = mkdtempSync(join(ROOT, 'temp', 'examples-'))
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+beforeAll(() => {
+  const compiler = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc')
+  const args = [compiler, '-p', join(ROOT, 'examples'), '--outDir', folder]
+  execFileSync(process.execPath, args, { cwd: ROOT, encoding: 'utf8' })
+})
+
+function run(example: string, ...args: readonly string[]): string {
+  const program = join(folder, `${example}.js`)
+  return execFileSync(process.execPath, [program, ...args], { encoding: 'utf8', timeout: 30_000 })
+}
+
+test('agent-memory does its work once, and remembers it', () => {
+  const path = join(folder, 'memory')
+  const first = run('agent-memory', path)
+  expect(first).toContain('run research-42 is Active')
+  expect(first).toContain('attempt 1')
+  expect(first).toContain('nobody touched these 3 events')
+  expect(first).toContain('3 traces; the search led to 1 thought')
+  const second = run('agent-memory', path)
+  expect(second).toContain('run research-42 is Completed')
+  expect(second).toContain('attempt 2')
+  // The same events with the same hashes: nothing was done twice.
+  const events = (output: string): string[] => output.split('\n').filter(line => line.startsWith('  '))
+  expect(events(second)).toEqual(events(first))
+  expect(events(first)).toHaveLength(3)
+})
