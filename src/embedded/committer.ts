@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
-import { dedupeTag, HEAD_KEY, headTag } from '../engine/keys.ts'
-import { dedupeValue, headAfter, headValue, linkAppend } from '../engine/log.ts'
+import { dedupeTag, feedTag, HEAD_KEY, headTag } from '../engine/keys.ts'
+import { dedupeValue, feedKey, feedValue, headAfter, headValue, linkAppend } from '../engine/log.ts'
 import { checkOperations } from '../engine/operations.ts'
 import type {
   Append,
@@ -180,7 +180,7 @@ export class Committer {
     const { version, time } = recording
     const duplicate = duplicateOf(this.#forest, append, time)
     if (duplicate !== undefined) return duplicate
-    const { scope, tag, dedupe } = append
+    const { scope, tag, dedupe, feed } = append
     const linked = linkAppend(headOf(this.#forest, append), append, time)
     const head = headAfter(linked)
     const tree = this.#forest.tree(scope, tag)
@@ -192,6 +192,10 @@ export class Committer {
     if (dedupe !== undefined) {
       const known = this.#forest.tree(scope, dedupeTag(tag))
       recording.change(known, entry(dedupe.key, dedupeValue(linked, memo)))
+    }
+    if (feed !== undefined) {
+      const key = feedKey(version, recording.listed++)
+      recording.change(this.#forest.tree(feed, feedTag(tag)), entry(key, feedValue(linked, scope)))
     }
     const { sequence, hash, time: stamp } = linked
     return { sequence, hash, time: stamp, duplicate: false, memo }
@@ -231,6 +235,8 @@ class Recording {
   readonly version: number
   readonly time: number
   begun = false
+  /** Appends that a feed lists. */
+  listed = 0
   readonly #batch: Batch
 
   constructor(batch: Batch, version: number, time: number) {

@@ -6,6 +6,7 @@ import {
   agentShared,
   appShared,
   dedupeTag,
+  feedTag,
   headTag,
   isEngineTag,
   isLogTag,
@@ -56,6 +57,7 @@ describe('tags', () => {
       run: 5,
       ledger: 6,
       machine: 7,
+      projection: 8,
       vector: 16,
     })
   })
@@ -66,6 +68,12 @@ describe('tags', () => {
     expect(dedupeTag(TAGS.event)).toBe(0x82)
     expect(isEngineTag(dedupeTag(TAGS.event))).toBe(true)
     expect(isLogTag(dedupeTag(TAGS.event))).toBe(false)
+  })
+
+  test('the tree of a feed is the engine’s, and no log', () => {
+    expect([feedTag(TAGS.event), feedTag(TAGS.ledger)]).toEqual([0xa2, 0xa6])
+    expect(isEngineTag(feedTag(TAGS.ledger))).toBe(true)
+    expect(isLogTag(feedTag(TAGS.ledger))).toBe(false)
   })
 
   test('the tree of a log’s head is the engine’s, and tells whose head it is', () => {

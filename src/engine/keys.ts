@@ -18,12 +18,14 @@ export const TAGS = {
   run: 0x05,
   ledger: 0x06,
   machine: 0x07,
+  projection: 0x08,
   vector: 0x10,
 } as const
 
 /** Set in the tag of a tree that the engine keeps for itself, beside a log. */
 const ENGINE_BIT = 0x80
 const HEAD_BIT = 0x40
+const FEED_BIT = 0x20
 
 /** A log takes appends only: nobody overwrites or drops what happened. */
 export function isLogTag(tag: number): boolean {
@@ -44,6 +46,11 @@ export function headTag(tag: number): number {
 export function logOfHeadTag(tag: number): number | undefined {
   const log = tag & ~(ENGINE_BIT | HEAD_BIT)
   return tag === headTag(log) && isLogTag(log) ? log : undefined
+}
+
+/** The tree in which an engine lists what was appended to logs with this tag, for those that asked for it. */
+export function feedTag(tag: number): number {
+  return tag | ENGINE_BIT | FEED_BIT
 }
 
 export const HEAD_KEY: ByteString = 'head'

@@ -8,6 +8,7 @@ import type { Append, Appended, Entry } from './storage.ts'
  *   entry   key: sequence (8 bytes big-endian); value: previous hash (32), hash (32), time (8), body
  *   head    value: length (8), hash of the last entry (32)
  *   dedupe  key: the dedupe key; value: sequence (8), time (8), hash (32), memo
+ *   feed    key: version of the commit (8), a count (4); value: sequence (8), time (8), the log's scope
  *
  * The time is in the value, because a copied entry keeps its own while the
  * commit that brings it has another.
@@ -91,4 +92,25 @@ export function parseDedupe({ value }: Entry): Appended {
     memo: value.slice(16 + HASH_BYTES),
     duplicate: true,
   }
+}
+
+/** What a feed says of an append. */
+export interface FeedEntry {
+  /** Of the log. */
+  readonly scope: ByteString
+  readonly sequence: number
+  readonly time: number
+}
+
+/** `count` grows from append to append of a commit. */
+export function feedKey(version: number, count: number): ByteString {
+  return u64(version) + u64(count).slice(4)
+}
+
+export function feedValue({ sequence, time }: Linked, scope: ByteString): ByteString {
+  return u64(sequence) + u64(time) + scope
+}
+
+export function parseFeed({ value }: Entry): FeedEntry {
+  return { sequence: fromU64(value), time: fromU64(value, 8), scope: value.slice(16) }
 }

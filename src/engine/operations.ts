@@ -42,6 +42,7 @@ export function checkOperation(operation: Operation): number {
     }
     checkValue('body', operation.body, VALUE_BYTES_MAX)
     checkTime('time', operation.time)
+    if (operation.feed !== undefined) checkScope(operation.feed)
     const bytes = OPERATION_BYTES + operation.scope.length + operation.body.length
     if (operation.dedupe === undefined) return bytes
     checkKey('dedupe.key', operation.dedupe.key)

@@ -21,7 +21,7 @@ import type { ByteString } from '../core/bytes.ts'
  *   takes appends only; a put or delete there is `INVALID_OPERATION`. Beside
  *   each log the engine keeps its head (log.ts), changed with every append: it
  *   is what tells that the last entries of a log are missing. Only `drop`
- *   takes a log away, and then all of it.
+ *   takes a log away, and then all of it; what a feed lists of it stays listed.
  */
 export interface Storage extends Reader {
   /** A frozen view of everything committed so far; O(1). Release it, or space can't be reclaimed. */
@@ -134,6 +134,11 @@ export interface Append extends TreeId {
     /** Given back with every later duplicate. */
     readonly memo?: ByteString | undefined
   }
+  /**
+   * A scope in which the engine also lists the append, in the order of commits, under `feedTag` of the log's tag (log.ts
+   * has the layout): so that somebody can follow many logs at once. Nothing is ever listed before what was seen there.
+   */
+  readonly feed?: ByteString | undefined
 }
 
 export interface Appended {

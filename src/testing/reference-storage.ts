@@ -1,7 +1,16 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { dedupeTag, HEAD_KEY, headTag, parseStorageKey, storageKey } from '../engine/keys.ts'
-import { dedupeValue, headAfter, headValue, linkAppend, parseDedupe, parseHead } from '../engine/log.ts'
+import { dedupeTag, feedTag, HEAD_KEY, headTag, parseStorageKey, storageKey } from '../engine/keys.ts'
+import {
+  dedupeValue,
+  feedKey,
+  feedValue,
+  headAfter,
+  headValue,
+  linkAppend,
+  parseDedupe,
+  parseHead,
+} from '../engine/log.ts'
 import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
 import type {
   Append,
@@ -166,6 +175,7 @@ class NextState implements State {
   readonly time: number
   readonly trees: Map<ByteString, readonly Entry[]>
   readonly touched = new Set<ByteString>()
+  #listed = 0
 
   constructor(before: State, time: number) {
     this.version = before.version + 1
@@ -185,7 +195,7 @@ class NextState implements State {
   }
 
   append(append: Append): Appended {
-    const { scope, tag, dedupe } = append
+    const { scope, tag, dedupe, feed } = append
     const seen = dedupe && getIn(this, { scope, tag: dedupeTag(tag), key: dedupe.key }, this.time)
     if (seen !== undefined) return parseDedupe(seen)
 
@@ -198,6 +208,10 @@ class NextState implements State {
     if (dedupe !== undefined) {
       const place = { scope, tag: dedupeTag(tag), key: dedupe.key }
       this.set(place, { value: dedupeValue(linked, memo), expiresAt: 0 })
+    }
+    if (feed !== undefined) {
+      const key = feedKey(this.version, this.#listed++)
+      this.set({ scope: feed, tag: feedTag(tag), key }, { value: feedValue(linked, scope), expiresAt: 0 })
     }
     const { sequence, hash, time } = linked
     return { sequence, hash, time, memo, duplicate: false }

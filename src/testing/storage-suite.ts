@@ -2,6 +2,7 @@ import { describe } from 'vitest'
 import { testCommits } from './storage-suite/commits.ts'
 import { testDrops } from './storage-suite/drops.ts'
 import { testExpiry } from './storage-suite/expiry.ts'
+import { testFeeds } from './storage-suite/feeds.ts'
 import { testHeads } from './storage-suite/heads.ts'
 import { testLifecycle } from './storage-suite/lifecycle.ts'
 import { testLogs } from './storage-suite/logs.ts'
@@ -28,6 +29,7 @@ export function testStorage(name: string, open: OpenStorage, options: StorageSui
     describe('validation', () => testValidation(suite))
     describe('logs', () => testLogs(suite))
     describe('heads', () => testHeads(suite))
+    describe('feeds', () => testFeeds(suite))
     describe('drops', () => testDrops(suite))
     describe('scopes', () => testScopes(suite))
     describe('updates', () => testUpdates(suite))
