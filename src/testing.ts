@@ -8,6 +8,14 @@ export { type BeginOptions, Database, type Timing, type TransactionOptions } fro
 export type { Session, StepOutcome, Write, WriteStep } from './engine/session.ts'
 export type * from './engine/storage.ts'
 export type { ManualTransaction, Transaction } from './engine/transaction.ts'
+export type * from './index.ts'
+export {
+  type AnnalsSuiteOptions,
+  type OpenAnnals,
+  type OpenAnnalsOptions,
+  type OpenedAnnals,
+  testAnnals,
+} from './testing/annals-suite.ts'
 export { type Anomaly, type AnomalyKind, checkHistory, type HistoryReport } from './testing/cycle-checker.ts'
 export type { DiskCall, DiskCallKind, DiskFault, FaultError } from './testing/disk-faults.ts'
 export type {

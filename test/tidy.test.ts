@@ -18,6 +18,13 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   testing: ['core', 'engine', 'embedded'],
 }
 
+/**
+ * The suite for whole databases knows what users know, so that it holds for any engine: the public API, the clock that
+ * it brings, and itself.
+ */
+const PUBLIC_ONLY = 'src/testing/annals-suite/'
+const PUBLIC_ONLY_MAY_IMPORT: readonly string[] = ['src/index.ts', 'src/testing/simulated-clock.ts']
+
 /** Files that not even their neighbours may import: no primitive knows another. What they are made of, they may. */
 const NO_SIBLINGS: Readonly<Record<string, readonly string[]>> = {
   primitives: ['kv', 'event-log', 'state-cell', 'state-machine', 'trace-store', 'run-index'],
@@ -79,6 +86,12 @@ const importTable: Guard = files => {
     for (const specifier of importsOf(file)) {
       if (!specifier.startsWith('.')) continue
       const target = posix.join(dirname(file.path), specifier)
+      if (file.path.startsWith(PUBLIC_ONLY)) {
+        if (!target.startsWith(PUBLIC_ONLY) && !PUBLIC_ONLY_MAY_IMPORT.includes(target)) {
+          problems.push(`${file.path}: may use the public API alone, not ${target}`)
+        }
+        continue
+      }
       const targetFolder = folderOf(target)
       if (targetFolder === folder) {
         const alone = NO_SIBLINGS[folder] ?? []
@@ -184,8 +197,13 @@ const CASES: Readonly<Record<string, Case>> = {
       ['src/primitives/kv.ts', "import { x } from './event-log.ts'"],
       ['src/primitives/kv.ts', "import { x } from '../embedded/tree.ts'"],
       ['src/unknown/a.ts', ''],
+      ['src/testing/a.ts', "import { x } from '../index.ts'"],
+      ['src/testing/annals-suite/a.ts', "import { x } from '../../engine/keys.ts'"],
+      ['src/testing/annals-suite/a.ts', "import { x } from '../random.ts'"],
     ],
     fine: [
+      ['src/testing/annals-suite/a.ts', "import { x } from '../../index.ts'"],
+      ['src/testing/annals-suite/a.ts', "import { x } from './suite.ts'"],
       ['src/core/a.ts', "import { x } from './bytes.ts'"],
       ['src/engine/a.ts', "import { x } from '../core/bytes.ts'"],
       ['src/testing/a.ts', "import { x } from '../embedded/tree.ts'"],

@@ -1,0 +1,57 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll } from 'vitest'
+import { Annals, open } from './annals.ts'
+import { openNodeDisk } from './embedded/node-disk.ts'
+import { openEmbedded } from './embedded/open.ts'
+import { Database } from './engine/database.ts'
+import { type OpenAnnalsOptions, testAnnals } from './testing/annals-suite.ts'
+
+const folders: string[] = []
+afterAll(() => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true })
+})
+
+function newFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'annals-primitives-'))
+  folders.push(folder)
+  return folder
+}
+
+/** As users open it; only who needs a clock gets one past `open`, which takes none. */
+async function openIn(path: string | undefined, { guards = {}, clock }: OpenAnnalsOptions): Promise<Annals> {
+  const verifyOnOpen = true
+  // What a commit survives is the storage suite's business; waiting for the disk would take most of the time.
+  const durability = 'relaxed'
+  if (clock === undefined) {
+    return open(path === undefined ? { memory: true, guards } : { path, guards, verifyOnOpen, durability })
+  }
+  const disk = path === undefined ? undefined : openNodeDisk(path)
+  const storage = await openEmbedded({ disk, clock, verifyOnOpen, durability })
+  return new Annals({ storage, database: new Database(storage), guards }, 'default')
+}
+
+testAnnals(
+  'embedded, in memory',
+  async options => {
+    const db = await openIn(undefined, options)
+    return { db, close: () => db.close() }
+  },
+  { noReopen: 'nothing is left of what was in memory' },
+)
+
+testAnnals('embedded, in a folder', async options => {
+  const path = newFolder()
+  const db = await openIn(path, options)
+  let current = db
+  return {
+    db,
+    async reopen() {
+      await current.close()
+      current = await openIn(path, options)
+      return current
+    },
+    close: () => current.close(),
+  }
+})

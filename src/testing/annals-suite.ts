@@ -1,0 +1,65 @@
+import { describe } from 'vitest'
+import { testBadInput } from './annals-suite/bad-input.ts'
+import { testCells } from './annals-suite/cells.ts'
+import { testClosing } from './annals-suite/closing.ts'
+import { testConcurrency } from './annals-suite/concurrency.ts'
+import { testConflicts } from './annals-suite/conflicts.ts'
+import { testDeletion } from './annals-suite/deletion.ts'
+import { testEvents } from './annals-suite/events.ts'
+import { testExpiry } from './annals-suite/expiry.ts'
+import { testHostileNames } from './annals-suite/hostile-names.ts'
+import { testIndices } from './annals-suite/indices.ts'
+import { testIsolation } from './annals-suite/isolation.ts'
+import { testKv } from './annals-suite/kv.ts'
+import { testLimits } from './annals-suite/limits.ts'
+import { testLive } from './annals-suite/live.ts'
+import { testMachines } from './annals-suite/machines.ts'
+import { testReopening } from './annals-suite/reopening.ts'
+import { testRunQueries } from './annals-suite/run-queries.ts'
+import { testRuns } from './annals-suite/runs.ts'
+import {
+  type AnnalsSuiteOptions,
+  type OpenAnnals,
+  type OpenAnnalsOptions,
+  type OpenedAnnals,
+  Suite,
+} from './annals-suite/suite.ts'
+import { testTraces } from './annals-suite/traces.ts'
+import { testTransactions } from './annals-suite/transactions.ts'
+import { testValues } from './annals-suite/values.ts'
+
+export type { AnnalsSuiteOptions, OpenAnnals, OpenAnnalsOptions, OpenedAnnals }
+
+/**
+ * The conformance suite of a whole database, for vitest. Call it at the top of
+ * a test file; `openDatabase` gives a new and empty one each time. It uses the
+ * public API alone, so that it holds for any engine beneath it. A property
+ * that has a rule carries its number.
+ */
+export function testAnnals(name: string, openDatabase: OpenAnnals, options: AnnalsSuiteOptions = {}): void {
+  const suite = new Suite(openDatabase, options)
+  // Each test has a database of its own; side by side they wait for the disk together.
+  describe.concurrent(`annals: ${name}`, () => {
+    describe('kv', () => testKv(suite))
+    describe('expiry', () => testExpiry(suite))
+    describe('values', () => testValues(suite))
+    describe('events', () => testEvents(suite))
+    describe('live', () => testLive(suite))
+    describe('cells', () => testCells(suite))
+    describe('machines', () => testMachines(suite))
+    describe('traces', () => testTraces(suite))
+    describe('runs', () => testRuns(suite))
+    describe('run queries', () => testRunQueries(suite))
+    describe('deletion', () => testDeletion(suite))
+    describe('transactions', () => testTransactions(suite))
+    describe('conflicts', () => testConflicts(suite))
+    describe('concurrency', () => testConcurrency(suite))
+    describe('isolation', () => testIsolation(suite))
+    describe('hostile names', () => testHostileNames(suite))
+    describe('limits', () => testLimits(suite))
+    describe('bad input', () => testBadInput(suite))
+    describe('indices', () => testIndices(suite))
+    describe('closing', () => testClosing(suite))
+    describe('reopening', () => testReopening(suite))
+  })
+}

@@ -1,0 +1,284 @@
+import { expect } from 'vitest'
+import type { Annals, OpenTransaction } from '../../index.ts'
+import { contentsOf, gather, RUN, refused, type Suite, times } from './suite.ts'
+
+interface Case {
+  /** What the transaction looks at before somebody else comes. */
+  readonly reads: (tx: OpenTransaction) => Promise<unknown>
+  /** What the other does meanwhile. */
+  readonly meanwhile: (db: Annals) => Promise<unknown>
+}
+
+const THOUGHT = { type: 'Thought', content: '' } as const
+
+const CONFLICTS: Readonly<Record<string, Case>> = {
+  'a key that was changed': { reads: tx => tx.kv.get('k'), meanwhile: db => db.kv.put(RUN, 'k', 2) },
+  'a key that got the same value again': {
+    reads: tx => tx.kv.get('k'),
+    meanwhile: db => db.kv.put(RUN, 'k', 1),
+  },
+  'a key that was deleted': { reads: tx => tx.kv.exists('k'), meanwhile: db => db.kv.delete(RUN, 'k') },
+  'a missing key that came': { reads: tx => tx.kv.get('new'), meanwhile: db => db.kv.put(RUN, 'new', 1) },
+  'a list with a new key in it': { reads: tx => tx.kv.list(), meanwhile: db => db.kv.put(RUN, 'new', 1) },
+  'a list that lost a key': { reads: tx => tx.kv.list(), meanwhile: db => db.kv.delete(RUN, 'k') },
+  'entries of a prefix, one changed': {
+    reads: tx => tx.kv.entries({ prefix: 'k' }),
+    meanwhile: db => db.kv.put(RUN, 'k', 2),
+  },
+  'an empty list that is none any more': {
+    reads: tx => tx.kv.list({ prefix: 'x/' }),
+    meanwhile: db => db.kv.put(RUN, 'x/1', 1),
+  },
+  'a page with a new key inside': {
+    reads: tx => tx.kv.list({ limit: 1 }),
+    meanwhile: db => db.kv.put(RUN, 'a', 1),
+  },
+  'the length of a log that grew': {
+    reads: tx => tx.events.length(),
+    meanwhile: db => db.events.append(RUN, 'n', 1),
+  },
+  'the head of a log that grew': {
+    reads: tx => tx.events.head(),
+    meanwhile: db => db.events.append(RUN, 'n', 1),
+  },
+  'all events of a log that grew': {
+    reads: tx => gather(tx.events.iterate()),
+    meanwhile: db => db.events.append(RUN, 'n', 1),
+  },
+  'an event that was not there yet': {
+    reads: tx => tx.events.read(1),
+    meanwhile: db => db.events.append(RUN, 'n', 1),
+  },
+  'the receipt of an own append': {
+    reads: async tx => (await tx.events.append('n', 'own')).sequence,
+    meanwhile: db => db.events.append(RUN, 'n', 1),
+  },
+  'a cell that was changed': { reads: tx => tx.cells.read('c'), meanwhile: db => db.cells.set(RUN, 'c', 2) },
+  'an own change of a cell that was changed': {
+    reads: tx => tx.cells.cas('c', 1, 5),
+    meanwhile: db => db.cells.set(RUN, 'c', 2),
+  },
+  'an own init of a cell that came': {
+    reads: tx => tx.cells.init('new', 5),
+    meanwhile: db => db.cells.init(RUN, 'new', 2),
+  },
+  'the list of cells with a new one': {
+    reads: tx => tx.cells.list(),
+    meanwhile: db => db.cells.set(RUN, 'd', 2),
+  },
+  'an own event of a machine that moved': {
+    reads: tx => tx.machines.send('m', 'go'),
+    meanwhile: db => db.machines.send(RUN, 'm', 'go'),
+  },
+  'an own trace with an id that came': {
+    reads: tx => tx.traces.record(THOUGHT, { id: 'new' }),
+    meanwhile: db => db.traces.record(RUN, THOUGHT, { id: 'new' }),
+  },
+  'traces of a tag with a new one': {
+    reads: tx => tx.traces.queryByTag('x'),
+    meanwhile: db => db.traces.record(RUN, THOUGHT, { tags: ['x'] }),
+  },
+  'children of a trace with a new one': {
+    reads: tx => tx.traces.children('t'),
+    meanwhile: db => db.traces.recordChild(RUN, 't', THOUGHT),
+  },
+}
+
+const PEACE: Readonly<Record<string, Case>> = {
+  'an append and an append': {
+    reads: tx => tx.events.append('n', 'mine'),
+    meanwhile: db => db.events.append(RUN, 'n', 'theirs'),
+  },
+  'a blind put and a put of the same key': {
+    reads: tx => tx.kv.put('k', 'mine'),
+    meanwhile: db => db.kv.put(RUN, 'k', 'theirs'),
+  },
+  'a blind put and a delete': {
+    reads: tx => tx.kv.put('k', 'mine'),
+    meanwhile: db => db.kv.delete(RUN, 'k'),
+  },
+  'a key that was read, and another that was put': {
+    reads: tx => tx.kv.get('k'),
+    meanwhile: db => db.kv.put(RUN, 'l', 1),
+  },
+  'a list of one prefix, and a key of another': {
+    reads: tx => tx.kv.list({ prefix: 'k' }),
+    meanwhile: db => db.kv.put(RUN, 'l', 1),
+  },
+  'a page, and a key behind its last': {
+    reads: tx => tx.kv.list({ limit: 1 }),
+    meanwhile: db => db.kv.put(RUN, 'z', 1),
+  },
+  'an old event, and an append': {
+    reads: tx => tx.events.read(0),
+    meanwhile: db => db.events.append(RUN, 'n', 1),
+  },
+  'old events, and an append': {
+    reads: tx => tx.events.readRange(0, 1),
+    meanwhile: db => db.events.append(RUN, 'n', 1),
+  },
+  'a key, and a cell of the same name': {
+    reads: tx => tx.kv.get('c'),
+    meanwhile: db => db.cells.set(RUN, 'c', 9),
+  },
+  'a key, and the same key of another run': {
+    reads: tx => tx.kv.get('k'),
+    meanwhile: db => db.kv.put('run-2', 'k', 9),
+  },
+  'traces of one tag, and a trace of another': {
+    reads: tx => tx.traces.queryByTag('x'),
+    meanwhile: db => db.traces.record(RUN, THOUGHT, { tags: ['y'] }),
+  },
+}
+
+/** P12: who gets in whose way. */
+export function testConflicts(suite: Suite): void {
+  for (const [name, { reads, meanwhile }] of Object.entries(CONFLICTS)) {
+    suite.holds(`P12: a transaction that read ${name} is in CONFLICT, and writes nothing`, async db => {
+      await fill(db)
+      const tx = await db.begin(RUN)
+      await reads(tx)
+      await tx.kv.put('mine', 1)
+      await meanwhile(db)
+      const before = await contentsOf(db, RUN)
+      await refused(tx.commit(), 'CONFLICT')
+      expect(await contentsOf(db, RUN)).toEqual(before)
+      await refused(tx.kv.get('k'), 'INVALID_OPERATION')
+    })
+
+    suite.holds(
+      `P12: a read-only transaction that read ${name} sees the same again, and commits`,
+      async db => {
+        await fill(db)
+        const tx = await db.begin(RUN, { readOnly: true })
+        const look = async (): Promise<unknown> => [
+          await tx.kv.entries(),
+          await gather(tx.events.iterate()),
+          await tx.cells.list(),
+          await tx.traces.list(),
+        ]
+        const before = await look()
+        await meanwhile(db)
+        expect(await look()).toEqual(before)
+        await tx.commit()
+      },
+    )
+  }
+
+  for (const [name, { reads, meanwhile }] of Object.entries(PEACE)) {
+    suite.holds(`P12: no conflict between ${name}`, async db => {
+      await fill(db)
+      const tx = await db.begin(RUN)
+      await reads(tx)
+      await tx.kv.put('mine', 1)
+      await meanwhile(db)
+      await tx.commit()
+      expect(await db.kv.get(RUN, 'mine')).toBe(1)
+    })
+  }
+
+  suite.holds(
+    'P12: of two by hand that read and write the same, the first committer wins, whoever began first',
+    async db => {
+      for (const [first, second] of [
+        [0, 1],
+        [1, 0],
+      ]) {
+        await db.kv.put(RUN, 'n', 0)
+        const both = [await db.begin(RUN), await db.begin(RUN)]
+        for (const [i, tx] of both.entries()) await tx.kv.put('n', Number(await tx.kv.get('n')) + 10 ** i)
+        await both[first].commit()
+        await refused(both[second].commit(), 'CONFLICT')
+        expect(await db.kv.get(RUN, 'n')).toBe(10 ** first)
+      }
+    },
+  )
+
+  suite.holds('P12: two that each read what the other writes do not both commit', async db => {
+    await db.kv.put(RUN, 'a', 1)
+    await db.kv.put(RUN, 'b', 1)
+    const [one, two] = [await db.begin(RUN), await db.begin(RUN)]
+    for (const tx of [one, two]) expect((await tx.kv.entries()).length).toBe(2)
+    await one.kv.put('a', 0)
+    await two.kv.put('b', 0)
+    await one.commit()
+    await refused(two.commit(), 'CONFLICT')
+  })
+
+  suite.holds('P12: interleaved appends of two by hand all land, each where its receipt says', async db => {
+    const [one, two] = [await db.begin(RUN), await db.begin(RUN)]
+    const receipts = [
+      await one.events.append('n', 'one-0'),
+      await two.events.append('n', 'two-0'),
+      await one.events.append('n', 'one-1'),
+      await two.events.append('n', 'two-1'),
+    ]
+    await two.commit()
+    await db.events.append(RUN, 'n', 'between')
+    await one.commit()
+    const events = await gather(db.events.iterate(RUN))
+    expect(events.map(({ payload }) => payload)).toEqual(['two-0', 'two-1', 'between', 'one-0', 'one-1'])
+    expect(receipts.map(({ sequence }) => sequence)).toEqual([3, 0, 4, 1])
+    for (const { sequence, hash } of receipts) expect(events[sequence].hash).toBe(hash)
+    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 5 })
+  })
+
+  suite.holds('P12: a transaction in conflict is run again, on what is there then', async db => {
+    await db.kv.put(RUN, 'n', 0)
+    const seen: unknown[] = []
+    await db.transaction(RUN, async tx => {
+      seen.push(await tx.kv.get('n'))
+      if (seen.length < 3) await db.kv.put(RUN, 'n', seen.length)
+      await tx.kv.put('n', 'mine')
+    })
+    expect(seen).toEqual([0, 1, 2])
+    expect(await db.kv.get(RUN, 'n')).toBe('mine')
+  })
+
+  for (const maxRetries of [0, 1, 3]) {
+    suite.holds(`P12: after ${maxRetries} retries it is CONFLICT, and nothing of it is written`, async db => {
+      let attempts = 0
+      const attempt = db.transaction(
+        RUN,
+        async tx => {
+          await tx.kv.get('n')
+          await db.kv.put(RUN, 'n', ++attempts)
+          await tx.kv.put('mine', attempts)
+          await tx.events.append('n', attempts)
+        },
+        { maxRetries },
+      )
+      const { details } = await refused(attempt, 'CONFLICT')
+      expect(details['attempts']).toBe(maxRetries + 1)
+      expect(attempts).toBe(maxRetries + 1)
+      expect(await db.kv.entries(RUN)).toEqual([['n', attempts]])
+      expect(await db.events.length(RUN)).toBe(0)
+    })
+  }
+
+  suite.holds('P12: a read-only transaction is run once, whatever happens meanwhile', async db => {
+    let runs = 0
+    const seen = await db.transaction(
+      RUN,
+      async tx => {
+        runs++
+        const first = await tx.kv.get('n')
+        await Promise.all(times(10, i => db.kv.put(RUN, 'n', i)))
+        return [first, await tx.kv.get('n')]
+      },
+      { readOnly: true, maxRetries: 0 },
+    )
+    expect(seen).toEqual([undefined, undefined])
+    expect(runs).toBe(1)
+  })
+}
+
+async function fill(db: Annals): Promise<void> {
+  await db.transaction(RUN, async tx => {
+    await tx.kv.put('k', 1)
+    await tx.events.append('n', 0)
+    await tx.cells.init('c', 1)
+    await tx.machines.define('m', { initial: 'a', transitions: [{ from: 'a', event: 'go', to: 'b' }] })
+    await tx.traces.record(THOUGHT, { id: 't' })
+  })
+}

@@ -1,0 +1,206 @@
+import { expect } from 'vitest'
+import { type Annals, agentShared, appShared, namespace, tenantShared } from '../../index.ts'
+import { bad, contentsOf, outcomes, RUN, refused, runsOf, type Suite, times, ZERO_HASH } from './suite.ts'
+
+const EMPTY = { kv: [], events: [], length: 0, cells: [], traces: [] }
+
+/** P11: what is left of a run that was deleted. */
+export function testDeletion(suite: Suite): void {
+  suite.holds('P11: nothing is left in any primitive, and a tombstone says what there was', async db => {
+    await fill(db, RUN)
+    const head = (await db.events.head(RUN))!
+    const before = Date.now()
+    const tombstone = await db.runs.delete(RUN, { reason: 'asked to forget' })
+    expect(tombstone).toStrictEqual({
+      runId: RUN,
+      deletedAt: expect.any(Number),
+      reason: 'asked to forget',
+      events: 3,
+      headHash: head.hash,
+    })
+    expect(Math.abs(tombstone.deletedAt - before)).toBeLessThan(60_000)
+    expect(await db.runs.tombstones()).toStrictEqual([tombstone])
+
+    expect(await contentsOf(db, RUN)).toEqual(EMPTY)
+    expect(await db.runs.get(RUN)).toBeUndefined()
+    expect(await db.runs.list({ includeArchived: true })).toEqual([])
+    expect(await db.runs.query({ tags: ['t'] })).toEqual([])
+    expect(await db.runs.stats()).toMatchObject({ total: 0 })
+    expect(await db.traces.queryByTag(RUN, 'x')).toEqual([])
+    expect(await db.traces.queryByType(RUN, 'Thought')).toEqual([])
+    await refused(db.machines.current(RUN, 'm'), 'MACHINE_NOT_FOUND')
+    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 0 })
+    expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
+  })
+
+  suite.holds('P11: the tombstone of a run without events or reason says so', async db => {
+    await db.runs.create({ runId: RUN })
+    const tombstone = await db.runs.delete(RUN)
+    expect(tombstone).toStrictEqual({
+      runId: RUN,
+      deletedAt: expect.any(Number),
+      events: 0,
+      headHash: ZERO_HASH,
+    })
+  })
+
+  suite.holds('P11: other runs, namespaces and shared scopes are untouched', async db => {
+    const { tenant } = db
+    const others = [
+      'run-2',
+      'run-1:x',
+      'run',
+      namespace({ tenant, app: 'other', agent: 'default', run: RUN }),
+      namespace({ tenant, app: 'default', agent: 'other', run: RUN }),
+      agentShared({ tenant, app: 'default', agent: 'default' }),
+      appShared({ tenant, app: 'default' }),
+      tenantShared({ tenant }),
+    ]
+    for (const scope of others) await fillScope(db, scope)
+    const acme = db.forTenant('acme')
+    await fill(acme, RUN)
+    const before = await Promise.all(others.map(scope => contentsOf(db, scope)))
+    const ofAcme = [await contentsOf(acme, RUN), await runsOf(acme)]
+    await fill(db, RUN)
+    await db.runs.delete(RUN)
+    expect(await Promise.all(others.map(scope => contentsOf(db, scope)))).toEqual(before)
+    expect([await contentsOf(acme, RUN), await runsOf(acme)]).toEqual(ofAcme)
+  })
+
+  suite.holds('P11: children of a deleted parent stay, and are still found by it', async db => {
+    await db.runs.create({ runId: 'parent' })
+    const child = await db.runs.create({ runId: 'child', parentRun: 'parent' })
+    await db.kv.put('child', 'k', 1)
+    await db.runs.delete('parent')
+    expect(await db.runs.get('child')).toEqual(child)
+    expect(await db.runs.children('parent')).toEqual([child])
+    expect(await db.kv.get('child', 'k')).toBe(1)
+    expect(await db.runs.list()).toEqual(['child'])
+  })
+
+  suite.holds('P11: the id may be used again, and everything begins anew', async db => {
+    await fill(db, RUN)
+    const first = (await db.events.read(RUN, 0))!
+    await db.runs.delete(RUN)
+    await refused(db.runs.delete(RUN), 'RUN_NOT_FOUND')
+    await fill(db, RUN)
+    expect((await db.runs.get(RUN))!.status).toBe('Active')
+    const again = (await db.events.read(RUN, 0))!
+    expect(again).toMatchObject({ sequence: 0, prevHash: ZERO_HASH, payload: first.payload })
+    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
+    // Only a deleted run forgets the versions of its cells.
+    expect(await db.cells.read(RUN, 'c')).toMatchObject({ version: 2 })
+    expect(await db.cells.exists(RUN, 'gone')).toBe(false)
+    expect(await db.cells.init(RUN, 'never', 1)).toBe(1)
+    await db.runs.delete(RUN)
+    expect(await db.cells.init(RUN, 'c', 1)).toBe(1)
+    expect(await db.runs.tombstones()).toHaveLength(2)
+  })
+
+  suite.holdsInTime('P11: tombstones come newest first', async (db, clock) => {
+    const start = clock.now()
+    for (const runId of ['b', 'a', 'c']) {
+      await db.runs.create({ runId })
+      await db.runs.delete(runId, { reason: runId })
+      clock.advance(1)
+    }
+    const tombstones = await db.runs.tombstones()
+    expect(tombstones.map(({ runId }) => runId)).toEqual(['c', 'a', 'b'])
+    expect(tombstones.map(({ deletedAt }) => deletedAt)).toEqual([start + 2, start + 1, start])
+    for (let i = 0; i < 5; i++) {
+      await db.runs.create({ runId: `same-${i}` })
+      await db.runs.delete(`same-${i}`)
+    }
+    expect((await db.runs.tombstones()).slice(0, 5).map(({ runId }) => runId)).toEqual(
+      times(5, i => `same-${4 - i}`),
+    )
+  })
+
+  suite.holds('P11: a run in any status can be deleted', async db => {
+    for (const status of ['Completed', 'Failed', 'Cancelled', 'Paused', 'Archived'] as const) {
+      await db.runs.create({ runId: status })
+      await db.runs.updateStatus(status, status)
+      await db.runs.delete(status)
+      expect(await db.runs.get(status)).toBeUndefined()
+    }
+  })
+
+  suite.holds('P11: exactly one of 16 concurrent deletes wins, and leaves one tombstone', async db => {
+    await fill(db, RUN)
+    const { won, codes } = await outcomes(times(16, () => db.runs.delete(RUN)))
+    expect(won).toHaveLength(1)
+    expect(codes).toEqual(times(15, () => 'RUN_NOT_FOUND'))
+    expect(await db.runs.tombstones()).toEqual(won)
+  })
+
+  suite.holds(
+    'P11: a snapshot that began before sees the run as it was; one that writes conflicts',
+    async db => {
+      await fill(db, RUN)
+      const whole = await db.events.readRange(RUN, 0, 3)
+      const reader = await db.begin(RUN, { readOnly: true })
+      const writer = await db.begin(RUN)
+      expect(await writer.kv.get('k')).toBe(1)
+      await writer.kv.put('k', 2)
+      await db.runs.delete(RUN)
+      expect(await reader.events.readRange(0, 3)).toEqual(whole)
+      expect(await reader.kv.get('k')).toBe(1)
+      await reader.commit()
+      await refused(writer.commit(), 'CONFLICT')
+      expect(await contentsOf(db, RUN)).toEqual(EMPTY)
+    },
+  )
+
+  suite.holds('P11: appends at the same time come whole before or whole after', async db => {
+    await db.runs.create({ runId: RUN })
+    const appends = times(40, i => db.events.append(RUN, 'n', i))
+    const deleted = db.runs.delete(RUN)
+    const later = times(40, i => db.events.append(RUN, 'n', 40 + i))
+    await Promise.all([...appends, ...later])
+    const { events } = await deleted
+    const { isValid, length } = await db.events.verifyChain(RUN)
+    expect(isValid).toBe(true)
+    expect(events + length).toBe(80)
+  })
+
+  suite.holds('what delete is not asked properly it refuses, and deletes nothing', async db => {
+    await fill(db, RUN)
+    const before = [await contentsOf(db, RUN), await runsOf(db)]
+    for (const options of [
+      null,
+      'reason',
+      { why: 'x' },
+      { reason: 7 },
+      { reason: '' },
+      { reason: 'a\ud800' },
+      { purgeLedger: 'yes' },
+      { purgeLedger: true },
+    ]) {
+      await refused(db.runs.delete(RUN, bad(options)), 'INVALID_ARGUMENT', JSON.stringify(options))
+    }
+    for (const runId of ['', 7, null, undefined, '_shared', 'a\0b']) {
+      await refused(db.runs.delete(bad(runId)), 'INVALID_ARGUMENT', String(runId))
+    }
+    expect([await contentsOf(db, RUN), await runsOf(db)]).toEqual(before)
+  })
+}
+
+async function fill(db: Annals, runId: string): Promise<void> {
+  await db.runs.create({ runId, tags: ['t'] })
+  await fillScope(db, runId)
+}
+
+/** Something in every primitive. */
+async function fillScope(db: Annals, scope: Parameters<Annals['run']>[0]): Promise<void> {
+  await db.transaction(scope, async tx => {
+    await tx.kv.put('k', 1)
+    await tx.events.appendBatch(times(3, payload => ({ type: 'n', payload })))
+    await tx.cells.init('c', 1)
+    await tx.cells.set('c', 2)
+    await tx.cells.init('gone', 1)
+    await tx.cells.delete('gone')
+    await tx.machines.define('m', { initial: 'a', transitions: [] })
+    const root = await tx.traces.record({ type: 'Thought', content: 'hm' }, { tags: ['x'] })
+    await tx.traces.recordChild(root, { type: 'Thought', content: 'so' })
+  })
+}

@@ -1,0 +1,82 @@
+import { expect } from 'vitest'
+import { RUN, type Suite } from './suite.ts'
+
+const DEADLINE_MS = 5_000
+
+/** P14: keys with a time to live. */
+export function testExpiry(suite: Suite): void {
+  suite.holds('P14: a key with ttlMs is there at first, and absent later', async db => {
+    // The engine's own clock, as nobody else's is at hand: until then, look again.
+    await db.kv.put(RUN, 'short', 1, { ttlMs: 20 })
+    await db.kv.put(RUN, 'long', 1, { ttlMs: 3_600_000 })
+    const deadline = Date.now() + DEADLINE_MS
+    while ((await db.kv.exists(RUN, 'short')) && Date.now() < deadline) {
+      await new Promise(resolve => setTimeout(resolve, 2))
+    }
+    expect(await db.kv.list(RUN)).toEqual(['long'])
+    expect(await db.kv.get(RUN, 'short')).toBeUndefined()
+  })
+
+  suite.holdsInTime('P14: to the millisecond, for every way to read', async (db, clock) => {
+    await db.kv.put(RUN, 'a', 1, { ttlMs: 1_000 })
+    await db.kv.put(RUN, 'b', 2)
+    clock.advance(999)
+    expect(await db.kv.get(RUN, 'a')).toBe(1)
+    expect(await db.kv.list(RUN)).toEqual(['a', 'b'])
+    clock.advance(1)
+    expect(await db.kv.get(RUN, 'a')).toBeUndefined()
+    expect(await db.kv.getVersioned(RUN, 'a')).toBeUndefined()
+    expect(await db.kv.exists(RUN, 'a')).toBe(false)
+    expect(await db.kv.list(RUN)).toEqual(['b'])
+    expect(await db.kv.list(RUN, { limit: 1 })).toEqual(['b'])
+    expect(await db.kv.entries(RUN)).toEqual([['b', 2]])
+    expect(await db.transaction(RUN, tx => tx.kv.get('a'))).toBeUndefined()
+    expect(await db.kv.delete(RUN, 'a')).toBe(false)
+  })
+
+  suite.holdsInTime('P14: a put without ttlMs clears it; one with another replaces it', async (db, clock) => {
+    for (const key of ['cleared', 'longer', 'shorter']) await db.kv.put(RUN, key, 1, { ttlMs: 1_000 })
+    await db.kv.put(RUN, 'cleared', 2)
+    await db.kv.put(RUN, 'longer', 2, { ttlMs: 5_000 })
+    await db.kv.put(RUN, 'shorter', 2, { ttlMs: 10 })
+    clock.advance(10)
+    expect(await db.kv.list(RUN)).toEqual(['cleared', 'longer'])
+    clock.advance(990)
+    expect(await db.kv.list(RUN)).toEqual(['cleared', 'longer'])
+    clock.advance(4_000)
+    expect(await db.kv.list(RUN)).toEqual(['cleared'])
+    clock.advance(1_000_000_000)
+    expect(await db.kv.get(RUN, 'cleared')).toBe(2)
+  })
+
+  suite.holdsInTime('P14: an expired key can be put again, without what it was', async (db, clock) => {
+    await db.kv.put(RUN, 'a', 1, { ttlMs: 10 })
+    clock.advance(10)
+    await db.kv.put(RUN, 'a', 2)
+    clock.advance(1_000)
+    expect(await db.kv.get(RUN, 'a')).toBe(2)
+  })
+
+  suite.holdsInTime('P14: ttlMs counts in a transaction as well', async (db, clock) => {
+    await db.transaction(RUN, async tx => {
+      await tx.kv.put('a', 1, { ttlMs: 100 })
+      expect(await tx.kv.get('a')).toBe(1)
+    })
+    expect(await db.kv.get(RUN, 'a')).toBe(1)
+    clock.advance(100)
+    expect(await db.kv.get(RUN, 'a')).toBeUndefined()
+  })
+
+  suite.holdsInTime(
+    'P14: an expired key is as good as none for those who read and write it',
+    async (db, clock) => {
+      await db.kv.put(RUN, 'a', 1, { ttlMs: 100 })
+      clock.advance(100)
+      const tx = await db.begin(RUN)
+      expect(await tx.kv.get('a')).toBeUndefined()
+      await tx.kv.put('a', 'mine')
+      await tx.commit()
+      expect(await db.kv.get(RUN, 'a')).toBe('mine')
+    },
+  )
+}

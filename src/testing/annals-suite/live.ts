@@ -1,0 +1,203 @@
+import { expect } from 'vitest'
+import type { Annals, Event } from '../../index.ts'
+import { RUN, refused, type Suite, take, times } from './suite.ts'
+
+/** A page of a reader holds at most so many events; what is behind it has not been loaded. */
+const PAGE_MAX = 1_100
+const MANY = 3_000
+
+/** P19: events as they come. */
+export function testLive(suite: Suite): void {
+  suite.holds('P19: tail delivers what is there, then what comes, each once and in order', async db => {
+    await append(db, 0, 5)
+    const tail = db.events.tail(RUN)
+    expect(payloads(await take(tail, 5))).toEqual([0, 1, 2, 3, 4])
+    const live = take(tail, 6)
+    for (let i = 5; i < 8; i++) await db.events.append(RUN, 'n', i)
+    await append(db, 8, 3)
+    expect(payloads(await live)).toEqual([5, 6, 7, 8, 9, 10])
+    const next = tail.next()
+    await db.transaction(RUN, tx => tx.events.append('n', 'in a transaction'))
+    expect((await next).value).toMatchObject({ sequence: 11, payload: 'in a transaction' })
+    await tail.return()
+  })
+
+  suite.holds(
+    'P19: tail begins anywhere: inside, at the end, beyond it, and in a run without events',
+    async db => {
+      const early = take(db.events.tail('other'), 1)
+      await append(db, 0, 40)
+      const inside = db.events.tail(RUN, { from: 30 })
+      const atEnd = db.events.tail(RUN, { from: 40 })
+      const beyond = db.events.tail(RUN, { from: 45 })
+      const found = Promise.all([take(inside, 20), take(atEnd, 10), take(beyond, 5)])
+      for (let i = 40; i < 50; i++) await db.events.append(RUN, 'n', i)
+      const [a, b, c] = await found
+      expect(payloads(a)).toEqual(times(20, i => 30 + i))
+      expect(payloads(b)).toEqual(times(10, i => 40 + i))
+      expect(payloads(c)).toEqual(times(5, i => 45 + i))
+      await db.events.append('other', 'n', 'first')
+      expect(payloads(await early)).toEqual(['first'])
+    },
+  )
+
+  suite.holds(
+    'P19: 20 readers from different places each get all, while 300 are appended at once',
+    async db => {
+      await append(db, 0, 20)
+      const readers = times(20, from => take(db.events.tail(RUN, { from }), 320 - from))
+      await Promise.all(times(300, i => db.events.append(RUN, 'n', 20 + i)))
+      for (const [from, events] of (await Promise.all(readers)).entries()) {
+        expect(events.map(({ sequence }) => sequence)).toEqual(times(320 - from, i => from + i))
+        for (let i = 1; i < events.length; i++) expect(events[i].prevHash).toBe(events[i - 1].hash)
+      }
+    },
+  )
+
+  suite.holds('P3: tail of one run does not hear another run, nor other primitives', async db => {
+    const stop = new AbortController()
+    const tail = db.events.tail(RUN, { signal: stop.signal })
+    const next = tail.next()
+    await db.events.append('run-2', 'n', 1)
+    await db.kv.put(RUN, 'k', 1)
+    await db.cells.set(RUN, 'c', 1)
+    await db.events.append(RUN, 'n', 'mine')
+    expect((await next).value).toMatchObject({ payload: 'mine' })
+    stop.abort()
+  })
+
+  suite.holds(
+    'P19: an aborted signal ends tail quietly: before, while it waits, and between two events',
+    async db => {
+      await append(db, 0, 10)
+      expect(await drained(db.events.tail(RUN, { signal: AbortSignal.abort() }))).toEqual([])
+
+      const waiting = new AbortController()
+      const all = drained(db.events.tail(RUN, { from: 5, signal: waiting.signal }))
+      const last = await take(db.events.tail(RUN, { from: 9 }), 1)
+      expect(last).toHaveLength(1)
+      waiting.abort()
+      expect((await all).length).toBeLessThanOrEqual(5)
+
+      const between = new AbortController()
+      const seen: Event[] = []
+      for await (const event of db.events.tail(RUN, { signal: between.signal })) {
+        seen.push(event)
+        if (seen.length === 3) between.abort(new Error('never seen'))
+      }
+      expect(payloads(seen)).toEqual([0, 1, 2])
+    },
+  )
+
+  suite.holds('P19: a reader that has everything and waits is ended by its signal', async db => {
+    await append(db, 0, 2)
+    const stop = new AbortController()
+    const tail = db.events.tail(RUN, { signal: stop.signal })
+    await take(tail, 2)
+    const end = tail.next()
+    stop.abort()
+    expect(await end).toEqual({ done: true, value: undefined })
+    await db.events.append(RUN, 'n', 2)
+    expect(await tail.next()).toEqual({ done: true, value: undefined })
+  })
+
+  suite.holds('P19: a reader leaves with break, and the next one finds everything', async db => {
+    await append(db, 0, 3)
+    for await (const event of db.events.tail(RUN)) if (event.sequence === 1) break
+    expect(payloads(await take(db.events.tail(RUN), 3))).toEqual([0, 1, 2])
+  })
+
+  suite.holds(
+    'a slow reader gets what it asks for, and nothing is loaded that it did not ask for',
+    async db => {
+      await append(db, 0, 1)
+      const tail = db.events.tail(RUN)
+      await take(tail, 1)
+      await append(db, 1, MANY)
+      expect(payloads(await take(tail, 3))).toEqual([1, 2, 3])
+      // Were the rest in memory already, taking it away would not be noticed before its end.
+      await db.runs.create({ runId: RUN })
+      await db.runs.delete(RUN)
+      let more = 0
+      await refused(
+        (async () => {
+          for await (const _ of tail) more++
+        })(),
+        'EVENT_CHAIN_BROKEN',
+      )
+      expect(more).toBeLessThan(PAGE_MAX)
+    },
+  )
+
+  suite.holds('a slow reader misses nothing of what came meanwhile', async db => {
+    const tail = db.events.tail(RUN)
+    const first = tail.next()
+    await append(db, 0, 500)
+    expect((await first).value).toMatchObject({ sequence: 0 })
+    await append(db, 500, 500)
+    expect(payloads(await take(tail, 999))).toEqual(times(999, i => i + 1))
+  })
+
+  suite.holds('P11: a waiting reader of a run that is deleted hears EVENT_CHAIN_BROKEN', async db => {
+    await db.runs.create({ runId: RUN })
+    await append(db, 0, 3)
+    const tail = db.events.tail(RUN)
+    await take(tail, 3)
+    const next = tail.next()
+    await db.runs.delete(RUN)
+    await refused(next, 'EVENT_CHAIN_BROKEN')
+  })
+
+  suite.holds('P11: a reader is not handed the events of a later run of the same name', async db => {
+    await db.runs.create({ runId: RUN })
+    await append(db, 0, 3)
+    const tail = db.events.tail(RUN)
+    await take(tail, 2)
+    await db.runs.delete(RUN)
+    await append(db, 100, 10)
+    const seen: Event[] = []
+    await refused(
+      (async () => {
+        for await (const event of tail) seen.push(event)
+      })(),
+      'EVENT_CHAIN_BROKEN',
+    )
+    expect(payloads(seen).filter(payload => Number(payload) >= 100)).toEqual([])
+  })
+
+  suite.holds('a waiting reader of a database that is closed hears CLOSED', async db => {
+    await append(db, 0, 1)
+    const tail = db.events.tail(RUN)
+    await take(tail, 1)
+    const next = tail.next()
+    const closed = refused(next, 'CLOSED')
+    await db.close()
+    await closed
+    await refused(db.events.tail(RUN).next(), 'CLOSED')
+  })
+
+  suite.holds('a run handle has the same tail', async db => {
+    const tail = db.run(RUN).events.tail({ from: 1 })
+    const next = tail.next()
+    await append(db, 0, 2)
+    expect((await next).value).toMatchObject({ sequence: 1, payload: 1 })
+    await tail.return()
+  })
+}
+
+async function append(db: Annals, from: number, count: number): Promise<void> {
+  await db.events.appendBatch(
+    RUN,
+    times(count, i => ({ type: 'n', payload: from + i })),
+  )
+}
+
+function payloads(events: readonly Event[]): unknown[] {
+  return events.map(({ payload }) => payload)
+}
+
+async function drained(events: AsyncIterable<Event>): Promise<Event[]> {
+  const seen: Event[] = []
+  for await (const event of events) seen.push(event)
+  return seen
+}

@@ -1,0 +1,231 @@
+import { expect } from 'vitest'
+import type { Annals, Guard, MachineDefinition } from '../../index.ts'
+import { bad, expectFrozen, outcomes, RUN, refused, type Suite, times } from './suite.ts'
+
+const ORDER: MachineDefinition = {
+  initial: 'open',
+  terminal: ['shipped', 'cancelled'],
+  transitions: [
+    { from: 'open', event: 'pay', to: 'paid' },
+    { from: 'open', event: 'cancel', to: 'cancelled' },
+    { from: 'paid', event: 'ship', to: 'shipped' },
+  ],
+}
+
+/** P18: machines. */
+export function testMachines(suite: Suite): void {
+  suite.holds('P18: an unknown machine is MACHINE_NOT_FOUND, whatever is asked of it', async db => {
+    for (const attempt of [
+      db.machines.send(RUN, 'm', 'pay'),
+      db.machines.current(RUN, 'm'),
+      db.machines.isTerminal(RUN, 'm'),
+      db.machines.can(RUN, 'm', 'pay'),
+      db.machines.definition(RUN, 'm'),
+      db.machines.toMermaid(RUN, 'm'),
+    ]) {
+      await refused(attempt, 'MACHINE_NOT_FOUND')
+    }
+  })
+
+  suite.holds('P18: a machine begins in its initial state and moves as its definition allows', async db => {
+    const made = await db.machines.define(RUN, 'm', ORDER)
+    expect(made).toEqual({ state: 'open', version: 1, updatedAt: expect.any(Number) })
+    expect(await db.machines.current(RUN, 'm')).toEqual(made)
+    expect(await db.machines.can(RUN, 'm', 'pay')).toBe(true)
+    expect(await db.machines.can(RUN, 'm', 'ship')).toBe(false)
+    expect(await db.machines.isTerminal(RUN, 'm')).toBe(false)
+    const step = await db.machines.send(RUN, 'm', 'pay')
+    expect(step).toEqual({ from: 'open', state: 'paid', version: 2, updatedAt: expect.any(Number) })
+    expect(await db.machines.send(RUN, 'm', 'ship')).toMatchObject({
+      from: 'paid',
+      state: 'shipped',
+      version: 3,
+    })
+    expect(await db.machines.isTerminal(RUN, 'm')).toBe(true)
+    expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'shipped', version: 3 })
+  })
+
+  suite.holds(
+    'P18: an event without a transition is INVALID_TRANSITION with the allowed ones, and changes nothing',
+    async db => {
+      await db.machines.define(RUN, 'm', ORDER)
+      const before = await db.machines.current(RUN, 'm')
+      const { details } = await refused(db.machines.send(RUN, 'm', 'ship'), 'INVALID_TRANSITION')
+      expect(details).toMatchObject({ state: 'open', event: 'ship', allowed: ['pay', 'cancel'] })
+      expect(await db.machines.current(RUN, 'm')).toEqual(before)
+      await db.machines.send(RUN, 'm', 'cancel')
+      const terminal = await refused(db.machines.send(RUN, 'm', 'pay'), 'INVALID_TRANSITION')
+      expect(terminal.details['allowed']).toEqual([])
+    },
+  )
+
+  suite.holds('P18: a definition is versioned; the same one again is no new version', async db => {
+    await db.machines.define(RUN, 'm', ORDER)
+    await db.machines.define(RUN, 'm', ORDER)
+    expect(await db.machines.definition(RUN, 'm')).toEqual({ ...ORDER, version: 1 })
+    const wider = {
+      ...ORDER,
+      transitions: [...ORDER.transitions, { from: 'paid', event: 'refund', to: 'cancelled' }],
+    }
+    await db.machines.send(RUN, 'm', 'pay')
+    expect(await db.machines.define(RUN, 'm', wider)).toMatchObject({ state: 'paid', version: 2 })
+    expect(await db.machines.definition(RUN, 'm')).toEqual({ ...wider, version: 2 })
+    expect(await db.machines.definition(RUN, 'm', 1)).toEqual({ ...ORDER, version: 1 })
+    await refused(db.machines.definition(RUN, 'm', 3), 'MACHINE_NOT_FOUND')
+    expect(await db.machines.send(RUN, 'm', 'refund')).toMatchObject({ state: 'cancelled', version: 3 })
+  })
+
+  suite.holds(
+    'P18: a definition without the current state is INVALID_OPERATION, and changes nothing',
+    async db => {
+      await db.machines.define(RUN, 'm', ORDER)
+      await db.machines.send(RUN, 'm', 'pay')
+      const without = { initial: 'open', transitions: [{ from: 'open', event: 'cancel', to: 'cancelled' }] }
+      await refused(db.machines.define(RUN, 'm', without), 'INVALID_OPERATION')
+      expect(await db.machines.definition(RUN, 'm')).toEqual({ ...ORDER, version: 1 })
+      expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'paid', version: 2 })
+    },
+  )
+
+  suite.holds('P18: what no transition leaves is terminal, if nobody says otherwise', async db => {
+    const transitions = [{ from: 'off', event: 'flip', to: 'on' }]
+    await db.machines.define(RUN, 'm', { initial: 'off', transitions })
+    expect((await db.machines.definition(RUN, 'm')).terminal).toEqual(['on'])
+    await db.machines.send(RUN, 'm', 'flip')
+    expect(await db.machines.isTerminal(RUN, 'm')).toBe(true)
+  })
+
+  testGuards(suite)
+
+  suite.holds('a definition that can not work is refused, and makes no machine', async db => {
+    for (const definition of [
+      undefined,
+      null,
+      {},
+      { initial: 'a' },
+      { initial: '', transitions: [] },
+      { initial: 7, transitions: [] },
+      { initial: 'a', transitions: 'none' },
+      { initial: 'a', transitions: [null] },
+      { initial: 'a', transitions: [{ from: 'a', event: 'e' }] },
+      { initial: 'a', transitions: [{ from: 'a', event: 'e', to: 'b', when: 'x' }] },
+      { initial: 'a', transitions: [], terminal: 'a' },
+      { initial: 'a', transitions: [{ from: 'a', event: 'e', to: 'b' }], terminal: ['a'] },
+      { initial: 'a', transitions: [], states: ['a'] },
+      {
+        initial: 'a',
+        transitions: [
+          { from: 'a', event: 'e', to: 'b' },
+          { from: 'a', event: 'e', to: 'c' },
+        ],
+      },
+    ]) {
+      const what = JSON.stringify(definition) ?? 'undefined'
+      await refused(db.machines.define(RUN, 'm', bad(definition)), 'INVALID_ARGUMENT', what)
+    }
+    await refused(db.machines.current(RUN, 'm'), 'MACHINE_NOT_FOUND')
+  })
+
+  suite.holds('P18: of 64 concurrent sends of an event that can be taken once, one wins', async db => {
+    await db.machines.define(RUN, 'm', ORDER)
+    const { won, codes } = await outcomes(times(64, () => db.machines.send(RUN, 'm', 'pay')))
+    expect(won).toHaveLength(1)
+    expect(codes).toEqual(times(63, () => 'INVALID_TRANSITION'))
+    expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'paid', version: 2 })
+  })
+
+  suite.holds('P4: in a transaction, machines and the rest change together or not at all', async db => {
+    await db.machines.define(RUN, 'm', ORDER)
+    const mine = new Error('mine')
+    const attempt = db.transaction(RUN, async tx => {
+      expect(await tx.machines.send('m', 'pay')).toMatchObject({ state: 'paid' })
+      expect(await tx.machines.current('m')).toMatchObject({ state: 'paid', version: 2 })
+      await tx.events.append('paid', null)
+      throw mine
+    })
+    await expect(attempt).rejects.toBe(mine)
+    expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'open', version: 1 })
+    expect(await db.events.length(RUN)).toBe(0)
+  })
+
+  suite.holds('toMermaid draws every state and transition', async db => {
+    await db.machines.define(RUN, 'm', ORDER)
+    const drawing = await db.machines.toMermaid(RUN, 'm')
+    expect(drawing.startsWith('stateDiagram-v2\n')).toBe(true)
+    for (const line of [
+      '[*] --> open',
+      'open --> paid: pay',
+      'paid --> shipped: ship',
+      'cancelled --> [*]',
+    ]) {
+      expect(drawing).toContain(line)
+    }
+  })
+
+  suite.holds('what comes back is frozen', async db => {
+    expectFrozen(await db.machines.define(RUN, 'm', ORDER))
+    expectFrozen(await db.machines.send(RUN, 'm', 'pay'))
+    expectFrozen(await db.machines.current(RUN, 'm'))
+    expectFrozen(await db.machines.definition(RUN, 'm'))
+  })
+}
+
+function testGuards(suite: Suite): void {
+  const seen: unknown[] = []
+  const isPaid: Guard = input => {
+    seen.push(input)
+    const { payload } = input
+    return typeof payload === 'object' && payload !== null && 'paid' in payload && payload['paid'] === true
+  }
+  const define = (db: Annals): Promise<unknown> =>
+    db.machines.define(RUN, 'm', {
+      initial: 'open',
+      transitions: [
+        { from: 'open', event: 'ship', to: 'shipped', guard: 'isPaid' },
+        { from: 'open', event: 'ship', to: 'refused' },
+        { from: 'open', event: 'rush', to: 'shipped', guard: 'isPaid' },
+        { from: 'open', event: 'maybe', to: 'shipped', guard: 'later' },
+      ],
+    })
+  const later = (() => Promise.resolve(true)) as unknown as Guard
+
+  suite.holdsWithGuards(
+    'P18: a guard sees state, event and payload, and decides',
+    { isPaid, later },
+    async db => {
+      await define(db)
+      expect(await db.machines.can(RUN, 'm', 'rush', { paid: true })).toBe(true)
+      expect(await db.machines.can(RUN, 'm', 'rush')).toBe(false)
+      expect(await db.machines.can(RUN, 'm', 'rush', { paid: 1 })).toBe(false)
+      expect(seen).toContainEqual({ state: 'open', event: 'rush', payload: { paid: 1 } })
+      expect(await db.machines.send(RUN, 'm', 'rush', { paid: true })).toMatchObject({ state: 'shipped' })
+    },
+  )
+
+  suite.holdsWithGuards(
+    'P18: of several transitions the first whose guard agrees is taken',
+    { isPaid, later },
+    async db => {
+      await define(db)
+      expect(await db.machines.send(RUN, 'm', 'ship', { paid: false })).toMatchObject({ state: 'refused' })
+    },
+  )
+
+  suite.holdsWithGuards(
+    'P18: a guard that answers later is refused, not believed',
+    { isPaid, later },
+    async db => {
+      await define(db)
+      await refused(db.machines.send(RUN, 'm', 'maybe'), 'INVALID_OPERATION')
+      expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'open', version: 1 })
+    },
+  )
+
+  suite.holdsWithGuards('P18: a definition that names an unknown guard is refused', { isPaid }, async db => {
+    await refused(define(db), 'INVALID_ARGUMENT')
+    for (const guard of ['toString', '__proto__', 'constructor']) {
+      const transitions = [{ from: 'a', event: 'e', to: 'b', guard }]
+      await refused(db.machines.define(RUN, 'm', { initial: 'a', transitions }), 'INVALID_ARGUMENT')
+    }
+  })
+}

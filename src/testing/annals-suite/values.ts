@@ -1,0 +1,154 @@
+import { expect, it } from 'vitest'
+import type { Annals, Value } from '../../index.ts'
+import { bad, expectFrozen, nested, RUN, refused, type Suite } from './suite.ts'
+
+const PROTO_KEY: Value = JSON.parse('{"__proto__":{"polluted":true},"constructor":1,"":2}')
+
+/** Everything that is a value, and easily becomes something else. */
+const VALUES: Readonly<Record<string, Value>> = {
+  null: null,
+  booleans: [true, false],
+  numbers: [0, -1, 1.5, Number.MAX_VALUE, Number.MIN_VALUE, Number.MAX_SAFE_INTEGER, 1e21, 5e-324],
+  'numbers that JSON lacks': [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, -0],
+  'minus zero alone': -0,
+  bigints: [0n, -1n, 2n ** 63n - 1n, -(2n ** 63n), 9007199254740993n],
+  'empty things': ['', [], {}, new Uint8Array()],
+  'strings with U+0000': ['\0', '\0s', '\0i5', '\0bAAAA', '\0n', 'a\0b', '\0\0'],
+  'strings of all kinds': ['é', '🙂', '\ufffd', '\uffff', '\u2028', '"\\\n\t\x07\x7f', 'null', '{}'],
+  bytes: new Uint8Array(Array.from({ length: 256 }, (_, i) => i)),
+  'a part of a buffer': new Uint8Array([9, 1, 2, 9]).subarray(1, 3),
+  'keys with a meaning': PROTO_KEY,
+  'keys of all kinds': { '\0': 1, é: 2, '🙂': 3, '1': 4, '10': 5, a: 6, toString: 7, hasOwnProperty: 8 },
+  mixed: { a: [1n, { b: new Uint8Array([0, 255]), c: Number.NaN }], d: { e: null } },
+}
+
+/** Each way into the database and out again. */
+const WAYS: Readonly<Record<string, (db: Annals, value: Value) => Promise<Value | undefined>>> = {
+  'kv.put': async (db, value) => {
+    await db.kv.put(RUN, 'k', value)
+    return db.kv.get(RUN, 'k')
+  },
+  'a transaction that reads what it put': (db, value) =>
+    db.transaction(RUN, async tx => {
+      await tx.kv.put('k', value)
+      return tx.kv.get('k')
+    }),
+  'events.append': async (db, value) => {
+    const { sequence } = await db.events.append(RUN, 'note', value)
+    return (await db.events.read(RUN, sequence))?.payload
+  },
+  'cells.set': async (db, value) => {
+    await db.cells.set(RUN, 'c', value)
+    return (await db.cells.read(RUN, 'c'))?.value
+  },
+  'cells.transition': async (db, value) => {
+    await db.cells.set(RUN, 'c', 0)
+    return (await db.cells.transition(RUN, 'c', () => ({ value, result: 0 }))).value
+  },
+  'a custom trace': async (db, value) => {
+    const id = await db.traces.record(RUN, { type: 'Custom', traceType: 'x', data: value })
+    const trace = (await db.traces.get(RUN, id))?.trace
+    return trace?.type === 'Custom' ? trace.data : undefined
+  },
+  'the metadata of a trace': async (db, value) => {
+    const id = await db.traces.record(RUN, { type: 'Thought', content: '' }, { metadata: value })
+    return (await db.traces.get(RUN, id))?.metadata
+  },
+  'the metadata of a run': async (db, value) => {
+    const { runId } = await db.runs.create({ metadata: value })
+    return (await db.runs.get(runId))?.metadata
+  },
+}
+
+const LONE_SURROGATE = 'a\ud800b'
+
+class Instance {
+  readonly x = 1
+}
+
+const NO_VALUES: Readonly<Record<string, unknown>> = {
+  undefined: undefined,
+  'a function': () => 1,
+  'a symbol': Symbol('s'),
+  'a date': new Date(),
+  'a map': new Map(),
+  'a class instance': new Instance(),
+  'an error': new Error('e'),
+  'another typed array': new Uint16Array(1),
+  'a buffer without a view': new ArrayBuffer(1),
+  'a bigint of 65 bits': 2n ** 63n,
+  'a negative bigint of 65 bits': -(2n ** 63n) - 1n,
+  'a lone surrogate': LONE_SURROGATE,
+  'a lone surrogate in a key': { [LONE_SURROGATE]: 1 },
+  'a hole in an array': new Array(2),
+  'undefined in an object': { a: undefined },
+  'undefined in an array': [undefined],
+  'a symbol as a key': { [Symbol('s')]: 1 },
+  'an accessor': Object.defineProperty({}, 'a', { get: () => 1, enumerable: true }),
+  'a function deep inside': { a: [{ b: () => 1 }] },
+  'a circle': circle(),
+  '65 nested containers': nested(65),
+}
+
+/** P17, and what a value is. */
+export function testValues(suite: Suite): void {
+  for (const [way, roundTrip] of Object.entries(WAYS)) {
+    suite.holds(`every value comes back as it went in: ${way}`, async db => {
+      for (const [name, value] of Object.entries(VALUES)) {
+        const found = await roundTrip(db, value)
+        // toStrictEqual tells -0 from 0 and keys that are there from those that are not.
+        expect(found, name).toStrictEqual(value)
+        expectFrozen(found)
+      }
+      expect(({} as { polluted?: boolean }).polluted).toBeUndefined()
+    })
+
+    suite.holds(`what is no value is refused, and leaves nothing: ${way}`, async db => {
+      for (const [name, value] of Object.entries(NO_VALUES)) {
+        // Metadata may be left out.
+        if (value === undefined && way.includes('metadata')) continue
+        await refused(roundTrip(db, bad(value)), 'INVALID_ARGUMENT', name)
+      }
+      expect(await db.kv.list(RUN)).toEqual([])
+      expect(await db.events.length(RUN)).toBe(0)
+      expect(await db.traces.count(RUN)).toBe(0)
+      expect(await db.runs.list()).toEqual([])
+      expect((await db.cells.read(RUN, 'c'))?.value ?? 0).toBe(0)
+    })
+  }
+
+  suite.holds('a key named __proto__ is a key, and no prototype', async db => {
+    await db.kv.put(RUN, 'k', PROTO_KEY)
+    const found = (await db.kv.get(RUN, 'k')) as Record<string, Value>
+    expect(Object.keys(found).sort()).toEqual(['', '__proto__', 'constructor'])
+    expect(Object.getPrototypeOf(found)).toBe(Object.prototype)
+    expect('polluted' in found).toBe(false)
+  })
+
+  suite.holds('bytes come back as a fresh copy each time', async db => {
+    await db.kv.put(RUN, 'k', new Uint8Array([1, 2, 3]))
+    const first = (await db.kv.get(RUN, 'k')) as Uint8Array
+    expect(Object.getPrototypeOf(first)).toBe(Uint8Array.prototype)
+    first.fill(9)
+    expect(await db.kv.get(RUN, 'k')).toEqual(new Uint8Array([1, 2, 3]))
+    await db.cells.set(RUN, 'c', new Uint8Array([4]))
+    ;((await db.cells.read(RUN, 'c'))!.value as Uint8Array)[0] = 9
+    expect((await db.cells.read(RUN, 'c'))!.value).toEqual(new Uint8Array([4]))
+    await db.events.append(RUN, 'e', new Uint8Array([5]))
+    ;((await db.events.read(RUN, 0))!.payload as Uint8Array)[0] = 9
+    expect((await db.events.read(RUN, 0))!.payload).toEqual(new Uint8Array([5]))
+    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 1 })
+  })
+
+  it('the table of values is what it says', () => {
+    expect(Object.is(VALUES['minus zero alone'], -0)).toBe(true)
+    expect(Object.hasOwn(PROTO_KEY as object, '__proto__')).toBe(true)
+    expect(LONE_SURROGATE.isWellFormed()).toBe(false)
+  })
+}
+
+function circle(): unknown {
+  const value: unknown[] = []
+  value.push(value)
+  return value
+}
