@@ -292,10 +292,11 @@ export class LiveEvents extends ScopedEvents {
     const { signal } = options
     const isAborted = (): boolean => signal?.aborted === true
     let next = checkWhole('from', options.from ?? 0)
-    let before: Event | undefined
     // Before the first read, so that nothing is missed in between.
     const changes = await Changes.of(this.#database, this.#tree)
     try {
+      // Else who begins at the end would not notice that the run it began with was deleted.
+      let before = next === 0 ? undefined : await this.read(next - 1)
       while (!isAborted()) {
         const seen = changes.count
         for await (const event of this.iterate({ from: next })) {
