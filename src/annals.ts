@@ -1,6 +1,6 @@
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
-import { checkFunction, checkOptions } from './core/options.ts'
+import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
 import { checkText } from './core/text.ts'
 import { openNodeDisk } from './embedded/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
@@ -247,10 +247,7 @@ export class Annals implements AsyncDisposable {
 function checkOpenOptions(options: OpenOptions): OpenOptions {
   checkOptions('open', options, OPTIONS)
   const { path, memory, durability, cacheBytes } = options
-  for (const name of ['memory', 'readOnly', 'verifyOnOpen'] as const) {
-    const value: unknown = options[name]
-    if (value !== undefined && typeof value !== 'boolean') throw invalid(name, 'must be true or false', value)
-  }
+  for (const name of ['memory', 'readOnly', 'verifyOnOpen'] as const) checkFlag(name, options[name])
   if (memory === true && path !== undefined) throw invalid('path', 'is of no use with memory: true', path)
   if (memory !== true && path === undefined) throw invalid('path', 'is missing (or give memory: true)', path)
   if (durability !== undefined && durability !== 'durable' && durability !== 'relaxed') {

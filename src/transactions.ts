@@ -1,5 +1,5 @@
 import type { ByteString } from './core/bytes.ts'
-import { checkFunction, checkOptions } from './core/options.ts'
+import { checkFlag, checkFunction, checkOptions, checkSignal } from './core/options.ts'
 import type { BeginOptions, Database, TransactionOptions } from './engine/database.ts'
 import type { Session } from './engine/session.ts'
 import type { ManualTransaction } from './engine/transaction.ts'
@@ -107,10 +107,13 @@ export async function transact<T>(
 ): Promise<T> {
   checkFunction('work', work)
   checkOptions('transaction', options, ['maxRetries', 'timeoutMs', 'readOnly', 'signal'])
+  checkFlag('readOnly', options.readOnly)
+  checkSignal(options.signal)
   return context.database.transaction(tx => work(new ScopedTransaction(tx, context)), options)
 }
 
 export async function begin(context: ScopeContext, options: BeginOptions): Promise<OpenTransaction> {
   checkOptions('begin', options, ['timeoutMs', 'readOnly'])
+  checkFlag('readOnly', options.readOnly)
   return new OpenTransaction(context.database.begin(options), context)
 }

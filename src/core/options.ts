@@ -16,3 +16,13 @@ export function checkFunction(name: string, value: unknown): void {
   if (typeof value === 'function') return
   throw new AnnalsError('INVALID_ARGUMENT', `${name} must be a function, not ${typeof value}`, { name })
 }
+
+export function checkFlag(name: string, value: unknown): void {
+  if (value === undefined || typeof value === 'boolean') return
+  throw new AnnalsError('INVALID_ARGUMENT', `${name} must be true or false`, { name, value })
+}
+
+export function checkSignal(signal: unknown): void {
+  if (signal === undefined || signal instanceof AbortSignal) return
+  throw new AnnalsError('INVALID_ARGUMENT', 'signal must be an AbortSignal', { name: 'signal' })
+}

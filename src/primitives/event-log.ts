@@ -2,7 +2,7 @@ import { type ByteString, fromUtf8, toBuffer, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
-import { checkOptions } from '../core/options.ts'
+import { checkOptions, checkSignal } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/chain.ts'
@@ -290,6 +290,7 @@ export class LiveEvents extends ScopedEvents {
   async *tail(options: TailOptions = {}): AsyncGenerator<Event, void, void> {
     checkOptions('tail', options, ['from', 'signal'])
     const { signal } = options
+    checkSignal(signal)
     const isAborted = (): boolean => signal?.aborted === true
     let next = checkWhole('from', options.from ?? 0)
     // Before the first read, so that nothing is missed in between.

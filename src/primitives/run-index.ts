@@ -1,7 +1,7 @@
 import { type ByteString, toBuffer, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
-import { checkOptions } from '../core/options.ts'
+import { checkFlag, checkOptions } from '../core/options.ts'
 import { checkTags } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
@@ -426,10 +426,7 @@ export class Runs {
 function checkDelete(options: DeleteRunOptions): DeleteRunOptions {
   checkOptions('delete', options, ['purgeLedger', 'reason'])
   const { purgeLedger, reason } = options
-  if (purgeLedger !== undefined && typeof purgeLedger !== 'boolean') {
-    const message = 'purgeLedger must be true or false'
-    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'purgeLedger', value: purgeLedger })
-  }
+  checkFlag('purgeLedger', purgeLedger)
   if (reason !== undefined && (typeof reason !== 'string' || reason === '')) {
     throw new AnnalsError('INVALID_ARGUMENT', 'reason must be a text', { name: 'reason', value: reason })
   }

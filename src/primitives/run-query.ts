@@ -1,7 +1,6 @@
 import { type ByteString, utf8 } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
 import { checkLimit, checkTime } from '../core/numbers.ts'
-import { checkOptions } from '../core/options.ts'
+import { checkFlag, checkOptions } from '../core/options.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { indexKey, indexRange, timeOfIndexKey } from '../engine/indexes.ts'
 import type { Range, TreeId } from '../engine/storage.ts'
@@ -46,10 +45,7 @@ const OPTIONS: readonly (keyof RunQuery)[] = [
 export function planQuery(tree: TreeId, query: RunQuery): RunPlan {
   checkOptions('query', query, OPTIONS)
   const { includeArchived = false, parentRun } = query
-  if (typeof includeArchived !== 'boolean') {
-    const message = 'includeArchived must be true or false'
-    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'includeArchived', value: includeArchived })
-  }
+  checkFlag('includeArchived', includeArchived)
   if (parentRun !== undefined) checkText('parentRun', parentRun, { bytesMax: 256 })
   const status = query.status === undefined ? undefined : checkStatus(query.status)
   const tags = checkTags(query.tags ?? [])

@@ -49,6 +49,11 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
         [options, () => gather(db.events.iterate(RUN, bad(options)))],
         [options, () => db.events.tail(RUN, bad(options)).next()],
       ]),
+    'events: a signal': db =>
+      [7, {}, 'x', new AbortController()].map(signal => [
+        signal,
+        () => db.events.tail(RUN, { from: 1, signal: bad(signal) }).next(),
+      ]),
     'events: a batch': db =>
       [
         undefined,

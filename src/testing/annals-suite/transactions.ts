@@ -251,11 +251,15 @@ export function testTransactions(suite: Suite): void {
       { timeoutMs: -1 },
       { timeoutMs: Number.NaN },
       { timeoutMs: '1' },
+      { readOnly: 'yes' },
+      { readOnly: 0 },
+      { signal: 7 },
+      { signal: {} },
     ]) {
       const attempt = db.transaction(RUN, () => runs++, bad(options))
       await refused(attempt, 'INVALID_ARGUMENT', JSON.stringify(options))
     }
-    for (const options of [null, { maxRetries: 1 }, { timeoutMs: 0 }]) {
+    for (const options of [null, { maxRetries: 1 }, { timeoutMs: 0 }, { readOnly: 'yes' }]) {
       await refused(db.begin(RUN, bad(options)), 'INVALID_ARGUMENT', JSON.stringify(options))
     }
     for (const work of [undefined, null, 'work', {}]) {
