@@ -214,7 +214,8 @@ export class ScopedEvents {
         name: 'events',
       })
     }
-    const appends = events.map((event: NewEvent) => {
+    // Not map, which passes over holes.
+    const appends = Array.from(events as readonly NewEvent[], event => {
       checkOptions('an event', event, ['type', 'payload'])
       return appendOf(this.#scope, event.type, event.payload)
     })
@@ -246,8 +247,9 @@ export class ScopedEvents {
 
   async *iterate(options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
     checkOptions('iterate', options, ['from'])
+    const { from = 0 } = options
     let before: Event | undefined
-    for await (const page of pages(this.#session, this.#range(checkWhole('from', options.from ?? 0)))) {
+    for await (const page of pages(this.#session, this.#range(checkWhole('from', from)))) {
       for (const entry of page) {
         before = follow(before, eventOf(entry))
         yield before
@@ -289,10 +291,10 @@ export class LiveEvents extends ScopedEvents {
 
   async *tail(options: TailOptions = {}): AsyncGenerator<Event, void, void> {
     checkOptions('tail', options, ['from', 'signal'])
-    const { signal } = options
+    const { from = 0, signal } = options
     checkSignal(signal)
     const isAborted = (): boolean => signal?.aborted === true
-    let next = checkWhole('from', options.from ?? 0)
+    let next = checkWhole('from', from)
     // Before the first read, so that nothing is missed in between.
     const changes = await Changes.of(this.#database, this.#tree)
     try {

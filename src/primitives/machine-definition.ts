@@ -37,13 +37,14 @@ export function checkDefinition(
   const { initial } = definition
   checkName('initial', initial)
   if (!Array.isArray(definition.transitions)) refuse('transitions must be an array')
-  const transitions = definition.transitions.map((transition: MachineTransition) =>
+  // Not map, which passes over holes.
+  const transitions = Array.from(definition.transitions, (transition: MachineTransition) =>
     checkTransition(transition, guards),
   )
   refuseUnreachable(transitions)
   const left = new Set(transitions.map(({ from }) => from))
   const states = statesOf(initial, transitions)
-  const terminal = definition.terminal ?? states.filter(state => !left.has(state))
+  const { terminal = states.filter(state => !left.has(state)) } = definition
   if (!Array.isArray(terminal)) refuse('terminal must be an array of states')
   for (const state of terminal) {
     checkName('terminal', state)

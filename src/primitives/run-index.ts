@@ -75,14 +75,14 @@ export class Runs {
   async create(options: CreateRunOptions = {}): Promise<Run> {
     checkOptions('create', options, ['runId', 'parentRun', 'tags', 'metadata'])
     const now = this.#database.now()
-    const { runId = newOrderedId(now), parentRun, metadata = {} } = options
+    const { runId = newOrderedId(now), parentRun, tags = [], metadata = {} } = options
     const run: Run = {
       runId,
       ...(parentRun === undefined ? {} : { parentRun }),
       status: 'Active',
       createdAt: now,
       updatedAt: now,
-      tags: checkTags(options.tags ?? []),
+      tags: checkTags(tags),
       metadata,
     }
     const record = this.#record(runId)

@@ -44,11 +44,11 @@ const OPTIONS: readonly (keyof RunQuery)[] = [
 /** Every index is ordered by time of creation; the one is read that leads to the fewest runs, most likely. */
 export function planQuery(tree: TreeId, query: RunQuery): RunPlan {
   checkOptions('query', query, OPTIONS)
-  const { includeArchived = false, parentRun } = query
+  const { includeArchived = false, parentRun, tags: wantedTags = [] } = query
   checkFlag('includeArchived', includeArchived)
   if (parentRun !== undefined) checkText('parentRun', parentRun, { bytesMax: 256 })
   const status = query.status === undefined ? undefined : checkStatus(query.status)
-  const tags = checkTags(query.tags ?? [])
+  const tags = checkTags(wantedTags)
   const from = query.createdAfter === undefined ? 0 : checkTime('createdAfter', query.createdAfter)
   const to = query.createdBefore === undefined ? undefined : checkTime('createdBefore', query.createdBefore)
   const [kind, component] = indexFor(parentRun, tags, status)

@@ -191,7 +191,7 @@ export class ScopedTraces {
   async record(trace: Trace, options: TraceOptions = {}): Promise<string> {
     checkOptions('record', options, ['id', 'parentId', 'tags', 'metadata'])
     const timestamp = this.#session.now()
-    const { id = newOrderedId(timestamp), parentId, metadata } = options
+    const { id = newOrderedId(timestamp), parentId, tags = [], metadata } = options
     const record = this.#place(recordKey(checkId('id', id)))
     const parent = parentId === undefined ? [] : [this.#place(recordKey(checkId('parentId', parentId)))]
     const stored: Value = {
@@ -199,7 +199,7 @@ export class ScopedTraces {
       ...(parentId === undefined ? {} : { parentId }),
       trace: checkTrace(trace),
       timestamp,
-      tags: checkTags(options.tags ?? []),
+      tags: checkTags(tags),
       ...(metadata === undefined ? {} : { metadata }),
     }
     const value = encodeValue(stored)

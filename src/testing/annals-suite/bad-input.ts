@@ -37,8 +37,8 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
         [sequence, () => db.events.read(RUN, bad(sequence))],
         [sequence, () => db.events.readRange(RUN, bad(sequence), 5)],
         [sequence, () => db.events.readRange(RUN, 0, bad(sequence))],
-        [sequence, () => gather(db.events.iterate(RUN, { from: bad(sequence ?? '') }))],
-        [sequence, () => db.events.tail(RUN, { from: bad(sequence ?? '') }).next()],
+        [sequence, () => gather(db.events.iterate(RUN, { from: bad(sequence) }))],
+        [sequence, () => db.events.tail(RUN, { from: bad(sequence) }).next()],
       ]),
     'events: an end before the start': db => [
       ['2, 1', () => db.events.readRange(RUN, 2, 1)],
@@ -69,6 +69,7 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
           { type: 'n', payload: 1 },
           { type: 'n', payload: () => 1 },
         ],
+        new Array(2),
       ].map(events => [events, () => db.events.appendBatch(RUN, bad(events))]),
     'cells: an expected version': db =>
       NO_WHOLE_NUMBERS.map(version => [version, () => db.cells.cas(RUN, 'c', bad(version), 2)]),
@@ -117,7 +118,7 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
       ['a second parent', () => db.traces.recordChild(RUN, 't', THOUGHT, bad({ parentId: 't' }))],
     ],
     'traces: tags': db =>
-      ['a', 7, [7], [null], [''], { 0: 'a' }, new Set(['a'])].map(tags => [
+      ['a', 7, null, [7], [null], [''], { 0: 'a' }, new Set(['a'])].map(tags => [
         tags,
         () => db.traces.record(RUN, THOUGHT, { tags: bad(tags) }),
       ]),
@@ -131,7 +132,7 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
         () => db.runs.create({ runId: 'new', parentRun: bad(parentRun) }),
       ]),
     'runs: tags': db =>
-      ['a', 7, [7], [''], [['a']]].flatMap(tags => [
+      ['a', 7, null, [7], [''], [['a']]].flatMap(tags => [
         [tags, () => db.runs.create({ runId: 'new', tags: bad(tags) })],
         [tags, () => db.runs.addTags(RUN, bad(tags))],
       ]),

@@ -107,6 +107,8 @@ export function testMachines(suite: Suite): void {
       { initial: 7, transitions: [] },
       { initial: 'a', transitions: 'none' },
       { initial: 'a', transitions: [null] },
+      { initial: 'a', transitions: new Array(1) },
+      { initial: 'a', transitions: [], terminal: null },
       { initial: 'a', transitions: [{ from: 'a', event: 'e' }] },
       { initial: 'a', transitions: [{ from: 'a', event: 'e', to: 'b', when: 'x' }] },
       { initial: 'a', transitions: [], terminal: 'a' },

@@ -162,6 +162,7 @@ export function testRunQueries(suite: Suite): void {
       { status: 'toString' },
       { status: null },
       { tags: 'a' },
+      { tags: null },
       { tags: [''] },
       { tags: [7] },
       { createdAfter: Number.NaN },
