@@ -272,6 +272,20 @@ export class ScopedMachines {
     )
   }
 
+  /** For a refusal: a guard that was made for the payload of another event may well throw, and then it does not agree. */
+  #wouldTake(
+    definition: StoredDefinition,
+    state: string,
+    event: string,
+    payload: Value | undefined,
+  ): boolean {
+    try {
+      return this.#transition(definition, state, event, payload) !== undefined
+    } catch {
+      return false
+    }
+  }
+
   #agrees(name: string, input: Parameters<Guard>[0]): boolean {
     const guard = Object.hasOwn(this.#guards, name) ? this.#guards[name] : undefined
     if (guard === undefined) {
@@ -293,9 +307,7 @@ export class ScopedMachines {
     payload: Value | undefined,
   ): AnnalsError {
     const events = definition.transitions.filter(({ from }) => from === state).map(each => each.event)
-    const allowed = [...new Set(events)].filter(
-      each => this.#transition(definition, state, each, payload) !== undefined,
-    )
+    const allowed = [...new Set(events)].filter(each => this.#wouldTake(definition, state, each, payload))
     const message = `the machine ${quote(name)} is in ${quote(state)}, where ${quote(event)} is not allowed`
     return new AnnalsError('INVALID_TRANSITION', message, { name, state, event, allowed })
   }

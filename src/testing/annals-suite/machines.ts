@@ -198,8 +198,9 @@ function testGuards(suite: Suite): void {
       await define(db)
       expect(await db.machines.can(RUN, 'm', 'rush', { paid: true })).toBe(true)
       expect(await db.machines.can(RUN, 'm', 'rush')).toBe(false)
-      expect(await db.machines.can(RUN, 'm', 'rush', { paid: 1 })).toBe(false)
+      const { details } = await refused(db.machines.send(RUN, 'm', 'rush', { paid: 1 }), 'INVALID_TRANSITION')
       expect(seen).toContainEqual({ state: 'open', event: 'rush', payload: { paid: 1 } })
+      expect(details['allowed']).toEqual(['ship'])
       expect(await db.machines.send(RUN, 'm', 'rush', { paid: true })).toMatchObject({ state: 'shipped' })
     },
   )
@@ -210,6 +211,23 @@ function testGuards(suite: Suite): void {
     async db => {
       await define(db)
       expect(await db.machines.send(RUN, 'm', 'ship', { paid: false })).toMatchObject({ state: 'refused' })
+    },
+  )
+
+  const isLarge: Guard = ({ payload }) => Number((payload as { amount: number }).amount) > 5
+  suite.holdsWithGuards(
+    'P18: a guard that throws lets its own event fail as it is, and no other',
+    { isLarge },
+    async db => {
+      const transitions = [
+        { from: 'a', event: 'pay', to: 'b', guard: 'isLarge' },
+        { from: 'a', event: 'stop', to: 'c' },
+      ]
+      await db.machines.define(RUN, 'm', { initial: 'a', transitions })
+      const { details } = await refused(db.machines.send(RUN, 'm', 'unknown'), 'INVALID_TRANSITION')
+      expect(details['allowed']).toEqual(['stop'])
+      await expect(db.machines.send(RUN, 'm', 'pay')).rejects.toThrow(TypeError)
+      expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'a', version: 1 })
     },
   )
 
