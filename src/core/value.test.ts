@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { fromUtf8, utf8 } from './bytes.ts'
 import { BYTES_MAX, canonicalJson } from './canonical-json.ts'
 import { AnnalsError, type ErrorCode } from './errors.ts'
-import { decodeValue, encodeValue, type Value } from './value.ts'
+import { decodeValue, encodeRecord, encodeValue, type Value } from './value.ts'
 
 const errorOf = (action: () => unknown): AnnalsError => {
   try {
@@ -237,6 +237,18 @@ describe('what is no value is refused, and the error says where', () => {
     expect(same(decodeValue(encodeValue(nest(64))), nest(64) as Value)).toBe(true)
     expect(codeOf(() => encodeValue(nest(65)))).toBe('INVALID_ARGUMENT')
     expect(codeOf(() => encodeValue(nest(100_000)))).toBe('INVALID_ARGUMENT')
+  })
+
+  test('a record is encoded like any object, and its fields keep their own limits', () => {
+    const record = { id: 'x', tags: ['é', '\0'], metadata: { b: 1n, a: -0 }, at: 5, error: '"' }
+    expect(encodeRecord(record)).toBe(encodeValue(record))
+    let deepest: Value = []
+    for (let i = 1; i < 64; i++) deepest = [deepest]
+    expect(decodeValue(encodeRecord({ metadata: deepest }))).toEqual({ metadata: deepest })
+    expect(codeOf(() => encodeRecord({ metadata: [deepest] }))).toBe('INVALID_ARGUMENT')
+    expect(errorOf(() => encodeRecord({ metadata: { a: [Symbol()] } })).details['path']).toBe(
+      '$.metadata.a[0]',
+    )
   })
 
   test('16 MiB in the encoding pass, a byte more does not', () => {

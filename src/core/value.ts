@@ -38,6 +38,39 @@ export function encodeValue(value: unknown): ByteString {
   return canonicalBytes(value, encodeLeaf)
 }
 
+/**
+ * A record of ours around values of the user, encoded like any other object. Each field keeps its own limits: what is
+ * wrapped around a value must not make it too deep or too large. The names are ours, words that need no escaping.
+ */
+export function encodeRecord(fields: Readonly<Record<string, unknown>>): ByteString {
+  return joinFields(encodeFields(fields))
+}
+
+export function encodeFields(fields: Readonly<Record<string, unknown>>): Record<string, ByteString> {
+  return Object.fromEntries(Object.entries(fields).map(([name, value]) => [name, encodeField(name, value)]))
+}
+
+/** What is refused is refused with its whole path. */
+function encodeField(name: string, value: unknown): ByteString {
+  try {
+    return encodeValue(value)
+  } catch (error) {
+    if (!(error instanceof AnnalsError)) throw error
+    const { path, reason } = error.details
+    const whole = `$.${name}${String(path).slice(1)}`
+    throw new AnnalsError(error.code, `invalid value at ${whole}: ${reason}`, { path: whole, reason })
+  }
+}
+
+/** Fields that are encoded already. */
+export function joinFields(fields: Readonly<Record<string, ByteString>>): ByteString {
+  const names = Object.keys(fields).sort()
+  return `{${names.map(name => `"${name}":${fields[name]}`).join(',')}}`
+}
+
+/** A value in a record in a record. */
+const STORED_DEPTH_MAX = DEPTH_MAX + 2
+
 const INT64_MIN = -(2n ** 63n)
 const INT64_MAX = 2n ** 63n - 1n
 
@@ -81,7 +114,7 @@ function textOf(bytes: ByteString): string {
 }
 
 function freeze(container: object, depth: number): void {
-  if (depth > DEPTH_MAX) corrupt('nested too deep')
+  if (depth > STORED_DEPTH_MAX) corrupt('nested too deep')
   const values: unknown[] = Array.isArray(container) ? container : Object.values(container)
   for (let i = 0; i < values.length; i++) {
     const value = values[i]
@@ -97,7 +130,7 @@ function revive(value: Value, depth: number): Value {
     return value.isWellFormed() ? value : corrupt('a lone surrogate')
   }
   if (typeof value !== 'object' || value === null) return value
-  if (depth === DEPTH_MAX) corrupt('nested too deep')
+  if (depth === STORED_DEPTH_MAX) corrupt('nested too deep')
   // What JSON.parse made, `__proto__` too, are properties of the object's own: assigning reaches no setter.
   const container = value as unknown as Record<string, Value>
   for (const key of Object.keys(container)) {

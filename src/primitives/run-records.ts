@@ -1,6 +1,6 @@
 import { type ByteString, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { decodeValue, encodeRecord } from '../core/value.ts'
 import { type Indexing, indexKey, recordKey } from '../engine/indexes.ts'
 import { TAGS } from '../engine/keys.ts'
 import type { Delete, Entry, Place, Put } from '../engine/storage.ts'
@@ -38,7 +38,7 @@ export function runOperations(
   return [
     after === undefined
       ? { op: 'delete', ...record }
-      : { op: 'put', ...record, value: encodeValue(after as unknown as Value) },
+      : { op: 'put', ...record, value: encodeRecord({ ...after }) },
     ...gone.map((key): Delete => ({ op: 'delete', ...place(key) })),
     ...come.map((key): Put => ({ op: 'put', ...place(key), value: '' })),
   ]
@@ -57,7 +57,7 @@ export function runOf({ value }: Entry): Run {
 
 /** As it will be read: frozen, and with copies of what the caller gave. */
 export function stored(run: Run): Run {
-  return decodeValue(encodeValue(run as unknown as Value)) as unknown as Run
+  return decodeValue(encodeRecord({ ...run })) as unknown as Run
 }
 
 export function existing(runId: string, entry: Entry | undefined): Entry {

@@ -4,7 +4,7 @@ import { newOrderedId } from '../core/id.ts'
 import { checkOrder, checkTime } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkTags, checkText } from '../core/text.ts'
-import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { decodeValue, encodeFields, encodeRecord, joinFields, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Indexing, idOfIndexKey, indexKey, indexRange, recordKey, recordsOf } from '../engine/indexes.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
@@ -194,16 +194,16 @@ export class ScopedTraces {
     const { id = newOrderedId(timestamp), parentId, tags = [], metadata } = options
     const record = this.#place(recordKey(checkId('id', id)))
     const parent = parentId === undefined ? [] : [this.#place(recordKey(checkId('parentId', parentId)))]
-    const stored: Value = {
+    const checked = checkTrace(trace)
+    const fields = {
       id,
       ...(parentId === undefined ? {} : { parentId }),
-      trace: checkTrace(trace),
       timestamp,
       tags: checkTags(tags),
       ...(metadata === undefined ? {} : { metadata }),
     }
-    const value = encodeValue(stored)
-    const index = indexKeysOf(stored as unknown as StoredTrace)
+    const value = joinFields({ ...encodeFields(fields), trace: encodeRecord(checked) })
+    const index = indexKeysOf({ ...fields, trace: checked as unknown as Trace })
     await this.#session.update([record, ...parent], ([known, found]) => {
       if (known !== undefined) {
         throw new AnnalsError('TRACE_EXISTS', `there is a trace ${JSON.stringify(id)} already`, { id })

@@ -174,6 +174,7 @@ export function testLimits(suite: Suite): void {
       value => db.kv.put(RUN, 'k', value),
       value => db.events.append(RUN, 'n', value),
       value => db.cells.set(RUN, 'c', value),
+      value => db.traces.record(RUN, { type: 'Custom', traceType: 'x', data: value }, { id: 't' }),
     ]
     for (const way of ways) {
       await refused(way(`${largest}v`), 'INVALID_ARGUMENT')
@@ -185,6 +186,7 @@ export function testLimits(suite: Suite): void {
     expect(await db.kv.get(RUN, 'k')).toBe(largest)
     expect((await db.events.head(RUN))!.payload).toBe(largest)
     expect((await db.cells.read(RUN, 'c'))!.value).toBe(largest)
+    expect((await db.traces.get(RUN, 't'))!.trace).toMatchObject({ data: largest })
   })
 }
 

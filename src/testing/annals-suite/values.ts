@@ -115,6 +115,10 @@ export function testValues(suite: Suite): void {
       expect(await db.runs.list()).toEqual([])
       expect((await db.cells.read(RUN, 'c'))?.value ?? 0).toBe(0)
     })
+
+    suite.holds(`P17: 64 nested containers pass: ${way}`, async db => {
+      expect(await roundTrip(db, nested(64))).toStrictEqual(nested(64))
+    })
   }
 
   suite.holds('a key named __proto__ is a key, and no prototype', async db => {
