@@ -7,6 +7,8 @@ import { type Durability, openEmbedded } from './embedded/open.ts'
 import type { EmbeddedStore, Recovery, StorageStats } from './embedded/store.ts'
 import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
 import { resolveScope, type Scope, tenantRange, tenantShared } from './engine/keys.ts'
+import { Ledger } from './ledger/ledger.ts'
+import { LedgerMetrics, type LedgerStats } from './ledger/metrics.ts'
 import { Events } from './primitives/event-log.ts'
 import { Kv } from './primitives/kv.ts'
 import type { Guard } from './primitives/machine-definition.ts'
@@ -47,6 +49,17 @@ export interface OpenOptions {
   readonly cacheBytes?: number
   /** Functions that the transitions of machines name. They must be pure and answer at once. */
   readonly guards?: Readonly<Record<string, Guard>>
+  readonly ledger?: LedgerOptions
+}
+
+export interface LedgerOptions {
+  /** Refuses an event that no transition allows, with `INVALID_TRANSITION`, instead of storing it and raising an alert. */
+  readonly validateTransitions?: boolean
+}
+
+/** What a store says of itself. */
+export interface Stats extends StorageStats {
+  readonly ledger: LedgerStats
 }
 
 const OPTIONS: readonly string[] = [
@@ -58,6 +71,7 @@ const OPTIONS: readonly string[] = [
   'verifyOnOpen',
   'cacheBytes',
   'guards',
+  'ledger',
 ]
 const TENANT_DEFAULT = 'default'
 const TENANT_BYTES_MAX = 256
@@ -83,7 +97,17 @@ export async function open(options: OpenOptions): Promise<Annals> {
     await storage.close()
     throw error
   }
-  return new Annals({ storage, database, guards: { ...options.guards } }, options.tenant ?? TENANT_DEFAULT)
+  const store: Store = {
+    storage,
+    database,
+    guards: { ...options.guards },
+    ledger: { ...options.ledger },
+    readOnly: readOnly === true,
+  }
+  const annals = new Annals(store, options.tenant ?? TENANT_DEFAULT)
+  // What a process that died had not projected yet.
+  annals.ledger.start()
+  return annals
 }
 
 /** What the handles of all tenants share. */
@@ -91,6 +115,8 @@ interface Store {
   readonly storage: EmbeddedStore
   readonly database: Database
   readonly guards: Readonly<Record<string, Guard>>
+  readonly ledger?: LedgerOptions
+  readonly readOnly?: boolean
 }
 
 /** A store as one tenant sees it. */
@@ -101,15 +127,19 @@ export class Annals implements AsyncDisposable {
   readonly machines: Machines
   readonly traces: Traces
   readonly runs: Runs
+  readonly ledger: Ledger
   readonly tenant: string
   readonly #store: Store
+  /** By tenant: handles of one tenant share its projector. */
+  readonly #ledgers: Map<string, Ledger>
   readonly #scopes = new Map<string, ByteString>()
 
   /** @internal Use `open`. */
-  constructor(store: Store, tenant: string) {
+  constructor(store: Store, tenant: string, ledgers: Map<string, Ledger> = new Map()) {
     checkText('tenant', tenant, { bytesMax: TENANT_BYTES_MAX })
     this.tenant = tenant
     this.#store = store
+    this.#ledgers = ledgers
     const { database, guards } = store
     const scopeOf = (scope: Scope): ByteString => this.#scopeOf(scope)
     this.kv = new Kv(database, scopeOf)
@@ -117,7 +147,9 @@ export class Annals implements AsyncDisposable {
     this.cells = new Cells(database, scopeOf)
     this.machines = new Machines(database, scopeOf, guards)
     this.traces = new Traces(database, scopeOf)
-    this.runs = new Runs(database, scopeOf, scopeOf(tenantShared({ tenant })))
+    const shared = scopeOf(tenantShared({ tenant }))
+    this.runs = new Runs(database, scopeOf, shared)
+    this.ledger = this.#ledgerOf(shared)
   }
 
   /**
@@ -128,7 +160,7 @@ export class Annals implements AsyncDisposable {
    * await db.kv.get(run, 'secret') // → undefined
    */
   forTenant(tenant: string): Annals {
-    return new Annals(this.#store, tenant)
+    return new Annals(this.#store, tenant, this.#ledgers)
   }
 
   /**
@@ -205,8 +237,8 @@ export class Annals implements AsyncDisposable {
     await this.#store.storage.backup(openNodeDisk(folder))
   }
 
-  stats(): StorageStats {
-    return this.#store.storage.stats()
+  stats(): Stats {
+    return { ...this.#store.storage.stats(), ledger: this.ledger.stats() }
   }
 
   /** What opening had to cut off or leave aside; undefined if nothing. */
@@ -221,6 +253,19 @@ export class Annals implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
+  }
+
+  #ledgerOf(shared: ByteString): Ledger {
+    const { tenant } = this
+    const { database, readOnly = false } = this.#store
+    const known = this.#ledgers.get(tenant)
+    if (known !== undefined) return known
+    const scopeOf = (runId: string): ByteString => this.#scopeOf(checkRunId(runId))
+    const metrics = new LedgerMetrics()
+    const validateTransitions = this.#store.ledger?.validateTransitions === true
+    const ledger = new Ledger({ database, tenant, shared, scopeOf, metrics, validateTransitions }, readOnly)
+    this.#ledgers.set(tenant, ledger)
+    return ledger
   }
 
   #scopesIn(scope: Scope | undefined): AsyncIterable<ByteString> {
@@ -257,8 +302,18 @@ function checkOpenOptions(options: OpenOptions): OpenOptions {
     throw invalid('cacheBytes', 'must be a whole number, 0 or more', cacheBytes)
   }
   checkGuards(options.guards ?? {})
+  checkOptions('ledger', options.ledger ?? {}, ['validateTransitions'])
+  const validate: unknown = options.ledger?.validateTransitions
+  if (validate !== undefined && typeof validate !== 'boolean') {
+    throw invalid('ledger.validateTransitions', 'must be true or false', validate)
+  }
   if (options.tenant !== undefined) checkText('tenant', options.tenant, { bytesMax: TENANT_BYTES_MAX })
   return options
+}
+
+function checkRunId(runId: unknown): string {
+  if (typeof runId === 'string') return runId
+  throw invalid('runId', 'must be a string', runId)
 }
 
 function checkGuards(guards: unknown): void {

@@ -1,4 +1,4 @@
-export { Annals, type OpenOptions, open } from './annals.ts'
+export { Annals, type LedgerOptions, type OpenOptions, open, type Stats } from './annals.ts'
 export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'
 export type { Value } from './core/value.ts'
 export type { Durability } from './embedded/open.ts'
@@ -15,6 +15,40 @@ export {
   type Scope,
   tenantShared,
 } from './engine/keys.ts'
+export type { AuditQuery } from './ledger/audit.ts'
+export { type EventIdRegistry, FileRegistry, openFileRegistry } from './ledger/event-id-registry.ts'
+export {
+  deriveIdempotencyKey,
+  type IdempotencyFields,
+  idempotencyPreimage,
+} from './ledger/idempotency-key.ts'
+export type { LeaseOptions } from './ledger/lease.ts'
+export {
+  type AppendOptions,
+  type FetchOptions,
+  Ledger,
+  type SubscribeAllOptions,
+  type SubscribeOptions,
+} from './ledger/ledger.ts'
+export type { LatencyStats, LedgerStats, ProjectorStats } from './ledger/metrics.ts'
+export { createProducer, Producer, type ProducerOptions } from './ledger/producer.ts'
+export { reduce } from './ledger/reduce.ts'
+export type {
+  AppendResult,
+  KnownRunEventType,
+  LedgerAlert,
+  RunEventRecord,
+  RunEventType,
+  RunEventWrite,
+  RunSnapshot,
+  RunStateStatus,
+  RunStateStore,
+  StepAttempt,
+  StepSnapshot,
+  StepStatus,
+} from './ledger/run-events.ts'
+export type { FeedItem } from './ledger/subscriptions.ts'
+export type { RunVerification } from './ledger/verification.ts'
 export {
   type Event,
   type EventReceipt,

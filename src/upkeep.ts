@@ -3,6 +3,7 @@ import { AnnalsError } from './core/errors.ts'
 import type { Database } from './engine/database.ts'
 import { type Indexing, type IndexProblem, indexProblems, mendIndex } from './engine/indexes.ts'
 import type { ScopeRange } from './engine/storage.ts'
+import { verifyLedgerChain } from './ledger/verification.ts'
 import { verifyEvents } from './primitives/event-log.ts'
 import { RUN_INDEXES } from './primitives/run-records.ts'
 import { TRACE_INDEXES } from './primitives/trace-store.ts'
@@ -95,12 +96,19 @@ export async function* oneScope(scope: ByteString): AsyncGenerator<ByteString, v
   yield scope
 }
 
-/** P13: recomputes the chain of every event log; `EVENT_CHAIN_BROKEN` at the first that doesn't fit. */
+const LOGS: readonly (readonly [string, typeof verifyEvents])[] = [
+  ['event log', verifyEvents],
+  ['ledger', verifyLedgerChain],
+]
+
+/** P13: recomputes the chain of every event log and ledger; `EVENT_CHAIN_BROKEN` at the first that doesn't fit. */
 export async function verifyChains(database: Database): Promise<void> {
   for await (const scope of allScopes(database)) {
-    const { isValid, firstInvalid, error } = await verifyEvents(database, scope)
-    if (isValid) continue
-    const message = `the event log of ${fromUtf8(scope)} was changed: ${error}`
-    throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { scope: fromUtf8(scope), sequence: firstInvalid })
+    for (const [log, verify] of LOGS) {
+      const { isValid, firstInvalid, error } = await verify(database, scope)
+      if (isValid) continue
+      const message = `the ${log} of ${fromUtf8(scope)} was changed: ${error}`
+      throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { scope: fromUtf8(scope), sequence: firstInvalid })
+    }
   }
 }

@@ -1,13 +1,28 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
-import { Annals, Cells, Events, Kv, Machines, open, Runs, Traces } from '../src/index.ts'
+import {
+  Annals,
+  Cells,
+  deriveIdempotencyKey,
+  Events,
+  type IdempotencyFields,
+  idempotencyPreimage,
+  Kv,
+  Ledger,
+  Machines,
+  open,
+  Runs,
+  Traces,
+} from '../src/index.ts'
 
 /**
- * Every `@example` in the source runs, with an empty store as `db` and the id
- * of a run as `run`. What stands behind `// →` is what the line gives.
+ * Every `@example` in the source runs, with an empty store as `db`, the id of a
+ * run as `run`, and `newEvent` to make an event for its ledger. What stands
+ * behind `// →` is what the line gives.
  */
 const SOURCE = join(dirname(dirname(fileURLToPath(import.meta.url))), 'src')
 
@@ -38,15 +53,35 @@ function asserted(code: string): string {
   })
 }
 
+function newEvent(fields: Partial<IdempotencyFields>): unknown {
+  const identity = {
+    runId: 'run-1',
+    planId: 'plan',
+    planVersion: '1',
+    logicalAttemptId: 1,
+    eventType: 'RunStarted',
+  }
+  const event = { ...identity, ...fields }
+  return {
+    eventId: randomUUID(),
+    emittedAt: new Date().toISOString(),
+    tenantId: 'acme',
+    projectId: 'shop',
+    environmentId: 'test',
+    engineAttemptId: 1,
+    idempotencyKey: deriveIdempotencyKey(event),
+    ...event,
+  }
+}
+
 async function run({ code }: Example): Promise<void> {
   const db = await open({ memory: true })
   try {
     const body = `'use strict'; return (async () => {\n${asserted(code)}\n})()`
     // The examples are ours: they are code of this repository.
-    const program = new Function('db', 'run', 'assert', 'open', body) as (
-      ...given: unknown[]
-    ) => Promise<void>
-    await program(db, 'run-1', assert, open)
+    const given = { db, run: 'run-1', assert, open, newEvent, deriveIdempotencyKey, idempotencyPreimage }
+    const program = new Function(...Object.keys(given), body) as (...given: unknown[]) => Promise<void>
+    await program(...Object.values(given))
   } finally {
     await db.close()
   }
@@ -59,9 +94,10 @@ describe('the examples in the source', () => {
   const examples = files.flatMap(examplesOf)
 
   test('every method that takes a scope, and every one of runs, has one', () => {
-    for (const primitive of [Kv, Events, Cells, Machines, Traces, Runs, Annals]) {
+    for (const primitive of [Kv, Events, Cells, Machines, Traces, Runs, Ledger, Annals]) {
       for (const method of Object.getOwnPropertyNames(primitive.prototype)) {
-        if (['constructor', 'recovery', 'close', 'checkpoint', 'backup', 'stats'].includes(method)) continue
+        if (['constructor', 'recovery', 'close', 'checkpoint', 'backup', 'stats', 'start'].includes(method))
+          continue
         expect(
           examples.some(({ name }) => name.endsWith(`: ${method}`)),
           `${primitive.name}.${method}`,

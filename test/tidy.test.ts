@@ -15,6 +15,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   engine: ['core'],
   embedded: ['core', 'engine'],
   primitives: ['core', 'engine'],
+  ledger: ['core', 'engine', 'primitives'],
   testing: ['core', 'engine', 'embedded'],
 }
 

@@ -30,7 +30,12 @@ export function canonicalJson(value: unknown): string {
   return fromUtf8(writeRoot(value, undefined))
 }
 
-/** The same in UTF-8, and for more than JSON: every leaf that JSON can't hold goes through `encodeLeaf`. */
+/** The same in UTF-8. */
+export function canonicalJsonBytes(value: unknown): ByteString {
+  return writeRoot(value, undefined)
+}
+
+/** The same for more than JSON: every leaf that JSON can't hold goes through `encodeLeaf`. */
 export function canonicalBytes(value: unknown, encodeLeaf: EncodeLeaf): ByteString {
   return writeRoot(value, encodeLeaf)
 }

@@ -95,20 +95,32 @@ const ASCII = /^[\0-\x7f]*$/
  * one (no spaces, keys in order) is not checked again: a checksum guards it.
  */
 export function decodeValue(bytes: ByteString): Value {
-  const text = ASCII.test(bytes) ? bytes : textOf(bytes)
-  let value: Value
-  try {
-    value = JSON.parse(text)
-  } catch (error) {
-    return corrupt('not JSON', error)
-  }
+  const text = textOf(bytes)
+  const value = parse(text)
   // Only U+0000 and its like are written \u; without one there is nothing to turn back.
   if (text.includes('\\u')) return revive(value, 0)
   if (typeof value === 'object' && value !== null) freeze(value, 1)
   return value
 }
 
+/** JSON that was stored around a user's value, deeply frozen; `CORRUPT` if it is none. */
+export function decodeJson(bytes: ByteString): unknown {
+  const value = parse(textOf(bytes))
+  // One container more than a value may have.
+  if (typeof value === 'object' && value !== null) freeze(value, 0)
+  return value
+}
+
+function parse(text: string): Value {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    return corrupt('not JSON', error)
+  }
+}
+
 function textOf(bytes: ByteString): string {
+  if (ASCII.test(bytes)) return bytes
   const buffer = Buffer.from(bytes, 'latin1')
   return isUtf8(buffer) ? buffer.utf8Slice() : corrupt('not UTF-8')
 }

@@ -1,0 +1,135 @@
+import { type ByteString, u64 } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { checkOrder, checkWhole } from '../core/numbers.ts'
+import { checkOptions } from '../core/options.ts'
+import { parseRfc3339 } from '../core/time.ts'
+import { feedKey } from '../engine/log.ts'
+import { pages } from '../engine/pages.ts'
+import type { Entry, Reader } from '../engine/storage.ts'
+import type { LedgerContext } from './authority.ts'
+import type { RunEventRecord } from './run-events.ts'
+import { feedTree } from './stored.ts'
+import { recordsListed } from './subscriptions.ts'
+
+/** A window of time over all runs; what is not said is not restricted. */
+export interface AuditQuery {
+  readonly tenantId?: string
+  readonly projectId?: string
+  readonly environmentId?: string
+  readonly runId?: string
+  readonly eventType?: string
+  /** Inclusive; RFC 3339, or milliseconds since 1970. Compared with `persistedAt`, never with `emittedAt`. */
+  readonly from: string | number
+  /** Exclusive. */
+  readonly to: string | number
+  /** The last record that was read: go on behind it. Any record will do, also one that was stored as JSON meanwhile. */
+  readonly after?: Pick<RunEventRecord, 'persistedAt' | 'runId' | 'runSeq'>
+}
+
+const FILTERS = ['tenantId', 'projectId', 'environmentId', 'runId', 'eventType'] as const
+
+interface Window {
+  readonly fromMs: number
+  readonly toMs: number
+  readonly after: AuditQuery['after'] | undefined
+  matches(record: RunEventRecord): boolean
+}
+
+/**
+ * Records by `persistedAt`, then run, then `runSeq`. The feed has them in the
+ * order of commits, and time never goes back from commit to commit: so the
+ * window is one piece of the feed, and only what has the same time has to be
+ * put in order.
+ */
+export async function* auditRecords(
+  { database, shared }: LedgerContext,
+  query: AuditQuery,
+): AsyncGenerator<RunEventRecord, void, void> {
+  const { fromMs, toMs, after, matches } = checkAudit(query)
+  const feed = feedTree(shared)
+  let crowd: RunEventRecord[] = []
+  let crowdMs = -1
+  const start = await firstAt(database, shared, fromMs)
+  if (start === undefined) return
+  for await (const page of pages(database, { ...feed, from: start })) {
+    const records = await recordsListed(database, page)
+    for (const [i, { time }] of page.entries()) {
+      if (time !== crowdMs) {
+        yield* inOrder(crowd, after)
+        crowd = []
+        crowdMs = time
+      }
+      if (time >= toMs) return
+      const record = records[i]
+      if (record !== undefined && matches(record)) crowd.push(record)
+    }
+  }
+  yield* inOrder(crowd, after)
+}
+
+function inOrder(crowd: readonly RunEventRecord[], after: AuditQuery['after']): readonly RunEventRecord[] {
+  const sorted = [...crowd].sort(compare)
+  return after === undefined ? sorted : sorted.filter(record => compare(record, after) > 0)
+}
+
+type Position = NonNullable<AuditQuery['after']>
+
+function compare(a: Position, b: Position): number {
+  if (a.persistedAt !== b.persistedAt) return a.persistedAt < b.persistedAt ? -1 : 1
+  if (a.runId !== b.runId) return a.runId < b.runId ? -1 : 1
+  return a.runSeq - b.runSeq
+}
+
+/** The key of the first entry that is not before that time, found by halving: time grows with the version. */
+async function firstAt(reader: Reader, shared: ByteString, time: number): Promise<ByteString | undefined> {
+  const feed = feedTree(shared)
+  const [last] = await reader.scan({ ...feed, reverse: true, limit: 1 })
+  if (last === undefined || last.time < time) return undefined
+  const entryFrom = async (version: number): Promise<Entry> => {
+    const [entry] = await reader.scan({ ...feed, from: feedKey(version, 0), limit: 1 })
+    return entry ?? last
+  }
+  // The first at or behind `low` may be before that time; the first at or behind `high` is not.
+  let low = 0
+  let high = last.version
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2)
+    if ((await entryFrom(middle)).time < time) low = middle + 1
+    else high = middle
+  }
+  return u64(high)
+}
+
+function checkAudit(query: AuditQuery): Window {
+  checkOptions('audit', query, [...FILTERS, 'from', 'to', 'after'])
+  for (const name of FILTERS) {
+    if (query[name] !== undefined && typeof query[name] !== 'string')
+      throw invalid(name, 'must be a string', query[name])
+  }
+  const { after } = query
+  const fromMs = timeOf('from', query.from)
+  const toMs = timeOf('to', query.to)
+  checkOrder(fromMs, toMs)
+  if (after !== undefined) checkPosition(after)
+  const start =
+    after === undefined ? fromMs : Math.max(fromMs, timeOf('after.persistedAt', after.persistedAt))
+  const wanted = FILTERS.filter(name => query[name] !== undefined)
+  return { fromMs: start, toMs, after, matches: record => wanted.every(name => record[name] === query[name]) }
+}
+
+function checkPosition(after: unknown): void {
+  if (typeof after !== 'object' || after === null || typeof (after as Position).runId !== 'string') {
+    throw invalid('after', 'must be a record that audit has given', after)
+  }
+  checkWhole('after.runSeq', (after as Position).runSeq)
+}
+
+function timeOf(name: string, value: unknown): number {
+  const ms = typeof value === 'string' ? parseRfc3339(value) : value
+  if (Number.isSafeInteger(ms)) return ms as number
+  throw invalid(name, 'must be an RFC 3339 time in UTC, or milliseconds since 1970', value)
+}
+
+function invalid(name: string, why: string, value: unknown): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
+}

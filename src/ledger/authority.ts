@@ -1,0 +1,312 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
+import { decodeJson } from '../core/value.ts'
+import type { Database } from '../engine/database.ts'
+import { parseDedupe, parseHead } from '../engine/log.ts'
+import type { Write } from '../engine/session.ts'
+import type { Appended, Entry, Place } from '../engine/storage.ts'
+import type { Run } from '../primitives/run.ts'
+import { runOperations, runPlace } from '../primitives/run-records.ts'
+import type { Envelope } from './envelope.ts'
+import { checkFence } from './lease.ts'
+import type { LedgerMetrics } from './metrics.ts'
+import { type RunState, reduceFact, type StepState } from './reduce.ts'
+import type { AppendResult } from './run-events.ts'
+import {
+  appendOf,
+  dedupePlace,
+  eventIdIn,
+  GUARD,
+  HEADING_KEY,
+  headingIn,
+  headPlace,
+  isDivergent,
+  LEASE_KEY,
+  leaseIn,
+  placeOf,
+  putJson,
+  rejectionPlace,
+  runStateIn,
+  type StoredHeading,
+  stepPlace,
+  stepStateIn,
+  timeText,
+} from './stored.ts'
+
+/** What the parts of a ledger share. */
+export interface LedgerContext {
+  readonly database: Database
+  readonly tenant: string
+  /** What the tenant's runs share: the index of runs, and the feed. */
+  readonly shared: ByteString
+  scopeOf(runId: string): ByteString
+  readonly metrics: LedgerMetrics
+  readonly validateTransitions: boolean
+}
+
+/**
+ * The Append Authority. An append is one step over what it has to look at: the
+ * run's heading and lease, and whether the key is known. So it never conflicts,
+ * and what it answers is what the log says. Where transitions are validated
+ * (Layer 2), it also looks at the run's state, and brings that along.
+ */
+export class Authority {
+  readonly #context: LedgerContext
+  /** Brings the state that appends are validated with up to date. */
+  readonly #catchUp: (runId: string) => Promise<void>
+
+  constructor(context: LedgerContext, catchUp: (runId: string) => Promise<void>) {
+    this.#context = context
+    this.#catchUp = catchUp
+  }
+
+  /** All or none. */
+  async append(envelopes: readonly Envelope[], epoch: number | undefined): Promise<readonly AppendResult[]> {
+    const { database, metrics } = this.#context
+    const request = new Request(this.#context, envelopes, epoch)
+    for (;;) {
+      const { result, appended } = await database
+        .update(request.reads, found => request.judge(found))
+        .catch(error => this.#counted(error))
+      if (result.kind === 'begins') request.lookAtIndex()
+      else if (result.kind === 'behind') await this.#catchUp(result.runId)
+      else if (result.kind === 'rejected') {
+        metrics.rejected++
+        throw rejection(result.details)
+      } else return result.answers.map(answer => this.#answer(answer, appended))
+    }
+  }
+
+  #answer({ source, envelope, isDuplicate }: Answer, appended: readonly Appended[]): AppendResult {
+    const { metrics } = this.#context
+    const { sequence, time, memo } = typeof source === 'number' ? appended[source] : source
+    if (isDuplicate) {
+      metrics.duplicates++
+      if (isDivergent(memo, envelope)) metrics.divergentDuplicates++
+    } else metrics.appended++
+    return Object.freeze({
+      eventId: eventIdIn(memo),
+      runSeq: sequence + 1,
+      persistedAt: timeText(time),
+      idempotent: isDuplicate,
+      persisted: !isDuplicate,
+    })
+  }
+
+  #counted(error: unknown): never {
+    if (error instanceof AnnalsError && error.code === 'WRITER_FENCED') this.#context.metrics.fenced++
+    throw error
+  }
+}
+
+interface Answer {
+  /** What was there already, or which of the appends it is. */
+  readonly source: Appended | number
+  readonly envelope: Envelope
+  readonly isDuplicate: boolean
+}
+
+type Judgement =
+  | { readonly kind: 'done'; readonly answers: readonly Answer[] }
+  /** A run begins, and nobody has looked whether the index knows it. */
+  | { readonly kind: 'begins' }
+  /** The state is older than the log: transitions were not validated before. */
+  | { readonly kind: 'behind'; readonly runId: string }
+  | { readonly kind: 'rejected'; readonly details: ErrorDetails }
+
+/** Several events for one commit, and what has to be read to judge them. */
+class Request {
+  reads: Place[] = []
+  readonly #context: LedgerContext
+  readonly #envelopes: readonly Envelope[]
+  readonly #epoch: number | undefined
+  readonly #now: number
+  readonly #runs = new Map<string, ByteString>()
+  #withIndex = false
+
+  constructor(context: LedgerContext, envelopes: readonly Envelope[], epoch: number | undefined) {
+    this.#context = context
+    this.#envelopes = envelopes
+    this.#epoch = epoch
+    this.#now = context.database.now()
+    for (const { runId } of envelopes) {
+      if (!this.#runs.has(runId)) this.#runs.set(runId, context.scopeOf(runId))
+    }
+    this.#declare()
+  }
+
+  lookAtIndex(): void {
+    this.#withIndex = true
+    this.#declare()
+  }
+
+  /** In the order in which `judge` takes them. */
+  #declare(): void {
+    const { validateTransitions, shared } = this.#context
+    this.reads = []
+    for (const [runId, scope] of this.#runs) {
+      this.reads.push(placeOf(scope, HEADING_KEY), placeOf(scope, LEASE_KEY))
+      if (this.#withIndex) this.reads.push(runPlace(shared, runId))
+      if (validateTransitions) this.reads.push(headPlace(scope), placeOf(scope, GUARD.run))
+    }
+    for (const { runId, idempotencyKey, stepId } of this.#envelopes) {
+      const scope = this.#runs.get(runId) as ByteString
+      this.reads.push(dedupePlace(scope, idempotencyKey))
+      if (!validateTransitions) continue
+      this.reads.push(rejectionPlace(scope, idempotencyKey))
+      if (stepId !== undefined) this.reads.push(stepPlace(scope, GUARD, stepId))
+    }
+  }
+
+  /** Pure: what it answers follows from what was found. */
+  judge(found: readonly (Entry | undefined)[]): { operations: Write[]; result: Judgement } {
+    const { validateTransitions, shared } = this.#context
+    let at = 0
+    const next = (): Entry | undefined => found[at++]
+    const runs = new Map<string, JudgedRun>()
+    for (const [runId, scope] of this.#runs) {
+      const run = new JudgedRun(scope, headingIn(next()), leaseIn(next()), this.#epoch, this.#now)
+      if (this.#withIndex) run.isIndexed = next() !== undefined
+      if (validateTransitions) run.validate(parseHead(next()).length, runStateIn(next()))
+      runs.set(runId, run)
+    }
+    const operations: Write[] = []
+    const answers: Answer[] = []
+    let appends = 0
+    for (const [index, envelope] of this.#envelopes.entries()) {
+      const run = runs.get(envelope.runId) as JudgedRun
+      const known = next()
+      const rejected = validateTransitions ? next() : undefined
+      const step = validateTransitions && envelope.stepId !== undefined ? next() : undefined
+      run.checkHeading(envelope)
+      const first = run.answers.get(envelope.idempotencyKey)
+      if (known !== undefined || first !== undefined) {
+        const source = known === undefined ? (first as number) : parseDedupe(known)
+        answers.push({ source, envelope, isDuplicate: true })
+        continue
+      }
+      if (rejected !== undefined) return verdict({ kind: 'rejected', details: detailsIn(rejected) })
+      run.checkLease(envelope.runId)
+      if (run.heading === undefined) {
+        if (!this.#withIndex) return verdict({ kind: 'begins' })
+        operations.push(...run.begin(envelope, shared, this.#now))
+      }
+      if (validateTransitions) {
+        if (run.isBehind) return verdict({ kind: 'behind', runId: envelope.runId })
+        const details = run.reduce(envelope, step)
+        if (details !== undefined) {
+          const indexed = this.#envelopes.length === 1 ? details : { ...details, index }
+          const remembered = putJson(rejectionPlace(run.scope, envelope.idempotencyKey), indexed)
+          return verdict({ kind: 'rejected', details: indexed }, [remembered])
+        }
+      }
+      run.answers.set(envelope.idempotencyKey, appends)
+      answers.push({ source: appends++, envelope, isDuplicate: false })
+      operations.push(appendOf(run.scope, shared, envelope))
+    }
+    if (validateTransitions) for (const run of runs.values()) operations.push(...run.stateWrites())
+    return verdict({ kind: 'done', answers }, operations)
+  }
+}
+
+function verdict(result: Judgement, operations: Write[] = []): { operations: Write[]; result: Judgement } {
+  return { operations, result }
+}
+
+/** A run, as the events of one request find it and leave it to the next. */
+class JudgedRun {
+  readonly scope: ByteString
+  heading: StoredHeading | undefined
+  isIndexed = false
+  isBehind = false
+  /** By key, which of the appends it is. */
+  readonly answers = new Map<string, number>()
+  readonly #lease: ReturnType<typeof leaseIn>
+  readonly #epoch: number | undefined
+  readonly #now: number
+  #length = 0
+  #state: RunState | undefined
+  readonly #steps = new Map<string, StepState>()
+
+  constructor(
+    scope: ByteString,
+    heading: StoredHeading | undefined,
+    lease: ReturnType<typeof leaseIn>,
+    epoch: number | undefined,
+    now: number,
+  ) {
+    this.scope = scope
+    this.heading = heading
+    this.#lease = lease
+    this.#epoch = epoch
+    this.#now = now
+  }
+
+  validate(length: number, state: RunState | undefined): void {
+    this.#length = length
+    this.#state = state
+    this.isBehind = (state?.lastEventSeq ?? 0) !== length
+  }
+
+  /** LD8. What the run's own are is nobody's business who has others. */
+  checkHeading(envelope: Envelope): void {
+    const { heading } = this
+    if (heading === undefined) return
+    for (const field of ['tenantId', 'projectId', 'environmentId'] as const) {
+      if (heading[field] === envelope[field]) continue
+      const { runId } = envelope
+      const message = `run ${JSON.stringify(runId)} has another ${field}: its first event has settled it`
+      throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field })
+    }
+  }
+
+  checkLease(runId: string): void {
+    checkFence(runId, this.#lease, this.#epoch, this.#now)
+  }
+
+  /** LD15: its first event makes a run, unless the index knows it already. */
+  begin(
+    { runId, tenantId, projectId, environmentId, planId, planVersion }: Envelope,
+    index: ByteString,
+    now: number,
+  ): Write[] {
+    this.heading = { tenantId, projectId, environmentId, planId, planVersion }
+    const heading = putJson(placeOf(this.scope, HEADING_KEY), this.heading)
+    if (this.isIndexed) return [heading]
+    const run: Run = { runId, status: 'Active', createdAt: now, updatedAt: now, tags: [], metadata: {} }
+    return [heading, ...runOperations(index, undefined, run)]
+  }
+
+  /** Layer 2: takes the event into the state, or says why it can't be. */
+  reduce(envelope: Envelope, step: Entry | undefined): ErrorDetails | undefined {
+    const { runId, eventId, eventType, stepId, logicalAttemptId } = envelope
+    const before = stepId === undefined ? undefined : (this.#steps.get(stepId) ?? stepStateIn(step))
+    const fact = { ...envelope, runSeq: ++this.#length, persistedAt: '' }
+    const reduced = reduceFact(this.#state, before, fact)
+    if (reduced.refusal !== undefined) {
+      const where = stepId === undefined ? {} : { stepId, logicalAttemptId }
+      return { runId, eventId, eventType, ...where, ...reduced.refusal }
+    }
+    this.#state = reduced.run
+    if (reduced.step !== undefined) this.#steps.set(reduced.step.stepId, reduced.step)
+    return undefined
+  }
+
+  stateWrites(): Write[] {
+    if (this.answers.size === 0) return []
+    return [
+      putJson(placeOf(this.scope, GUARD.run), this.#state),
+      ...[...this.#steps.values()].map(step => putJson(stepPlace(this.scope, GUARD, step.stepId), step)),
+    ]
+  }
+}
+
+function rejection(details: ErrorDetails): AnnalsError {
+  const { eventType, attemptedState, reason } = details
+  const message = `${eventType} can't lead to ${attemptedState}: ${reason}`
+  return new AnnalsError('INVALID_TRANSITION', message, details)
+}
+
+function detailsIn({ value }: Entry): ErrorDetails {
+  return decodeJson(value) as ErrorDetails
+}

@@ -1,0 +1,156 @@
+import type { ByteString } from '../core/bytes.ts'
+import { canonicalJsonBytes } from '../core/canonical-json.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { isUuidV4 } from '../core/id.ts'
+import { parseRfc3339 } from '../core/time.ts'
+import { checkAttempt, checkField, checkStep, refuse } from './fields.ts'
+import { keyOf } from './idempotency-key.ts'
+import type { RunEventWrite } from './run-events.ts'
+
+const PAYLOAD_BYTES_MAX = 1024 * 1024
+const FIELDS: ReadonlySet<string> = new Set([
+  'eventId',
+  'eventType',
+  'emittedAt',
+  'runId',
+  'tenantId',
+  'projectId',
+  'environmentId',
+  'planId',
+  'planVersion',
+  'engineAttemptId',
+  'logicalAttemptId',
+  'idempotencyKey',
+  'stepId',
+  'payload',
+])
+
+/** An event that was checked. Its bytes are its own: what the caller changes afterwards changes nothing. */
+export interface Envelope {
+  readonly runId: string
+  readonly eventId: string
+  readonly eventType: string
+  readonly stepId: string | undefined
+  readonly logicalAttemptId: number
+  readonly engineAttemptId: number
+  readonly error: unknown
+  readonly tenantId: string
+  readonly projectId: string
+  readonly environmentId: string
+  readonly planId: string
+  readonly planVersion: string
+  readonly idempotencyKey: string
+  readonly typeBytes: ByteString
+  readonly payloadBytes: ByteString
+  /** The event in canonical JSON (RFC 8785). */
+  bytes(): ByteString
+}
+
+/** Checks an event as LD9 asks; whatever is wrong is `INVALID_ENVELOPE` with the field in `details`. */
+export function checkEnvelope(event: unknown): Envelope {
+  if (typeof event !== 'object' || event === null || Array.isArray(event)) {
+    return refuse('event', 'is not an object')
+  }
+  for (const name of Object.keys(event)) {
+    if (!FIELDS.has(name)) refuse(name, UNWELCOME[name] ?? 'is no field of an event')
+  }
+  const {
+    eventId,
+    eventType,
+    emittedAt,
+    runId,
+    tenantId,
+    projectId,
+    environmentId,
+    planId,
+    planVersion,
+    engineAttemptId,
+    logicalAttemptId,
+    idempotencyKey,
+    stepId,
+    payload,
+  } = event as RunEventWrite
+  if (!isUuidV4(eventId)) refuse('eventId', eventId === undefined ? 'is missing' : 'is not a UUID v4')
+  const type = checkField('eventType', eventType)
+  const run = checkField('runId', runId)
+  if (run === '_shared') refuse('runId', 'is reserved')
+  const tenant = checkField('tenantId', tenantId)
+  const project = checkField('projectId', projectId)
+  const environment = checkField('environmentId', environmentId)
+  const plan = checkField('planId', planId)
+  const version = checkField('planVersion', planVersion)
+  checkAttempt('engineAttemptId', engineAttemptId)
+  checkAttempt('logicalAttemptId', logicalAttemptId)
+  const step = checkStep(eventType, stepId)
+  if (typeof emittedAt !== 'string' || parseRfc3339(emittedAt) === undefined) {
+    refuse('emittedAt', emittedAt === undefined ? 'is missing' : 'is no RFC 3339 time in UTC')
+  }
+  if (typeof idempotencyKey !== 'string') refuse('idempotencyKey', 'is missing')
+  const payloadBytes = payload === undefined ? '' : encodePayload(payload)
+  const key = keyOf(run, step, logicalAttemptId, type, plan, version)
+  if (key !== idempotencyKey) {
+    const message = 'idempotencyKey is not what deriveIdempotencyKey makes of the event'
+    throw new AnnalsError('IDEMPOTENCY_KEY_MISMATCH', message, {
+      runId,
+      expected: key,
+      given: idempotencyKey,
+    })
+  }
+  return {
+    runId,
+    eventId,
+    eventType,
+    stepId,
+    logicalAttemptId,
+    engineAttemptId,
+    error: payload?.['error'],
+    tenantId,
+    projectId,
+    environmentId,
+    planId,
+    planVersion,
+    idempotencyKey,
+    typeBytes: type,
+    payloadBytes,
+    // Written by hand, in the order of RFC 8785: the payload's text is there already.
+    bytes: () =>
+      `{"emittedAt":"${emittedAt}","engineAttemptId":${engineAttemptId},"environmentId":${quoted(environment)}` +
+      `,"eventId":"${eventId}","eventType":${quoted(type)},"idempotencyKey":"${key}"` +
+      `,"logicalAttemptId":${logicalAttemptId}${payload === undefined ? '' : `,"payload":${payloadBytes}`}` +
+      `,"planId":${quoted(plan)},"planVersion":${quoted(version)},"projectId":${quoted(project)}` +
+      `,"runId":${quoted(run)}${step === undefined ? '' : `,"stepId":${quoted(step)}`}` +
+      `,"tenantId":${quoted(tenant)}}`,
+  }
+}
+
+const UNWELCOME: Readonly<Record<string, string>> = {
+  runSeq: 'is the ledger’s to give',
+  persistedAt: 'is the ledger’s to give',
+  occurredAt: 'is no field of an event: use payload.sourceOccurredAt',
+}
+
+function encodePayload(payload: unknown): ByteString {
+  if (typeof payload !== 'object' || payload === null || Array.isArray(payload)) {
+    return refuse('payload', 'is not a JSON object')
+  }
+  let bytes: ByteString
+  try {
+    bytes = canonicalJsonBytes(payload)
+  } catch (error) {
+    if (!(error instanceof AnnalsError)) throw error
+    const { path, reason } = error.details
+    return refuse('payload', `holds what JSON can't, at ${path}: ${reason}`, { path, reason })
+  }
+  if (bytes.length <= PAYLOAD_BYTES_MAX) return bytes
+  return refuse('payload', `is longer than ${PAYLOAD_BYTES_MAX} bytes`, {
+    bytes: bytes.length,
+    bytesMax: PAYLOAD_BYTES_MAX,
+  })
+}
+
+const PLAIN = /^[ !#-[\]-\x7e]*$/
+
+/** Of UTF-8, JSON touches the ASCII bytes alone. */
+function quoted(bytes: ByteString): ByteString {
+  return PLAIN.test(bytes) ? `"${bytes}"` : JSON.stringify(bytes)
+}

@@ -1,0 +1,184 @@
+import { type FileHandle, open } from 'node:fs/promises'
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { isUuidV4 } from '../core/id.ts'
+import type { Database } from '../engine/database.ts'
+import { eventIdPlace } from './stored.ts'
+
+/**
+ * Which event id a producer has chosen for `(runId, idempotencyKey)`. It is
+ * written before the event is sent, so that a retry, even after a crash, sends
+ * the same. (An id that was made from the key would be none: ids are random.)
+ */
+export interface EventIdRegistry {
+  /** The id that is known, or else `eventId`, which is durable when this resolves. */
+  claim(runId: string, idempotencyKey: string, eventId: string): Promise<string>
+  /** The ledger knows the event under this id: from now on so does the registry. */
+  adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void>
+}
+
+/** A registry in the store where the ledger is. */
+export class StoredRegistry implements EventIdRegistry {
+  readonly #database: Database
+  readonly #scopeOf: (runId: string) => ByteString
+
+  /** @internal Use `db.ledger.registry`. */
+  constructor(database: Database, scopeOf: (runId: string) => ByteString) {
+    this.#database = database
+    this.#scopeOf = scopeOf
+  }
+
+  async claim(runId: string, idempotencyKey: string, eventId: string): Promise<string> {
+    const place = eventIdPlace(this.#scopeOf(runId), checkKey(idempotencyKey))
+    checkEventId(eventId)
+    const { result } = await this.#database.update([place], ([entry]) => ({
+      operations: entry === undefined ? [{ op: 'put', ...place, value: eventId }] : [],
+      result: entry?.value ?? eventId,
+    }))
+    return result
+  }
+
+  async adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
+    const place = eventIdPlace(this.#scopeOf(runId), checkKey(idempotencyKey))
+    await this.#database.write([{ op: 'put', ...place, value: checkEventId(eventId) }])
+  }
+}
+
+interface Line {
+  readonly runId: string
+  readonly idempotencyKey: string
+  readonly eventId: string
+}
+
+/**
+ * A registry in a file of its own, for a producer that has no store: one line of
+ * JSON for each id, appended and synced before it is used. A last line that was
+ * cut off by a crash was never used, and is cut off for good.
+ */
+export class FileRegistry implements EventIdRegistry, AsyncDisposable {
+  readonly #file: FileHandle
+  readonly #ids: Map<string, string>
+  #end: number
+  /** Lines are written one after the other. */
+  #last: Promise<unknown> = Promise.resolve()
+
+  private constructor(file: FileHandle, ids: Map<string, string>, end: number) {
+    this.#file = file
+    this.#ids = ids
+    this.#end = end
+  }
+
+  /** @internal Use `openFileRegistry`. */
+  static async open(path: string): Promise<FileRegistry> {
+    const file = await open(path, 'a+').then(async created => {
+      await created.close()
+      return open(path, 'r+')
+    })
+    try {
+      const bytes = await file.readFile()
+      const end = bytes.lastIndexOf(0x0a) + 1
+      const ids = new Map<string, string>()
+      for (const [index, line] of bytes.subarray(0, end).toString('utf8').split('\n').entries()) {
+        if (line === '') continue
+        const { runId, idempotencyKey, eventId } = parseLine(path, index, line)
+        ids.set(nameOf(runId, idempotencyKey), eventId)
+      }
+      if (end < bytes.length) {
+        await file.truncate(end)
+        await file.datasync()
+      }
+      return new FileRegistry(file, ids, end)
+    } catch (error) {
+      await file.close()
+      throw error
+    }
+  }
+
+  claim(runId: string, idempotencyKey: string, eventId: string): Promise<string> {
+    checkEventId(eventId)
+    return this.#inTurn(async () => {
+      const known = this.#ids.get(nameOf(runId, checkKey(idempotencyKey)))
+      if (known === undefined) await this.#write({ runId, idempotencyKey, eventId })
+      return known ?? eventId
+    })
+  }
+
+  adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
+    checkEventId(eventId)
+    return this.#inTurn(async () => {
+      if (this.#ids.get(nameOf(runId, checkKey(idempotencyKey))) === eventId) return
+      await this.#write({ runId, idempotencyKey, eventId })
+    })
+  }
+
+  /** Waits for what is under way. */
+  async close(): Promise<void> {
+    await this.#inTurn(() => this.#file.close())
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #write(line: Line): Promise<void> {
+    const bytes = Buffer.from(`${JSON.stringify(line)}\n`, 'utf8')
+    for (let written = 0; written < bytes.length; ) {
+      const { bytesWritten } = await this.#file.write(
+        bytes,
+        written,
+        bytes.length - written,
+        this.#end + written,
+      )
+      written += bytesWritten
+    }
+    await this.#file.datasync()
+    this.#end += bytes.length
+    this.#ids.set(nameOf(line.runId, line.idempotencyKey), line.eventId)
+  }
+
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#last.then(work, work)
+    // Whoever comes next waits for this one, but its failure is not theirs.
+    this.#last = turn.catch(() => undefined)
+    return turn
+  }
+}
+
+/** A registry in a file, made if it is missing. One process at a time; close it when done. */
+export function openFileRegistry(path: string): Promise<FileRegistry> {
+  return FileRegistry.open(path)
+}
+
+function nameOf(runId: string, idempotencyKey: string): string {
+  return `${idempotencyKey} ${runId}`
+}
+
+function parseLine(path: string, index: number, text: string): Line {
+  try {
+    const line = JSON.parse(text) as Partial<Line>
+    if (typeof line.runId === 'string' && typeof line.idempotencyKey === 'string' && isUuidV4(line.eventId)) {
+      return line as Line
+    }
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error
+  }
+  throw new AnnalsError('CORRUPT', `line ${index + 1} of ${path} is no entry of an event-id registry`, {
+    file: path,
+    line: index + 1,
+  })
+}
+
+const KEY = /^[0-9a-f]{64}$/
+
+function checkKey(idempotencyKey: string): string {
+  if (typeof idempotencyKey === 'string' && KEY.test(idempotencyKey)) return idempotencyKey
+  throw new AnnalsError('INVALID_ARGUMENT', 'idempotencyKey must be 64 lowercase hex digits', {
+    name: 'idempotencyKey',
+    value: idempotencyKey,
+  })
+}
+
+function checkEventId(eventId: string): string {
+  if (isUuidV4(eventId)) return eventId
+  throw new AnnalsError('INVALID_ARGUMENT', 'eventId must be a UUID v4', { name: 'eventId', value: eventId })
+}

@@ -1,0 +1,50 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
+import { checkText } from '../core/text.ts'
+import { isRunEvent, isStepEvent } from './transitions.ts'
+
+/** Run ids name a scope, event types are indexed: both are short. The other texts are bounded so that none fills a disk. */
+const NAME_BYTES_MAX = 256
+const TEXT_BYTES_MAX = 4_096
+/** What a step id would be taken for in the key of a run event. */
+export const RUN_STEP = 'RUN'
+
+/** Fields that are put together with `|` in between. */
+const KEY_FIELDS = ['runId', 'eventType', 'planId', 'planVersion', 'stepId'] as const
+
+/** A text of the envelope, in UTF-8; `INVALID_ENVELOPE` otherwise. */
+export function checkField(field: string, value: unknown): ByteString {
+  const bytesMax = field === 'runId' || field === 'eventType' ? NAME_BYTES_MAX : TEXT_BYTES_MAX
+  if (value === undefined) return refuse(field, 'is missing')
+  let bytes: ByteString
+  try {
+    bytes = checkText(field, value, { bytesMax })
+  } catch (error) {
+    if (!(error instanceof AnnalsError)) throw error
+    return refuse(field, String(error.details['reason']), error.details)
+  }
+  if (KEY_FIELDS.includes(field as (typeof KEY_FIELDS)[number]) && bytes.includes('|')) {
+    return refuse(field, 'contains |, which separates the fields of the idempotency key')
+  }
+  return bytes
+}
+
+export function checkAttempt(field: string, value: unknown): number {
+  if (Number.isSafeInteger(value) && (value as number) >= 1) return value as number
+  return refuse(field, 'is not a whole number from 1', { value })
+}
+
+/** L13, LD6: step events have a step, run events none, and others may; none is called RUN. */
+export function checkStep(eventType: string, stepId: unknown): ByteString | undefined {
+  if (stepId === undefined) {
+    return isStepEvent(eventType) ? refuse('stepId', `is missing: ${eventType} is about a step`) : undefined
+  }
+  if (isRunEvent(eventType)) return refuse('stepId', `is not for ${eventType}, which is about the run`)
+  const bytes = checkField('stepId', stepId)
+  if (bytes !== RUN_STEP) return bytes
+  return refuse('stepId', `is ${RUN_STEP}, which stands for the run itself in the idempotency key`)
+}
+
+export function refuse(field: string, why: string, details: ErrorDetails = {}): never {
+  throw new AnnalsError('INVALID_ENVELOPE', `${field} ${why}`, { ...details, field })
+}

@@ -1,0 +1,73 @@
+import type { ByteString } from '../core/bytes.ts'
+import { fromUtf8, toBuffer } from '../core/bytes.ts'
+import { sha256Hex } from '../core/hash.ts'
+import { checkAttempt, checkField, checkStep, RUN_STEP } from './fields.ts'
+
+/** What makes an event the same event: nothing else of it matters. */
+export interface IdempotencyFields {
+  readonly runId: string
+  readonly stepId?: string
+  readonly logicalAttemptId: number
+  readonly eventType: string
+  readonly planId: string
+  readonly planVersion: string
+}
+
+/**
+ * What is hashed: the six fields in their order, verbatim, with `|` in between. A field that may not be so is
+ * `INVALID_ENVELOPE`.
+ * @example
+ * const fields = { runId: 'run-1', eventType: 'RunStarted', logicalAttemptId: 1, planId: 'plan', planVersion: '2' }
+ * idempotencyPreimage(fields) // → 'run-1|RUN|1|RunStarted|plan|2'
+ */
+export function idempotencyPreimage(fields: IdempotencyFields): string {
+  const { runId, stepId, logicalAttemptId, eventType, planId, planVersion } = fields
+  const type = checkField('eventType', eventType)
+  return fromUtf8(
+    preimageOf(
+      checkField('runId', runId),
+      checkStep(eventType, stepId),
+      checkAttempt('logicalAttemptId', logicalAttemptId),
+      type,
+      checkField('planId', planId),
+      checkField('planVersion', planVersion),
+    ),
+  )
+}
+
+/**
+ * The key under which an event is stored once, however often it is sent: the SHA-256 of `idempotencyPreimage`, in lowercase
+ * hex. Tenant, project, environment and engine attempt never change it.
+ * @example
+ * const key = deriveIdempotencyKey({
+ *   runId: '0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a', eventType: 'StepStarted', stepId: 'model.orders',
+ *   logicalAttemptId: 1, planId: 'plan_abc', planVersion: '2',
+ * })
+ * key // → '7f4b974658a54fb2aee9ecb9cefebd2eec27f3fd01f0f8c0d031dfc4a5b96e3c'
+ */
+export function deriveIdempotencyKey(fields: IdempotencyFields): string {
+  return sha256Hex(idempotencyPreimage(fields))
+}
+
+/** Of fields that were checked, in UTF-8. */
+export function keyOf(
+  runId: ByteString,
+  stepId: ByteString | undefined,
+  logicalAttemptId: number,
+  eventType: ByteString,
+  planId: ByteString,
+  planVersion: ByteString,
+): string {
+  return sha256Hex(toBuffer(preimageOf(runId, stepId, logicalAttemptId, eventType, planId, planVersion)))
+}
+
+function preimageOf(
+  runId: ByteString,
+  stepId: ByteString | undefined,
+  logicalAttemptId: number,
+  eventType: ByteString,
+  planId: ByteString,
+  planVersion: ByteString,
+): ByteString {
+  return `${runId}|${stepId ?? RUN_STEP}|${logicalAttemptId}|${eventType}|${planId}|${planVersion}`
+}

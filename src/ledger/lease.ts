@@ -1,0 +1,75 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { checkOptions } from '../core/options.ts'
+import { checkText } from '../core/text.ts'
+import type { Database } from '../engine/database.ts'
+import { LEASE_KEY, type Lease, leaseIn, placeOf, putJson } from './stored.ts'
+
+export interface LeaseOptions {
+  /** Who writes; for people to read. */
+  readonly owner: string
+  /** How long appends without an epoch are refused. */
+  readonly ttlMs: number
+  /** Only if nobody else holds the run; `WRITER_FENCED` otherwise. Without it, a run is taken over. */
+  readonly ifFree?: boolean
+  /** That of a lease that is still the newest: it is held for longer, under the same epoch. */
+  readonly epoch?: number
+}
+
+const OWNER_BYTES_MAX = 1_024
+
+/** Takes the run over: from now on only appends with this epoch are let in. */
+export async function acquireLease(
+  database: Database,
+  runId: string,
+  scope: ByteString,
+  options: LeaseOptions,
+): Promise<{ readonly epoch: number }> {
+  checkOptions('acquireLease', options, ['owner', 'ttlMs', 'ifFree', 'epoch'])
+  const { owner, ttlMs, ifFree = false, epoch: renewed } = options
+  checkText('owner', owner, { bytesMax: OWNER_BYTES_MAX })
+  if (!Number.isSafeInteger(ttlMs) || ttlMs < 1) {
+    const message = 'ttlMs must be a positive integer'
+    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'ttlMs', value: ttlMs })
+  }
+  const now = database.now()
+  const place = placeOf(scope, LEASE_KEY)
+  const { result } = await database.update([place], ([entry]) => {
+    const held = leaseIn(entry)
+    if (renewed !== undefined && held?.epoch !== renewed) throw fenced(runId, held, renewed)
+    if (ifFree && held !== undefined && held.owner !== owner && held.expiresAt > now) {
+      throw fenced(runId, held, renewed)
+    }
+    const epoch = renewed ?? (held?.epoch ?? 0) + 1
+    const lease: Lease = { epoch, owner, expiresAt: now + ttlMs }
+    return { operations: [putJson(place, lease)], result: epoch }
+  })
+  return Object.freeze({ epoch: result })
+}
+
+/** LD16: whether a writer with this epoch may write. */
+export function checkFence(
+  runId: string,
+  held: Lease | undefined,
+  epoch: number | undefined,
+  now: number,
+): void {
+  const isAllowed =
+    epoch === undefined
+      ? held === undefined || held.expiresAt <= now
+      : held !== undefined && held.epoch === epoch
+  if (!isAllowed) throw fenced(runId, held, epoch)
+}
+
+function fenced(runId: string, held: Lease | undefined, epoch: number | undefined): AnnalsError {
+  const run = `run ${JSON.stringify(runId)}`
+  const message =
+    held === undefined
+      ? `${run} has no lease: epoch ${epoch} was never granted, or the run was deleted since`
+      : `${run} is written by ${JSON.stringify(held.owner)} under epoch ${held.epoch}${epoch === undefined ? '' : `, not ${epoch}`}`
+  return new AnnalsError('WRITER_FENCED', message, {
+    runId,
+    ...(epoch === undefined ? {} : { epoch }),
+    ...(held === undefined ? {} : { held: held.epoch, owner: held.owner }),
+  })
+}

@@ -1,0 +1,383 @@
+import { type ByteString, u64 } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { checkWhole } from '../core/numbers.ts'
+import { checkOptions, checkSignal } from '../core/options.ts'
+import { pages } from '../engine/pages.ts'
+import type { Reader } from '../engine/storage.ts'
+import { type AuditQuery, auditRecords } from './audit.ts'
+import { Authority, type LedgerContext } from './authority.ts'
+import { checkEnvelope, type Envelope } from './envelope.ts'
+import { type EventIdRegistry, StoredRegistry } from './event-id-registry.ts'
+import { acquireLease, type LeaseOptions } from './lease.ts'
+import type { LedgerStats } from './metrics.ts'
+import { Projector } from './projector.ts'
+import { type StepState, snapshotOf } from './reduce.ts'
+import { replayRun } from './replay.ts'
+import type {
+  AppendResult,
+  LedgerAlert,
+  RunEventRecord,
+  RunEventWrite,
+  RunSnapshot,
+  RunStateStore,
+} from './run-events.ts'
+import {
+  alertIn,
+  alertsIn,
+  GUARD,
+  HEADING_KEY,
+  headingIn,
+  LOG,
+  listedAlert,
+  PROJECTED,
+  placeOf,
+  recordOf,
+  runStateIn,
+  stepStateIn,
+  stepsIn,
+} from './stored.ts'
+import { type FeedItem, followAll, followRun } from './subscriptions.ts'
+import { type RunVerification, verifyRecords } from './verification.ts'
+
+export interface AppendOptions {
+  /** That of the lease under which is written. */
+  readonly epoch?: number
+}
+
+export interface FetchOptions {
+  /** Exclusive; from the start without it. */
+  readonly afterSeq?: number
+  /** 1 to 10,000; 1,000 without it. */
+  readonly limit?: number
+}
+
+export interface SubscribeOptions {
+  readonly runId: string
+  /** Exclusive; from the start without it. */
+  readonly afterSeq?: number
+  /** Aborting it ends the iteration, without an error. */
+  readonly signal?: AbortSignal
+}
+
+export interface SubscribeAllOptions {
+  /** That of the last item that was taken care of. */
+  readonly cursor?: string
+  readonly signal?: AbortSignal
+}
+
+const BATCH_MAX = 10_000
+const FETCH_MAX = 10_000
+const FETCH_DEFAULT = 1_000
+const TENANT_OF_ALL = 'default'
+
+/**
+ * The events of runs, each stored once however often it is sent, in one order
+ * per run, for good; and what they come to. It is the Append Authority of the
+ * run-event contract, and its projector.
+ */
+export class Ledger implements RunStateStore {
+  /** For producers that write into this store. */
+  readonly registry: EventIdRegistry
+  readonly #context: LedgerContext
+  readonly #authority: Authority
+  readonly #projector: Projector
+  readonly #readOnly: boolean
+
+  /** @internal Use `open`. */
+  constructor(context: LedgerContext, readOnly: boolean) {
+    this.#context = context
+    this.#readOnly = readOnly
+    this.#projector = new Projector(context)
+    this.#authority = new Authority(context, runId => this.#projector.advance(runId, GUARD))
+    this.registry = new StoredRegistry(context.database, context.scopeOf)
+  }
+
+  /**
+   * Stores an event, or answers with the record that is there already under its key. Never conflicts, at any concurrency.
+   * @example
+   * const result = await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * result.runSeq // → 1
+   * const again = await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * again.idempotent // → true
+   * again.eventId // → result.eventId
+   */
+  async appendEvent(event: RunEventWrite, options: AppendOptions = {}): Promise<AppendResult> {
+    const [result] = await this.#append([this.#check(event)], options)
+    return result
+  }
+
+  /**
+   * Stores several events, of one run or many, all or none, in their order.
+   * @example
+   * const [started, step] = await db.ledger.appendEvents([
+   *   newEvent({ eventType: 'RunStarted' }),
+   *   newEvent({ eventType: 'StepStarted', stepId: 'fetch' }),
+   * ])
+   * step.runSeq // → 2
+   */
+  async appendEvents(
+    events: readonly RunEventWrite[],
+    options: AppendOptions = {},
+  ): Promise<readonly AppendResult[]> {
+    if (!Array.isArray(events) || events.length > BATCH_MAX) {
+      const message = `events must be an array of at most ${BATCH_MAX} events`
+      throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'events', max: BATCH_MAX })
+    }
+    const envelopes = Array.from(events as readonly unknown[], (event, index) => this.#check(event, index))
+    return Object.freeze(await this.#append(envelopes, options))
+  }
+
+  /**
+   * The records of a run in their order; none if the ledger doesn't know it.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * const [record] = await db.ledger.fetchEvents(run, { afterSeq: 0, limit: 10 })
+   * record.eventType // → 'RunStarted'
+   */
+  async fetchEvents(runId: string, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
+    checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
+    const { afterSeq = 0, limit = FETCH_DEFAULT } = options
+    checkWhole('afterSeq', afterSeq)
+    if (!Number.isSafeInteger(limit) || limit < 1 || limit > FETCH_MAX) {
+      const message = `limit must be a whole number from 1 to ${FETCH_MAX}`
+      throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'limit', value: limit })
+    }
+    const { database, scopeOf } = this.#context
+    const found = await database.scan({ scope: scopeOf(runId), tag: LOG, from: u64(afterSeq), limit })
+    return Object.freeze(found.map(recordOf))
+  }
+
+  /**
+   * What the records come to, as of a moment ago; null if the ledger doesn't know the run.
+   * @example
+   * await db.ledger.getSnapshot('nobody') // → null
+   */
+  async getSnapshot(runId: string): Promise<RunSnapshot | null> {
+    const { database, scopeOf } = this.#context
+    const scope = scopeOf(runId)
+    this.start()
+    return (
+      (await database.view(reader => snapshotIn(reader, runId, scope))) ??
+      (await this.projectSnapshot(runId).catch(nullIfUnknown))
+    )
+  }
+
+  /**
+   * What all records that there are come to. `RUN_NOT_FOUND` if the ledger doesn't know the run.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * const { status, lastEventSeq } = await db.ledger.projectSnapshot(run)
+   * status // → 'RUNNING'
+   * lastEventSeq // → 1
+   */
+  async projectSnapshot(runId: string): Promise<RunSnapshot> {
+    const { database, scopeOf } = this.#context
+    const scope = scopeOf(runId)
+    const snapshot = this.#readOnly
+      ? await database.view(reader => replayRun(reader, scope, undefined))
+      : await this.#projector
+          .advance(runId)
+          .then(() => database.view(reader => snapshotIn(reader, runId, scope)))
+    return snapshot ?? unknown(runId)
+  }
+
+  /**
+   * What the records come to, from the records alone: of all, or of those up to `atSeq`. Nothing is written.
+   * @example
+   * await db.ledger.appendEvents([newEvent({ eventType: 'RunStarted' }), newEvent({ eventType: 'RunCompleted' })])
+   * const { status } = await db.ledger.replaySnapshot(run, { atSeq: 1 })
+   * status // → 'RUNNING'
+   */
+  async replaySnapshot(runId: string, options: { readonly atSeq?: number } = {}): Promise<RunSnapshot> {
+    checkOptions('replaySnapshot', options, ['atSeq'])
+    const { atSeq } = options
+    if (atSeq !== undefined && checkWhole('atSeq', atSeq) === 0) {
+      throw new AnnalsError('INVALID_ARGUMENT', 'atSeq must be 1 or more', { name: 'atSeq', value: atSeq })
+    }
+    const { database, scopeOf } = this.#context
+    const scope = scopeOf(runId)
+    return (await database.view(reader => replayRun(reader, scope, atSeq))) ?? unknown(runId)
+  }
+
+  /**
+   * Recomputes the hash chain, the keys and the state of a run from nothing, and says where something doesn't fit.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * await db.ledger.verifyRun(run) // → { isValid: true, events: 1 }
+   */
+  async verifyRun(runId: string): Promise<RunVerification> {
+    const { database, scopeOf } = this.#context
+    return database.view(reader => verifyRecords(reader, scopeOf(runId), runId))
+  }
+
+  /**
+   * The records that were stored within a time, by `persistedAt`, then run and `runSeq`; read as they are asked for.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * const types = []
+   * for await (const record of db.ledger.audit({ from: '2020-01-01T00:00:00Z', to: Date.now() + 1000 })) {
+   *   types.push(record.eventType)
+   * }
+   * types // → ['RunStarted']
+   */
+  async *audit(query: AuditQuery): AsyncGenerator<RunEventRecord, void, void> {
+    yield* auditRecords(this.#context, query)
+  }
+
+  /**
+   * The events that no transition allowed: of a run in their order, or of all runs by time.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunResumed' }))
+   * await db.ledger.projectSnapshot(run)
+   * const [alert] = await db.ledger.alerts({ runId: run })
+   * alert.code // → 'INVALID_TRANSITION'
+   */
+  async alerts(options: { readonly runId?: string } = {}): Promise<readonly LedgerAlert[]> {
+    checkOptions('alerts', options, ['runId'])
+    const { database, shared, scopeOf } = this.#context
+    const { runId } = options
+    this.start()
+    const found = await database.view(async reader => {
+      const alerts: LedgerAlert[] = []
+      if (runId !== undefined) {
+        for await (const page of pages(reader, alertsIn(scopeOf(runId)))) {
+          for (const entry of page) alerts.push(alertIn(entry) as LedgerAlert)
+        }
+        return alerts
+      }
+      for await (const page of pages(reader, alertsIn(shared))) {
+        for (const entry of page) {
+          const { runId: of, key } = listedAlert(entry)
+          const place = placeOf(scopeOf(of), key)
+          const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
+          // Listed, but its run was deleted since.
+          if (alert !== undefined) alerts.push(alert)
+        }
+      }
+      return alerts
+    })
+    return Object.freeze(oncePerEvent(found))
+  }
+
+  /**
+   * The records of a run, then new ones as they come, each once. Ends when the signal aborts.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * for await (const record of db.ledger.subscribe({ runId: run, afterSeq: 0 })) {
+   *   assert.equal(record.runSeq, 1)
+   *   break
+   * }
+   */
+  async *subscribe(options: SubscribeOptions): AsyncGenerator<RunEventRecord, void, void> {
+    checkOptions('subscribe', options, ['runId', 'afterSeq', 'signal'])
+    const { runId, afterSeq = 0, signal } = options
+    checkSignal(signal)
+    yield* followRun(this.#context, runId, checkWhole('afterSeq', afterSeq), signal)
+  }
+
+  /**
+   * The records of all runs in the order in which they were stored, then new ones as they come, each with a cursor from
+   * which to go on, in this process or a later one.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * for await (const { record, cursor } of db.ledger.subscribeAll()) {
+   *   assert.equal(record.eventType, 'RunStarted')
+   *   assert.equal(cursor.length, 24)
+   *   break
+   * }
+   */
+  async *subscribeAll(options: SubscribeAllOptions = {}): AsyncGenerator<FeedItem, void, void> {
+    checkOptions('subscribeAll', options, ['cursor', 'signal'])
+    const { cursor, signal } = options
+    checkSignal(signal)
+    yield* followAll(this.#context, cursor, signal)
+  }
+
+  /**
+   * Makes the caller the run's writer: appends with an older epoch, or with none while the lease is held, are refused with
+   * `WRITER_FENCED` from now on.
+   * @example
+   * const { epoch } = await db.ledger.acquireLease(run, { owner: 'worker-1', ttlMs: 30_000 })
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }), { epoch })
+   * await assert.rejects(db.ledger.appendEvent(newEvent({ eventType: 'RunPaused' })), { code: 'WRITER_FENCED' })
+   */
+  async acquireLease(runId: string, options: LeaseOptions): Promise<{ readonly epoch: number }> {
+    const { database, scopeOf } = this.#context
+    return acquireLease(database, runId, scopeOf(runId), options)
+  }
+
+  /** What it has counted since it was opened. */
+  stats(): LedgerStats {
+    const { metrics, database } = this.#context
+    return metrics.stats(database.now())
+  }
+
+  /** @internal Projects in the background from now on. */
+  start(): void {
+    if (!this.#readOnly) this.#projector.start()
+  }
+
+  async #append(envelopes: readonly Envelope[], options: AppendOptions): Promise<readonly AppendResult[]> {
+    checkOptions('an append', options, ['epoch'])
+    const { epoch } = options
+    if (epoch !== undefined) checkWhole('epoch', epoch)
+    if (envelopes.length === 0) return []
+    const since = performance.now()
+    const results = await this.#authority.append(envelopes, epoch)
+    this.#context.metrics.latency.add(performance.now() - since)
+    this.start()
+    return results
+  }
+
+  #check(event: unknown, index?: number): Envelope {
+    try {
+      const envelope = checkEnvelope(event)
+      this.#checkTenant(envelope)
+      return envelope
+    } catch (error) {
+      if (index === undefined || !(error instanceof AnnalsError)) throw error
+      throw new AnnalsError(error.code, `event ${index}: ${error.message}`, { ...error.details, index })
+    }
+  }
+
+  /** LD8: a tenant's handle is for that tenant alone; to the handle of all, it is data. */
+  #checkTenant({ runId, tenantId }: Envelope): void {
+    const { tenant } = this.#context
+    if (tenant === TENANT_OF_ALL || tenantId === tenant) return
+    const message = `this handle takes events of tenant ${JSON.stringify(tenant)} alone`
+    throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field: 'tenantId' })
+  }
+}
+
+/** From what was projected. */
+async function snapshotIn(reader: Reader, runId: string, scope: ByteString): Promise<RunSnapshot | null> {
+  const get = (key: ByteString): ReturnType<Reader['get']> => reader.get(scope, placeOf(scope, key).tag, key)
+  const heading = headingIn(await get(HEADING_KEY))
+  const state = runStateIn(await get(PROJECTED.run))
+  if (heading === undefined || state === undefined) return null
+  const steps: StepState[] = []
+  for await (const page of pages(reader, stepsIn(scope))) {
+    for (const entry of page) steps.push(stepStateIn(entry) as StepState)
+  }
+  return snapshotOf({ runId, ...heading }, state, steps)
+}
+
+function unknown(runId: string): never {
+  throw new AnnalsError('RUN_NOT_FOUND', `the ledger has no run ${JSON.stringify(runId)}`, { runId })
+}
+
+function nullIfUnknown(error: unknown): null {
+  if (error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND') return null
+  throw error
+}
+
+/** L30: an event id that came twice has one alert. */
+function oncePerEvent(alerts: readonly LedgerAlert[]): LedgerAlert[] {
+  const seen = new Set<string>()
+  return alerts.filter(({ runId, eventId }) => {
+    const name = `${eventId.toLowerCase()} ${runId}`
+    if (seen.has(name)) return false
+    seen.add(name)
+    return true
+  })
+}

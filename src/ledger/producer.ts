@@ -1,0 +1,345 @@
+import { AnnalsError } from '../core/errors.ts'
+import { newId } from '../core/id.ts'
+import { checkOptions } from '../core/options.ts'
+import type { EventIdRegistry } from './event-id-registry.ts'
+import { deriveIdempotencyKey } from './idempotency-key.ts'
+import { factOf, Reducer, type Refusal, type StepState } from './reduce.ts'
+import { type RetryOptions, retried } from './retry.ts'
+import type { AppendResult, KnownRunEventType, RunEventWrite, RunStateStore } from './run-events.ts'
+import { expectedStates } from './transitions.ts'
+
+export interface ProducerOptions {
+  /** Where events go: `db.ledger`, or a client of a server. */
+  readonly store: Pick<RunStateStore, 'appendEvent' | 'fetchEvents'>
+  /** Where chosen event ids are kept: `db.ledger.registry`, or `openFileRegistry(path)`. */
+  readonly registry: EventIdRegistry
+  readonly runId: string
+  readonly tenantId: string
+  readonly projectId: string
+  readonly environmentId: string
+  readonly planId: string
+  readonly planVersion: string
+  /** The runtime's own count of attempts; 1 where it has none. */
+  readonly engineAttemptId?: number
+  /** That of a lease under which is written. */
+  readonly epoch?: number
+  /**
+   * The program runs again from its beginning, and every call it made before it makes again: calls are counted from nothing,
+   * and those that the ledger knows are answered from there. Without it the producer goes on where the run stands.
+   */
+  readonly replay?: boolean
+  /** What an invalid transition comes to: nothing more is sent (`stop`), or the run or step is failed first. */
+  readonly onInvalid?: 'stop' | 'fail'
+  readonly retry?: RetryOptions
+  /** Milliseconds since 1970, for `emittedAt`. */
+  readonly clock?: () => number
+}
+
+type Payload = NonNullable<RunEventWrite['payload']>
+
+const OPTIONS = [
+  'store',
+  'registry',
+  'runId',
+  'tenantId',
+  'projectId',
+  'environmentId',
+  'planId',
+  'planVersion',
+  'engineAttemptId',
+  'epoch',
+  'replay',
+  'onInvalid',
+  'retry',
+  'clock',
+]
+
+/** Sends the events of one run. */
+export function createProducer(options: ProducerOptions): Producer {
+  return new Producer(options)
+}
+
+/**
+ * The producer's side of the contract. For each event: believe a state → check
+ * that the event may follow (Layer 1) → fix its id in the registry → append,
+ * again and again while the failure may pass → adopt what the ledger answers.
+ * Events leave one after the other, in the order of the calls. After a
+ * transition that may not be, nothing more is sent for that run or step.
+ */
+export class Producer {
+  readonly #options: ProducerOptions
+  #believed: Promise<Belief> | undefined
+  #last: Promise<unknown> = Promise.resolve()
+  /** What nothing more is sent for: `''` is the run, others are steps. */
+  readonly #stopped = new Map<string, AnnalsError>()
+
+  /** @internal Use `createProducer`. */
+  constructor(options: ProducerOptions) {
+    checkOptions('createProducer', options, OPTIONS)
+    this.#options = { ...options }
+  }
+
+  runQueued(payload?: Payload): Promise<AppendResult> {
+    return this.#run('RunQueued', payload)
+  }
+
+  runStarted(payload?: Payload): Promise<AppendResult> {
+    return this.#run('RunStarted', payload)
+  }
+
+  pause(payload?: Payload): Promise<AppendResult> {
+    return this.#run('RunPaused', payload)
+  }
+
+  resume(payload?: Payload): Promise<AppendResult> {
+    return this.#run('RunResumed', payload)
+  }
+
+  runCompleted(payload?: Payload): Promise<AppendResult> {
+    return this.#run('RunCompleted', payload)
+  }
+
+  runFailed(error: unknown, payload?: Payload): Promise<AppendResult> {
+    return this.#run('RunFailed', { ...payload, error: errorOf(error) })
+  }
+
+  runCancelled(payload?: Payload): Promise<AppendResult> {
+    return this.#run('RunCancelled', payload)
+  }
+
+  /** A first attempt; after one that failed, the next. */
+  stepStarted(stepId: string, payload?: Payload): Promise<AppendResult> {
+    return this.#step('StepStarted', stepId, payload)
+  }
+
+  stepCompleted(stepId: string, payload?: Payload): Promise<AppendResult> {
+    return this.#step('StepCompleted', stepId, payload)
+  }
+
+  stepFailed(stepId: string, error: unknown, payload?: Payload): Promise<AppendResult> {
+    return this.#step('StepFailed', stepId, { ...payload, error: errorOf(error) })
+  }
+
+  stepSkipped(stepId: string, payload?: Payload): Promise<AppendResult> {
+    return this.#step('StepSkipped', stepId, payload)
+  }
+
+  /** An event of another type: it changes no state. Two with the same type, step and attempt are one. */
+  emit(
+    eventType: string,
+    options: {
+      readonly stepId?: string
+      readonly logicalAttemptId?: number
+      readonly payload?: Payload
+    } = {},
+  ): Promise<AppendResult> {
+    checkOptions('emit', options, ['stepId', 'logicalAttemptId', 'payload'])
+    const { stepId, logicalAttemptId = 1, payload } = options
+    return this.#inTurn(belief => this.#send(belief, eventType, stepId, logicalAttemptId, payload))
+  }
+
+  #run(eventType: KnownRunEventType, payload: Payload | undefined): Promise<AppendResult> {
+    return this.#inTurn(belief =>
+      this.#send(belief, eventType, undefined, belief.attemptOfRun(eventType), payload),
+    )
+  }
+
+  #step(eventType: KnownRunEventType, stepId: string, payload: Payload | undefined): Promise<AppendResult> {
+    return this.#inTurn(belief =>
+      this.#send(belief, eventType, stepId, belief.attemptOfStep(eventType, stepId), payload),
+    )
+  }
+
+  async #send(
+    belief: Belief,
+    eventType: string,
+    stepId: string | undefined,
+    logicalAttemptId: number,
+    payload: Payload | undefined,
+  ): Promise<AppendResult> {
+    this.#refuseStopped(stepId)
+    const { runId, planId, planVersion } = this.#options
+    const identity = { runId, eventType, logicalAttemptId, planId, planVersion }
+    const idempotencyKey = deriveIdempotencyKey({ ...identity, ...(stepId === undefined ? {} : { stepId }) })
+    const isKnown = belief.keys.has(idempotencyKey)
+    const refusal = isKnown ? undefined : belief.refusalOf(eventType, stepId, logicalAttemptId)
+    if (refusal !== undefined) return this.#stop(belief, eventType, stepId, refusal)
+    const event = await this.#event(idempotencyKey, eventType, stepId, logicalAttemptId, payload)
+    const result = await this.#append(event)
+    belief.take(event, result)
+    return result
+  }
+
+  /** L22: the id is durable before anybody else hears of it. */
+  async #event(
+    idempotencyKey: string,
+    eventType: string,
+    stepId: string | undefined,
+    logicalAttemptId: number,
+    payload: Payload | undefined,
+  ): Promise<RunEventWrite> {
+    const { runId, tenantId, projectId, environmentId, planId, planVersion } = this.#options
+    const { registry, engineAttemptId = 1, clock = Date.now } = this.#options
+    const eventId = await this.#retried(() => registry.claim(runId, idempotencyKey, newId()))
+    return {
+      eventId,
+      eventType,
+      emittedAt: new Date(clock()).toISOString(),
+      runId,
+      tenantId,
+      projectId,
+      environmentId,
+      planId,
+      planVersion,
+      engineAttemptId,
+      logicalAttemptId,
+      idempotencyKey,
+      ...(stepId === undefined ? {} : { stepId }),
+      ...(payload === undefined ? {} : { payload }),
+    }
+  }
+
+  /** L23: what the ledger answers is the truth, also about the id. */
+  async #append(event: RunEventWrite): Promise<AppendResult> {
+    const { store, registry, epoch } = this.#options
+    const { runId, idempotencyKey, eventId } = event
+    const result = await this.#retried(() => store.appendEvent(event, epoch === undefined ? {} : { epoch }))
+    if (result.eventId !== eventId) {
+      await this.#retried(() => registry.adopt(runId, idempotencyKey, result.eventId))
+    }
+    return result
+  }
+
+  /** L25. */
+  async #stop(
+    belief: Belief,
+    eventType: string,
+    stepId: string | undefined,
+    { priorState, attemptedState, reason }: Refusal,
+  ): Promise<never> {
+    const { runId, onInvalid = 'stop' } = this.#options
+    const what = stepId === undefined ? `run ${JSON.stringify(runId)}` : `step ${JSON.stringify(stepId)}`
+    const details = {
+      invalidTransitionDetected: true,
+      expectedState: expectedStates(eventType),
+      actualState: priorState,
+      attemptedEventType: eventType,
+    }
+    const error = new AnnalsError(
+      'INVALID_TRANSITION',
+      `${eventType} can't bring ${what} to ${attemptedState}: ${reason}. Nothing more is sent for it`,
+      { runId, ...(stepId === undefined ? {} : { stepId }), ...details },
+    )
+    if (onInvalid === 'fail') {
+      const failure = stepId === undefined ? 'RunFailed' : 'StepFailed'
+      const attempt = stepId === undefined ? 1 : belief.attemptOfStep(failure, stepId)
+      if (belief.refusalOf(failure, stepId, attempt) === undefined) {
+        await this.#send(belief, failure, stepId, attempt, details)
+      }
+    }
+    this.#stopped.set(stepId ?? '', error)
+    throw error
+  }
+
+  #refuseStopped(stepId: string | undefined): void {
+    const cause = this.#stopped.get('') ?? (stepId === undefined ? undefined : this.#stopped.get(stepId))
+    if (cause === undefined) return
+    const message = `nothing more is sent: ${cause.message}`
+    throw new AnnalsError('ILLEGAL_STATE', message, cause.details, cause)
+  }
+
+  #inTurn<T>(work: (belief: Belief) => Promise<T>): Promise<T> {
+    const turn = this.#last.then(async () => work(await this.#believe()))
+    // Whoever comes next waits for this one, but its failure is not theirs.
+    this.#last = turn.catch(() => undefined)
+    return turn
+  }
+
+  /** How the run stands, as far as the ledger knows; asked once. */
+  #believe(): Promise<Belief> {
+    this.#believed ??= this.#load().catch(error => {
+      this.#believed = undefined
+      throw error
+    })
+    return this.#believed
+  }
+
+  async #load(): Promise<Belief> {
+    const { store, runId, replay = false } = this.#options
+    const belief = new Belief()
+    for (let afterSeq = 0; ; ) {
+      const page = await this.#retried(() => store.fetchEvents(runId, { afterSeq }))
+      for (const record of page) {
+        belief.keys.add(record.idempotencyKey)
+        if (!replay) belief.add(record)
+        afterSeq = record.runSeq
+      }
+      if (page.length === 0) return belief
+    }
+  }
+
+  #retried<T>(work: () => Promise<T>): Promise<T> {
+    return retried(work, this.#options.retry)
+  }
+}
+
+/** What a producer believes of its run: a state like the projector's, and which events are out already. */
+class Belief {
+  readonly keys: Set<string> = new Set()
+  readonly #reducer = new Reducer()
+  /** LD1: pauses so far. */
+  #pauses = 0
+  #seq = 0
+
+  add(record: Parameters<typeof factOf>[0]): void {
+    this.#reducer.add({ ...factOf(record), runSeq: ++this.#seq })
+    if (record.eventType === 'RunPaused') this.#pauses = Math.max(this.#pauses, record.logicalAttemptId)
+  }
+
+  take(event: RunEventWrite, { persistedAt }: AppendResult): void {
+    this.keys.add(event.idempotencyKey)
+    this.add({ ...event, persistedAt, runSeq: 0 })
+  }
+
+  /** LD1: a pause, and the resumption from it, are numbered; other run events happen once. */
+  attemptOfRun(eventType: KnownRunEventType): number {
+    const isPaused = this.#reducer.run?.status === 'PAUSED'
+    if (eventType === 'RunPaused') return isPaused ? this.#pauses : this.#pauses + 1
+    return eventType === 'RunResumed' ? Math.max(1, this.#pauses) : 1
+  }
+
+  attemptOfStep(eventType: KnownRunEventType, stepId: string): number {
+    const step = this.#step(stepId)
+    if (step === undefined) return 1
+    const isNext = eventType === 'StepStarted' || eventType === 'StepSkipped'
+    return isNext && step.status === 'FAILED' ? step.logicalAttemptId + 1 : step.logicalAttemptId
+  }
+
+  /** Why the event may not follow, if it may not. */
+  refusalOf(eventType: string, stepId: string | undefined, logicalAttemptId: number): Refusal | undefined {
+    const trial = new Reducer()
+    trial.run = this.#reducer.run
+    const step = stepId === undefined ? undefined : this.#step(stepId)
+    if (step !== undefined) trial.steps.set(step.stepId, step)
+    return trial.add({
+      runSeq: this.#seq + 1,
+      persistedAt: '',
+      eventType,
+      stepId,
+      logicalAttemptId,
+      engineAttemptId: 1,
+    })
+  }
+
+  #step(stepId: string): StepState | undefined {
+    return this.#reducer.steps.get(stepId)
+  }
+}
+
+/** As JSON: an Error has nothing to enumerate. */
+function errorOf(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  const { name, message } = error
+  const code: unknown = (error as { code?: unknown }).code
+  return { name, message, ...(typeof code === 'string' ? { code } : {}) }
+}

@@ -1,0 +1,193 @@
+import { crc32 } from 'node:zlib'
+import { type ByteString, fromU64, fromUtf8, toBuffer, u64, utf8 } from '../core/bytes.ts'
+import { canonicalJsonBytes } from '../core/canonical-json.ts'
+import { bodyHashAfter } from '../core/hash.ts'
+import { formatRfc3339 } from '../core/time.ts'
+import { decodeJson } from '../core/value.ts'
+import { bodyPrefixOf } from '../engine/chain.ts'
+import { dedupeTag, feedTag, HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
+import { parseLogEntry } from '../engine/log.ts'
+import type { Append, Entry, Place, Put, TreeId } from '../engine/storage.ts'
+import type { Envelope } from './envelope.ts'
+import type { RunState, StepState } from './reduce.ts'
+import type { LedgerAlert, RunEventRecord, RunEventWrite } from './run-events.ts'
+
+/**
+ * Where the ledger keeps things. A run's records are a log (tag 06) in the
+ * run's own scope; what is derived from them, and what guards them, lies beside
+ * it in one tree (tag 08). The first byte of a key says what it is:
+ *
+ *   m  whose run it is, as its first event said
+ *   l  the lease
+ *   x  an idempotency key: why its event was rejected
+ *   i  an idempotency key: the event id that a producer has chosen for it
+ *   r  the state of the run; s, a step id: the state of a step
+ *   g  the same for validating appends, as of the newest one; h, a step id
+ *   a  sequence (8 bytes): an alert
+ *
+ * So everything of a run goes when the run goes. In the scope that a tenant's
+ * runs share, the same tree has
+ *
+ *   p  up to where the feed was projected
+ *   a  time (8 bytes), run id, 00, sequence (8 bytes): an alert of some run; no value
+ */
+export const LOG: number = TAGS.ledger
+const TAG = TAGS.projection
+
+export const HEADING_KEY = 'm'
+export const LEASE_KEY = 'l'
+export const PROGRESS_KEY = 'p'
+const REJECTION = 'x'
+const EVENT_ID = 'i'
+const ALERT = 'a'
+
+export function placeOf(scope: ByteString, key: ByteString): Place {
+  return { scope, tag: TAG, key }
+}
+
+export function rejectionPlace(scope: ByteString, idempotencyKey: string): Place {
+  return placeOf(scope, REJECTION + idempotencyKey)
+}
+
+export function eventIdPlace(scope: ByteString, idempotencyKey: string): Place {
+  return placeOf(scope, EVENT_ID + idempotencyKey)
+}
+
+/** Where a state is kept, by its letters: what was projected, and what appends are validated with. */
+export interface StateKeys {
+  readonly run: ByteString
+  readonly step: ByteString
+}
+
+export const PROJECTED: StateKeys = { run: 'r', step: 's' }
+/** It has no times: an append is validated before it has one. */
+export const GUARD: StateKeys = { run: 'g', step: 'h' }
+
+export function stepPlace(scope: ByteString, keys: StateKeys, stepId: string): Place {
+  return placeOf(scope, keys.step + utf8(stepId))
+}
+
+export function dedupePlace(scope: ByteString, idempotencyKey: string): Place {
+  return { scope, tag: dedupeTag(LOG), key: idempotencyKey }
+}
+
+export function headPlace(scope: ByteString): Place {
+  return { scope, tag: headTag(LOG), key: HEAD_KEY }
+}
+
+export function feedTree(shared: ByteString): TreeId {
+  return { scope: shared, tag: feedTag(LOG) }
+}
+
+interface KeyRange extends TreeId {
+  readonly from: ByteString
+  readonly to: ByteString
+}
+
+/** All of one kind. */
+function kind(scope: ByteString, letter: string): KeyRange {
+  return { scope, tag: TAG, from: letter, to: String.fromCharCode(letter.charCodeAt(0) + 1) }
+}
+
+export const stepsIn = (scope: ByteString): KeyRange => kind(scope, PROJECTED.step)
+/** In a run's scope: those of the run; in the shared one: which there are. */
+export const alertsIn = (scope: ByteString): KeyRange => kind(scope, ALERT)
+
+/** Of an idempotency key: which event it was, and what it said. */
+const EVENT_ID_CHARS = 36
+
+export function memoOf({ eventId, payloadBytes }: Envelope): ByteString {
+  return eventId + u64(crc32(toBuffer(payloadBytes)))
+}
+
+export function eventIdIn(memo: ByteString): string {
+  return memo.slice(0, EVENT_ID_CHARS)
+}
+
+/** LD11: the same key, but another payload or event id. */
+export function isDivergent(memo: ByteString, envelope: Envelope): boolean {
+  return eventIdIn(memo) !== envelope.eventId || memo !== memoOf(envelope)
+}
+
+/** The body of an entry is the event in canonical JSON; its type is hashed in front of it, as that of any event (P7). */
+export function appendOf(scope: ByteString, shared: ByteString, envelope: Envelope): Append {
+  const body = envelope.bytes()
+  return {
+    op: 'append',
+    scope,
+    tag: LOG,
+    body,
+    bodyHash: bodyHashAfter(bodyPrefixOf(scope), envelope.typeBytes, body),
+    dedupe: { key: envelope.idempotencyKey, memo: memoOf(envelope) },
+    feed: shared,
+  }
+}
+
+export function writtenIn(body: ByteString): RunEventWrite {
+  return decodeJson(body) as RunEventWrite
+}
+
+/** `runSeq` counts from 1, sequences from 0. */
+export function recordOf(entry: Entry): RunEventRecord {
+  const { sequence, time, body } = parseLogEntry(entry)
+  return Object.freeze({ ...writtenIn(body), runSeq: sequence + 1, persistedAt: timeText(time) })
+}
+
+/** The last one, as the next is often the same: records come in crowds. */
+let lastMs = -1
+let lastText = ''
+
+export function timeText(ms: number): string {
+  if (ms !== lastMs) {
+    lastText = formatRfc3339(ms)
+    lastMs = ms
+  }
+  return lastText
+}
+
+export function putJson(place: Place, value: unknown): Put {
+  return { op: 'put', ...place, value: canonicalJsonBytes(value) }
+}
+
+function json<T>(entry: Entry | undefined): T | undefined {
+  return entry === undefined ? undefined : (decodeJson(entry.value) as T)
+}
+
+/** Whose run it is: the first event says so, and all others have to agree. */
+export interface StoredHeading {
+  readonly tenantId: string
+  readonly projectId: string
+  readonly environmentId: string
+  readonly planId: string
+  readonly planVersion: string
+}
+
+export const headingIn = (entry: Entry | undefined): StoredHeading | undefined => json(entry)
+export const runStateIn = (entry: Entry | undefined): RunState | undefined => json(entry)
+export const stepStateIn = (entry: Entry | undefined): StepState | undefined => json(entry)
+export const alertIn = (entry: Entry | undefined): LedgerAlert | undefined => json(entry)
+
+export interface Lease {
+  readonly epoch: number
+  readonly owner: string
+  readonly expiresAt: number
+}
+
+export const leaseIn = (entry: Entry | undefined): Lease | undefined => json(entry)
+
+/** The alert beside its run, and where all alerts of the tenant are listed. */
+export function alertPuts(scope: ByteString, shared: ByteString, alert: LedgerAlert, time: number): Put[] {
+  const sequence = u64(alert.runSeq)
+  const listed = placeOf(shared, `${ALERT}${u64(time)}${utf8(alert.runId)}\0${sequence}`)
+  return [putJson(placeOf(scope, ALERT + sequence), alert), { op: 'put', ...listed, value: '' }]
+}
+
+/** Of an alert in the list: where it is. */
+export function listedAlert({ key }: Entry): {
+  readonly runId: string
+  readonly key: ByteString
+  readonly time: number
+} {
+  const end = key.length - 9
+  return { runId: fromUtf8(key.slice(9, end)), key: ALERT + key.slice(end + 1), time: fromU64(key, 1) }
+}

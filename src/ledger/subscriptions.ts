@@ -1,0 +1,108 @@
+import { fromBuffer, toBuffer, u64 } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { Changes } from '../engine/changes.ts'
+import { parseFeed } from '../engine/log.ts'
+import { pages } from '../engine/pages.ts'
+import type { Entry, Reader, TreeId } from '../engine/storage.ts'
+import type { LedgerContext } from './authority.ts'
+import type { RunEventRecord } from './run-events.ts'
+import { feedTree, headPlace, LOG, recordOf } from './stored.ts'
+
+/** A record of any run, and from where to go on after it. */
+export interface FeedItem {
+  readonly record: RunEventRecord
+  /** Kept by the reader, it survives restarts. */
+  readonly cursor: string
+}
+
+/** The records of one run, then new ones as they come. Read when they are asked for: a slow reader costs nothing. */
+export async function* followRun(
+  { database, scopeOf }: LedgerContext,
+  runId: string,
+  afterSeq: number,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<RunEventRecord, void, void> {
+  const tree: TreeId = { scope: scopeOf(runId), tag: LOG }
+  const head = headPlace(tree.scope)
+  let next = afterSeq
+  for await (const _ of wakings(database, tree, signal)) {
+    for await (const page of pages(database, { ...tree, from: u64(next) })) {
+      for (const entry of page) {
+        next++
+        yield recordOf(entry)
+        if (signal?.aborted === true) return
+      }
+    }
+    if (next > afterSeq && (await database.get(head.scope, head.tag, head.key)) === undefined) {
+      const message = `run ${JSON.stringify(runId)} was deleted while it was read`
+      throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
+    }
+  }
+}
+
+/** The records of all runs in the order of their commits, then new ones as they come. */
+export async function* followAll(
+  { database, shared }: LedgerContext,
+  cursor: string | undefined,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<FeedItem, void, void> {
+  const feed = feedTree(shared)
+  let last = cursor === undefined ? undefined : parseCursor(cursor)
+  for await (const _ of wakings(database, feed, signal)) {
+    const from = last === undefined ? undefined : `${last}\0`
+    for await (const page of pages(database, { ...feed, from })) {
+      const records = await recordsListed(database, page)
+      for (const [i, entry] of page.entries()) {
+        last = entry.key
+        const record = records[i]
+        // Listed, but its run was deleted since.
+        if (record === undefined) continue
+        yield Object.freeze({ record, cursor: toBuffer(last).toString('hex') })
+        if (signal?.aborted === true) return
+      }
+    }
+  }
+}
+
+/** The records that a feed lists. One that is not of the commit that listed it is of a later run with the same id. */
+export function recordsListed(
+  reader: Reader,
+  listed: readonly Entry[],
+): Promise<readonly (RunEventRecord | undefined)[]> {
+  return Promise.all(
+    listed.map(async entry => {
+      const { scope, sequence } = parseFeed(entry)
+      const found = await reader.get(scope, LOG, u64(sequence))
+      return found?.version === entry.version ? recordOf(found) : undefined
+    }),
+  )
+}
+
+/** At once, and again after each change. */
+async function* wakings(
+  source: LedgerContext['database'],
+  tree: TreeId,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<void, void, void> {
+  // Before the first read, so that nothing is missed in between.
+  const changes = await Changes.of(source, tree)
+  try {
+    while (signal?.aborted !== true) {
+      const seen = changes.count
+      yield
+      await changes.beyond(seen, signal)
+    }
+  } finally {
+    changes.end()
+  }
+}
+
+const CURSOR = /^[0-9a-f]{24}$/
+
+function parseCursor(cursor: string): string {
+  if (typeof cursor === 'string' && CURSOR.test(cursor)) return fromBuffer(Buffer.from(cursor, 'hex'))
+  throw new AnnalsError('INVALID_ARGUMENT', 'cursor is none that subscribeAll has given', {
+    name: 'cursor',
+    value: cursor,
+  })
+}

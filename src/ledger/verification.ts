@@ -1,0 +1,144 @@
+import { type ByteString, fromUtf8, utf8 } from '../core/bytes.ts'
+import { canonicalJsonBytes } from '../core/canonical-json.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { bodyHashAfter } from '../core/hash.ts'
+import { bodyPrefixOf, type ChainReport, verifyChain } from '../engine/chain.ts'
+import { parseDedupe, parseLogEntry } from '../engine/log.ts'
+import { pages } from '../engine/pages.ts'
+import type { Reader } from '../engine/storage.ts'
+import { checkEnvelope } from './envelope.ts'
+import { factOf, Reducer } from './reduce.ts'
+import {
+  dedupePlace,
+  eventIdIn,
+  HEADING_KEY,
+  headingIn,
+  LOG,
+  memoOf,
+  PROJECTED,
+  placeOf,
+  recordOf,
+  runStateIn,
+  stepsIn,
+  writtenIn,
+} from './stored.ts'
+
+/** What a run's record is worth. */
+export interface RunVerification {
+  readonly isValid: boolean
+  /** How many records there are. */
+  readonly events: number
+  /** The first `runSeq` at which something is wrong. */
+  readonly firstInvalid?: number
+  readonly error?: string
+}
+
+/**
+ * Recomputes everything from nothing: the hash chain, each event's envelope and
+ * key, what is remembered of the key, and the state that was projected. None of
+ * them can be changed without one of the others saying so.
+ */
+export async function verifyRecords(
+  reader: Reader,
+  scope: ByteString,
+  runId: string,
+): Promise<RunVerification> {
+  const chain = await verifyLedgerChain(reader, scope)
+  const state = placeOf(scope, PROJECTED.run)
+  const heading = headingIn(await reader.get(scope, state.tag, HEADING_KEY))
+  if (chain.length === 0 && chain.isValid && heading === undefined) {
+    throw new AnnalsError('RUN_NOT_FOUND', `the ledger has no run ${JSON.stringify(runId)}`, { runId })
+  }
+  const { length, firstInvalid } = chain
+  if (length === 0 && chain.isValid) return invalid(0, 1, 'record 1 is missing')
+  if (firstInvalid !== undefined) return invalid(length, firstInvalid + 1, chain.error ?? '')
+  const projected = await reader.get(scope, state.tag, state.key)
+  const projectedSeq = runStateIn(projected)?.lastEventSeq ?? 0
+  const reducer = new Reducer()
+  for await (const page of pages(reader, { scope, tag: LOG })) {
+    for (const entry of page) {
+      const record = recordOf(entry)
+      const { runSeq } = record
+      const wrong = await wrongWith(reader, scope, runId, entry)
+      if (wrong !== undefined) return invalid(length, runSeq, wrong)
+      if (runSeq <= projectedSeq) reducer.add(factOf(record))
+    }
+  }
+  if (projectedSeq > length)
+    return invalid(length, length, `the state is up to ${projectedSeq}, beyond the last record`)
+  const isSame =
+    projectedSeq === 0 ||
+    (projected?.value === canonicalJsonBytes(reducer.run) && (await sameSteps(reader, scope, reducer)))
+  if (!isSame)
+    return invalid(length, projectedSeq, `the state up to ${projectedSeq} is not what the records come to`)
+  const [first] = await reader.scan({ scope, tag: LOG, limit: 1 })
+  const written = writtenIn(parseLogEntry(first).body)
+  for (const field of ['tenantId', 'projectId', 'environmentId', 'planId', 'planVersion'] as const) {
+    if (heading?.[field] !== written[field])
+      return invalid(length, 1, `the run's ${field} is not the first event's`)
+  }
+  return Object.freeze({ isValid: true, events: length })
+}
+
+/** The hash chain alone. */
+export function verifyLedgerChain(reader: Reader, scope: ByteString): Promise<ChainReport> {
+  const prefix = bodyPrefixOf(scope)
+  return verifyChain(reader, { scope, tag: LOG }, body => bodyHashAfter(prefix, typeIn(body), body))
+}
+
+/** A body that is no event any more has the type of none, and so another hash. */
+function typeIn(body: ByteString): ByteString {
+  try {
+    const { eventType } = writtenIn(body)
+    return typeof eventType === 'string' ? utf8(eventType) : ''
+  } catch (error) {
+    if (error instanceof AnnalsError) return ''
+    throw error
+  }
+}
+
+async function wrongWith(
+  reader: Reader,
+  scope: ByteString,
+  runId: string,
+  entry: Parameters<typeof parseLogEntry>[0],
+): Promise<string | undefined> {
+  const { sequence, time, hash, body } = parseLogEntry(entry)
+  const runSeq = sequence + 1
+  let envelope: ReturnType<typeof checkEnvelope>
+  try {
+    envelope = checkEnvelope(writtenIn(body))
+  } catch (error) {
+    if (error instanceof AnnalsError) return `record ${runSeq} is no event: ${error.message}`
+    throw error
+  }
+  if (envelope.bytes() !== body) return `record ${runSeq} is not in canonical form`
+  if (envelope.runId !== runId) return `record ${runSeq} is of another run`
+  const place = dedupePlace(scope, envelope.idempotencyKey)
+  const known = await reader.get(place.scope, place.tag, place.key)
+  if (known === undefined) return `the key of record ${runSeq} is not remembered`
+  const first = parseDedupe(known)
+  const isSame =
+    first.sequence === sequence &&
+    first.time === time &&
+    first.hash === hash &&
+    eventIdIn(first.memo) === envelope.eventId &&
+    first.memo === memoOf(envelope)
+  return isSame ? undefined : `what is remembered of record ${runSeq} is not what it says`
+}
+
+async function sameSteps(reader: Reader, scope: ByteString, reducer: Reducer): Promise<boolean> {
+  let count = 0
+  for await (const page of pages(reader, stepsIn(scope))) {
+    for (const { key, value } of page) {
+      const step = reducer.steps.get(fromUtf8(key.slice(1)))
+      if (step === undefined || canonicalJsonBytes(step) !== value) return false
+      count++
+    }
+  }
+  return count === reducer.steps.size
+}
+
+function invalid(events: number, firstInvalid: number, error: string): RunVerification {
+  return Object.freeze({ isValid: false, events, firstInvalid, error })
+}
