@@ -67,6 +67,15 @@ describe('open', () => {
     await (await open({ path: folder })).close()
   })
 
+  test('a tenant that is refused leaves no folder locked', async () => {
+    for (const tenant of ['_shared', '', 'a\0b', 'k'.repeat(257), 7]) {
+      await expect(open({ path: folder, tenant: tenant as string })).rejects.toEqual(
+        refusal('INVALID_ARGUMENT'),
+      )
+    }
+    await (await open({ path: folder, tenant: 'acme' })).close()
+  })
+
   test('a closed handle refuses everything with CLOSED; closing twice is fine', async () => {
     const db = await open({ path: folder })
     await db.close()

@@ -1,7 +1,6 @@
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
 import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
-import { checkText } from './core/text.ts'
 import { openNodeDisk } from './embedded/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
 import type { EmbeddedStore, Recovery, StorageStats } from './embedded/store.ts'
@@ -74,7 +73,6 @@ const OPTIONS: readonly string[] = [
   'ledger',
 ]
 const TENANT_DEFAULT = 'default'
-const TENANT_BYTES_MAX = 256
 /** Scopes that a handle remembers in encoded form. */
 const SCOPES_MAX = 1_000
 
@@ -136,7 +134,7 @@ export class Annals implements AsyncDisposable {
 
   /** @internal Use `open`. */
   constructor(store: Store, tenant: string, ledgers: Map<string, Ledger> = new Map()) {
-    checkText('tenant', tenant, { bytesMax: TENANT_BYTES_MAX })
+    const namespace = tenantShared({ tenant })
     this.tenant = tenant
     this.#store = store
     this.#ledgers = ledgers
@@ -147,7 +145,7 @@ export class Annals implements AsyncDisposable {
     this.cells = new Cells(database, scopeOf)
     this.machines = new Machines(database, scopeOf, guards)
     this.traces = new Traces(database, scopeOf)
-    const shared = scopeOf(tenantShared({ tenant }))
+    const shared = scopeOf(namespace)
     this.runs = new Runs(database, scopeOf, shared)
     this.ledger = this.#ledgerOf(shared)
   }
@@ -307,7 +305,8 @@ function checkOpenOptions(options: OpenOptions): OpenOptions {
   if (validate !== undefined && typeof validate !== 'boolean') {
     throw invalid('ledger.validateTransitions', 'must be true or false', validate)
   }
-  if (options.tenant !== undefined) checkText('tenant', options.tenant, { bytesMax: TENANT_BYTES_MAX })
+  // Before the folder is opened: nobody would close it again.
+  if (options.tenant !== undefined) tenantShared({ tenant: options.tenant })
   return options
 }
 
