@@ -105,10 +105,15 @@ export function decodeValue(bytes: ByteString): Value {
 
 /** JSON that was stored around a user's value, deeply frozen; `CORRUPT` if it is none. */
 export function decodeJson(bytes: ByteString): unknown {
-  const value = parse(textOf(bytes))
+  const value = parseJson(bytes)
   // One container more than a value may have.
   if (typeof value === 'object' && value !== null) freeze(value, 0)
   return value
+}
+
+/** The same, not frozen: for who looks at it and lets go of it. */
+export function parseJson(bytes: ByteString): unknown {
+  return parse(textOf(bytes))
 }
 
 function parse(text: string): Value {

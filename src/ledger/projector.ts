@@ -4,17 +4,17 @@ import { AnnalsError } from '../core/errors.ts'
 import { parseRfc3339 } from '../core/time.ts'
 import { Changes } from '../engine/changes.ts'
 import { parseScope } from '../engine/keys.ts'
-import { parseFeed } from '../engine/log.ts'
-import { pages } from '../engine/pages.ts'
+import { parseFeed, parseLogEntry } from '../engine/log.ts'
 import type { Write } from '../engine/session.ts'
 import type { Entry, Place } from '../engine/storage.ts'
 import type { Run, RunStatus } from '../primitives/run.ts'
 import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
 import type { LedgerContext } from './authority.ts'
-import { alertOf, factOf, Reducer, type Refusal, type RunState } from './reduce.ts'
-import type { RunEventRecord, RunStateStatus } from './run-events.ts'
+import { alertOf, type Fact, Reducer, type Refusal, type RunState } from './reduce.ts'
+import type { RunStateStatus } from './run-events.ts'
 import {
   alertPuts,
+  factIn,
   feedTree,
   LOG,
   PROGRESS_KEY,
@@ -30,6 +30,8 @@ import {
 
 /** Records that one commit takes in. */
 const RECORDS_MAX = 1_000
+/** What of the feed is looked at at a time; its entries are small. */
+const LISTED_MAX = 4_000
 /** How long a crowd of records is waited for: one commit for many is cheaper, and nobody was promised the latest. */
 const PAUSE_MS = 20
 const RETRY_MS = 1_000
@@ -81,8 +83,8 @@ export class Projector {
     const entries = await database.scan({ scope, tag: LOG, from: u64(from), limit: RECORDS_MAX })
     const last = entries.at(-1)
     if (last === undefined) return true
-    const records = entries.map(recordOf)
-    const stepIds = [...new Set(records.flatMap(({ stepId }) => (stepId === undefined ? [] : [stepId])))]
+    const facts = entries.map(factIn)
+    const stepIds = [...new Set(facts.flatMap(({ stepId }) => (stepId === undefined ? [] : [stepId])))]
     const reads: Place[] = [
       place,
       runPlace(shared, runId),
@@ -98,18 +100,19 @@ export class Projector {
         const step = stepStateIn(entry)
         if (step !== undefined) reducer.steps.set(step.stepId, step)
       }
-      const { refusals, changed } = addAll(reducer, records)
+      const { refusals, changed } = addAll(reducer, facts)
       const operations: Write[] = [putJson(place, reducer.run)]
       for (const stepId of changed) {
         operations.push(putJson(stepPlace(scope, keys, stepId), reducer.steps.get(stepId)))
       }
       if (keys === PROJECTED) {
-        for (const [record, refusal] of refusals) {
-          operations.push(...alertPuts(scope, shared, alertOf(record, refusal), millisecondsOf(record)))
+        for (const [index, refusal] of refusals) {
+          const { time } = parseLogEntry(entries[index])
+          operations.push(...alertPuts(scope, shared, alertOf(recordOf(entries[index]), refusal), time))
         }
-        operations.push(...indexWrites(shared, run, reducer.run, records[records.length - 1]))
+        operations.push(...indexWrites(shared, run, reducer.run, parseLogEntry(last).time))
       }
-      return { operations, result: { records: records.length, alerts: refusals.length } }
+      return { operations, result: { records: facts.length, alerts: refusals.length } }
     })
     if (keys === PROJECTED) {
       metrics.projected += result.records
@@ -154,41 +157,47 @@ export class Projector {
   async #drain(): Promise<void> {
     const { database, shared, metrics } = this.#context
     const progress = placeOf(shared, PROGRESS_KEY)
-    const before = (await database.get(progress.scope, progress.tag, progress.key))?.value
-    const from = before === undefined ? undefined : `${before}\0`
-    for await (const page of pages(database, { ...feedTree(shared), from })) {
-      metrics.waitingSince = page[0].time
+    let before = (await database.get(progress.scope, progress.tag, progress.key))?.value
+    for (;;) {
+      const from = before === undefined ? undefined : `${before}\0`
+      const page = await database.scan({ ...feedTree(shared), from, limit: LISTED_MAX })
+      metrics.waitingSince = page[0]?.time
+      if (page.length === 0) return
       const scopes = new Set(page.map(entry => parseFeed(entry).scope))
       for (const scope of scopes) await this.advance(parseScope(scope).run)
-      const reached = page[page.length - 1].key
-      await database.update([progress], ([entry]) => {
-        const isFarther = entry === undefined || entry.value < reached
-        return {
-          operations: isFarther ? [{ op: 'put', ...progress, value: reached }] : [],
-          result: undefined,
-        }
-      })
+      before = page[page.length - 1].key
+      await this.#reach(before)
     }
-    metrics.waitingSince = undefined
+  }
+
+  /** Everything up to this key of the feed is projected. Another process may have come farther. */
+  async #reach(key: ByteString): Promise<void> {
+    const { database, shared } = this.#context
+    const progress = placeOf(shared, PROGRESS_KEY)
+    await database.update([progress], ([entry]) => {
+      const isFarther = entry === undefined || entry.value < key
+      return { operations: isFarther ? [{ op: 'put', ...progress, value: key }] : [], result: undefined }
+    })
   }
 }
 
 const NOTHING = { records: 0, alerts: 0 }
 
 interface Reduction {
-  readonly refusals: readonly (readonly [RunEventRecord, Refusal])[]
+  /** Which event, and why. */
+  readonly refusals: readonly (readonly [number, Refusal])[]
   /** Steps whose state is another. */
   readonly changed: ReadonlySet<string>
 }
 
-function addAll(reducer: Reducer, records: readonly RunEventRecord[]): Reduction {
-  const refusals: [RunEventRecord, Refusal][] = []
+function addAll(reducer: Reducer, facts: readonly Fact[]): Reduction {
+  const refusals: [number, Refusal][] = []
   const changed = new Set<string>()
-  for (const record of records) {
-    const { stepId } = record
+  for (const [index, fact] of facts.entries()) {
+    const { stepId } = fact
     const before = stepId === undefined ? undefined : reducer.steps.get(stepId)
-    const refusal = reducer.add(factOf(record))
-    if (refusal !== undefined) refusals.push([record, refusal])
+    const refusal = reducer.add(fact)
+    if (refusal !== undefined) refusals.push([index, refusal])
     if (stepId !== undefined && reducer.steps.get(stepId) !== before) changed.add(stepId)
   }
   return { refusals, changed }
@@ -199,7 +208,7 @@ function indexWrites(
   index: ByteString,
   entry: Entry | undefined,
   state: RunState | undefined,
-  last: RunEventRecord,
+  time: number,
 ): Write[] {
   if (entry === undefined || state === undefined) return []
   const before = runOf(entry)
@@ -210,14 +219,10 @@ function indexWrites(
   const after: Run = {
     ...rest,
     status,
-    updatedAt: Math.max(before.updatedAt, millisecondsOf(last)),
+    updatedAt: Math.max(before.updatedAt, time),
     ...(end === undefined ? {} : { completedAt: end }),
   }
   return runOperations(index, before, after)
-}
-
-function millisecondsOf({ persistedAt }: RunEventRecord): number {
-  return parseRfc3339(persistedAt) ?? 0
 }
 
 function isClosed(error: unknown): boolean {

@@ -2,9 +2,9 @@ import type { ByteString } from '../core/bytes.ts'
 import { u64 } from '../core/bytes.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
-import { factOf, Reducer, type RunHeading, snapshotOf } from './reduce.ts'
+import { Reducer, type RunHeading, snapshotOf } from './reduce.ts'
 import type { RunSnapshot } from './run-events.ts'
-import { LOG, recordOf } from './stored.ts'
+import { factIn, LOG, recordOf } from './stored.ts'
 
 /** The snapshot from the records alone, up to and including `atSeq`; null without records. Nothing is written. */
 export async function replayRun(
@@ -17,9 +17,8 @@ export async function replayRun(
   const to = atSeq === undefined ? undefined : u64(atSeq)
   for await (const page of pages(reader, { scope, tag: LOG, to })) {
     for (const entry of page) {
-      const record = recordOf(entry)
-      heading ??= record
-      reducer.add(factOf(record))
+      heading ??= recordOf(entry)
+      reducer.add(factIn(entry))
     }
   }
   return heading === undefined || reducer.run === undefined

@@ -3,13 +3,13 @@ import { type ByteString, fromU64, fromUtf8, toBuffer, u64, utf8 } from '../core
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { formatRfc3339 } from '../core/time.ts'
-import { decodeJson } from '../core/value.ts'
+import { decodeJson, parseJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
 import { dedupeTag, feedTag, HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
 import { parseLogEntry } from '../engine/log.ts'
 import type { Append, Entry, Place, Put, TreeId } from '../engine/storage.ts'
 import type { Envelope } from './envelope.ts'
-import type { RunState, StepState } from './reduce.ts'
+import type { Fact, RunState, StepState } from './reduce.ts'
 import type { LedgerAlert, RunEventRecord, RunEventWrite } from './run-events.ts'
 
 /**
@@ -133,6 +133,21 @@ export function recordOf(entry: Entry): RunEventRecord {
   return Object.freeze({ ...writtenIn(body), runSeq: sequence + 1, persistedAt: timeText(time) })
 }
 
+/** What of a record a state can depend on: without the rest, which takes most of the time. */
+export function factIn(entry: Entry): Fact {
+  const { sequence, time, body } = parseLogEntry(entry)
+  const { eventType, stepId, logicalAttemptId, engineAttemptId, payload } = parseJson(body) as RunEventWrite
+  return {
+    runSeq: sequence + 1,
+    persistedAt: timeText(time),
+    eventType,
+    stepId,
+    logicalAttemptId,
+    engineAttemptId,
+    error: payload?.['error'],
+  }
+}
+
 /** The last one, as the next is often the same: records come in crowds. */
 let lastMs = -1
 let lastText = ''
@@ -162,7 +177,20 @@ export interface StoredHeading {
   readonly planVersion: string
 }
 
-export const headingIn = (entry: Entry | undefined): StoredHeading | undefined => json(entry)
+/** The same few headings are looked at again and again. */
+const headings = new Map<ByteString, StoredHeading>()
+const HEADINGS_MAX = 1_000
+
+export function headingIn(entry: Entry | undefined): StoredHeading | undefined {
+  if (entry === undefined) return undefined
+  const known = headings.get(entry.value)
+  if (known !== undefined) return known
+  const heading = decodeJson(entry.value) as StoredHeading
+  if (headings.size === HEADINGS_MAX) headings.clear()
+  headings.set(entry.value, heading)
+  return heading
+}
+
 export const runStateIn = (entry: Entry | undefined): RunState | undefined => json(entry)
 export const stepStateIn = (entry: Entry | undefined): StepState | undefined => json(entry)
 export const alertIn = (entry: Entry | undefined): LedgerAlert | undefined => json(entry)
