@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
 import type { Annals } from '../../index.ts'
-import { gather, RUN, refused, type Suite, times } from './suite.ts'
+import { contentsOf, gather, RUN, refused, type Suite, times } from './suite.ts'
 
 const CALLS: Readonly<Record<string, (db: Annals) => Promise<unknown>>> = {
   'kv.get': db => db.kv.get(RUN, 'k'),
@@ -62,6 +62,17 @@ export function testClosing(suite: Suite): void {
       if (outcome.status === 'rejected') await refused(Promise.reject(outcome.reason), 'CLOSED')
     }
     expect(settled).toHaveLength(50)
+  })
+
+  suite.holds('a checkpoint changes nothing that can be seen, and goes on beside writes', async db => {
+    await Promise.all(times(50, i => db.events.append(RUN, 'n', i)))
+    const before = await contentsOf(db, RUN)
+    await db.checkpoint()
+    expect(await contentsOf(db, RUN)).toEqual(before)
+    await Promise.all([db.checkpoint(), ...times(50, i => db.events.append(RUN, 'n', 50 + i))])
+    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 100 })
+    expect(db.stats()).toBeTypeOf('object')
+    expect(db.recovery).toBeUndefined()
   })
 
   suite.holds('await using closes', async db => {
