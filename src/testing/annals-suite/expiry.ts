@@ -5,7 +5,7 @@ const DEADLINE_MS = 5_000
 
 /** P14: keys with a time to live. */
 export function testExpiry(suite: Suite): void {
-  suite.holds('P14: a key with ttlMs is there at first, and absent later', async db => {
+  suite.holds('P14: a key is absent after its ttlMs, and one with time left is not', async db => {
     // The engine's own clock, as nobody else's is at hand: until then, look again.
     await db.kv.put(RUN, 'short', 1, { ttlMs: 20 })
     await db.kv.put(RUN, 'long', 1, { ttlMs: 3_600_000 })
