@@ -37,6 +37,15 @@ export function testReopening(suite: Suite): void {
     },
   )
 
+  suite.holdsAfterReopen('P13: versions of keys never go back', async (db, reopen) => {
+    await db.kv.put(RUN, 'k', 1)
+    const before = (await db.kv.getVersioned(RUN, 'k'))!
+    const again = await reopen()
+    expect(await again.kv.getVersioned(RUN, 'k')).toEqual(before)
+    await again.kv.put(RUN, 'k', 2)
+    expect((await again.kv.getVersioned(RUN, 'k'))!.version).toBeGreaterThan(before.version)
+  })
+
   suite.holdsAfterReopen('P11: a deleted run stays deleted, and its tombstone stays', async (db, reopen) => {
     await fill(db)
     await db.runs.delete(RUN, { reason: 'r' })
