@@ -1,0 +1,96 @@
+import type { ListOptions, Value } from '../../src/index.ts'
+import {
+  byBytes,
+  checkWritable,
+  readPoint,
+  readRange,
+  type ScopeState,
+  type Stamp,
+  type View,
+  wrote,
+} from './scope-model.ts'
+
+export interface KvRecord {
+  readonly value: Value
+  readonly stamp: Stamp
+  readonly time: number
+  readonly expiresAt: number
+}
+
+/** The number of a commit is the engine's business; the order of commits is the model's. */
+export class VersionOf {
+  readonly stamp: Stamp
+
+  constructor(stamp: Stamp) {
+    this.stamp = stamp
+  }
+}
+
+export const kvModel = {
+  get: (view: View, key: string): Value | undefined => find(view, key)?.value,
+
+  getVersioned(view: View, key: string): unknown {
+    const record = find(view, key)
+    if (record === undefined) return undefined
+    return { value: record.value, version: new VersionOf(record.stamp), updatedAt: record.time }
+  },
+
+  exists: (view: View, key: string): boolean => find(view, key) !== undefined,
+
+  put(view: View, key: string, value: Value, options: { ttlMs?: number } = {}): void {
+    checkWritable(view)
+    const expiresAt = options.ttlMs === undefined ? 0 : view.now + options.ttlMs
+    view.scope.kv.set(key, { value, stamp: view.stamp, time: view.time, expiresAt })
+    wrote(view, `kv ${key}`)
+  },
+
+  delete(view: View, key: string): boolean {
+    checkWritable(view)
+    if (find(view, key) === undefined) return false
+    view.scope.kv.delete(key)
+    wrote(view, `kv ${key}`)
+    return true
+  },
+
+  list: (view: View, options: ListOptions = {}): string[] => range(view, options).map(([key]) => key),
+
+  entries: (view: View, options: ListOptions = {}): [string, Value][] =>
+    range(view, options).map(([key, { value }]) => [key, value]),
+}
+
+function find(view: View, key: string): KvRecord | undefined {
+  readPoint(view, `kv ${key}`, (scope, moment) => alive(scope.kv.get(key), moment)?.stamp ?? 0)
+  return alive(view.scope.kv.get(key), view.moment)
+}
+
+function alive(record: KvRecord | undefined, moment: number): KvRecord | undefined {
+  return record === undefined || (record.expiresAt !== 0 && record.expiresAt <= moment) ? undefined : record
+}
+
+function range(view: View, options: ListOptions): [string, KvRecord][] {
+  const { limit } = options
+  const mark = (found: [string, KvRecord][]): string =>
+    found.map(([key, { stamp }]) => `${key}@${stamp}`).join()
+  const own = [...(view.tracker?.written ?? [])].some(id => id.startsWith('kv '))
+  // Own writes between those that are stored make the engine read on beyond the limit, in pages.
+  if (limit !== undefined && own) {
+    readRange(
+      view,
+      (scope, moment) => mark(inRange(scope, moment, { ...options, limit: Number.MAX_SAFE_INTEGER })),
+      false,
+    )
+  } else readRange(view, (scope, moment) => mark(inRange(scope, moment, options)))
+  return inRange(view.scope, view.moment, options)
+}
+
+function inRange(
+  scope: ScopeState,
+  moment: number,
+  { prefix = '', after, limit }: ListOptions,
+): [string, KvRecord][] {
+  return [...scope.kv]
+    .filter(([key, record]) => key.startsWith(prefix) && alive(record, moment) !== undefined)
+    .filter(([key]) => after === undefined || byBytes(key, after) > 0)
+    .sort(([a], [b]) => byBytes(a, b))
+    .slice(0, limit)
+}

@@ -1,0 +1,392 @@
+import { Random } from '../../src/testing/random.ts'
+import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
+import { disagreement } from './comparison.ts'
+import { observations } from './observations.ts'
+import {
+  type Call,
+  type Program,
+  type SingleCall,
+  type Step,
+  show,
+  TENANTS,
+  type TransactionStep,
+} from './steps.ts'
+import {
+  asSeen,
+  type OpenSlot,
+  outcomeOf,
+  performIn,
+  type Receipts,
+  Subject,
+  type TransactionOutcome,
+} from './subject.ts'
+import { type Outcome, type TransactionModel, World } from './world.ts'
+
+/** What has happened in a campaign. */
+export interface Counts {
+  programs: number
+  steps: number
+  calls: number
+  refusals: number
+  transactions: number
+  conflicts: number
+  processCrashes: number
+  powerCuts: number
+  reopenings: number
+  /** Calls that were under way in a crash, without an answer. */
+  unanswered: number
+  comparisons: number
+}
+
+export function newCounts(): Counts {
+  return {
+    programs: 0,
+    steps: 0,
+    calls: 0,
+    refusals: 0,
+    transactions: 0,
+    conflicts: 0,
+    processCrashes: 0,
+    powerCuts: 0,
+    reopenings: 0,
+    unanswered: 0,
+    comparisons: 0,
+  }
+}
+
+/** What was expected and what came. */
+export class Mismatch extends Error {}
+
+/** Worlds that can't be told apart yet; more than these are told apart by a look at everything. */
+const WORLDS_MAX = 6
+
+/** Runs the program against the database and the model; throws a `Mismatch` where they disagree. */
+export async function runProgram(program: Program, counts: Counts = newCounts()): Promise<void> {
+  counts.programs++
+  const clock = new SimulatedClock()
+  const random = new Random(program.seed)
+  const { store, durability } = program
+  const subject = await Subject.open({ store, durability, clock, random })
+  const runner = new Runner(subject, clock, counts)
+  for (const [i, step] of program.steps.entries()) {
+    try {
+      counts.steps++
+      await runner.run(step)
+    } catch (error) {
+      throw new Mismatch(`step ${i}: ${(error as Error).message}`, { cause: error })
+    }
+  }
+  await runner.run({ do: 'look' })
+  await runner.close()
+}
+
+class Runner {
+  #subject: Subject
+  #worlds: World[] = [new World()]
+  readonly #slots: (OpenSlot | undefined)[] = []
+  readonly #clock: SimulatedClock
+  readonly #counts: Counts
+  #latest = 0
+
+  constructor(subject: Subject, clock: SimulatedClock, counts: Counts) {
+    this.#subject = subject
+    this.#clock = clock
+    this.#counts = counts
+  }
+
+  async run(step: Step): Promise<void> {
+    switch (step.do) {
+      case 'call':
+        return this.#call(step.call, step.via)
+      case 'transaction':
+        return this.#transaction(step)
+      case 'begin':
+        return this.#begin(step.slot, step.tenant, step.scope)
+      case 'in':
+        return this.#callIn(step.slot, step.call)
+      case 'end':
+        return step.how === 'commit' ? this.#commit(step.slot) : this.#rollback(step.slot)
+      case 'together':
+        return this.#together(step.calls)
+      case 'wait':
+        return this.#wait(step.ms)
+      case 'look':
+        return this.#look()
+      case 'checkpoint':
+        return this.#subject.storage.checkpoint()
+      case 'reopen':
+        return this.#restart(await this.#subject.reopen())
+      case 'crash':
+        return this.#crash(step)
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#subject.storage.close()
+  }
+
+  /** The database's time: its clock, or later if the clock was set back. */
+  #now(): number {
+    this.#latest = Math.max(this.#latest, this.#clock.now())
+    return this.#latest
+  }
+
+  #wait(ms: number): void {
+    this.#now()
+    // So that the database has seen the time which the model knows.
+    this.#subject.storage.now()
+    this.#clock.jump(ms)
+  }
+
+  async #call(asked: SingleCall, via: 'db' | 'run' = 'db'): Promise<void> {
+    const actual = await this.#perform(asked, via)
+    const call = withId(asked, actual)
+    this.#expect(world => disagreement(world.perform(call, this.#now()), actual, world))
+  }
+
+  async #perform(call: SingleCall, via: 'db' | 'run' = 'db'): Promise<Outcome> {
+    const outcome = await this.#subject.perform(call, via)
+    this.#counts.calls++
+    if ('error' in outcome) this.#counts.refusals++
+    return outcome
+  }
+
+  async #begin(slot: number, tenant: string, scope: string): Promise<void> {
+    // One that was left open stays open, and never commits.
+    this.#slots[slot] = await this.#subject.begin(tenant, scope)
+    for (const world of this.#worlds)
+      world.transactions[slot] = world.begin(tenant, scope, this.#now(), false)
+  }
+
+  async #callIn(slot: number, asked: Call): Promise<void> {
+    const open = this.#slots[slot]
+    if (open === undefined) return
+    const actual = await performIn(open, asked)
+    const call = withId(asked, actual)
+    this.#counts.calls++
+    this.#expect(world =>
+      disagreement(world.performIn(transactionIn(world, slot), call, this.#now()), actual, world),
+    )
+  }
+
+  async #commit(slot: number): Promise<void> {
+    const open = this.#slots[slot]
+    if (open === undefined) return
+    const end = await outcomeOf(() => open.tx.commit())
+    this.#counts.transactions++
+    const appended = await receiptsOf(open.receipts)
+    this.#expect(world => {
+      const tx = transactionIn(world, slot)
+      if (tx.ended) return disagreement({ error: 'INVALID_OPERATION' }, end, world)
+      return this.#committed(world, tx, end, appended)
+    })
+  }
+
+  async #rollback(slot: number): Promise<void> {
+    const open = this.#slots[slot]
+    if (open === undefined) return
+    const end = await outcomeOf(() => open.tx.rollback())
+    this.#expect(world => {
+      const tx = transactionIn(world, slot)
+      const expected: Outcome = tx.ended ? { error: 'INVALID_OPERATION' } : { value: undefined }
+      tx.ended = true
+      return disagreement(expected, end, world)
+    })
+  }
+
+  async #transaction(step: TransactionStep): Promise<void> {
+    const actual = await this.#subject.transaction(step)
+    this.#counts.transactions++
+    this.#counts.calls += actual.attempts.length * step.calls.length
+    const receipts = await Promise.all(actual.attempts.map(attempt => receiptsOf(attempt.receipts)))
+    this.#expect(world => this.#transacted(world, step, actual, receipts))
+  }
+
+  #transacted(
+    world: World,
+    { tenant, scope, calls, end, readOnly, interference }: TransactionStep,
+    actual: TransactionOutcome,
+    receipts: readonly (readonly Outcome[])[],
+  ): string | undefined {
+    for (const [n, { outcomes }] of actual.attempts.entries()) {
+      const tx = world.begin(tenant, scope, this.#now(), readOnly)
+      for (const [i, call] of calls.entries()) {
+        if (n === 0 && interference?.at === i) {
+          const other = actual.interference as Outcome
+          const wrong = disagreement(
+            world.perform(withId(interference.call, other), this.#now()),
+            other,
+            world,
+          )
+          if (wrong !== undefined) return `meanwhile: ${wrong}`
+        }
+        const expected = world.performIn(tx, withId(call, outcomes[i]), this.#now())
+        const wrong = disagreement(expected, outcomes[i], world)
+        if (wrong !== undefined) return `attempt ${n}, call ${i}: ${wrong}`
+      }
+      if (end === 'throw') return disagreement({ error: 'thrown: called off' }, actual.end, world)
+      const isLast = n === actual.attempts.length - 1
+      const wrong = this.#committed(world, tx, isLast ? actual.end : { error: 'CONFLICT' }, receipts[n])
+      if (wrong !== undefined) return wrong
+    }
+    return undefined
+  }
+
+  /** Whether the transaction may have ended so; if it has committed, the world follows. */
+  #committed(
+    world: World,
+    tx: TransactionModel,
+    end: Outcome,
+    receipts: readonly Outcome[],
+  ): string | undefined {
+    const conflict = world.conflict(tx, this.#now())
+    const hasFailed = 'error' in end && end.error === 'CONFLICT'
+    if (hasFailed) {
+      this.#counts.conflicts++
+      tx.ended = true
+      return conflict === 'no' ? 'CONFLICT, though nothing that it has read was changed' : undefined
+    }
+    if (conflict === 'must') return `${show(end)}, though what it has read was changed`
+    const wrong = disagreement({ value: undefined }, end, world)
+    if (wrong !== undefined) return wrong
+    const appended = world.commit(tx, this.#now()).filter(each => !isEmpty(each))
+    return disagreement({ value: appended }, { value: receipts }, world)
+  }
+
+  /** Answered as if one came after the other, in some order. */
+  async #together(asked: readonly SingleCall[]): Promise<void> {
+    const actual = await Promise.all(asked.map(call => this.#perform(call)))
+    this.#fork(asked.map((call, i) => ({ call: withId(call, actual[i]), outcome: actual[i] })))
+    if (this.#worlds.length > WORLDS_MAX) await this.#look()
+  }
+
+  async #crash(step: Step & { do: 'crash' }): Promise<void> {
+    const underWay = step.calls.map(call => {
+      const one: UnderWay = { call, outcome: undefined }
+      const settle = (outcome: Outcome | TransactionOutcome): void => {
+        one.outcome = outcome
+      }
+      void ('do' in call ? this.#subject.transaction(call) : this.#subject.perform(call)).then(settle)
+      return one
+    })
+    for (let turn = 0; turn < step.turns; turn++) await undefined
+    // From here on nobody hears anything any more.
+    const heard = underWay.map(one => ({ ...one }))
+    if (step.kind === 'power') this.#counts.powerCuts++
+    else this.#counts.processCrashes++
+    this.#counts.unanswered += heard.filter(({ outcome }) => outcome === undefined).length
+    const next = this.#subject.crash(step.kind)
+    this.#fork(heard)
+    await this.#restart(await next)
+  }
+
+  async #restart(subject: Subject): Promise<void> {
+    this.#counts.reopenings++
+    this.#subject = subject
+    this.#slots.length = 0
+    for (const world of this.#worlds) world.transactions.length = 0
+    this.#clock.advance(Math.max(0, this.#now() - this.#clock.now()))
+    await this.#look()
+  }
+
+  /** Every world becomes those that it may be in after the calls: in any order, and without those that nobody heard of. */
+  #fork(calls: readonly UnderWay[]): void {
+    const worlds: World[] = []
+    const wrongs: string[] = []
+    for (const order of orders(calls)) {
+      for (const before of this.#worlds) {
+        const world = new World(before)
+        let wrong: string | undefined
+        for (const { call, outcome } of order) wrong ??= this.#applied(world, call, outcome)
+        if (wrong === undefined) worlds.push(world)
+        else wrongs.push(wrong)
+      }
+    }
+    if (worlds.length === 0) throw new Mismatch(wrongs[0])
+    this.#worlds = worlds
+  }
+
+  #applied(world: World, call: UnderWay['call'], outcome: UnderWay['outcome']): string | undefined {
+    if (!('do' in call)) {
+      const expected = world.perform(call, this.#now())
+      return outcome === undefined ? undefined : disagreement(expected, outcome as Outcome, world)
+    }
+    const tx = world.begin(call.tenant, call.scope, this.#now(), call.readOnly)
+    for (const each of call.calls) world.performIn(tx, each, this.#now())
+    if (call.end === 'commit') world.commit(tx, this.#now())
+    return undefined
+  }
+
+  /** Compares all that there is to see. */
+  async #look(): Promise<void> {
+    this.#counts.comparisons++
+    for (const call of observations(this.#worlds)) {
+      const actual = await this.#subject.perform(call)
+      this.#expect(world => {
+        const wrong = disagreement(world.perform(call, this.#now()), actual, world)
+        return wrong === undefined
+          ? undefined
+          : `${call.tenant}.${call.on}.${call.name}(${show(call.args)}): ${wrong}`
+      })
+    }
+    for (const tenant of TENANTS) {
+      const { ok, problems } = await this.#subject.handle(tenant).verifyIndices()
+      if (!ok) throw new Mismatch(`indexes of ${tenant}: ${JSON.stringify(problems)}`)
+    }
+    // What looks alike is alike.
+    this.#worlds.length = 1
+  }
+
+  /** Drops the worlds that the database can't be in; one has to be left. */
+  #expect(judge: (world: World) => string | undefined): void {
+    const wrongs = this.#worlds.map(judge)
+    const left = this.#worlds.filter((_, i) => wrongs[i] === undefined)
+    if (left.length === 0) throw new Mismatch(wrongs[0])
+    this.#worlds = left
+  }
+}
+
+interface UnderWay {
+  readonly call: SingleCall | TransactionStep
+  outcome: Outcome | TransactionOutcome | undefined
+}
+
+/** All orders of all subsets that hold what was answered. */
+function orders(calls: readonly UnderWay[]): UnderWay[][] {
+  const all: UnderWay[][] = []
+  const grow = (order: UnderWay[], rest: readonly UnderWay[]): void => {
+    if (rest.every(({ outcome }) => outcome === undefined)) all.push(order)
+    for (const [i, call] of rest.entries()) grow([...order, call], rest.toSpliced(i, 1))
+  }
+  grow([], calls)
+  return all
+}
+
+function transactionIn(world: World, slot: number): TransactionModel {
+  return world.transactions[slot] as TransactionModel
+}
+
+/** An id that the database has made can't be known before. */
+function withId<C extends SingleCall | Call>(call: C, outcome: Outcome): C {
+  if (call.bad === true) return call
+  const made = 'value' in outcome ? outcome.value : undefined
+  if (call.on === 'runs' && call.name === 'create') {
+    const [options] = call.args as [{ runId?: string }]
+    if (options.runId !== undefined) return call
+    const { runId = 'nobody' } = (made ?? {}) as { runId?: string }
+    return { ...call, args: [{ ...options, runId }] }
+  }
+  if (call.on !== 'traces' || !call.name.startsWith('record')) return call
+  const options = call.args.at(-1) as { id?: string }
+  if (options.id !== undefined) return call
+  return { ...call, args: [...call.args.slice(0, -1), { ...options, id: made ?? 'nobody' }] }
+}
+
+/** What receipts say in the end; of a transaction that has failed they say nothing. */
+function receiptsOf(receipts: Receipts): Promise<Outcome[]> {
+  return Promise.all(receipts.map(receipt => outcomeOf(() => asSeen(receipt))))
+}
+
+function isEmpty(outcome: Outcome): boolean {
+  return 'value' in outcome && Array.isArray(outcome.value) && outcome.value.length === 0
+}

@@ -1,0 +1,142 @@
+/** A program is data: it can be printed, and steps can be taken out of it without the others changing their meaning. */
+
+export type Primitive = 'kv' | 'events' | 'cells' | 'machines' | 'traces'
+export const TENANTS = ['default', 'acme'] as const
+export type Tenant = (typeof TENANTS)[number]
+
+/** One call of a primitive. Functions in `args` are named: see `cell-functions.ts`. */
+export interface Call {
+  readonly on: Primitive
+  readonly name: string
+  readonly args: readonly unknown[]
+  /** It can't be right, whatever the state. */
+  readonly bad?: boolean
+  /** In a transaction: asks an append's receipt at once, which the commit then has to validate. */
+  readonly look?: boolean
+}
+
+export interface ScopedCall extends Call {
+  readonly tenant: Tenant
+  readonly scope: string
+}
+
+export interface RunsCall {
+  readonly on: 'runs'
+  readonly tenant: Tenant
+  readonly name: string
+  readonly args: readonly unknown[]
+  readonly bad?: boolean
+}
+
+export type SingleCall = ScopedCall | RunsCall
+
+export interface TransactionStep {
+  readonly do: 'transaction'
+  readonly tenant: Tenant
+  readonly scope: string
+  readonly calls: readonly Call[]
+  readonly end: 'commit' | 'throw'
+  readonly readOnly: boolean
+  /** Somebody else's call in the middle of the first attempt. */
+  readonly interference?: { readonly at: number; readonly call: SingleCall }
+}
+
+export type Step =
+  | { readonly do: 'call'; readonly via: 'db' | 'run'; readonly call: SingleCall }
+  | TransactionStep
+  | { readonly do: 'begin'; readonly slot: number; readonly tenant: Tenant; readonly scope: string }
+  | { readonly do: 'in'; readonly slot: number; readonly call: Call }
+  | { readonly do: 'end'; readonly slot: number; readonly how: 'commit' | 'rollback' }
+  | { readonly do: 'together'; readonly calls: readonly SingleCall[] }
+  | { readonly do: 'wait'; readonly ms: number }
+  | { readonly do: 'look' }
+  | { readonly do: 'checkpoint' }
+  | { readonly do: 'reopen' }
+  | {
+      readonly do: 'crash'
+      readonly kind: 'process' | 'power'
+      /** What is under way when it happens, and for how many turns of the microtask queue. */
+      readonly calls: readonly (SingleCall | TransactionStep)[]
+      readonly turns: number
+    }
+
+export interface Program {
+  readonly seed: number
+  readonly store: 'memory' | 'disk'
+  readonly durability: 'durable' | 'relaxed'
+  readonly steps: readonly Step[]
+}
+
+export function isRunsCall(call: SingleCall): call is RunsCall {
+  return call.on === 'runs'
+}
+
+export function showProgram({ seed, store, durability, steps }: Program): string {
+  return [
+    `program ${seed}, ${store}, ${durability}:`,
+    ...steps.map((step, i) => `${i}. ${showStep(step)}`),
+  ].join('\n  ')
+}
+
+export function showStep(step: Step): string {
+  switch (step.do) {
+    case 'call':
+      return `${step.via === 'run' ? 'run handle: ' : ''}${showSingle(step.call)}`
+    case 'transaction':
+      return showTransaction(step)
+    case 'begin':
+      return `tx${step.slot} = ${step.tenant}.begin(${step.scope})`
+    case 'in':
+      return `tx${step.slot}.${showCall(step.call)}`
+    case 'end':
+      return `tx${step.slot}.${step.how}()`
+    case 'together':
+      return `at once: ${step.calls.map(showSingle).join(' | ')}`
+    case 'wait':
+      return step.ms < 0 ? `the clock is set back by ${-step.ms} ms` : `${step.ms} ms pass`
+    case 'crash':
+      return `${step.kind} crash ${step.turns} turns into: ${step.calls.map(showUnderWay).join(' | ')}`
+    default:
+      return step.do
+  }
+}
+
+function showUnderWay(step: SingleCall | TransactionStep): string {
+  return 'do' in step ? showTransaction(step) : showSingle(step)
+}
+
+function showTransaction({ tenant, scope, calls, end, readOnly, interference }: TransactionStep): string {
+  const lines = calls.map((call, i) => {
+    const before = interference?.at === i ? `[meanwhile ${showSingle(interference.call)}] ` : ''
+    return `${before}tx.${showCall(call)}`
+  })
+  return `${tenant}.transaction(${scope}${readOnly ? ', read-only' : ''}) { ${lines.join('; ')}; ${end} }`
+}
+
+function showSingle(call: SingleCall): string {
+  if (isRunsCall(call)) return `${call.tenant}.runs.${call.name}(${call.args.map(show).join(', ')})`
+  const { tenant, scope, on, name, args } = call
+  return `${tenant}.${on}.${name}(${[scope, ...args.map(show)].join(', ')})`
+}
+
+function showCall({ on, name, args, look }: Call): string {
+  return `${on}.${name}(${args.map(show).join(', ')})${look === true ? ' and looks' : ''}`
+}
+
+/** Equal for what is equal, and for nothing else: what JSON can't tell apart, this can. */
+export function show(value: unknown): string {
+  if (value === null || typeof value === 'boolean') return String(value)
+  if (typeof value === 'string') return JSON.stringify(value)
+  if (typeof value === 'number') return Object.is(value, -0) ? '-0' : String(value)
+  if (typeof value === 'bigint') return `${value}n`
+  if (value instanceof Uint8Array) return `bytes(${[...value].join(' ')})`
+  if (Array.isArray(value)) return `[${value.map(show).join(',')}]`
+  if (typeof value === 'object') {
+    const record = value as Record<string, unknown>
+    const fields = Object.keys(record)
+      .sort()
+      .map(key => `${JSON.stringify(key)}:${show(record[key])}`)
+    return `{${fields.join(',')}}`
+  }
+  return typeof value
+}

@@ -1,0 +1,169 @@
+import { cellsModel } from './cells-model.ts'
+import { eventsModel, look } from './events-model.ts'
+import { kvModel } from './kv-model.ts'
+import { machinesModel } from './machines-model.ts'
+import { runsModel, TenantState } from './runs-model.ts'
+import { Refusal, ScopeState, Tracker, type View } from './scope-model.ts'
+import { partsOf } from './scopes.ts'
+import { type Call, isRunsCall, type SingleCall } from './steps.ts'
+import { tracesModel } from './traces-model.ts'
+
+/** What came of a call: its answer, or the code of its error. */
+export type Outcome = { readonly value: unknown } | { readonly error: string }
+
+/** The answer to an append in a transaction that nobody has looked at yet. */
+export const UNSEEN = 'a receipt that nobody has looked at'
+
+type Method = (view: unknown, ...args: unknown[]) => unknown
+const MODELS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+  kv: kvModel,
+  events: eventsModel,
+  cells: cellsModel,
+  machines: machinesModel,
+  traces: tracesModel,
+  runs: runsModel,
+}
+
+/** A transaction: it sees one moment, and its own writes; what it does is done again when it commits. */
+export class TransactionModel {
+  readonly key: string
+  readonly moment: number
+  readonly readOnly: boolean
+  /** As it was at the beginning. */
+  readonly base: ScopeState
+  /** The same, with own writes. */
+  readonly seen: ScopeState
+  readonly tracker: Tracker
+  readonly calls: { readonly call: Call; readonly now: number }[]
+  ended = false
+
+  constructor(of: Omit<TransactionModel, 'tracker' | 'calls' | 'ended' | 'seen'>, from?: TransactionModel) {
+    this.key = of.key
+    this.moment = of.moment
+    this.readOnly = of.readOnly
+    this.base = of.base
+    this.seen = new ScopeState(from?.seen ?? of.base)
+    this.tracker = new Tracker(from?.tracker)
+    this.calls = [...(from?.calls ?? [])]
+    this.ended = from?.ended ?? false
+  }
+}
+
+/** One state that the database may be in, as far as is known. */
+export class World {
+  readonly scopes: Map<string, ScopeState>
+  readonly tenants: Map<string, TenantState>
+  readonly transactions: (TransactionModel | undefined)[]
+  /** What number the engine has given to which commit, where it was seen. */
+  readonly versions: Map<number, number>
+  #stamp: number
+
+  constructor(from?: World) {
+    this.scopes = new Map([...(from?.scopes ?? [])].map(([key, scope]) => [key, new ScopeState(scope)]))
+    this.tenants = new Map([...(from?.tenants ?? [])].map(([key, tenant]) => [key, new TenantState(tenant)]))
+    this.transactions = (from?.transactions ?? []).map(tx => tx && new TransactionModel(tx, tx))
+    this.versions = new Map(from?.versions)
+    this.#stamp = from === undefined ? 0 : from.#stamp
+  }
+
+  scope(key: string): ScopeState {
+    const known = this.scopes.get(key)
+    if (known !== undefined) return known
+    const made = new ScopeState()
+    this.scopes.set(key, made)
+    return made
+  }
+
+  /** A call as a transaction of its own. */
+  perform(call: SingleCall, now: number): Outcome {
+    if (call.bad === true) return { error: 'INVALID_ARGUMENT' }
+    const stamp = ++this.#stamp
+    if (isRunsCall(call)) return this.#performOnRuns(call.tenant, call.name, call.args, now)
+    const key = keyOf(call.tenant, call.scope)
+    return run(call, { scope: this.scope(key), now, moment: now, stamp, time: now }, key)
+  }
+
+  begin(tenant: string, scope: string, now: number, readOnly: boolean): TransactionModel {
+    const key = keyOf(tenant, scope)
+    return new TransactionModel({ key, moment: now, readOnly, base: new ScopeState(this.scope(key)) })
+  }
+
+  performIn(tx: TransactionModel, call: Call, now: number): Outcome {
+    if (call.bad === true) return { error: 'INVALID_ARGUMENT' }
+    const isEmptyBatch = call.name === 'appendBatch' && (call.args[0] as unknown[]).length === 0
+    if (tx.ended && !isEmptyBatch) return { error: 'INVALID_OPERATION' }
+    tx.calls.push({ call, now })
+    const { moment, readOnly, tracker, key } = tx
+    const view: View = { scope: tx.seen, now, moment, stamp: 0, time: moment, tracker, readOnly }
+    const outcome = run(call, view, key)
+    if (!isAppend(call) || 'error' in outcome || isEmptyBatch) return outcome
+    if (call.look !== true) return { value: UNSEEN }
+    look(view)
+    return outcome
+  }
+
+  /** Whether a commit now has to fail, may fail, or can't. */
+  conflict(tx: TransactionModel, now: number): 'must' | 'may' | 'no' {
+    if (!tx.tracker.writes) return 'no'
+    const current = this.scope(tx.key)
+    const { base, moment, tracker } = tx
+    const changed = (of: Tracker['must']): boolean =>
+      of.some(print => print(base, moment) !== print(current, now))
+    if (changed(tracker.must)) return 'must'
+    return changed(tracker.may) ? 'may' : 'no'
+  }
+
+  /** Does it all again, on what is there now; answers what became of the appends. */
+  commit(tx: TransactionModel, now: number): Outcome[] {
+    tx.ended = true
+    // Who has written nothing was there at the beginning, and needs no place after what came since.
+    if (!tx.tracker.writes) return []
+    const stamp = ++this.#stamp
+    const scope = this.scope(tx.key)
+    const appended: Outcome[] = []
+    for (const { call, now: askedAt } of tx.calls) {
+      const time = isAppend(call) && tx.tracker.linked ? askedAt : now
+      // In its own terms: what it has seen as of its moment must not expire while it is done again.
+      const view = { scope, now: askedAt, moment: tx.moment, stamp, time, readOnly: tx.readOnly }
+      const outcome = run(call, view, tx.key)
+      if (isAppend(call) && 'value' in outcome) appended.push(outcome)
+    }
+    return appended
+  }
+
+  #performOnRuns(tenant: string, name: string, args: readonly unknown[], now: number): Outcome {
+    const state = this.tenants.get(tenant) ?? new TenantState()
+    this.tenants.set(tenant, state)
+    const view = {
+      runs: state.runs,
+      tombstones: state.tombstones,
+      now,
+      scopeOf: (runId: string) => this.scope(keyOf(tenant, runId)),
+      drop: (runId: string) => this.scopes.set(keyOf(tenant, runId), new ScopeState()),
+    }
+    return attempt(() => (MODELS['runs'][name] as Method)(view, ...args))
+  }
+}
+
+export function isAppend({ name }: { readonly name: string }): boolean {
+  return name === 'append' || name === 'appendBatch'
+}
+
+export function keyOf(tenant: string, scope: string): string {
+  return `${tenant} ${scope}`
+}
+
+function run({ on, name, args }: Call, view: View, key: string): Outcome {
+  const [tenant, ...rest] = key.split(' ')
+  const parts = partsOf(tenant, rest.join(' '))
+  return attempt(() => (MODELS[on][name] as Method)({ ...view, parts }, ...args))
+}
+
+function attempt(work: () => unknown): Outcome {
+  try {
+    return { value: work() }
+  } catch (error) {
+    if (error instanceof Refusal) return { error: error.code }
+    return { error: `thrown: ${(error as Error).message}` }
+  }
+}
