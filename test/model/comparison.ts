@@ -19,6 +19,7 @@ function withVersion(value: unknown, actual: Outcome, { versions }: World): unkn
   const given = 'value' in actual ? (actual.value as { version?: number } | undefined)?.version : undefined
   if (typeof given !== 'number' || given < 1) return { ...value, version: 'a positive number' }
   for (const [otherStamp, other] of versions) {
+    if (otherStamp !== stamp && Math.floor(otherStamp) === Math.floor(stamp)) continue
     if (Math.sign(otherStamp - stamp) !== Math.sign(other - given)) {
       return { ...value, version: `one that fits commit ${otherStamp} with version ${other}` }
     }

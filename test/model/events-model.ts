@@ -15,14 +15,11 @@ export interface Receipt {
   readonly hash: string
 }
 
-type Parts = readonly string[]
-
 /** What an append answers, before anybody asks it. */
 export const eventsModel = {
-  append: (view: View & { parts: Parts }, type: string, payload: Value): Receipt =>
-    append(view, { type, payload }),
+  append: (view: View, type: string, payload: Value): Receipt => append(view, { type, payload }),
 
-  appendBatch(view: View & { parts: Parts }, events: readonly NewEvent[]): Receipt[] {
+  appendBatch(view: View, events: readonly NewEvent[]): Receipt[] {
     return events.map(event => append(view, event))
   },
 
@@ -66,7 +63,7 @@ export const eventsModel = {
   },
 }
 
-function append(view: View & { parts: Parts }, { type, payload }: NewEvent): Receipt {
+function append(view: View, { type, payload }: NewEvent): Receipt {
   checkWritable(view)
   const { scope, stamp, time, tracker, parts } = view
   if (tracker !== undefined) tracker.appends++

@@ -27,7 +27,7 @@ export const TRACE_IDS: readonly string[] = ['t1', 't2', 't3', 't4', 'é']
 export const TRACE_TAGS: readonly string[] = ['p', 'pq', 'é']
 export const RUN_TAGS: readonly string[] = ['p', 'pq']
 const EVENT_TYPES: readonly string[] = ['note', 'call', 'é']
-const SLOTS = 3
+const SLOTS = 2
 const STEPS = 50
 /** Somewhere in the life of the clock: programs begin there. */
 const START_MS = 1_750_000_000_000
@@ -82,8 +82,8 @@ const value = (random: Random): Value => (random.chance(0.3) ? random.below(100)
 const tags = (random: Random, all: readonly string[]): string[] =>
   Array.from({ length: random.below(3) }, () => random.pick(all))
 const bounds = (random: Random): [number, number] => {
-  const start = START_MS + random.below(300)
-  return [start, start + random.below(200)]
+  const start = START_MS + random.below(60)
+  return [start, start + random.below(60)]
 }
 const listOptions = (random: Random): object => ({
   ...(random.chance(0.4) ? { prefix: random.pick(['a', 'a/', 'é']) } : {}),
@@ -178,6 +178,8 @@ const RUN_RECIPES: readonly Recipe[] = [
     'create',
     { runId: random.pick(RUN_IDS), parentRun: random.pick(RUN_IDS), metadata: value(random) },
   ],
+  random => ['create', { runId: random.pick(RUN_IDS), parentRun: random.pick(RUN_IDS) }],
+  random => ['create', { runId: random.pick(RUN_IDS), tags: tags(random, RUN_TAGS) }],
   random => ['updateStatus', random.pick(RUN_IDS), random.pick(STATUSES)],
   random => [random.pick(['complete', 'cancel', 'pause', 'resume', 'archive']), random.pick(RUN_IDS)],
   random => ['fail', random.pick(RUN_IDS), 'out of tokens'],
@@ -186,6 +188,8 @@ const RUN_RECIPES: readonly Recipe[] = [
   random => ['delete', random.pick(RUN_IDS), random.chance(0.5) ? { reason: 'asked to' } : {}],
   random => ['get', random.pick(RUN_IDS)],
   random => ['query', runQuery(random)],
+  random => ['query', runQuery(random)],
+  random => ['query', { createdAfter: bounds(random)[0], includeArchived: true }],
   random => ['list', random.chance(0.5) ? { includeArchived: true } : {}],
   random => ['children', random.pick(RUN_IDS)],
   () => ['tombstones'],
@@ -207,6 +211,8 @@ function runQuery(random: Random): object {
 }
 
 const PRIMITIVES = Object.keys(RECIPES) as Primitive[]
+/** What most of a program's calls are about, so that some go deep and others wide. */
+const THEMES = [...PRIMITIVES, 'runs', 'runs', 'all'] as const
 
 export function generateProgram(seed: number): Program {
   const random = new Random(seed)
@@ -214,7 +220,8 @@ export function generateProgram(seed: number): Program {
   const durability = random.chance(0.7) ? 'durable' : 'relaxed'
   // Programs that stay in few places go deeper there.
   const places = Array.from({ length: 1 + random.below(4) }, () => placeOf(random))
-  const steps = Array.from({ length: STEPS }, () => new Generator(random, places).step(store, durability))
+  const generator = new Generator(random, places, random.pick(THEMES))
+  const steps = Array.from({ length: STEPS }, () => generator.step(store, durability))
   return { seed, store, durability, steps }
 }
 
@@ -231,10 +238,12 @@ function placeOf(random: Random): Place {
 class Generator {
   readonly #random: Random
   readonly #places: readonly Place[]
+  readonly #theme: (typeof THEMES)[number]
 
-  constructor(random: Random, places: readonly Place[]) {
+  constructor(random: Random, places: readonly Place[], theme: (typeof THEMES)[number]) {
     this.#random = random
     this.#places = places
+    this.#theme = theme
   }
 
   step(store: Program['store'], durability: Program['durability']): Step {
@@ -271,7 +280,10 @@ class Generator {
 
   #time(): Step {
     const random = this.#random
-    return { do: 'wait', ms: random.chance(0.15) ? -random.below(100) : random.below(40) }
+    return {
+      do: 'wait',
+      ms: random.chance(0.15) ? -random.below(50) : random.below(random.chance(0.5) ? 4 : 30),
+    }
   }
 
   #disturbance(durability: Program['durability']): Step {
@@ -309,14 +321,41 @@ class Generator {
       calls,
       end: random.chance(0.75) ? 'commit' : 'throw',
       readOnly: random.chance(0.1),
-      ...(random.chance(0.4) ? { interference: { at, call: this.#single() } } : {}),
+      ...(random.chance(0.5)
+        ? { interference: { at, call: this.#interference(place, random.pick(calls)) } }
+        : {}),
+    }
+  }
+
+  /** Mostly in the same place, so that there is a conflict now and then. */
+  #interference(place: Place, other: Call): SingleCall {
+    const random = this.#random
+    if (random.chance(0.3)) return random.chance(0.5) ? { ...this.#call(), ...place } : this.#single()
+    const [name] = other.args
+    const same = <T>(all: readonly T[]): T => (all.includes(name as T) ? (name as T) : random.pick(all))
+    switch (other.on) {
+      case 'kv':
+        return { on: 'kv', name: 'put', args: [same(KEYS), value(random)], ...place }
+      case 'events':
+        return { on: 'events', name: 'append', args: ['note', value(random)], ...place }
+      case 'cells':
+        return { on: 'cells', name: 'set', args: [same(CELL_NAMES), value(random)], ...place }
+      case 'machines':
+        return {
+          on: 'machines',
+          name: 'define',
+          args: [same(MACHINE_NAMES), random.pick(DEFINITIONS)],
+          ...place,
+        }
+      case 'traces':
+        return { on: 'traces', name: 'record', args: newTrace(random), ...place }
     }
   }
 
   #single(): SingleCall {
     const random = this.#random
     const place = random.pick(this.#places)
-    if (!random.chance(0.22)) return { ...this.#call(), ...place }
+    if (!random.chance(this.#theme === 'runs' ? 0.7 : 0.15)) return { ...this.#call(), ...place }
     const [name, ...args] = random.pick(RUN_RECIPES)(random)
     return { on: 'runs', tenant: place.tenant, name, args } satisfies RunsCall
   }
@@ -324,7 +363,9 @@ class Generator {
   #call(): Call {
     const random = this.#random
     if (random.chance(0.02)) return badCall(random, true)
-    const on = random.pick(PRIMITIVES)
+    const theme = this.#theme
+    const isWide = theme === 'runs' || theme === 'all' || random.chance(0.4)
+    const on = isWide ? random.pick(PRIMITIVES) : theme
     const [name, ...args] = random.pick(RECIPES[on])(random)
     return { on, name, args, ...(on === 'events' && random.chance(0.4) ? { look: true } : {}) }
   }

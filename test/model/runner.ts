@@ -2,6 +2,7 @@ import { Random } from '../../src/testing/random.ts'
 import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 import { disagreement } from './comparison.ts'
 import { observations } from './observations.ts'
+import { orders, type UnderWay } from './orders.ts'
 import {
   type Call,
   type Program,
@@ -296,6 +297,7 @@ class Runner {
     for (const order of orders(calls)) {
       for (const before of this.#worlds) {
         const world = new World(before)
+        world.startGroup()
         let wrong: string | undefined
         for (const { call, outcome } of order) wrong ??= this.#applied(world, call, outcome)
         if (wrong === undefined) worlds.push(world)
@@ -308,12 +310,12 @@ class Runner {
 
   #applied(world: World, call: UnderWay['call'], outcome: UnderWay['outcome']): string | undefined {
     if (!('do' in call)) {
-      const expected = world.perform(call, this.#now())
+      const expected = world.perform(call, this.#now(), true)
       return outcome === undefined ? undefined : disagreement(expected, outcome as Outcome, world)
     }
     const tx = world.begin(call.tenant, call.scope, this.#now(), call.readOnly)
     for (const each of call.calls) world.performIn(tx, each, this.#now())
-    if (call.end === 'commit') world.commit(tx, this.#now())
+    if (call.end === 'commit') world.commit(tx, this.#now(), true)
     return undefined
   }
 
@@ -344,22 +346,6 @@ class Runner {
     if (left.length === 0) throw new Mismatch(wrongs[0])
     this.#worlds = left
   }
-}
-
-interface UnderWay {
-  readonly call: SingleCall | TransactionStep
-  outcome: Outcome | TransactionOutcome | undefined
-}
-
-/** All orders of all subsets that hold what was answered. */
-function orders(calls: readonly UnderWay[]): UnderWay[][] {
-  const all: UnderWay[][] = []
-  const grow = (order: UnderWay[], rest: readonly UnderWay[]): void => {
-    if (rest.every(({ outcome }) => outcome === undefined)) all.push(order)
-    for (const [i, call] of rest.entries()) grow([...order, call], rest.toSpliced(i, 1))
-  }
-  grow([], calls)
-  return all
 }
 
 function transactionIn(world: World, slot: number): TransactionModel {

@@ -30,12 +30,11 @@ export class ScopeState {
 /** Which commit wrote a record: they are numbered in order. 0: the transaction that looks, which has not committed. */
 export type Stamp = number
 
-/** What the database has to answer with. */
-export class Refusal extends Error {
+/** What the database has to answer with. No `Error`: there are many, and nobody looks at their stacks. */
+export class Refusal {
   readonly code: ErrorCode
 
   constructor(code: ErrorCode) {
-    super(code)
     this.code = code
   }
 }
@@ -68,6 +67,8 @@ export class Tracker {
 /** A scope as one call sees it: at a moment, on behalf of a commit, maybe in a transaction. */
 export interface View {
   readonly scope: ScopeState
+  /** The parts of its name. */
+  readonly parts: readonly string[]
   /** When the call is made. */
   readonly now: number
   /** As of when things are seen: what expires by then is gone. */

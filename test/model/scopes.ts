@@ -13,10 +13,23 @@ export const RUN_IDS: readonly string[] = ['r1', 'r2', 'r:1', 'r%']
 export const SCOPE_NAMES: readonly string[] = [...RUN_IDS, ...Object.keys(SHARED)]
 
 export function scopeOf(tenant: string, name: string): Scope {
-  return Object.hasOwn(SHARED, name) ? SHARED[name](tenant)[0] : name
+  return find(tenant, name)[0]
 }
 
 /** As the hash of an event takes them in. */
 export function partsOf(tenant: string, name: string): readonly string[] {
-  return [tenant, ...(Object.hasOwn(SHARED, name) ? SHARED[name](tenant)[1] : ['default', 'default', name])]
+  return find(tenant, name)[1]
+}
+
+const known = new Map<string, readonly [Scope, readonly string[]]>()
+
+function find(tenant: string, name: string): readonly [Scope, readonly string[]] {
+  const found = known.get(`${tenant} ${name}`)
+  if (found !== undefined) return found
+  const [scope, parts] = Object.hasOwn(SHARED, name)
+    ? SHARED[name](tenant)
+    : ([name, ['default', 'default', name]] as const)
+  const made = [scope, [tenant, ...parts]] as const
+  known.set(`${tenant} ${name}`, made)
+  return made
 }

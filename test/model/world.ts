@@ -27,6 +27,7 @@ const MODELS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
 /** A transaction: it sees one moment, and its own writes; what it does is done again when it commits. */
 export class TransactionModel {
   readonly key: string
+  readonly parts: readonly string[]
   readonly moment: number
   readonly readOnly: boolean
   /** As it was at the beginning. */
@@ -39,6 +40,7 @@ export class TransactionModel {
 
   constructor(of: Omit<TransactionModel, 'tracker' | 'calls' | 'ended' | 'seen'>, from?: TransactionModel) {
     this.key = of.key
+    this.parts = of.parts
     this.moment = of.moment
     this.readOnly = of.readOnly
     this.base = of.base
@@ -75,17 +77,19 @@ export class World {
   }
 
   /** A call as a transaction of its own. */
-  perform(call: SingleCall, now: number): Outcome {
+  perform(call: SingleCall, now: number, isTogether = false): Outcome {
     if (call.bad === true) return { error: 'INVALID_ARGUMENT' }
-    const stamp = ++this.#stamp
+    const stamp = this.#nextStamp(isTogether)
     if (isRunsCall(call)) return this.#performOnRuns(call.tenant, call.name, call.args, now)
     const key = keyOf(call.tenant, call.scope)
-    return run(call, { scope: this.scope(key), now, moment: now, stamp, time: now }, key)
+    const parts = partsOf(call.tenant, call.scope)
+    return run(call, { scope: this.scope(key), parts, now, moment: now, stamp, time: now })
   }
 
   begin(tenant: string, scope: string, now: number, readOnly: boolean): TransactionModel {
     const key = keyOf(tenant, scope)
-    return new TransactionModel({ key, moment: now, readOnly, base: new ScopeState(this.scope(key)) })
+    const parts = partsOf(tenant, scope)
+    return new TransactionModel({ key, parts, moment: now, readOnly, base: new ScopeState(this.scope(key)) })
   }
 
   performIn(tx: TransactionModel, call: Call, now: number): Outcome {
@@ -93,9 +97,9 @@ export class World {
     const isEmptyBatch = call.name === 'appendBatch' && (call.args[0] as unknown[]).length === 0
     if (tx.ended && !isEmptyBatch) return { error: 'INVALID_OPERATION' }
     tx.calls.push({ call, now })
-    const { moment, readOnly, tracker, key } = tx
-    const view: View = { scope: tx.seen, now, moment, stamp: 0, time: moment, tracker, readOnly }
-    const outcome = run(call, view, key)
+    const { moment, readOnly, tracker, parts } = tx
+    const view: View = { scope: tx.seen, parts, now, moment, stamp: 0, time: moment, tracker, readOnly }
+    const outcome = run(call, view)
     if (!isAppend(call) || 'error' in outcome || isEmptyBatch) return outcome
     if (call.look !== true) return { value: UNSEEN }
     look(view)
@@ -114,21 +118,40 @@ export class World {
   }
 
   /** Does it all again, on what is there now; answers what became of the appends. */
-  commit(tx: TransactionModel, now: number): Outcome[] {
+  commit(tx: TransactionModel, now: number, isTogether = false): Outcome[] {
     tx.ended = true
     // Who has written nothing was there at the beginning, and needs no place after what came since.
     if (!tx.tracker.writes) return []
-    const stamp = ++this.#stamp
+    const stamp = this.#nextStamp(isTogether)
     const scope = this.scope(tx.key)
     const appended: Outcome[] = []
     for (const { call, now: askedAt } of tx.calls) {
       const time = isAppend(call) && tx.tracker.linked ? askedAt : now
       // In its own terms: what it has seen as of its moment must not expire while it is done again.
-      const view = { scope, now: askedAt, moment: tx.moment, stamp, time, readOnly: tx.readOnly }
-      const outcome = run(call, view, tx.key)
+      const view = {
+        scope,
+        parts: tx.parts,
+        now: askedAt,
+        moment: tx.moment,
+        stamp,
+        time,
+        readOnly: tx.readOnly,
+      }
+      const outcome = run(call, view)
       if (isAppend(call) && 'value' in outcome) appended.push(outcome)
     }
     return appended
+  }
+
+  /** Those of calls that are made together are in one group: nobody knows in which order they come. */
+  #nextStamp(isTogether: boolean): number {
+    this.#stamp = isTogether ? this.#stamp + 0.1 : Math.floor(this.#stamp) + 1
+    return this.#stamp
+  }
+
+  /** What comes next, comes after all that was before. */
+  startGroup(): void {
+    this.#stamp = Math.floor(this.#stamp) + 1
   }
 
   #performOnRuns(tenant: string, name: string, args: readonly unknown[], now: number): Outcome {
@@ -153,10 +176,8 @@ export function keyOf(tenant: string, scope: string): string {
   return `${tenant} ${scope}`
 }
 
-function run({ on, name, args }: Call, view: View, key: string): Outcome {
-  const [tenant, ...rest] = key.split(' ')
-  const parts = partsOf(tenant, rest.join(' '))
-  return attempt(() => (MODELS[on][name] as Method)({ ...view, parts }, ...args))
+function run({ on, name, args }: Call, view: View): Outcome {
+  return attempt(() => (MODELS[on][name] as Method)(view, ...args))
 }
 
 function attempt(work: () => unknown): Outcome {

@@ -1,0 +1,220 @@
+import { Annals } from '../../src/annals.ts'
+import { EmbeddedStore } from '../../src/embedded/store.ts'
+import { Database } from '../../src/engine/database.ts'
+import { TAGS } from '../../src/engine/keys.ts'
+import type { Commit, Operation, Step } from '../../src/engine/storage.ts'
+import { OptimisticTransaction } from '../../src/engine/transaction.ts'
+import type { PutOptions, Transition, Value } from '../../src/index.ts'
+import { ScopedEvents } from '../../src/primitives/event-log.ts'
+import { ScopedKv } from '../../src/primitives/kv.ts'
+import { Runs } from '../../src/primitives/run-index.ts'
+import { ScopedCells } from '../../src/primitives/state-cell.ts'
+import { ScopedMachines } from '../../src/primitives/state-machine.ts'
+import { ScopedTraces } from '../../src/primitives/trace-store.ts'
+
+/** Bugs to be planted, each in the place of a sound method: what the model can't find, it doesn't test. */
+export interface PlantedBug {
+  readonly name: string
+  /** Plants it; returns what takes it out again. */
+  plant(): () => void
+}
+
+/** The class's method is what `make` makes of it. */
+function bug<C extends object, N extends keyof C>(
+  name: string,
+  type: { readonly prototype: C },
+  method: N,
+  make: (sound: C[N]) => C[N],
+): PlantedBug {
+  return {
+    name,
+    plant() {
+      const { prototype } = type
+      const sound = prototype[method]
+      prototype[method] = make(sound)
+      return () => {
+        prototype[method] = sound
+      }
+    },
+  }
+}
+
+/** Every step that the primitives take, alone or in a transaction, writes what `change` makes of it. */
+function inSteps(name: string, change: (operation: Operation) => Operation | undefined): PlantedBug {
+  const changed = <T>(step: Step<T>): Step<T> => {
+    return found => {
+      const outcome = step(found)
+      return { ...outcome, operations: outcome.operations.map(change).filter(each => each !== undefined) }
+    }
+  }
+  return bug(name, Database, 'update', sound => {
+    return function <T>(this: Database, reads: Parameters<typeof sound>[0], step: Step<T>) {
+      return sound.call(this, reads, changed(step)) as ReturnType<typeof sound<T>>
+    } as typeof sound
+  })
+}
+
+const isRunIndex = (operation: Operation, kind: string): boolean =>
+  operation.op !== 'drop' &&
+  operation.op !== 'append' &&
+  operation.tag === TAGS.run &&
+  operation.key[0] === kind
+
+export const PLANTED_BUGS: readonly PlantedBug[] = [
+  bug('a cas ignores the version', ScopedCells, 'cas', () => {
+    return async function (this: ScopedCells, name: string, _: number, value: Value) {
+      if (await this.exists(name)) return this.set(name, value)
+      return this.transition(name, () => ({ value, result: 0 })).then(({ version }) => version)
+    }
+  }),
+  bug('a transition loses an update', ScopedCells, 'transition', sound => {
+    return async function <T>(this: ScopedCells, name: string, step: Transition<T>) {
+      const state = await this.read(name).catch(() => undefined)
+      if (state === undefined) return sound.call(this, name, step)
+      const { value, result } = step(state)
+      const version = await this.set(name, value)
+      return Object.freeze({ result, value: Object.freeze(value), version })
+    } as ScopedCells['transition']
+  }),
+  inSteps('a deleted cell forgets its version', operation =>
+    operation.op === 'put' && operation.tag === TAGS.state && operation.value.length === 8
+      ? { op: 'delete', scope: operation.scope, tag: operation.tag, key: operation.key }
+      : operation,
+  ),
+  bug('a list forgets where to begin', ScopedKv, 'list', sound => {
+    return function (this: ScopedKv, { after: _, ...options } = {}) {
+      return sound.call(this, options)
+    }
+  }),
+  bug('a list sorts by UTF-16', ScopedKv, 'list', sound => {
+    return async function (this: ScopedKv, options) {
+      return Object.freeze([...(await sound.call(this, options))].sort())
+    }
+  }),
+  bug('a put keeps the time to live of the one before', ScopedKv, 'put', sound => {
+    const lives = new Map<string, PutOptions>()
+    return function (this: ScopedKv, key: string, value: Value, options: PutOptions = {}) {
+      if (Number.isSafeInteger(options.ttlMs) && Number(options.ttlMs) > 0) lives.set(key, options)
+      return sound.call(this, key, value, options.ttlMs === undefined ? (lives.get(key) ?? {}) : options)
+    }
+  }),
+  bug('a key lives a millisecond longer', ScopedKv, 'put', sound => {
+    return function (this: ScopedKv, key: string, value: Value, { ttlMs, ...more }: PutOptions = {}) {
+      const isRight = Number.isSafeInteger(ttlMs) && (ttlMs as number) > 0
+      const longer = ttlMs === undefined ? {} : { ttlMs: isRight ? ttlMs + 1 : ttlMs }
+      return sound.call(this, key, value, { ...more, ...longer })
+    }
+  }),
+  bug('a batch of events is not one step', ScopedEvents, 'appendBatch', () => {
+    return async function (this: ScopedEvents, events) {
+      const receipts = []
+      for (const { type, payload } of events) receipts.push(await this.append(type, payload))
+      return Object.freeze(receipts)
+    }
+  }),
+  bug('a range of events takes in its end', ScopedEvents, 'readRange', sound => {
+    return function (this: ScopedEvents, start: number, end: number) {
+      return sound.call(this, start, end > start ? end + 1 : end)
+    }
+  }),
+  inSteps('a trace is not found by its parent', operation =>
+    operation.op === 'put' && operation.tag === TAGS.trace && operation.key[0] === 'p'
+      ? undefined
+      : operation,
+  ),
+  bug('children of a trace come by id', ScopedTraces, 'children', sound => {
+    return async function (this: ScopedTraces, id: string) {
+      return Object.freeze([...(await sound.call(this, id))].sort((a, b) => (a.id < b.id ? -1 : 1)))
+    }
+  }),
+  inSteps('a deleted run leaves its tags in the index', operation =>
+    operation.op === 'delete' && isRunIndex(operation, 'g') ? undefined : operation,
+  ),
+  inSteps('a run that changes its status stays under the old one', operation =>
+    operation.op === 'delete' && isRunIndex(operation, 's') ? undefined : operation,
+  ),
+  inSteps('a deleted run keeps its data', operation => (operation.op === 'drop' ? undefined : operation)),
+  bug('archived runs are not hidden', Runs, 'list', sound => {
+    return function (this: Runs, options = {}) {
+      return sound.call(this, { includeArchived: true, ...options })
+    }
+  }),
+  bug('a query begins behind its first millisecond', Runs, 'query', sound => {
+    return function (this: Runs, query = {}) {
+      const { createdAfter } = query
+      if (!Number.isSafeInteger(createdAfter)) return sound.call(this, query)
+      return sound.call(this, { ...query, createdAfter: (createdAfter as number) + 1 })
+    }
+  }),
+  bug('added tags replace those before', Runs, 'addTags', sound => {
+    return async function (this: Runs, runId: string, tags: readonly string[]) {
+      const run = await sound.call(this, runId, tags)
+      return Object.freeze({ ...run, tags: Object.freeze([...new Set(tags)]) })
+    }
+  }),
+  bug('a machine may be given a definition without its state', ScopedMachines, 'define', sound => {
+    return async function (this: ScopedMachines, name, definition) {
+      try {
+        return await sound.call(this, name, definition)
+      } catch (error) {
+        if ((error as { code?: string }).code !== 'INVALID_OPERATION') throw error
+        return this.current(name)
+      }
+    }
+  }),
+  bug('a transaction that is rolled back commits', OptimisticTransaction, 'rollback', () => {
+    return async function (this: OptimisticTransaction) {
+      await this.tryCommit()
+    }
+  }),
+  bug('a transaction whose function throws commits all the same', OptimisticTransaction, 'abandon', sound => {
+    return function (this: OptimisticTransaction, why) {
+      this.tryCommit().catch(() => sound.call(this, why))
+    }
+  }),
+  bug('what a transaction has read is not validated', EmbeddedStore, 'commit', sound => {
+    return function (this: EmbeddedStore, { operations }: Commit) {
+      return sound.call(this, { operations })
+    }
+  }),
+  bug('ranges that a transaction has read are not validated', EmbeddedStore, 'commit', sound => {
+    return function (this: EmbeddedStore, { ranges: _, ...commit }: Commit) {
+      return sound.call(this, commit)
+    }
+  }),
+  bug('a blind put in a transaction conflicts', ScopedKv, 'put', sound => {
+    return async function (this: ScopedKv, key: string, value: Value, options: PutOptions = {}) {
+      await this.exists(key)
+      return sound.call(this, key, value, options)
+    }
+  }),
+  bug('a commit is two', EmbeddedStore, 'commit', sound => {
+    return async function (this: EmbeddedStore, { operations, ...reads }: Commit) {
+      const [first, ...rest] = operations
+      if (rest.length === 0 || operations.some(({ op }) => op === 'append')) {
+        return sound.call(this, { operations, ...reads })
+      }
+      const outcome = await sound.call(this, { operations: [first], ...reads })
+      return outcome.status === 'conflict' ? outcome : sound.call(this, { operations: rest })
+    }
+  }),
+  bug('a write is answered before it is written', EmbeddedStore, 'commit', sound => {
+    return function (this: EmbeddedStore, commit: Commit) {
+      const { operations } = commit
+      if (commit.points !== undefined || operations.some(({ op }) => op === 'append'))
+        return sound.call(this, commit)
+      void sound.call(this, commit).catch(() => undefined)
+      return Promise.resolve({ status: 'committed', version: 1, time: 1, appended: [] })
+    }
+  }),
+  bug('tenants see each other', Annals, 'forTenant', () => {
+    return function (this: Annals) {
+      return this
+    }
+  }),
+  bug('children of a run come oldest first', Runs, 'children', sound => {
+    return async function (this: Runs, runId: string) {
+      return Object.freeze([...(await sound.call(this, runId))].reverse())
+    }
+  }),
+]
