@@ -90,6 +90,9 @@ const listOptions = (random: Random): object => ({
   ...(random.chance(0.4) ? { after: random.pick(KEYS) } : {}),
   ...(random.chance(0.4) ? { limit: 1 + random.below(3) } : {}),
 })
+/** Mostly the same one, so that it has several children. */
+const parentOf = (random: Random, ids: readonly string[]): string =>
+  random.chance(0.7) ? ids[0] : random.pick(ids)
 const newTrace = (random: Random): [Trace, object] => [
   random.pick(TRACES),
   {
@@ -157,7 +160,8 @@ const RECIPES: Readonly<Record<Primitive, readonly Recipe[]>> = {
   traces: [
     random => ['record', ...newTrace(random)],
     random => ['record', ...newTrace(random)],
-    random => ['recordChild', random.pick(TRACE_IDS), ...newTrace(random)],
+    random => ['recordChild', parentOf(random, TRACE_IDS), ...newTrace(random)],
+    random => ['recordChild', parentOf(random, TRACE_IDS), ...newTrace(random)],
     random => ['get', random.pick(TRACE_IDS)],
     random => ['queryByType', random.pick(TRACES).type],
     random => ['queryByTag', random.pick(TRACE_TAGS)],
@@ -176,9 +180,9 @@ const RUN_RECIPES: readonly Recipe[] = [
   ],
   random => [
     'create',
-    { runId: random.pick(RUN_IDS), parentRun: random.pick(RUN_IDS), metadata: value(random) },
+    { runId: random.pick(RUN_IDS), parentRun: parentOf(random, RUN_IDS), metadata: value(random) },
   ],
-  random => ['create', { runId: random.pick(RUN_IDS), parentRun: random.pick(RUN_IDS) }],
+  random => ['create', { runId: random.pick(RUN_IDS), parentRun: parentOf(random, RUN_IDS) }],
   random => ['create', { runId: random.pick(RUN_IDS), tags: tags(random, RUN_TAGS) }],
   random => ['updateStatus', random.pick(RUN_IDS), random.pick(STATUSES)],
   random => [random.pick(['complete', 'cancel', 'pause', 'resume', 'archive']), random.pick(RUN_IDS)],
@@ -250,7 +254,7 @@ class Generator {
     const random = this.#random
     const draw = random.next()
     if (store === 'disk' && draw < 0.06) return this.#disturbance(durability)
-    if (draw < 0.12) return this.#time()
+    if (draw < 0.14) return this.#time()
     if (draw < 0.22)
       return {
         do: 'together',

@@ -70,10 +70,11 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug('a transition loses an update', ScopedCells, 'transition', sound => {
     return async function <T>(this: ScopedCells, name: string, step: Transition<T>) {
       const state = await this.read(name).catch(() => undefined)
-      if (state === undefined) return sound.call(this, name, step)
+      if (state === undefined || typeof step !== 'function') return sound.call(this, name, step)
       const { value, result } = step(state)
       const version = await this.set(name, value)
-      return Object.freeze({ result, value: Object.freeze(value), version })
+      const isBytes = value instanceof Uint8Array
+      return Object.freeze({ result, value: isBytes ? value : Object.freeze(value), version })
     } as ScopedCells['transition']
   }),
   inSteps('a deleted cell forgets its version', operation =>
@@ -95,7 +96,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     const lives = new Map<string, PutOptions>()
     return function (this: ScopedKv, key: string, value: Value, options: PutOptions = {}) {
       if (Number.isSafeInteger(options.ttlMs) && Number(options.ttlMs) > 0) lives.set(key, options)
-      return sound.call(this, key, value, options.ttlMs === undefined ? (lives.get(key) ?? {}) : options)
+      return sound.call(
+        this,
+        key,
+        value,
+        Object.keys(options).length === 0 ? (lives.get(key) ?? {}) : options,
+      )
     }
   }),
   bug('a key lives a millisecond longer', ScopedKv, 'put', sound => {
