@@ -308,7 +308,7 @@ class Generator {
     const random = this.#random
     const slot = random.below(SLOTS)
     const draw = random.next()
-    if (draw < 0.2) return { do: 'begin', slot, ...random.pick(this.#places) }
+    if (draw < 0.2) return { do: 'begin', slot, ...random.pick(this.#places), readOnly: random.chance(0.1) }
     if (draw < 0.32) return { do: 'end', slot, how: 'commit' }
     if (draw < 0.36) return { do: 'end', slot, how: 'rollback' }
     return { do: 'in', slot, call: this.#call() }
@@ -316,7 +316,10 @@ class Generator {
 
   #transaction(): TransactionStep {
     const random = this.#random
-    const calls = Array.from({ length: 1 + random.below(6) }, () => this.#call())
+    const via = random.pick(['db', 'db', 'run', 'kv'] as const)
+    const calls = Array.from({ length: 1 + random.below(6) }, () =>
+      this.#call(via === 'kv' ? 'kv' : undefined),
+    )
     const at = random.below(calls.length)
     const place = random.pick(this.#places)
     return {
@@ -324,7 +327,8 @@ class Generator {
       ...place,
       calls,
       end: random.chance(0.75) ? 'commit' : 'throw',
-      readOnly: random.chance(0.1),
+      readOnly: via !== 'kv' && random.chance(0.1),
+      via,
       ...(random.chance(0.5)
         ? { interference: { at, call: this.#interference(place, random.pick(calls)) } }
         : {}),
@@ -364,12 +368,12 @@ class Generator {
     return { on: 'runs', tenant: place.tenant, name, args } satisfies RunsCall
   }
 
-  #call(): Call {
+  #call(only?: Primitive): Call {
     const random = this.#random
-    if (random.chance(0.02)) return badCall(random, true)
+    if (only === undefined && random.chance(0.02)) return badCall(random, true)
     const theme = this.#theme
     const isWide = theme === 'runs' || theme === 'all' || random.chance(0.4)
-    const on = isWide ? random.pick(PRIMITIVES) : theme
+    const on = only ?? (isWide ? random.pick(PRIMITIVES) : theme)
     const [name, ...args] = random.pick(RECIPES[on])(random)
     return { on, name, args, ...(on === 'events' && random.chance(0.4) ? { look: true } : {}) }
   }

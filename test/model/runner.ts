@@ -102,7 +102,7 @@ class Runner {
       case 'transaction':
         return this.#transaction(step)
       case 'begin':
-        return this.#begin(step.slot, step.tenant, step.scope)
+        return this.#begin(step)
       case 'in':
         return this.#callIn(step.slot, step.call)
       case 'end':
@@ -152,11 +152,12 @@ class Runner {
     return outcome
   }
 
-  async #begin(slot: number, tenant: string, scope: string): Promise<void> {
+  async #begin({ slot, tenant, scope, readOnly }: Step & { do: 'begin' }): Promise<void> {
     // One that was left open stays open, and never commits.
-    this.#slots[slot] = await this.#subject.begin(tenant, scope)
-    for (const world of this.#worlds)
-      world.transactions[slot] = world.begin(tenant, scope, this.#now(), false)
+    this.#slots[slot] = await this.#subject.begin(tenant, scope, readOnly)
+    for (const world of this.#worlds) {
+      world.transactions[slot] = world.begin(tenant, scope, this.#now(), readOnly)
+    }
   }
 
   async #callIn(slot: number, asked: Call): Promise<void> {

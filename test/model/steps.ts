@@ -37,6 +37,8 @@ export interface TransactionStep {
   readonly calls: readonly Call[]
   readonly end: 'commit' | 'throw'
   readonly readOnly: boolean
+  /** Whose `transaction` it is; that of `kv` has nothing else. */
+  readonly via: 'db' | 'run' | 'kv'
   /** Somebody else's call in the middle of the first attempt. */
   readonly interference?: { readonly at: number; readonly call: SingleCall }
 }
@@ -44,7 +46,13 @@ export interface TransactionStep {
 export type Step =
   | { readonly do: 'call'; readonly via: 'db' | 'run'; readonly call: SingleCall }
   | TransactionStep
-  | { readonly do: 'begin'; readonly slot: number; readonly tenant: Tenant; readonly scope: string }
+  | {
+      readonly do: 'begin'
+      readonly slot: number
+      readonly tenant: Tenant
+      readonly scope: string
+      readonly readOnly: boolean
+    }
   | { readonly do: 'in'; readonly slot: number; readonly call: Call }
   | { readonly do: 'end'; readonly slot: number; readonly how: 'commit' | 'rollback' }
   | { readonly do: 'together'; readonly calls: readonly SingleCall[] }
@@ -85,7 +93,7 @@ export function showStep(step: Step): string {
     case 'transaction':
       return showTransaction(step)
     case 'begin':
-      return `tx${step.slot} = ${step.tenant}.begin(${step.scope})`
+      return `tx${step.slot} = ${step.tenant}.begin(${step.scope}${step.readOnly ? ', read-only' : ''})`
     case 'in':
       return `tx${step.slot}.${showCall(step.call)}`
     case 'end':
@@ -105,12 +113,20 @@ function showUnderWay(step: SingleCall | TransactionStep): string {
   return 'do' in step ? showTransaction(step) : showSingle(step)
 }
 
-function showTransaction({ tenant, scope, calls, end, readOnly, interference }: TransactionStep): string {
+function showTransaction({
+  tenant,
+  scope,
+  calls,
+  end,
+  readOnly,
+  via,
+  interference,
+}: TransactionStep): string {
   const lines = calls.map((call, i) => {
     const before = interference?.at === i ? `[meanwhile ${showSingle(interference.call)}] ` : ''
     return `${before}tx.${showCall(call)}`
   })
-  return `${tenant}.transaction(${scope}${readOnly ? ', read-only' : ''}) { ${lines.join('; ')}; ${end} }`
+  return `${tenant}.${via === 'db' ? '' : `${via}.`}transaction(${scope}${readOnly ? ', read-only' : ''}) { ${lines.join('; ')}; ${end} }`
 }
 
 function showSingle(call: SingleCall): string {

@@ -101,12 +101,12 @@ export class Subject {
     })
   }
 
-  async begin(tenant: string, scope: string): Promise<OpenSlot> {
-    return { tx: await this.handle(tenant).begin(scopeOf(tenant, scope)), receipts: [] }
+  async begin(tenant: string, scope: string, readOnly: boolean): Promise<OpenSlot> {
+    return { tx: await this.handle(tenant).begin(scopeOf(tenant, scope), { readOnly }), receipts: [] }
   }
 
   async transaction(step: TransactionStep): Promise<TransactionOutcome> {
-    const { tenant, scope, calls, end, readOnly, interference } = step
+    const { tenant, scope: name, calls, end, readOnly, via, interference } = step
     const attempts: Attempt[] = []
     let interfered: Outcome | undefined
     const work = async (tx: ScopedTransaction): Promise<void> => {
@@ -118,9 +118,13 @@ export class Subject {
       }
       if (end === 'throw') throw new Error('called off')
     }
-    const ended = await outcomeOf(() =>
-      this.handle(tenant).transaction(scopeOf(tenant, scope), work, readOnly ? { readOnly } : {}),
-    )
+    const db = this.handle(tenant)
+    const scope = scopeOf(tenant, name)
+    const ended = await outcomeOf(() => {
+      if (via === 'kv') return db.kv.transaction(scope, kv => work({ kv } as ScopedTransaction))
+      const options = readOnly ? { readOnly } : {}
+      return via === 'run' ? db.run(scope).transaction(work, options) : db.transaction(scope, work, options)
+    })
     return { attempts, interference: interfered, end: ended }
   }
 }
