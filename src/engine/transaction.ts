@@ -141,12 +141,14 @@ export class OptimisticTransaction implements ManualTransaction {
   async update<T>(reads: readonly Place[], step: WriteStep<T>): Promise<StepOutcome<T>> {
     this.#checkWritable()
     const found = await Promise.all(reads.map(({ scope, tag, key }) => this.get(scope, tag, key)))
+    // A step sees the moment that reads see: what they find, it must not take for expired.
+    const { time: moment } = await this.#snapshot
     this.#checkWritable()
     // Another step of the same transaction may have written in between; from here on nobody does.
     const time = this.now()
     const current = reads.map((place, i) => {
       const own = this.#writes.find(place)
-      return own === undefined ? found[i] : visible(own, time)
+      return own === undefined ? found[i] : visible(own, moment)
     })
     const { operations, result } = step(current)
     const appended = await this.#headsKnown(this.#add(operations))

@@ -7,7 +7,6 @@ import {
   readPoint,
   readRange,
   type Stamp,
-  timeFor,
   type View,
   wrote,
 } from './scope-model.ts'
@@ -77,7 +76,7 @@ export const cellsModel = {
     return transition(view, name, step, {
       value: cell.value as Value,
       version: cell.version,
-      updatedAt: timeFor(view, cell),
+      updatedAt: cell.time,
     })
   },
 
@@ -87,7 +86,7 @@ export const cellsModel = {
     const state: CellState =
       cell?.value === undefined
         ? { value: initial, version: 0 }
-        : { value: cell.value, version: cell.version, updatedAt: timeFor(view, cell) }
+        : { value: cell.value, version: cell.version, updatedAt: cell.time }
     return transition(view, name, step, state)
   },
 }

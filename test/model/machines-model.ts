@@ -1,5 +1,5 @@
 import type { Guard, MachineDefinition, MachineTransition, Value } from '../../src/index.ts'
-import { checkWritable, Refusal, readPoint, type Stamp, timeFor, type View, wrote } from './scope-model.ts'
+import { checkWritable, Refusal, readPoint, type Stamp, type View, wrote } from './scope-model.ts'
 import { show } from './steps.ts'
 
 export const GUARDS: Readonly<Record<string, Guard>> = { isPaid: ({ payload }) => payload === 'paid' }
@@ -34,7 +34,7 @@ export const machinesModel = {
       wrote(view, `machine definition ${name}`)
       wrote(view, `machine version ${added.length} ${name}`)
     }
-    return { state: state.state, version: state.version, updatedAt: timeFor(view, state) }
+    return { state: state.state, version: state.version, updatedAt: state.time }
   },
 
   send(view: View, name: string, event: string, payload?: Value): unknown {

@@ -100,11 +100,6 @@ export function wrote({ tracker }: View, id: string): void {
   tracker?.written.add(id)
 }
 
-/** When a record was written, for a step that writes: an own one has no other time than now. */
-export function timeFor(view: View, record: { readonly stamp: Stamp; readonly time: number }): number {
-  return record.stamp === 0 ? view.now : record.time
-}
-
 /** By the bytes of their UTF-8, which is not how JavaScript compares strings. */
 export function byBytes(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b))
