@@ -1,5 +1,6 @@
+import { type Counts, newCounts } from './counts.ts'
 import { generateProgram } from './generator.ts'
-import { type Counts, newCounts, runProgram } from './runner.ts'
+import { runProgram } from './runner.ts'
 import { type Program, showProgram } from './steps.ts'
 
 /** A program that fails, as short as it could be made. */

@@ -5,8 +5,22 @@ import type { Outcome, World } from './world.ts'
 /** Where an answer is not what it should be; undefined if it is. */
 export function disagreement(expected: Outcome, actual: Outcome, world: World): string | undefined {
   const wanted = 'value' in expected ? { value: withVersion(expected.value, actual, world) } : expected
-  const [a, b] = [show(wanted), show(actual)]
-  return a === b ? undefined : `expected ${a}, got ${b}`
+  return isEqual(wanted, actual) ? undefined : `expected ${show(wanted)}, got ${show(actual)}`
+}
+
+/** As `show` would tell them apart, but without making two texts of what is equal nearly always. */
+function isEqual(a: unknown, b: unknown): boolean {
+  if (Object.is(a, b)) return true
+  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false
+  if (Array.isArray(a) !== Array.isArray(b) || a instanceof Uint8Array !== b instanceof Uint8Array)
+    return false
+  const keys = Object.keys(a)
+  if (keys.length !== Object.keys(b).length) return false
+  for (const key of keys) {
+    if (!Object.hasOwn(b, key)) return false
+    if (!isEqual((a as Record<string, unknown>)[key], (b as Record<string, unknown>)[key])) return false
+  }
+  return true
 }
 
 /** In place of which commit it was, the number that it has: any that fits those that were seen before. */

@@ -1,49 +1,50 @@
-import { CELL_NAMES, KEYS, MACHINE_NAMES, RUN_TAGS, TRACE_IDS, TRACE_TAGS, TRACES } from './generator.ts'
+import { MACHINE_NAMES, RUN_TAGS, TRACE_TAGS } from './recipes.ts'
+import type { ScopeState } from './scope-model.ts'
 import { RUN_IDS, SCOPE_NAMES } from './scopes.ts'
 import { type Primitive, type SingleCall, TENANTS, type Tenant } from './steps.ts'
 import { keyOf, type World } from './world.ts'
 
-/** Calls that together show everything that can be seen. */
+type Make = (on: Primitive, name: string, ...args: unknown[]) => SingleCall
+
+/**
+ * Calls that together show everything that can be seen. What no world has,
+ * the lists would show; only machines can't be listed.
+ */
 export function* observations(worlds: readonly World[]): Generator<SingleCall> {
   for (const tenant of TENANTS) {
     yield* runsOf(tenant)
     for (const scope of SCOPE_NAMES) {
-      const isEmpty = worlds.every(world => world.scope(keyOf(tenant, scope)).isEmpty)
-      const call = (on: Primitive, name: string, ...args: unknown[]): SingleCall => ({
-        tenant,
-        scope,
-        on,
-        name,
-        args,
-      })
-      yield call('kv', 'entries')
-      yield call('events', 'verifyChain')
-      yield call('cells', 'list')
-      yield call('traces', 'list')
-      if (!isEmpty) yield* scopeCalls(call)
+      const states = worlds.map(world => world.scope(keyOf(tenant, scope)))
+      yield* callsOn(states, (on, name, ...args) => ({ tenant, scope, on, name, args }))
     }
   }
 }
 
-function* scopeCalls(
-  call: (on: Primitive, name: string, ...args: unknown[]) => SingleCall,
-): Generator<SingleCall> {
-  for (const key of KEYS) yield call('kv', 'getVersioned', key)
-  yield call('events', 'readRange', 0, Number.POSITIVE_INFINITY)
-  yield call('events', 'length')
-  yield call('events', 'head')
-  for (const name of CELL_NAMES) yield call('cells', 'read', name)
-  for (const name of MACHINE_NAMES) {
-    yield call('machines', 'current', name)
+function* callsOn(states: readonly ScopeState[], call: Make): Generator<SingleCall> {
+  yield call('kv', 'entries')
+  for (const key of keysOf(states, 'kv')) yield call('kv', 'getVersioned', key)
+  yield call('events', 'verifyChain')
+  if (states.some(({ events }) => events.length > 0)) {
+    yield call('events', 'readRange', 0, Number.POSITIVE_INFINITY)
+    yield call('events', 'length')
+    yield call('events', 'head')
+  }
+  yield call('cells', 'list')
+  for (const name of keysOf(states, 'cells')) yield call('cells', 'read', name)
+  for (const name of MACHINE_NAMES) yield call('machines', 'current', name)
+  for (const name of keysOf(states, 'machines')) {
     yield call('machines', 'definition', name)
     yield call('machines', 'definition', name, 1)
     yield call('machines', 'isTerminal', name)
   }
-  for (const { type } of TRACES) yield call('traces', 'queryByType', type)
+  yield call('traces', 'list')
+  const traces = keysOf(states, 'traces')
+  for (const id of traces) yield call('traces', 'tree', id)
+  if (traces.size === 0) return
+  const types = states.flatMap(state => [...state.traces.values()].map(({ stored }) => stored.trace.type))
+  for (const type of new Set(types)) yield call('traces', 'queryByType', type)
   for (const tag of TRACE_TAGS) yield call('traces', 'queryByTag', tag)
-  for (const id of TRACE_IDS) yield call('traces', 'children', id)
   yield call('traces', 'queryByTime', 0, Number.MAX_SAFE_INTEGER)
-  yield call('traces', 'tree', TRACE_IDS[0])
 }
 
 function* runsOf(tenant: Tenant): Generator<SingleCall> {
@@ -55,4 +56,8 @@ function* runsOf(tenant: Tenant): Generator<SingleCall> {
   for (const id of RUN_IDS) yield call('children', id)
   for (const tag of RUN_TAGS) yield call('query', { tags: [tag] })
   for (const status of ['Active', 'Failed', 'Archived']) yield call('query', { status })
+}
+
+function keysOf(states: readonly ScopeState[], of: 'kv' | 'cells' | 'machines' | 'traces'): Set<string> {
+  return new Set(states.flatMap(state => [...state[of].keys()]))
 }

@@ -1,6 +1,8 @@
 import { Random } from '../../src/testing/random.ts'
 import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 import { disagreement } from './comparison.ts'
+import { type Counts, newCounts } from './counts.ts'
+import { withId } from './made-ids.ts'
 import { observations } from './observations.ts'
 import { orders, type UnderWay } from './orders.ts'
 import {
@@ -22,38 +24,6 @@ import {
   type TransactionOutcome,
 } from './subject.ts'
 import { type Outcome, type TransactionModel, World } from './world.ts'
-
-/** What has happened in a campaign. */
-export interface Counts {
-  programs: number
-  steps: number
-  calls: number
-  refusals: number
-  transactions: number
-  conflicts: number
-  processCrashes: number
-  powerCuts: number
-  reopenings: number
-  /** Calls that were under way in a crash, without an answer. */
-  unanswered: number
-  comparisons: number
-}
-
-export function newCounts(): Counts {
-  return {
-    programs: 0,
-    steps: 0,
-    calls: 0,
-    refusals: 0,
-    transactions: 0,
-    conflicts: 0,
-    processCrashes: 0,
-    powerCuts: 0,
-    reopenings: 0,
-    unanswered: 0,
-    comparisons: 0,
-  }
-}
 
 /** What was expected and what came. */
 export class Mismatch extends Error {}
@@ -351,22 +321,6 @@ class Runner {
 
 function transactionIn(world: World, slot: number): TransactionModel {
   return world.transactions[slot] as TransactionModel
-}
-
-/** An id that the database has made can't be known before. */
-function withId<C extends SingleCall | Call>(call: C, outcome: Outcome): C {
-  if (call.bad === true) return call
-  const made = 'value' in outcome ? outcome.value : undefined
-  if (call.on === 'runs' && call.name === 'create') {
-    const [options] = call.args as [{ runId?: string }]
-    if (options.runId !== undefined) return call
-    const { runId = 'nobody' } = (made ?? {}) as { runId?: string }
-    return { ...call, args: [{ ...options, runId }] }
-  }
-  if (call.on !== 'traces' || !call.name.startsWith('record')) return call
-  const options = call.args.at(-1) as { id?: string }
-  if (options.id !== undefined) return call
-  return { ...call, args: [...call.args.slice(0, -1), { ...options, id: made ?? 'nobody' }] }
 }
 
 /** What receipts say in the end; of a transaction that has failed they say nothing. */

@@ -1,0 +1,31 @@
+/** What has happened in a campaign. */
+export interface Counts {
+  programs: number
+  steps: number
+  calls: number
+  refusals: number
+  transactions: number
+  conflicts: number
+  processCrashes: number
+  powerCuts: number
+  reopenings: number
+  /** Calls that were under way in a crash, without an answer. */
+  unanswered: number
+  comparisons: number
+}
+
+export function newCounts(): Counts {
+  return {
+    programs: 0,
+    steps: 0,
+    calls: 0,
+    refusals: 0,
+    transactions: 0,
+    conflicts: 0,
+    processCrashes: 0,
+    powerCuts: 0,
+    reopenings: 0,
+    unanswered: 0,
+    comparisons: 0,
+  }
+}
