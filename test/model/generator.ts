@@ -69,11 +69,7 @@ class Generator {
     const draw = random.next()
     if (store === 'disk' && draw < 0.06) return this.#disturbance(durability)
     if (draw < 0.14) return this.#time()
-    if (draw < 0.22)
-      return {
-        do: 'together',
-        calls: [this.#single(), this.#single(), this.#single()].slice(random.below(2)),
-      }
+    if (draw < 0.22) return { do: 'together', calls: this.#crowd(2 + random.below(2)) }
     if (draw < 0.32) return this.#transaction()
     if (draw < 0.56) return this.#byHand()
     return { do: 'call', ...this.#oneCall() }
@@ -109,13 +105,18 @@ class Generator {
     const draw = random.next()
     if (draw < 0.15) return { do: 'checkpoint' }
     if (draw < 0.3) return { do: 'reopen' }
-    const calls = Array.from({ length: random.below(3) }, () => {
-      const { interference: _, ...transaction } = this.#transaction()
-      return withIds(random.chance(0.4) ? transaction : this.#single(), random)
-    })
+    const calls = this.#crowd(random.below(3)).map(call => withIds(call, random))
     // Relaxed, a power cut may take away what was answered.
     const kind = durability === 'durable' && random.chance(0.6) ? 'power' : 'process'
     return { do: 'crash', kind, calls, turns: random.below(random.chance(0.5) ? 12 : 80) }
+  }
+
+  #crowd(size: number): (SingleCall | TransactionStep)[] {
+    return Array.from({ length: size }, () => {
+      if (!this.#random.chance(0.3)) return this.#single()
+      const { interference: _, ...transaction } = this.#transaction()
+      return transaction
+    })
   }
 
   #byHand(): Step {

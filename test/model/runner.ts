@@ -15,11 +15,10 @@ import {
   type TransactionStep,
 } from './steps.ts'
 import {
-  asSeen,
   type OpenSlot,
   outcomeOf,
   performIn,
-  type Receipts,
+  receiptsOf,
   Subject,
   type TransactionOutcome,
 } from './subject.ts'
@@ -170,17 +169,15 @@ class Runner {
     const actual = await this.#subject.transaction(step)
     this.#counts.transactions++
     this.#counts.calls += actual.attempts.length * step.calls.length
-    const receipts = await Promise.all(actual.attempts.map(attempt => receiptsOf(attempt.receipts)))
-    this.#expect(world => this.#transacted(world, step, actual, receipts))
+    this.#expect(world => this.#transacted(world, step, actual))
   }
 
   #transacted(
     world: World,
     { tenant, scope, calls, end, readOnly, interference }: TransactionStep,
     actual: TransactionOutcome,
-    receipts: readonly (readonly Outcome[])[],
   ): string | undefined {
-    for (const [n, { outcomes }] of actual.attempts.entries()) {
+    for (const [n, { outcomes, appended }] of actual.attempts.entries()) {
       const tx = world.begin(tenant, scope, this.#now(), readOnly)
       for (const [i, call] of calls.entries()) {
         if (n === 0 && interference?.at === i) {
@@ -198,7 +195,7 @@ class Runner {
       }
       if (end === 'throw') return disagreement({ error: 'thrown: called off' }, actual.end, world)
       const isLast = n === actual.attempts.length - 1
-      const wrong = this.#committed(world, tx, isLast ? actual.end : { error: 'CONFLICT' }, receipts[n])
+      const wrong = this.#committed(world, tx, isLast ? actual.end : { error: 'CONFLICT' }, appended)
       if (wrong !== undefined) return wrong
     }
     return undefined
@@ -210,6 +207,7 @@ class Runner {
     tx: TransactionModel,
     end: Outcome,
     receipts: readonly Outcome[],
+    isTogether = false,
   ): string | undefined {
     const conflict = world.conflict(tx, this.#now())
     const hasFailed = 'error' in end && end.error === 'CONFLICT'
@@ -221,14 +219,18 @@ class Runner {
     if (conflict === 'must') return `${show(end)}, though what it has read was changed`
     const wrong = disagreement({ value: undefined }, end, world)
     if (wrong !== undefined) return wrong
-    const appended = world.commit(tx, this.#now()).filter(each => !isEmpty(each))
+    const appended = world.commit(tx, this.#now(), isTogether).filter(each => !isEmpty(each))
     return disagreement({ value: appended }, { value: receipts }, world)
   }
 
   /** Answered as if one came after the other, in some order. */
-  async #together(asked: readonly SingleCall[]): Promise<void> {
-    const actual = await Promise.all(asked.map(call => this.#perform(call)))
-    this.#fork(asked.map((call, i) => ({ call: withId(call, actual[i]), outcome: actual[i] })))
+  async #together(asked: readonly UnderWay['call'][]): Promise<void> {
+    const answered = asked.map(async call => {
+      if ('do' in call) return { call, outcome: await this.#subject.transaction(call) }
+      const outcome = await this.#perform(call)
+      return { call: withId(call, outcome), outcome }
+    })
+    this.#fork(await Promise.all(answered))
     if (this.#worlds.length > WORLDS_MAX) await this.#look()
   }
 
@@ -284,10 +286,30 @@ class Runner {
       const expected = world.perform(call, this.#now(), true)
       return outcome === undefined ? undefined : disagreement(expected, outcome as Outcome, world)
     }
-    const tx = world.begin(call.tenant, call.scope, this.#now(), call.readOnly)
-    for (const each of call.calls) world.performIn(tx, each, this.#now())
-    if (call.end === 'commit') world.commit(tx, this.#now(), true)
-    return undefined
+    return this.#transactedInOrder(world, call, outcome as TransactionOutcome | undefined)
+  }
+
+  /** In its place among others, nothing was in its way: only the last attempt counts. */
+  #transactedInOrder(
+    world: World,
+    { tenant, scope, calls, end, readOnly }: TransactionStep,
+    actual: TransactionOutcome | undefined,
+  ): string | undefined {
+    const tx = world.begin(tenant, scope, this.#now(), readOnly)
+    const last = actual?.attempts.at(-1)
+    let wrong: string | undefined
+    for (const [i, call] of calls.entries()) {
+      const outcome = last?.outcomes[i]
+      const asked = outcome === undefined ? call : withId(call, outcome)
+      const expected = world.performIn(tx, asked, this.#now())
+      if (outcome !== undefined) wrong ??= disagreement(expected, outcome, world)
+    }
+    if (wrong !== undefined || actual === undefined || last === undefined) {
+      if (end === 'commit') world.commit(tx, this.#now(), true)
+      return wrong
+    }
+    if (end === 'throw') return disagreement({ error: 'thrown: called off' }, actual.end, world)
+    return this.#committed(world, tx, actual.end, last.appended, true)
   }
 
   /** Compares all that there is to see. */
@@ -321,11 +343,6 @@ class Runner {
 
 function transactionIn(world: World, slot: number): TransactionModel {
   return world.transactions[slot] as TransactionModel
-}
-
-/** What receipts say in the end; of a transaction that has failed they say nothing. */
-function receiptsOf(receipts: Receipts): Promise<Outcome[]> {
-  return Promise.all(receipts.map(receipt => outcomeOf(() => asSeen(receipt))))
 }
 
 function isEmpty(outcome: Outcome): boolean {

@@ -55,7 +55,7 @@ export type Step =
     }
   | { readonly do: 'in'; readonly slot: number; readonly call: Call }
   | { readonly do: 'end'; readonly slot: number; readonly how: 'commit' | 'rollback' }
-  | { readonly do: 'together'; readonly calls: readonly SingleCall[] }
+  | { readonly do: 'together'; readonly calls: readonly (SingleCall | TransactionStep)[] }
   | { readonly do: 'wait'; readonly ms: number }
   | { readonly do: 'look' }
   | { readonly do: 'checkpoint' }
@@ -99,7 +99,7 @@ export function showStep(step: Step): string {
     case 'end':
       return `tx${step.slot}.${step.how}()`
     case 'together':
-      return `at once: ${step.calls.map(showSingle).join(' | ')}`
+      return `at once: ${step.calls.map(showUnderWay).join(' | ')}`
     case 'wait':
       return step.ms < 0 ? `the clock is set back by ${-step.ms} ms` : `${step.ms} ms pass`
     case 'crash':

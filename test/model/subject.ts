@@ -32,6 +32,8 @@ const TIMING: Timing = {
 export interface Attempt {
   readonly outcomes: Outcome[]
   readonly receipts: Receipts
+  /** What the receipts say in the end. */
+  appended: readonly Outcome[]
 }
 
 export interface TransactionOutcome {
@@ -46,7 +48,7 @@ export interface OpenSlot {
 }
 
 /** Of appends in a transaction, for each call those of its events. */
-export type Receipts = (EventReceipt | readonly EventReceipt[])[]
+type Receipts = (EventReceipt | readonly EventReceipt[])[]
 
 export class Subject {
   readonly storage: EmbeddedStore
@@ -110,7 +112,7 @@ export class Subject {
     const attempts: Attempt[] = []
     let interfered: Outcome | undefined
     const work = async (tx: ScopedTransaction): Promise<void> => {
-      const attempt: Attempt = { outcomes: [], receipts: [] }
+      const attempt: Attempt = { outcomes: [], receipts: [], appended: [] }
       const isFirst = attempts.push(attempt) === 1
       for (const [i, call] of calls.entries()) {
         if (isFirst && interference?.at === i) interfered = await this.perform(interference.call)
@@ -125,6 +127,7 @@ export class Subject {
       const options = readOnly ? { readOnly } : {}
       return via === 'run' ? db.run(scope).transaction(work, options) : db.transaction(scope, work, options)
     })
+    for (const attempt of attempts) attempt.appended = await receiptsOf(attempt.receipts)
     return { attempts, interference: interfered, end: ended }
   }
 }
@@ -152,8 +155,13 @@ export async function performIn(
   return outcome
 }
 
+/** What receipts say now; of a transaction that has failed they say nothing. */
+export function receiptsOf(receipts: Receipts): Promise<Outcome[]> {
+  return Promise.all(receipts.map(receipt => outcomeOf(() => asSeen(receipt))))
+}
+
 /** What a receipt says now: later it may say something else, or nothing. */
-export function asSeen(receipt: EventReceipt | readonly EventReceipt[]): unknown {
+function asSeen(receipt: EventReceipt | readonly EventReceipt[]): unknown {
   if (Array.isArray(receipt)) return Object.freeze(receipt.map(asSeen))
   const { sequence, hash } = receipt as EventReceipt
   return Object.freeze({ sequence, hash })
