@@ -1,6 +1,6 @@
 /** The data of every workload: the same for each contestant, from a fixed seed. */
 
-const VALUE_BYTES = 400
+export const VALUE_BYTES = 400
 const VALUES = 1024
 export const ENTRIES_PER_RUN = 1000
 
@@ -15,17 +15,22 @@ export function random(seed) {
   }
 }
 
-/** 400 bytes of ASCII JSON each; `valueOf(i)` differs from its neighbours. */
+/** What is stored: an object of 400 bytes as JSON; `value(i)` differs from its neighbours. */
 const values = Array.from({ length: VALUES }, (_, i) => {
   const next = random(i + 1)
   const start = `{"step":${i},"tool":"search","status":"ok","text":"`
   let text = ''
   while (start.length + text.length < VALUE_BYTES - 2) text += Math.floor(next() * 36).toString(36)
-  return Buffer.from(`${start}${text}"}`).latin1Slice()
+  return JSON.parse(`${start}${text}"}`)
 })
 
 export function value(i) {
   return values[i % VALUES]
+}
+
+/** Whether it is such a value, whole and with its parts: one that is made only when looked at would be too cheap. */
+export function isValue(found) {
+  return found?.status === 'ok' && found.text.length > 300 && values[found.step].tool === found.tool
 }
 
 export function runName(i) {

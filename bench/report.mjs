@@ -55,16 +55,17 @@ export function table({ machine, settings, rows }) {
     '',
     `${judged.length - missed.length} of ${judged.length} goals met.`,
     '',
-    '| workload | Annals | against | its figure | ratio | must | aim | |',
-    '|---|--:|---|--:|--:|--:|--:|---|',
+    '| | workload | Annals | against | its figure | ratio | must | aim | |',
+    '|---|---|--:|---|--:|--:|--:|--:|---|',
     ...rows.map(tableRow),
     '',
   ].join('\n')
 }
 
 function tableRow(row) {
-  const { title, unit, ours, theirs, ratio, must, aim, note } = row
+  const { number, title, unit, ours, theirs, ratio, must, aim, note } = row
   const cells = [
+    number ?? '',
     ours.name === 'annals' ? title : `${title}: ${ours.name}`,
     figure(ours.value, unit),
     theirs?.name ?? note ?? '',

@@ -1,59 +1,28 @@
-import { hash } from 'node:crypto'
-import { openNodeDisk } from '../../dist/embedded/node-disk.js'
-import { openEmbedded } from '../../dist/embedded/open.js'
+import { open } from '../../dist/index.js'
 
-const ENTRIES = 1
-const EVENTS = 2
-
+/** Annals as its users have it. */
 export async function openStore(folder, { durability, cacheBytes }) {
-  const storage = await openEmbedded({
-    disk: openNodeDisk(folder, {}),
-    durability,
-    cacheBytes,
-    clock: Date.now,
-  })
-
-  function put({ scope, key }, value) {
-    return { op: 'put', scope, tag: ENTRIES, key, value }
-  }
-
-  function append(run, body, dedupeKey) {
-    const bodyHash = hash('sha256', body, 'latin1')
-    return { op: 'append', scope: run, tag: EVENTS, body, bodyHash, dedupe: { key: dedupeKey } }
-  }
+  const db = await open({ path: folder, durability, cacheBytes })
+  const { kv, cells, events } = db
+  const put = ({ run, key }, value) => kv.put(run, key, value)
 
   return {
-    at: (scope, key) => ({ scope, tag: ENTRIES, key }),
-    valueOf: entry => entry?.value,
-    put: (place, value) => storage.commit({ operations: [put(place, value)] }),
-    putMany: pairs => storage.commit({ operations: pairs.map(([place, value]) => put(place, value)) }),
-    removeMany: places =>
-      storage.commit({
-        operations: places.map(({ scope, key }) => ({ op: 'delete', scope, tag: ENTRIES, key })),
-      }),
-    get: ({ scope, key }) => storage.get(scope, ENTRIES, key),
-    list: ({ scope, key }, limit) => storage.scan({ scope, tag: ENTRIES, from: key, limit }),
-    async createCell(place, value) {
-      return (await storage.commit({ operations: [put(place, value)] })).version
-    },
-    async cas(place, expected, value) {
-      const done = await storage.update([place], ([found]) =>
-        found?.version === expected
-          ? { operations: [put(place, value)], result: true }
-          : { operations: [], result: false },
-      )
-      return done.result ? done.version : 0
-    },
-    async append(run, body, dedupeKey) {
-      return (await storage.commit({ operations: [append(run, body, dedupeKey)] })).appended[0]
-    },
-    async appendMany(run, events) {
-      const operations = events.map(([body, dedupeKey]) => append(run, body, dedupeKey))
-      return (await storage.commit({ operations })).appended
-    },
+    at: (run, key) => ({ run, key }),
+    put,
+    putMany: pairs => Promise.all(pairs.map(([place, value]) => put(place, value))),
+    removeMany: places => Promise.all(places.map(({ run, key }) => kv.delete(run, key))),
+    get: ({ run, key }) => kv.get(run, key),
+    list: ({ run, key }, limit) => kv.list(run, { after: key, limit }),
+    entries: ({ run, key }, limit) => kv.entries(run, { after: key, limit }),
+    createCell: ({ run, key }, value) => cells.init(run, key, value),
+    cas: ({ run, key }, expected, value) => cells.cas(run, key, expected, value),
+    append: (run, type, payload) => events.append(run, type, payload),
+    appendMany: (run, batch) => events.appendBatch(run, batch),
+    read: (run, sequence) => events.read(run, sequence),
+    readRange: (run, start, end) => events.readRange(run, start, end),
     /** Nothing of one round's work may be left to run in another's. */
-    settle: () => storage.checkpoint(),
-    checkpoint: () => storage.checkpoint(),
-    close: () => storage.close(),
+    settle: () => db.checkpoint(),
+    checkpoint: () => db.checkpoint(),
+    close: () => db.close(),
   }
 }

@@ -9,3 +9,8 @@ export const NO_HASH = '0'.repeat(64)
 export function link(previous, sequence, time, body) {
   return hash('sha256', `${previous}:${sequence}:${time}:${hash('sha256', body, 'hex')}`, 'hex')
 }
+
+/** What of an event is hashed as its body. */
+export function bodyOf(run, type, text) {
+  return `${run}\n${type}\n${text}`
+}

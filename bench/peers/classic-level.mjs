@@ -8,11 +8,10 @@ export async function openStore(folder, { durability }) {
   const options = { sync: durability === 'durable' }
   return {
     at: (scope, key) => `${scope}/${key}`,
-    valueOf: value => value,
-    put: (place, value) => db.put(place, value, options),
+    put: (place, value) => db.put(place, JSON.stringify(value), options),
     putMany: pairs =>
       db.batch(
-        pairs.map(([key, value]) => ({ type: 'put', key, value })),
+        pairs.map(([key, value]) => ({ type: 'put', key, value: JSON.stringify(value) })),
         options,
       ),
     removeMany: places =>
@@ -20,11 +19,26 @@ export async function openStore(folder, { durability }) {
         places.map(key => ({ type: 'del', key })),
         options,
       ),
-    get: place => db.get(place),
-    list: (place, limit) =>
-      db.iterator({ gte: place, lt: `${place.slice(0, place.indexOf('/'))}0`, limit }).all(),
+    async get(place) {
+      const found = await db.get(place)
+      return found === undefined ? undefined : JSON.parse(found)
+    },
+    async list(place, limit) {
+      const start = place.indexOf('/') + 1
+      return (await db.keys(behind(place, limit)).all()).map(key => key.slice(start))
+    },
+    async entries(place, limit) {
+      const start = place.indexOf('/') + 1
+      const found = await db.iterator(behind(place, limit)).all()
+      return found.map(([key, value]) => [key.slice(start), JSON.parse(value)])
+    },
     async settle() {},
     checkpoint: () => db.compactRange('\0', '\xff'),
     close: () => db.close(),
   }
+}
+
+/** What comes behind the place in its scope. */
+function behind(place, limit) {
+  return { gt: place, lt: `${place.slice(0, place.indexOf('/'))}0`, limit }
 }

@@ -3,36 +3,40 @@ import { runName, value } from '../data.mjs'
 const RUNS = 64
 const BATCH = 1000
 const KNOWN = 10_000
+const TYPE = 'tool_call'
 
-/** Lane n appends to run n, each event with a dedupe key of its own. */
-async function appendNew(store, { oneRun }) {
-  const runs = Array.from({ length: RUNS }, (_, i) => runName(oneRun ? 0 : i))
+async function appendNew(store) {
   let next = 0
-  return lane => {
-    const i = next++
-    return store.append(runs[lane], value(i), `step-${i}`)
-  }
+  return () => store.append(runName(0), TYPE, value(next++))
 }
 
 async function appendBatches(store) {
   let next = 0
-  return () => {
-    const events = Array.from({ length: BATCH }, () => {
-      const i = next++
-      return [value(i), `step-${i}`]
-    })
-    return store.appendMany(runName(0), events)
+  return () =>
+    store.appendMany(
+      runName(0),
+      Array.from({ length: BATCH }, () => ({ type: TYPE, payload: value(next++) })),
+    )
+}
+
+/** Lane n appends to run n, each event with a dedupe key of its own. */
+async function appendOnce(store, { oneRun }) {
+  const runs = Array.from({ length: RUNS }, (_, i) => runName(oneRun ? 0 : i))
+  let next = 0
+  return lane => {
+    const i = next++
+    return store.appendOnce(runs[lane], value(i), `step-${i}`)
   }
 }
 
 /** Every event is there already. */
 async function appendAgain(store) {
   const events = Array.from({ length: KNOWN }, (_, i) => [value(i), `step-${i}`])
-  for (let i = 0; i < KNOWN; i += BATCH) await store.appendMany(runName(0), events.slice(i, i + BATCH))
+  for (let i = 0; i < KNOWN; i += BATCH) await store.appendManyOnce(runName(0), events.slice(i, i + BATCH))
   let next = 0
   return () => {
-    const [body, dedupeKey] = events[next++ % KNOWN]
-    return store.append(runName(0), body, dedupeKey)
+    const [payload, dedupeKey] = events[next++ % KNOWN]
+    return store.appendOnce(runName(0), payload, dedupeKey)
   }
 }
 
@@ -40,29 +44,40 @@ function contestants(durability, ...peers) {
   return ['annals', ...peers].map(peer => ({ name: peer, peer, durability }))
 }
 
+/** With dedupe keys, which so far only the engine has. */
+function onceContestants(...peers) {
+  return [
+    { name: 'annals', peer: 'annals-port', durability: 'durable' },
+    ...contestants('durable', ...peers).slice(1),
+  ]
+}
+
 export const cases = [
   {
-    title: 'append, durable, 1 in flight',
+    number: 'W1',
+    title: 'append with a key, durable, 1 in flight',
     inFlight: 1,
-    contestants: contestants('durable', 'better-sqlite3', 'lmdb'),
+    contestants: onceContestants('better-sqlite3', 'lmdb'),
     compare: [{ theirs: 'better-sqlite3', must: 1.15, aim: 1.3 }, { theirs: 'lmdb' }],
-    prepare: appendNew,
+    prepare: appendOnce,
   },
   {
-    title: 'append, durable, 64 in flight over 64 runs',
+    number: 'W1',
+    title: 'append with a key, durable, 64 in flight over 64 runs',
     inFlight: RUNS,
     contestants: [
-      ...contestants('durable', 'lmdb', 'better-sqlite3'),
-      { name: 'annals, all on one run', peer: 'annals', durability: 'durable', oneRun: true },
+      ...onceContestants('lmdb', 'better-sqlite3'),
+      { name: 'annals, all on one run', peer: 'annals-port', durability: 'durable', oneRun: true },
     ],
     compare: [
       { theirs: 'lmdb', must: 2, aim: 3 },
       { theirs: 'better-sqlite3' },
       { ours: 'annals, all on one run', theirs: 'annals', must: 0.7, aim: 1 },
     ],
-    prepare: appendNew,
+    prepare: appendOnce,
   },
   {
+    number: 'W2',
     title: 'append, relaxed, 1 in flight',
     inFlight: 1,
     contestants: contestants('relaxed', 'lmdb', 'better-sqlite3'),
@@ -73,6 +88,7 @@ export const cases = [
     prepare: appendNew,
   },
   {
+    number: 'W3',
     title: 'append, durable, 1,000 a transaction',
     unit: 'events/s',
     inFlight: 1,
@@ -80,12 +96,14 @@ export const cases = [
     contestants: contestants('durable', 'better-sqlite3', 'lmdb'),
     compare: [{ theirs: 'better-sqlite3', must: 1.25, aim: 1.3 }, { theirs: 'lmdb' }],
     prepare: appendBatches,
+    verify: receipts => receipts.length === BATCH && receipts[BATCH - 1].hash.length === 64,
   },
   {
+    number: 'W4',
     title: 'append of a known event',
     inFlight: 1,
     contestants: [
-      ...contestants('durable', 'lmdb', 'better-sqlite3'),
+      ...onceContestants('lmdb', 'better-sqlite3'),
       { name: 'lmdb, a read before the transaction', peer: 'lmdb', durability: 'durable', readFirst: true },
     ],
     compare: [

@@ -22,6 +22,7 @@ function contestants(durability) {
 
 export const cases = [
   {
+    number: 'W7',
     title: 'compare-and-swap, durable, 1 in flight',
     inFlight: 1,
     contestants: contestants('durable'),
@@ -29,6 +30,7 @@ export const cases = [
     prepare: swapAnywhere,
   },
   {
+    number: 'W7',
     title: 'compare-and-swap, relaxed, 1 in flight',
     inFlight: 1,
     contestants: contestants('relaxed'),

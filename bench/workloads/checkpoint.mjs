@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { placeByRun, randomIndexes, shuffled, value } from '../data.mjs'
+import { placeByRun, randomIndexes, shuffled, VALUE_BYTES, value } from '../data.mjs'
 import { runJob, withFolder } from '../processes.mjs'
 import { load } from './load.mjs'
 
@@ -11,7 +11,7 @@ const KEYS = 100_000
 const OVERWRITES = 10
 const BATCH = 1000
 const LAG_RESOLUTION_MS = 1
-const LIVE_BYTES = (KEYS / 2) * (placeByRun(0)[1].length + value(0).length)
+const LIVE_BYTES = (KEYS / 2) * (placeByRun(0)[1].length + VALUE_BYTES)
 
 /** What a put and the event loop feel of checkpoints, and what room overwritten and deleted data keep. */
 export async function run({ seconds, rounds }) {
@@ -28,7 +28,7 @@ export async function run({ seconds, rounds }) {
     }
   }
   const sizes = new Map()
-  for (const peer of ['annals', 'lmdb', 'better-sqlite3']) {
+  for (const peer of ['annals-port', 'lmdb', 'better-sqlite3']) {
     console.error(`checkpoint: room, ${peer}`)
     sizes.set(peer, await withFolder(folder => runJob(MODULE, 'churn', { folder, peer })))
   }
@@ -58,14 +58,14 @@ function roomRows(sizes) {
   return [...sizes].slice(1).map(([name, bytes]) => ({
     title,
     unit: '×',
-    ours: { name: 'annals', value: sizes.get('annals') / LIVE_BYTES },
+    ours: { name: 'annals', value: sizes.get('annals-port') / LIVE_BYTES },
     theirs: { name, value: bytes / LIVE_BYTES },
   }))
 }
 
 /** One put a turn of the event loop, anywhere in 100,000 entries. */
 export async function feel({ folder, durability, checkpoints, milliseconds }) {
-  const { openStore } = await import('../peers/annals.mjs')
+  const { openStore } = await import('../peers/annals-port.mjs')
   const store = await openStore(folder, { durability })
   await load(store, KEYS, placeByRun)
   await store.checkpoint()

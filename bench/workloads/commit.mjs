@@ -4,6 +4,7 @@ const RUNS = 64
 
 export const cases = [
   {
+    number: 'W6',
     title: 'put, durable, 64 in flight over 64 runs',
     inFlight: RUNS,
     contestants: [
@@ -33,6 +34,7 @@ export const cases = [
     },
   },
   {
+    number: 'W6',
     title: 'put, durable, 1 in flight',
     inFlight: 1,
     contestants: ['annals', 'better-sqlite3', 'lmdb', 'classic-level'].map(peer => ({

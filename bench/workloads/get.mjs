@@ -1,10 +1,11 @@
-import { placeByRun, randomIndexes } from '../data.mjs'
+import { isValue, placeByRun, randomIndexes } from '../data.mjs'
 import { load } from './load.mjs'
 
 const KEYS = 100_000
 
 export const cases = [
   {
+    number: 'W6',
     title: 'get, random keys, warm',
     inFlight: 1,
     contestants: ['annals', 'lmdb', 'better-sqlite3', 'classic-level'].map(peer => ({
@@ -26,6 +27,6 @@ export const cases = [
       let next = 0
       return () => store.get(places[order[next++ & (order.length - 1)]])
     },
-    verify: found => found !== undefined,
+    verify: isValue,
   },
 ]

@@ -26,11 +26,11 @@ const KINDS = {
   },
   events: {
     many: (store, run) =>
-      store.appendMany(
+      store.appendManyOnce(
         runName(run),
         Array.from({ length: ENTRIES_PER_RUN }, (_, i) => [value(run + i), `step-${i}`]),
       ),
-    one: (store, run, i) => store.append(run, value(i), `step-${i}`),
+    one: (store, run, i) => store.appendOnce(run, value(i), `step-${i}`),
   },
 }
 
@@ -38,8 +38,8 @@ const KINDS = {
 export async function run() {
   const rows = []
   for (const [kind, peers] of [
-    ['entries', ['annals', 'lmdb', 'better-sqlite3']],
-    ['events', ['annals']],
+    ['entries', ['annals-port', 'lmdb', 'better-sqlite3']],
+    ['events', ['annals-port']],
   ]) {
     const found = new Map()
     for (const peer of peers) {
@@ -59,7 +59,7 @@ async function measure(argument) {
 }
 
 function rowsOf(kind, found) {
-  const { costs, ...ours } = found.get('annals')
+  const { costs, ...ours } = found.get('annals-port')
   const others = [...found].slice(1)
   const against = (title, unit, pick, goal = {}) =>
     others.length === 0

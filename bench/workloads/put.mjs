@@ -47,4 +47,4 @@ export const cases = [
   { title: 'put, relaxed, random keys, 64 in flight', inFlight: 64, prepare: overwriteAnywhere },
   { title: 'put, relaxed, keys in order, 1 in flight', inFlight: 1, prepare: addInOrder },
   { title: 'put, relaxed, keys in order, 64 in flight', inFlight: 64, prepare: addInOrder },
-].map(one => ({ ...one, contestants, compare }))
+].map(one => ({ number: 'W6', ...one, contestants, compare }))
