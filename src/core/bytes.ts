@@ -8,6 +8,11 @@ export type ByteString = string
 
 const ASCII = /^[\0-\x7f]*$/
 
+/** Whether every char is below 128. To let Node count UTF-8 bytes is the quickest look at all of a long text. */
+export function isAscii(text: string): boolean {
+  return Buffer.byteLength(text) === text.length
+}
+
 /** UTF-8 bytes of a well-formed string. ASCII, the common case, is its own UTF-8. */
 export function utf8(text: string): ByteString {
   return ASCII.test(text) ? text : Buffer.from(text, 'utf8').latin1Slice()
@@ -24,6 +29,17 @@ export function toBuffer(bytes: ByteString): Buffer {
 
 export function fromBuffer(buffer: Uint8Array): ByteString {
   return Buffer.from(buffer.buffer, buffer.byteOffset, buffer.byteLength).latin1Slice()
+}
+
+/** Most of what is shown in hexadecimal fits in here. */
+const HEX_SCRATCH_BYTES = 64
+const hexScratch = Buffer.alloc(HEX_SCRATCH_BYTES)
+
+export function hex(bytes: ByteString): string {
+  const { length } = bytes
+  if (length > HEX_SCRATCH_BYTES) return toBuffer(bytes).toString('hex')
+  hexScratch.latin1Write(bytes, 0, length)
+  return hexScratch.hexSlice(0, length)
 }
 
 /** A whole number as 8 bytes, big-endian, so that byte order is numeric order. */

@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer'
-import type { ByteString } from './bytes.ts'
+import { type ByteString, isAscii } from './bytes.ts'
 import { canonicalBytes, DEPTH_MAX } from './canonical-json.ts'
 import { AnnalsError } from './errors.ts'
 
@@ -87,8 +87,6 @@ function encodeLeaf(leaf: number | bigint | string | Uint8Array): string | undef
   }
 }
 
-const ASCII = /^[\0-\x7f]*$/
-
 /**
  * The value, deeply frozen; bytes are fresh copies, as JavaScript can't freeze
  * them. Whatever is no encoding at all is `CORRUPT`. That it is the canonical
@@ -125,19 +123,28 @@ function parse(text: string): Value {
 }
 
 function textOf(bytes: ByteString): string {
-  if (ASCII.test(bytes)) return bytes
+  if (isAscii(bytes)) return bytes
   const buffer = Buffer.from(bytes, 'latin1')
   return isUtf8(buffer) ? buffer.utf8Slice() : corrupt('not UTF-8')
 }
 
 function freeze(container: object, depth: number): void {
   if (depth > STORED_DEPTH_MAX) corrupt('nested too deep')
-  const values: unknown[] = Array.isArray(container) ? container : Object.values(container)
-  for (let i = 0; i < values.length; i++) {
-    const value = values[i]
-    if (typeof value === 'object' && value !== null) freeze(value, depth + 1)
-  }
+  if (Array.isArray(container)) {
+    for (let i = 0; i < container.length; i++) {
+      const value: unknown = container[i]
+      if (typeof value === 'object' && value !== null) freeze(value, depth + 1)
+    }
+  } else freezeProperties(container as Record<string, unknown>, depth)
   Object.freeze(container)
+}
+
+/** `for … in` needs no array of the values; what somebody has put on `Object.prototype` is not ours to freeze. */
+function freezeProperties(container: Record<string, unknown>, depth: number): void {
+  for (const key in container) {
+    const value = container[key]
+    if (typeof value === 'object' && value !== null && Object.hasOwn(container, key)) freeze(value, depth + 1)
+  }
 }
 
 /** `freeze` that also turns the strings that stand for other leaves back into these. */

@@ -1,6 +1,6 @@
-import { type ByteString, fromUtf8, toBuffer, u64 } from '../core/bytes.ts'
+import { type ByteString, fromUtf8, hex, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { bodyHashAfter } from '../core/hash.ts'
+import { bodyHashAfter, HASH_BYTES } from '../core/hash.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
@@ -10,6 +10,7 @@ import { Changes } from '../engine/changes.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import { parseLogEntry } from '../engine/log.ts'
+import { Ticket } from '../engine/own-log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Session } from '../engine/session.ts'
 import type { Append, Appended, Entry, Range, Reader } from '../engine/storage.ts'
@@ -74,7 +75,8 @@ export class Events {
    * hash.length // → 64
    */
   async append(scope: Scope, type: string, payload: Value): Promise<EventReceipt> {
-    return this.#at(scope).append(type, payload)
+    const [appended] = await this.#database.write([appendOf(this.#scopeOf(scope), type, payload)])
+    return receiptOf(appended)
   }
 
   /**
@@ -99,7 +101,8 @@ export class Events {
    * await db.events.read(run, 1) // → undefined
    */
   async read(scope: Scope, sequence: number): Promise<Event | undefined> {
-    return this.#at(scope).read(sequence)
+    const entry = await this.#database.get(this.#scopeOf(scope), TAG, keyOf(sequence))
+    return entry === undefined ? undefined : eventOf(entry)
   }
 
   /**
@@ -224,7 +227,7 @@ export class ScopedEvents {
   }
 
   async read(sequence: number): Promise<Event | undefined> {
-    const entry = await this.#session.get(this.#scope, TAG, u64(checkWhole('sequence', sequence)))
+    const entry = await this.#session.get(this.#scope, TAG, keyOf(sequence))
     return entry === undefined ? undefined : eventOf(entry)
   }
 
@@ -346,27 +349,36 @@ export function verifyEvents(reader: Reader, scope: ByteString): Promise<ChainRe
   })
 }
 
+const HASH_DIGITS = 2 * HASH_BYTES
+
 function eventOf(entry: Entry): Event {
   const { sequence, time, prevHash, hash, body } = parseLogEntry(entry)
   const { type, payload } = contentOf(body)
+  // Both at once: most of the cost is in the calls.
+  const hashes = hex(prevHash + hash)
   return Object.freeze({
     sequence,
     type: fromUtf8(type),
     payload: decodeValue(payload),
     timestamp: time,
-    prevHash: hex(prevHash),
-    hash: hex(hash),
+    prevHash: hashes.slice(0, HASH_DIGITS),
+    hash: hashes.slice(HASH_DIGITS),
   })
 }
 
-/** In a transaction, where an event has no place yet, what is asked for is looked up when it is asked for. */
 function receiptOf(appended: Appended): EventReceipt {
+  if (appended instanceof Ticket) return receiptToCome(appended)
+  return Object.freeze({ sequence: appended.sequence, hash: hex(appended.hash) })
+}
+
+/** In a transaction, where an event has no place yet, what is asked for is looked up when it is asked for. */
+function receiptToCome(ticket: Ticket): EventReceipt {
   return Object.freeze({
     get sequence(): number {
-      return appended.sequence
+      return ticket.sequence
     },
     get hash(): string {
-      return hex(appended.hash)
+      return hex(ticket.hash)
     },
   })
 }
@@ -382,10 +394,10 @@ function broken(sequence: number): AnnalsError {
   return new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence })
 }
 
-function checkType(type: string): ByteString {
-  return checkText('type', type, { bytesMax: TYPE_BYTES_MAX })
+function keyOf(sequence: number): ByteString {
+  return u64(checkWhole('sequence', sequence))
 }
 
-function hex(bytes: ByteString): string {
-  return toBuffer(bytes).toString('hex')
+function checkType(type: string): ByteString {
+  return checkText('type', type, { bytesMax: TYPE_BYTES_MAX })
 }

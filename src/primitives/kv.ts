@@ -7,7 +7,7 @@ import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Session } from '../engine/session.ts'
-import type { Entry, Range } from '../engine/storage.ts'
+import type { Entry, Put, Range } from '../engine/storage.ts'
 
 const TAG = TAGS.kv
 const KEY_BYTES_MAX = 1024
@@ -74,7 +74,7 @@ export class Kv {
    * await db.kv.exists(run, 'session') // → true
    */
   async put(scope: Scope, key: string, value: Value, options: PutOptions = {}): Promise<void> {
-    return this.#at(scope).put(key, value, options)
+    await this.#database.write([putOf(this.#database, this.#scopeOf(scope), key, value, options)])
   }
 
   /**
@@ -160,9 +160,7 @@ export class ScopedKv {
   }
 
   async put(key: string, value: Value, options: PutOptions = {}): Promise<void> {
-    const place = { scope: this.#scope, tag: TAG, key: checkKey(key) }
-    const expiresAt = expiryOf(options, this.#session)
-    await this.#session.write([{ op: 'put', ...place, value: encodeValue(value), expiresAt }])
+    await this.#session.write([putOf(this.#session, this.#scope, key, value, options)])
   }
 
   async delete(key: string): Promise<boolean> {
@@ -192,6 +190,17 @@ export class ScopedKv {
 
   #find(key: string): Promise<Entry | undefined> {
     return this.#session.get(this.#scope, TAG, checkKey(key))
+  }
+}
+
+function putOf(session: Session, scope: ByteString, key: string, value: Value, options: PutOptions): Put {
+  return {
+    op: 'put',
+    scope,
+    tag: TAG,
+    key: checkKey(key),
+    expiresAt: expiryOf(options, session),
+    value: encodeValue(value),
   }
 }
 

@@ -1,4 +1,4 @@
-import { type ByteString, toBuffer, utf8 } from '../core/bytes.ts'
+import { type ByteString, hex, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
@@ -305,7 +305,7 @@ export class Runs {
           deletedAt: now,
           ...(reason === undefined ? {} : { reason }),
           events: length,
-          headHash: toBuffer(hash).toString('hex'),
+          headHash: hex(hash),
         }
         const operations: Operation[] = [
           ...runOperations(this.#index, run, undefined),

@@ -7,7 +7,7 @@ import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import { pages } from '../engine/pages.ts'
-import type { Session } from '../engine/session.ts'
+import type { Session, StepOutcome } from '../engine/session.ts'
 import type { Entry, Place } from '../engine/storage.ts'
 
 const TAG = TAGS.state
@@ -78,7 +78,7 @@ export class Cells {
    * await db.cells.cas(run, 'status', version, 'running') // → 2
    */
   async cas(scope: Scope, name: string, expectedVersion: number, value: Value): Promise<number> {
-    return this.#at(scope).cas(name, expectedVersion, value)
+    return (await swap(this.#database, this.#scopeOf(scope), name, expectedVersion, value)).result
   }
 
   /**
@@ -182,14 +182,7 @@ export class ScopedCells {
   }
 
   async cas(name: string, expectedVersion: number, value: Value): Promise<number> {
-    const expected = checkWhole('expectedVersion', expectedVersion)
-    const bytes = encodeValue(value)
-    return this.#change(name, found => {
-      const version = versionOf(existing(name, found))
-      if (version === expected) return bytes
-      const message = `the cell ${quote(name)} has version ${version}, not ${expected}`
-      throw new AnnalsError('VERSION_MISMATCH', message, { name, expected, actual: version })
-    })
+    return (await swap(this.#session, this.#scope, name, expectedVersion, value)).result
   }
 
   async set(name: string, value: Value): Promise<number> {
@@ -248,18 +241,47 @@ export class ScopedCells {
 
   /** Writes what `next` makes of the entry, as the version after it. */
   async #change(name: string, next: (found: Entry | undefined) => ByteString): Promise<number> {
-    const place = this.#place(name)
-    const { result } = await this.#session.update([place], ([found]) => {
-      const version = (found === undefined ? 0 : versionOf(found)) + 1
-      const value = u64(version) + next(found)
-      return { operations: [{ op: 'put', ...place, value }], result: version }
-    })
-    return result
+    return (await change(this.#session, this.#place(name), next)).result
   }
 
   #place(name: string): Place {
-    return { scope: this.#scope, tag: TAG, key: checkText('name', name, { bytesMax: NAME_BYTES_MAX }) }
+    return placeOf(this.#scope, name)
   }
+}
+
+// Not `async`: who awaits them does so once, instead of in each layer.
+
+function swap(
+  session: Session,
+  scope: ByteString,
+  name: string,
+  expectedVersion: number,
+  value: Value,
+): Promise<StepOutcome<number>> {
+  const expected = checkWhole('expectedVersion', expectedVersion)
+  const bytes = encodeValue(value)
+  return change(session, placeOf(scope, name), found => {
+    const version = versionOf(existing(name, found))
+    if (version === expected) return bytes
+    const message = `the cell ${quote(name)} has version ${version}, not ${expected}`
+    throw new AnnalsError('VERSION_MISMATCH', message, { name, expected, actual: version })
+  })
+}
+
+function change(
+  session: Session,
+  place: Place,
+  next: (found: Entry | undefined) => ByteString,
+): Promise<StepOutcome<number>> {
+  return session.update([place], ([found]) => {
+    const version = (found === undefined ? 0 : versionOf(found)) + 1
+    const value = u64(version) + next(found)
+    return { operations: [{ op: 'put', ...place, value }], result: version }
+  })
+}
+
+function placeOf(scope: ByteString, name: string): Place {
+  return { scope, tag: TAG, key: checkText('name', name, { bytesMax: NAME_BYTES_MAX }) }
 }
 
 // A stored cell: its version (8 bytes), then the value; without one the cell was deleted.
