@@ -35,9 +35,9 @@ export function fromBuffer(buffer: Uint8Array): ByteString {
 const HEX_SCRATCH_BYTES = 64
 const hexScratch = Buffer.alloc(HEX_SCRATCH_BYTES)
 
-export function hex(bytes: ByteString): string {
-  const { length } = bytes
-  if (length > HEX_SCRATCH_BYTES) return toBuffer(bytes).toString('hex')
+/** The first bytes, or all, in hexadecimal. */
+export function hex(bytes: ByteString, length: number = bytes.length): string {
+  if (length > HEX_SCRATCH_BYTES) return toBuffer(bytes).hexSlice(0, length)
   hexScratch.latin1Write(bytes, 0, length)
   return hexScratch.hexSlice(0, length)
 }

@@ -72,10 +72,10 @@ export class Batch {
       const entry = entries[i]
       forest.apply(tree, entry)
       if (tree.drop === entry) tree.drop = undefined
-      // A later commit's pending entry stays.
+      // A later commit's pending entry stays. The last one goes with the map: to empty a map makes a new table for it.
       if (tree.pending?.get(entry.key) === entry) {
-        tree.pending.delete(entry.key)
-        if (tree.pending.size === 0) tree.pending = undefined
+        if (tree.pending.size === 1) tree.pending = undefined
+        else tree.pending.delete(entry.key)
       }
     }
     return trees

@@ -4,6 +4,7 @@ import { invariant } from '../core/invariant.ts'
 import type { Session } from './session.ts'
 import type {
   Appended,
+  CommitOutcome,
   Entry,
   Operation,
   Place,
@@ -95,10 +96,8 @@ export class Database implements Session {
   }
 
   /** Blind operations, all or none. */
-  async write(operations: readonly Operation[]): Promise<readonly Appended[]> {
-    const outcome = await this.#storage.commit({ operations })
-    invariant(outcome.status === 'committed', 'what has read nothing never conflicts')
-    return outcome.appended
+  write(operations: readonly Operation[]): Promise<readonly Appended[]> {
+    return this.#storage.commit({ operations }).then(appendedOf)
   }
 
   /** Several reads as of one moment. */
@@ -195,6 +194,11 @@ export class Database implements Session {
       signal?.removeEventListener('abort', abort)
     }
   }
+}
+
+function appendedOf(outcome: CommitOutcome): readonly Appended[] {
+  invariant(outcome.status === 'committed', 'what has read nothing never conflicts')
+  return outcome.appended
 }
 
 /** Anywhere between nothing and a bound that doubles: transactions that collided once shall not meet again. */

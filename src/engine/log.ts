@@ -1,4 +1,4 @@
-import { type ByteString, fromU64, u64 } from '../core/bytes.ts'
+import { type ByteString, fromU64, hex, u64 } from '../core/bytes.ts'
 import { HASH_BYTES, linkHash, ZERO_HASH } from '../core/hash.ts'
 import type { Append, Appended, Entry } from './storage.ts'
 
@@ -14,7 +14,8 @@ import type { Append, Appended, Entry } from './storage.ts'
  * commit that brings it has another.
  */
 const TIME_AT = 2 * HASH_BYTES
-const BODY_AT = TIME_AT + 8
+/** Where in an entry's value its body begins. */
+export const BODY_AT: number = TIME_AT + 8
 
 /** What the next append continues. */
 export interface LogHead {
@@ -76,6 +77,16 @@ export function parseLogEntry({ key, value }: Entry): LogEntry {
     hash: value.slice(HASH_BYTES, TIME_AT),
     body: value.slice(BODY_AT),
   }
+}
+
+export function timeOf({ value }: Entry): number {
+  return fromU64(value, TIME_AT)
+}
+
+/** The hashes of an entry as users see them. Both at once: most of the cost is in the calls. */
+export function hashesInHex({ value }: Entry): { readonly prevHash: string; readonly hash: string } {
+  const digits = hex(value, TIME_AT)
+  return { prevHash: digits.slice(0, TIME_AT), hash: digits.slice(TIME_AT) }
 }
 
 /** What is remembered of an append with a dedupe key. */

@@ -1,6 +1,6 @@
-import { type ByteString, fromUtf8, hex, u64 } from '../core/bytes.ts'
+import { type ByteString, fromU64, fromUtf8, hex, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { bodyHashAfter, HASH_BYTES } from '../core/hash.ts'
+import { bodyHashAfter } from '../core/hash.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
@@ -9,7 +9,7 @@ import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/c
 import { Changes } from '../engine/changes.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
-import { parseLogEntry } from '../engine/log.ts'
+import { BODY_AT, hashesInHex, timeOf } from '../engine/log.ts'
 import { Ticket } from '../engine/own-log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Session } from '../engine/session.ts'
@@ -265,7 +265,7 @@ export class ScopedEvents {
     const events: Event[] = []
     for await (const page of pages(this.#session, this.#range(0))) {
       for (const entry of page) {
-        if (contentOf(parseLogEntry(entry).body).type === bytes) events.push(eventOf(entry))
+        if (contentOf(entry.value, BODY_AT).type === bytes) events.push(eventOf(entry))
       }
     }
     return Object.freeze(events)
@@ -335,9 +335,11 @@ function appendOf(scope: ByteString, type: string, payload: Value): Append {
   }
 }
 
-function contentOf(body: ByteString): { type: ByteString; payload: ByteString } {
-  const end = 2 + (body.charCodeAt(0) << 8) + body.charCodeAt(1)
-  return { type: body.slice(2, end), payload: body.slice(end) }
+/** Of the body that begins at `at`. */
+function contentOf(bytes: ByteString, at = 0): { type: ByteString; payload: ByteString } {
+  const start = at + 2
+  const end = start + (bytes.charCodeAt(at) << 8) + bytes.charCodeAt(at + 1)
+  return { type: bytes.slice(start, end), payload: bytes.slice(end) }
 }
 
 /** @internal */
@@ -349,20 +351,16 @@ export function verifyEvents(reader: Reader, scope: ByteString): Promise<ChainRe
   })
 }
 
-const HASH_DIGITS = 2 * HASH_BYTES
-
 function eventOf(entry: Entry): Event {
-  const { sequence, time, prevHash, hash, body } = parseLogEntry(entry)
-  const { type, payload } = contentOf(body)
-  // Both at once: most of the cost is in the calls.
-  const hashes = hex(prevHash + hash)
+  const { type, payload } = contentOf(entry.value, BODY_AT)
+  const { prevHash, hash } = hashesInHex(entry)
   return Object.freeze({
-    sequence,
+    sequence: fromU64(entry.key),
     type: fromUtf8(type),
     payload: decodeValue(payload),
-    timestamp: time,
-    prevHash: hashes.slice(0, HASH_DIGITS),
-    hash: hashes.slice(HASH_DIGITS),
+    timestamp: timeOf(entry),
+    prevHash,
+    hash,
   })
 }
 
