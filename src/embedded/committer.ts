@@ -150,6 +150,7 @@ export class Committer {
         else if (operation.op === 'drop') this.#drop(recording, operation)
         else recording.remove(this.#forest.tree(operation.scope, operation.tag), operation.key)
       }
+      this.#endLog(recording)
     })
     const answer = {
       status: 'committed' as const,
@@ -173,6 +174,8 @@ export class Committer {
   }
 
   #drop(recording: Recording, { scope }: Drop): void {
+    // A recovery finds a head wherever it finds an event: the drop has to take that tree along.
+    this.#endLog(recording)
     for (const tag of this.#forest.tagsOf(scope)) recording.drop(this.#forest.tree(scope, tag))
   }
 
@@ -182,12 +185,12 @@ export class Committer {
     if (duplicate !== undefined) return duplicate
     const { scope, tag, dedupe, feed } = append
     const linked = linkAppend(headOf(this.#forest, append), append, time)
-    const head = headAfter(linked)
     const tree = this.#forest.tree(scope, tag)
+    if (recording.log !== tree) this.#endLog(recording)
     const entry = (key: ByteString, value: ByteString): Entry => ({ key, value, version, time, expiresAt: 0 })
     recording.change(tree, entry(linked.key, linked.value))
-    recording.imply(this.#forest.tree(scope, headTag(tag)), entry(HEAD_KEY, headValue(head)))
-    tree.head = head
+    recording.log = tree
+    tree.head = headAfter(linked)
     const memo = dedupe?.memo ?? ''
     if (dedupe !== undefined) {
       const known = this.#forest.tree(scope, dedupeTag(tag))
@@ -199,6 +202,16 @@ export class Committer {
     }
     const { sequence, hash, time: stamp } = linked
     return { sequence, hash, time: stamp, duplicate: false, memo }
+  }
+
+  /** Writes the log's head, once for all that was appended to it in a row. */
+  #endLog(recording: Recording): void {
+    const { log, version, time } = recording
+    if (log?.head === undefined) return
+    const value = headValue(log.head)
+    const heads = this.#forest.tree(log.scope, headTag(log.tag))
+    recording.imply(heads, { key: HEAD_KEY, value, version, time, expiresAt: 0 })
+    recording.log = undefined
   }
 
   /** A commit that changed nothing was none: it takes no version. So was one that stopped half-way, unable to read. */
@@ -237,6 +250,8 @@ class Recording {
   begun = false
   /** Appends that a feed lists. */
   listed = 0
+  /** The log that was appended to last, if its head is still to be written. */
+  log: Tree | undefined = undefined
   readonly #batch: Batch
 
   constructor(batch: Batch, version: number, time: number) {

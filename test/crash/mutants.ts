@@ -317,8 +317,13 @@ export const MUTANTS: readonly Mutant[] = [
   // —— drops, and the heads of logs ——
   mutant('a head is not written with its event', 'crashes', [
     'committer.js',
-    'recording.imply(this.#forest.tree(scope, headTag(tag)), entry(HEAD_KEY, headValue(head)));',
+    'recording.imply(heads, { key: HEAD_KEY, value, version, time, expiresAt: 0 });',
     '',
+  ]),
+  mutant('a drop does not know of the heads of events in the same commit', 'crashes', [
+    'committer.js',
+    'this.#endLog(recording); for (const tag of this.#forest.tagsOf(scope))',
+    'for (const tag of this.#forest.tagsOf(scope))',
   ]),
   mutant('a head does not follow from the log that was found', 'crashes', [
     'recovered-tail.js',
