@@ -100,6 +100,14 @@ export class Database implements Session {
     return this.#storage.commit({ operations }).then(appendedOf)
   }
 
+  async remove(place: Place): Promise<boolean> {
+    const { result } = await this.update([place], ([entry]) => ({
+      operations: entry === undefined ? [] : [{ op: 'delete', ...place }],
+      result: entry !== undefined,
+    }))
+    return result
+  }
+
   /** Several reads as of one moment. */
   async view<T>(read: (reader: Reader) => Promise<T>): Promise<T> {
     const snapshot = await this.#storage.snapshot()

@@ -11,6 +11,8 @@ export interface Session extends Reader {
   write(operations: readonly Write[]): Promise<readonly Appended[]>
   /** One step over declared reads, without anything in between. `step` must be pure: it may run more than once. */
   update<T>(reads: readonly Place[], step: WriteStep<T>): Promise<StepOutcome<T>>
+  /** Deletes an entry; answers whether it was there. In a transaction that answer is no read: it is not validated. */
+  remove(place: Place): Promise<boolean>
   /** Several reads as of one moment. */
   view<T>(read: (reader: Reader) => Promise<T>): Promise<T>
 }

@@ -155,6 +155,19 @@ export class OptimisticTransaction implements ManualTransaction {
     return { result, time, appended }
   }
 
+  /** P12: a delete of what was not read never conflicts, so looking for the answer doesn't count as reading. */
+  async remove(place: Place): Promise<boolean> {
+    this.#checkWritable()
+    checkPlace(place)
+    const { scope, tag, key } = place
+    const entry = await this.#read(snapshot => snapshot.get(scope, tag, key))
+    const { time: moment } = await this.#snapshot
+    this.#checkWritable()
+    const own = this.#writes.find(place)
+    this.#add([{ op: 'delete', ...place }])
+    return (own === undefined ? entry : visible(own, moment)) !== undefined
+  }
+
   async commit(): Promise<Committed> {
     const outcome = await this.tryCommit()
     if (outcome.status === 'conflict') throw conflictError(1, outcome)

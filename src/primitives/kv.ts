@@ -78,7 +78,8 @@ export class Kv {
   }
 
   /**
-   * Whether the key was there.
+   * Whether the key was there. In a transaction, where it was there when the transaction began; a key that was not read is
+   * deleted whatever others do with it meanwhile.
    * @example
    * await db.kv.put(run, 'a', 1)
    * await db.kv.delete(run, 'a') // → true
@@ -164,12 +165,7 @@ export class ScopedKv {
   }
 
   async delete(key: string): Promise<boolean> {
-    const place = { scope: this.#scope, tag: TAG, key: checkKey(key) }
-    const { result } = await this.#session.update([place], ([entry]) => {
-      const existed = entry !== undefined
-      return { operations: existed ? [{ op: 'delete', ...place }] : [], result: existed }
-    })
-    return result
+    return this.#session.remove({ scope: this.#scope, tag: TAG, key: checkKey(key) })
   }
 
   async exists(key: string): Promise<boolean> {

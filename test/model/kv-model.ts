@@ -46,10 +46,12 @@ export const kvModel = {
 
   delete(view: View, key: string): boolean {
     checkWritable(view)
-    if (find(view, key) === undefined) return false
+    // Not a read: in a transaction it deletes the key whatever others do with it meanwhile.
+    const isThere = alive(view.scope.kv.get(key), view.moment) !== undefined
+    if (!isThere && view.tracker === undefined) return false
     view.scope.kv.delete(key)
     wrote(view, `kv ${key}`)
-    return true
+    return isThere
   },
 
   list: (view: View, options: ListOptions = {}): string[] => range(view, options).map(([key]) => key),

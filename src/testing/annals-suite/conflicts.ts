@@ -97,6 +97,14 @@ const PEACE: Readonly<Record<string, Case>> = {
     reads: tx => tx.kv.put('k', 'mine'),
     meanwhile: db => db.kv.delete(RUN, 'k'),
   },
+  'a delete and a delete of the same key': {
+    reads: tx => tx.kv.delete('k'),
+    meanwhile: db => db.kv.delete(RUN, 'k'),
+  },
+  'a delete and a put of the same key': {
+    reads: tx => tx.kv.delete('k'),
+    meanwhile: db => db.kv.put(RUN, 'k', 'theirs'),
+  },
   'a key that was read, and another that was put': {
     reads: tx => tx.kv.get('k'),
     meanwhile: db => db.kv.put(RUN, 'l', 1),
