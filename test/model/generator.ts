@@ -17,6 +17,7 @@ import type {
   Primitive,
   Program,
   RunsCall,
+  ScopedCall,
   SingleCall,
   Step,
   Tenant,
@@ -27,6 +28,8 @@ import { TENANTS } from './steps.ts'
 /** Programs that follow from a seed: which ones come doesn't depend on what the database answers. */
 
 const SLOTS = 2
+/** Those whose calls have a name first. */
+const NAMED: readonly Primitive[] = ['kv', 'cells', 'machines']
 const STEPS = 50
 const PRIMITIVES = Object.keys(RECIPES) as Primitive[]
 /** What most of a program's calls are about, so that some go deep and others wide. */
@@ -112,11 +115,31 @@ class Generator {
   }
 
   #crowd(size: number): (SingleCall | TransactionStep)[] {
-    return Array.from({ length: size }, () => {
-      if (!this.#random.chance(0.3)) return this.#single()
-      const { interference: _, ...transaction } = this.#transaction()
-      return transaction
-    })
+    const random = this.#random
+    const crowd: (SingleCall | TransactionStep)[] = []
+    while (crowd.length < size) {
+      const before = crowd.at(-1)
+      if (random.chance(0.25)) {
+        const { interference: _, ...transaction } = this.#transaction()
+        crowd.push(transaction)
+      } else if (
+        before !== undefined &&
+        'scope' in before &&
+        'on' in before &&
+        before.bad !== true &&
+        random.chance(0.5)
+      ) {
+        crowd.push(this.#rival(before))
+      } else crowd.push(this.#single())
+    }
+    return crowd
+  }
+
+  /** Another call on the same thing, to see who wins. */
+  #rival({ tenant, scope, on, args: [name] }: ScopedCall): SingleCall {
+    const call = this.#call(on)
+    const isNamed = typeof name === 'string' && typeof call.args[0] === 'string' && NAMED.includes(on)
+    return { ...call, tenant, scope, args: isNamed ? [name, ...call.args.slice(1)] : call.args }
   }
 
   #byHand(): Step {

@@ -39,7 +39,10 @@ function* callsOn(states: readonly ScopeState[], call: Make): Generator<SingleCa
   }
   yield call('traces', 'list')
   const traces = keysOf(states, 'traces')
-  for (const id of traces) yield call('traces', 'tree', id)
+  for (const id of traces) {
+    yield call('traces', 'tree', id)
+    yield call('traces', 'children', id)
+  }
   if (traces.size === 0) return
   const types = states.flatMap(state => [...state.traces.values()].map(({ stored }) => stored.trace.type))
   for (const type of new Set(types)) yield call('traces', 'queryByType', type)

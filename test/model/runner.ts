@@ -330,8 +330,9 @@ class Runner {
       const { ok, problems } = await this.#subject.handle(tenant).verifyIndices()
       if (!ok) throw new Mismatch(`indexes of ${tenant}: ${JSON.stringify(problems)}`)
     }
-    // What looks alike is alike.
-    this.#worlds.length = 1
+    if (this.#worlds.length > 1) {
+      this.#worlds = [...new Map(this.#worlds.map(world => [world.hidden, world])).values()]
+    }
   }
 
   /** Drops the worlds that the database can't be in; one has to be left. */

@@ -5,7 +5,7 @@ import { machinesModel } from './machines-model.ts'
 import { runsModel, TenantState } from './runs-model.ts'
 import { Refusal, ScopeState, Tracker, type View } from './scope-model.ts'
 import { partsOf } from './scopes.ts'
-import { type Call, isRunsCall, type SingleCall } from './steps.ts'
+import { type Call, isRunsCall, type SingleCall, show } from './steps.ts'
 import { tracesModel } from './traces-model.ts'
 
 /** What came of a call: its answer, or the code of its error. */
@@ -66,6 +66,21 @@ export class World {
     this.transactions = (from?.transactions ?? []).map(tx => tx && new TransactionModel(tx, tx))
     this.versions = new Map(from?.versions)
     this.#stamp = from === undefined ? 0 : from.#stamp
+  }
+
+  /** What no call shows now, and one to come may depend on. */
+  get hidden(): string {
+    const later = [...this.scopes].map(([key, { kv, cells, machines }]) => [
+      key,
+      [...kv]
+        .filter(([, { expiresAt }]) => expiresAt !== 0)
+        .map(([name, { expiresAt }]) => [name, expiresAt]),
+      [...cells].filter(([, { value }]) => value === undefined).map(([name, { version }]) => [name, version]),
+      [...machines].map(([name, { definitions }]) => [name, definitions]),
+    ])
+    const seen = this.transactions.map(tx => (tx === undefined || tx.ended ? [] : contentOf(tx.base)))
+    // Worlds in which the same things came in another order are alike.
+    return show([later, seen]).replaceAll(/"stamp":[0-9.]+/g, '')
   }
 
   scope(key: string): ScopeState {
@@ -166,6 +181,10 @@ export class World {
     }
     return attempt(() => (MODELS['runs'][name] as Method)(view, ...args))
   }
+}
+
+function contentOf({ kv, cells, machines, traces, events }: ScopeState): unknown[] {
+  return [[...kv], [...cells], [...machines], [...traces], events]
 }
 
 export function isAppend({ name }: { readonly name: string }): boolean {
