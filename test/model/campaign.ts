@@ -40,7 +40,7 @@ async function tell(program: Program, failure: string): Promise<never> {
 }
 
 /** Takes out steps, many at a time and then one by one, and calls of steps, for as long as the rest still fails. */
-export async function shrink(program: Program): Promise<Program> {
+async function shrink(program: Program): Promise<Program> {
   let best = program
   for (let size = Math.ceil(best.steps.length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2)) {
     for (let at = best.steps.length - size; at > -size; at -= size) {

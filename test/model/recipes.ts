@@ -34,7 +34,7 @@ const VALUES: readonly Value[] = [
   { b: 1, a: { ['__proto__']: 2 } },
 ]
 
-export const TRACES: readonly Trace[] = [
+const TRACES: readonly Trace[] = [
   { type: 'ToolCall', toolName: 'search', arguments: { q: 1n }, durationMs: 5 },
   { type: 'Decision', question: 'which', options: ['a', 'b'], chosen: 'a' },
   { type: 'Query', queryType: 'sql', query: 'select', resultsCount: 3 },

@@ -25,7 +25,7 @@ import {
 import { type Outcome, type TransactionModel, World } from './world.ts'
 
 /** What was expected and what came. */
-export class Mismatch extends Error {}
+class Mismatch extends Error {}
 
 /** Worlds that can't be told apart yet; more than these are told apart by a look at everything. */
 const WORLDS_MAX = 6

@@ -86,7 +86,7 @@ export function showProgram({ seed, store, durability, steps }: Program): string
   ].join('\n  ')
 }
 
-export function showStep(step: Step): string {
+function showStep(step: Step): string {
   switch (step.do) {
     case 'call':
       return `${step.via === 'run' ? 'run handle: ' : ''}${showSingle(step.call)}`

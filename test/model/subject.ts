@@ -29,7 +29,7 @@ const TIMING: Timing = {
 }
 
 /** What one attempt of a transaction was answered. */
-export interface Attempt {
+interface Attempt {
   readonly outcomes: Outcome[]
   readonly receipts: Receipts
   /** What the receipts say in the end. */
