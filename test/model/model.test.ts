@@ -5,7 +5,7 @@ import { campaign } from './campaign.ts'
 const PROGRAMS = 2_000
 
 test('every answer, and after every crash all that is there, is what a simple model says', {
-  timeout: 300_000,
+  timeout: 600_000,
 }, async () => {
   const seed = seedOfRun()
   console.log(`model: ANNALS_SEED=${seed}`)

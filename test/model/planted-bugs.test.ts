@@ -7,7 +7,7 @@ import { PLANTED_BUGS } from './planted-bugs.ts'
 /** As many as the campaign runs at least. */
 const PROGRAMS = 2_000
 
-test(`each of ${PLANTED_BUGS.length} planted bugs is found by the model`, { timeout: 240_000 }, async () => {
+test(`each of ${PLANTED_BUGS.length} planted bugs is found by the model`, { timeout: 600_000 }, async () => {
   const seed = seedOfRun()
   console.log(`planted bugs: ANNALS_SEED=${seed}`)
   const lines: string[] = []
