@@ -320,7 +320,7 @@ export const MUTANTS: readonly Mutant[] = [
     'recording.imply(heads, { key: HEAD_KEY, value, version, time, expiresAt: 0 });',
     '',
   ]),
-  mutant('a drop does not know of the heads of events in the same commit', 'crashes', [
+  mutant('a drop does not know of the heads of events in the same commit', 'faults', [
     'committer.js',
     'this.#endLog(recording); for (const tag of this.#forest.tagsOf(scope))',
     'for (const tag of this.#forest.tagsOf(scope))',
