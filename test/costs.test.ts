@@ -1,0 +1,145 @@
+import { beforeAll, describe, expect, test } from 'vitest'
+import { Annals } from '../src/annals.ts'
+import type { Disk, DiskFile } from '../src/embedded/disk.ts'
+import { openEmbedded } from '../src/embedded/open.ts'
+import { Database } from '../src/engine/database.ts'
+import { SimulatedDisk } from '../src/testing/simulated-disk.ts'
+
+/**
+ * What things cost, counted in what is asked of the disk: seconds would tell of
+ * the machine. Nothing is kept in memory, so that every node that is needed
+ * shows.
+ */
+class Counts {
+  reads = 0
+  readBytes = 0
+  written = 0
+}
+
+function counting(disk: Disk, counts: Counts): Disk {
+  const open = (file: DiskFile): DiskFile => ({
+    size: () => file.size(),
+    read(buffer, position) {
+      counts.reads++
+      counts.readBytes += buffer.length
+      return file.read(buffer, position)
+    },
+    write(buffer, position) {
+      counts.written += buffer.length
+      return file.write(buffer, position)
+    },
+    writeLater(buffer, position) {
+      counts.written += buffer.length
+      return file.writeLater(buffer, position)
+    },
+    truncate: size => file.truncate(size),
+    sync: () => file.sync(),
+    syncLater: () => file.syncLater(),
+    close: () => file.close(),
+  })
+  return {
+    lock: () => disk.lock(),
+    list: () => disk.list(),
+    open: (name, mode) => open(disk.open(name, mode)),
+    remove: name => disk.remove(name),
+    removeLater: name => disk.removeLater(name),
+    syncFolder: () => disk.syncFolder(),
+    close: () => disk.close(),
+  }
+}
+
+interface Measured {
+  readonly db: Annals
+  readonly database: Database
+  /** What the work asked of the disk. */
+  cost<T>(work: () => Promise<T>): Promise<Counts>
+}
+
+const SMALL = 500
+const LARGE = 100_000
+const BATCH = 5_000
+const keyOf = (i: number): string => `key-${String(i).padStart(8, '0')}`
+
+/** A run with so many keys and events, in a store that was closed and opened again. */
+async function storeOf(count: number): Promise<Measured> {
+  const disk = new SimulatedDisk()
+  const first = await openEmbedded({ disk, durability: 'relaxed' })
+  const writer = new Annals({ storage: first, database: new Database(first), guards: {} }, 'default')
+  await writer.runs.create({ runId: 'r' })
+  for (let i = 0; i < count; i += BATCH) {
+    const numbers = Array.from({ length: Math.min(BATCH, count - i) }, (_, j) => i + j)
+    await writer.transaction('r', async tx => {
+      for (const n of numbers) await tx.kv.put(keyOf(n), n)
+      await tx.events.appendBatch(numbers.map(n => ({ type: 'n', payload: n })))
+    })
+  }
+  await writer.checkpoint()
+  await writer.close()
+
+  const counts = new Counts()
+  const storage = await openEmbedded({ disk: counting(disk, counts), durability: 'relaxed', cacheBytes: 0 })
+  const database = new Database(storage)
+  const db = new Annals({ storage, database, guards: {} }, 'default')
+  return {
+    db,
+    database,
+    async cost(work) {
+      const before = { ...counts }
+      await work()
+      const after = new Counts()
+      after.reads = counts.reads - before.reads
+      after.readBytes = counts.readBytes - before.readBytes
+      after.written = counts.written - before.written
+      return after
+    },
+  }
+}
+
+describe('what things cost', () => {
+  let small: Measured
+  let large: Measured
+
+  beforeAll(async () => {
+    small = await storeOf(SMALL)
+    large = await storeOf(LARGE)
+  })
+
+  test('P15: a point operation reads one node a level, and there are two levels more with 200 times the keys', async () => {
+    for (const at of [0, 0.3, 0.99]) {
+      const few = await small.cost(() => small.db.kv.get('r', keyOf(Math.floor(at * SMALL))))
+      const many = await large.cost(() => large.db.kv.get('r', keyOf(Math.floor(at * LARGE))))
+      expect(few.reads).toBeGreaterThan(0)
+      expect(many.reads - few.reads).toBeLessThanOrEqual(2)
+      expect(many.reads).toBeLessThanOrEqual(6)
+    }
+    const put = await large.cost(() => large.db.kv.put('r', keyOf(17), 'x'))
+    expect(put.written).toBeLessThan(1_000)
+  })
+
+  test('P15: a scan costs what it finds', async () => {
+    const ten = await large.cost(() => large.db.kv.list('r', { after: keyOf(50_000), limit: 10 }))
+    const thousand = await large.cost(() => large.db.kv.list('r', { after: keyOf(50_000), limit: 1_000 }))
+    expect(ten.reads).toBeLessThanOrEqual(8)
+    // A leaf has at most 128 entries; half full in the worst case.
+    expect(thousand.reads).toBeLessThanOrEqual(8 + 1_000 / 16)
+    const events = await large.cost(() => large.db.events.readRange('r', 70_000, 70_100))
+    expect(events.reads).toBeLessThanOrEqual(8 + 100 / 16)
+  })
+
+  test('P15: a snapshot of everything asks nothing of the disk', async () => {
+    const cost = await large.cost(() => large.database.view(async () => undefined))
+    expect({ ...cost }).toEqual({ reads: 0, readBytes: 0, written: 0 })
+  })
+
+  test('P11: deleting a run costs the same whatever it holds', async () => {
+    const few = await small.cost(() => small.db.runs.delete('r'))
+    const many = await large.cost(() => large.db.runs.delete('r'))
+    expect(few.written).toBeGreaterThan(0)
+    expect(many.written).toBeLessThanOrEqual(few.written + 64)
+    expect(many.reads - few.reads).toBeLessThanOrEqual(6)
+    expect(await large.db.kv.list('r')).toEqual([])
+    expect(await large.db.events.length('r')).toBe(0)
+    await small.db.close()
+    await large.db.close()
+  })
+})
