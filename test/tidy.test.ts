@@ -184,7 +184,8 @@ interface Case {
 const CASES: Readonly<Record<string, Case>> = {
   importTable: {
     guard: importTable,
-    property: 'a folder imports only the folders that its row in the table names',
+    property:
+      'P2: a folder imports only the folders that its row in the table names, and no primitive another',
     planted: [
       ['src/core/a.ts', "import { x } from '../engine/storage.ts'"],
       ['src/core/a.ts', "import type { x } from '../embedded/tree.ts'"],
