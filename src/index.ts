@@ -40,6 +40,7 @@ export type {
   RunEventRecord,
   RunEventType,
   RunEventWrite,
+  RunHeading,
   RunSnapshot,
   RunStateStatus,
   RunStateStore,

@@ -5,7 +5,7 @@ import { isUuidV4 } from '../core/id.ts'
 import { parseRfc3339 } from '../core/time.ts'
 import { checkAttempt, checkField, checkStep, refuse } from './fields.ts'
 import { keyOf } from './idempotency-key.ts'
-import type { RunEventWrite } from './run-events.ts'
+import type { RunEventWrite, RunHeading } from './run-events.ts'
 
 const PAYLOAD_BYTES_MAX = 1024 * 1024
 const FIELDS: ReadonlySet<string> = new Set([
@@ -26,19 +26,13 @@ const FIELDS: ReadonlySet<string> = new Set([
 ])
 
 /** An event that was checked. Its bytes are its own: what the caller changes afterwards changes nothing. */
-export interface Envelope {
-  readonly runId: string
+export interface Envelope extends RunHeading {
   readonly eventId: string
   readonly eventType: string
   readonly stepId: string | undefined
   readonly logicalAttemptId: number
   readonly engineAttemptId: number
   readonly error: unknown
-  readonly tenantId: string
-  readonly projectId: string
-  readonly environmentId: string
-  readonly planId: string
-  readonly planVersion: string
   readonly idempotencyKey: string
   readonly typeBytes: ByteString
   readonly payloadBytes: ByteString

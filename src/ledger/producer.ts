@@ -5,20 +5,20 @@ import type { EventIdRegistry } from './event-id-registry.ts'
 import { deriveIdempotencyKey } from './idempotency-key.ts'
 import { factOf, Reducer, type Refusal, type StepState } from './reduce.ts'
 import { type RetryOptions, retried } from './retry.ts'
-import type { AppendResult, KnownRunEventType, RunEventWrite, RunStateStore } from './run-events.ts'
+import type {
+  AppendResult,
+  KnownRunEventType,
+  RunEventWrite,
+  RunHeading,
+  RunStateStore,
+} from './run-events.ts'
 import { expectedStates } from './transitions.ts'
 
-export interface ProducerOptions {
+export interface ProducerOptions extends RunHeading {
   /** Where events go: `db.ledger`, or a client of a server. */
   readonly store: Pick<RunStateStore, 'appendEvent' | 'fetchEvents'>
   /** Where chosen event ids are kept: `db.ledger.registry`, or `openFileRegistry(path)`. */
   readonly registry: EventIdRegistry
-  readonly runId: string
-  readonly tenantId: string
-  readonly projectId: string
-  readonly environmentId: string
-  readonly planId: string
-  readonly planVersion: string
   /** The runtime's own count of attempts; 1 where it has none. */
   readonly engineAttemptId?: number
   /** That of a lease under which is written. */

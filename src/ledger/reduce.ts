@@ -5,6 +5,7 @@ import { parseRfc3339 } from '../core/time.ts'
 import type {
   LedgerAlert,
   RunEventRecord,
+  RunHeading,
   RunSnapshot,
   RunStateStatus,
   StepAttempt,
@@ -160,16 +161,6 @@ function attemptOf(step: StepState | undefined, logicalAttemptId: number): StepA
 
 function attemptIn({ stepId: _, position: __, attempts: ___, ...attempt }: StepState): StepAttempt {
   return attempt
-}
-
-/** Whose state it is, as the first event says. */
-export interface RunHeading {
-  readonly runId: string
-  readonly tenantId: string
-  readonly projectId: string
-  readonly environmentId: string
-  readonly planId: string
-  readonly planVersion: string
 }
 
 /** The parts together; frozen. */

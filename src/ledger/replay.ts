@@ -2,8 +2,8 @@ import type { ByteString } from '../core/bytes.ts'
 import { u64 } from '../core/bytes.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
-import { Reducer, type RunHeading, snapshotOf } from './reduce.ts'
-import type { RunSnapshot } from './run-events.ts'
+import { Reducer, snapshotOf } from './reduce.ts'
+import type { RunHeading, RunSnapshot } from './run-events.ts'
 import { factIn, LOG, recordOf } from './stored.ts'
 
 /** The snapshot from the records alone, up to and including `atSeq`; null without records. Nothing is written. */

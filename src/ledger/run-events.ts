@@ -16,19 +16,23 @@ export type KnownRunEventType =
 /** Others are stored and shown, and change no state: tomorrow's producers meet today's readers. */
 export type RunEventType = KnownRunEventType | (string & {})
 
-/** An event on its way into the ledger. Its place and its time there are the ledger's to give. */
-export interface RunEventWrite {
-  /** A UUID v4; the same for every retry. */
-  readonly eventId: string
-  readonly eventType: RunEventType
-  /** The producer's clock; RFC 3339, UTC. */
-  readonly emittedAt: string
+/** Whose run it is, and of what. */
+export interface RunHeading {
   readonly runId: string
   readonly tenantId: string
   readonly projectId: string
   readonly environmentId: string
   readonly planId: string
   readonly planVersion: string
+}
+
+/** An event on its way into the ledger. Its place and its time there are the ledger's to give. */
+export interface RunEventWrite extends RunHeading {
+  /** A UUID v4; the same for every retry. */
+  readonly eventId: string
+  readonly eventType: RunEventType
+  /** The producer's clock; RFC 3339, UTC. */
+  readonly emittedAt: string
   /** 1 where the runtime knows no attempts. */
   readonly engineAttemptId: number
   /** From 1. */
@@ -90,15 +94,11 @@ export interface StepSnapshot extends StepAttempt {
   readonly attempts: readonly StepAttempt[]
 }
 
-/** What a run's records come to. The same records always give the same snapshot, byte for byte. */
-export interface RunSnapshot {
-  readonly runId: string
-  readonly tenantId: string
-  readonly projectId: string
-  readonly environmentId: string
-  /** Of the first event. */
-  readonly planId: string
-  readonly planVersion: string
+/**
+ * What a run's records come to; its heading is that of the first. The same records always give the same snapshot, byte for
+ * byte.
+ */
+export interface RunSnapshot extends RunHeading {
   readonly status: RunStateStatus
   /** The `runSeq` up to which this is. */
   readonly lastEventSeq: number

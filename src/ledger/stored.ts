@@ -10,7 +10,7 @@ import { parseLogEntry } from '../engine/log.ts'
 import type { Append, Entry, Place, Put, TreeId } from '../engine/storage.ts'
 import type { Envelope } from './envelope.ts'
 import type { Fact, RunState, StepState } from './reduce.ts'
-import type { LedgerAlert, RunEventRecord, RunEventWrite } from './run-events.ts'
+import type { LedgerAlert, RunEventRecord, RunEventWrite, RunHeading } from './run-events.ts'
 
 /**
  * Where the ledger keeps things. A run's records are a log (tag 06) in the
@@ -169,13 +169,7 @@ function json<T>(entry: Entry | undefined): T | undefined {
 }
 
 /** Whose run it is: the first event says so, and all others have to agree. */
-export interface StoredHeading {
-  readonly tenantId: string
-  readonly projectId: string
-  readonly environmentId: string
-  readonly planId: string
-  readonly planVersion: string
-}
+export type StoredHeading = Omit<RunHeading, 'runId'>
 
 /** The same few headings are looked at again and again. */
 const headings = new Map<ByteString, StoredHeading>()
