@@ -3,9 +3,10 @@ import { AnnalsError } from './core/errors.ts'
 import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
 import { openNodeDisk } from './embedded/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
-import type { EmbeddedStore, Recovery, StorageStats } from './embedded/store.ts'
+import { EmbeddedStore, type Recovery, type StorageStats } from './embedded/store.ts'
 import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
 import { resolveScope, type Scope, tenantRange, tenantShared } from './engine/keys.ts'
+import type { Storage } from './engine/storage.ts'
 import { Ledger } from './ledger/ledger.ts'
 import { LedgerMetrics, type LedgerStats } from './ledger/metrics.ts'
 import { Events } from './primitives/event-log.ts'
@@ -56,8 +57,8 @@ export interface LedgerOptions {
   readonly validateTransitions?: boolean
 }
 
-/** What a store says of itself. */
-export interface Stats extends StorageStats {
+/** What a store says of itself; of its files, if it keeps them itself. */
+export interface Stats extends Partial<StorageStats> {
   readonly ledger: LedgerStats
 }
 
@@ -95,14 +96,18 @@ export async function open(options: OpenOptions): Promise<Annals> {
     await storage.close()
     throw error
   }
-  const store: Store = {
-    storage,
-    database,
-    guards: { ...options.guards },
-    ledger: { ...options.ledger },
-    readOnly: readOnly === true,
-  }
-  const annals = new Annals(store, options.tenant ?? TENANT_DEFAULT)
+  return annalsOver({ storage, database, readOnly: readOnly === true }, options)
+}
+
+/** @internal The handle over any engine. */
+export function annalsOver(
+  store: Pick<Store, 'storage' | 'database' | 'readOnly'>,
+  options: Pick<OpenOptions, 'guards' | 'tenant' | 'ledger'>,
+): Annals {
+  const { guards = {}, tenant = TENANT_DEFAULT, ledger = {} } = options
+  checkGuards(guards)
+  checkLedgerOptions(ledger)
+  const annals = new Annals({ ...store, guards: { ...guards }, ledger: { ...ledger } }, tenant)
   // What a process that died had not projected yet.
   annals.ledger.start()
   return annals
@@ -110,7 +115,7 @@ export async function open(options: OpenOptions): Promise<Annals> {
 
 /** What the handles of all tenants share. */
 interface Store {
-  readonly storage: EmbeddedStore
+  readonly storage: Storage
   readonly database: Database
   readonly guards: Readonly<Record<string, Guard>>
   readonly ledger?: LedgerOptions
@@ -225,23 +230,29 @@ export class Annals implements AsyncDisposable {
   }
 
   /** Brings all that was committed into the data files, so that opening need not read the log for it. */
-  checkpoint(): Promise<void> {
-    return this.#store.storage.checkpoint()
+  async checkpoint(): Promise<void> {
+    await this.#embedded('checkpoint').checkpoint()
   }
 
   /** Copies all that was committed into an empty folder, while others go on reading and writing. */
   async backup(folder: string): Promise<void> {
-    this.#store.storage.checkBackup()
-    await this.#store.storage.backup(openNodeDisk(folder))
+    const embedded = this.#embedded('backup')
+    embedded.checkBackup()
+    await embedded.backup(openNodeDisk(folder))
   }
 
   stats(): Stats {
-    return { ...this.#store.storage.stats(), ledger: this.ledger.stats() }
+    const { storage } = this.#store
+    return {
+      ...(storage instanceof EmbeddedStore ? storage.stats() : {}),
+      ledger: this.ledger.stats(),
+    }
   }
 
   /** What opening had to cut off or leave aside; undefined if nothing. */
   get recovery(): Recovery | undefined {
-    return this.#store.storage.recovery
+    const { storage } = this.#store
+    return storage instanceof EmbeddedStore ? storage.recovery : undefined
   }
 
   /** Waits for what is under way. After it, every call is refused with `CLOSED`; closing twice is fine. */
@@ -264,6 +275,13 @@ export class Annals implements AsyncDisposable {
     const ledger = new Ledger({ database, tenant, shared, scopeOf, metrics, validateTransitions }, readOnly)
     this.#ledgers.set(tenant, ledger)
     return ledger
+  }
+
+  #embedded(what: string): EmbeddedStore {
+    const { storage } = this.#store
+    if (storage instanceof EmbeddedStore) return storage
+    const message = `${what} is for a store in files of its own; a server has its own means`
+    throw new AnnalsError('INVALID_OPERATION', message)
   }
 
   #scopesIn(scope: Scope | undefined): AsyncIterable<ByteString> {
@@ -300,14 +318,17 @@ function checkOpenOptions(options: OpenOptions): OpenOptions {
     throw invalid('cacheBytes', 'must be a whole number, 0 or more', cacheBytes)
   }
   checkGuards(options.guards ?? {})
-  checkOptions('ledger', options.ledger ?? {}, ['validateTransitions'])
-  const validate: unknown = options.ledger?.validateTransitions
-  if (validate !== undefined && typeof validate !== 'boolean') {
-    throw invalid('ledger.validateTransitions', 'must be true or false', validate)
-  }
+  checkLedgerOptions(options.ledger ?? {})
   // Before the folder is opened: nobody would close it again.
   if (options.tenant !== undefined) tenantShared({ tenant: options.tenant })
   return options
+}
+
+function checkLedgerOptions(options: LedgerOptions): void {
+  checkOptions('ledger', options, ['validateTransitions'])
+  const validate: unknown = options.validateTransitions
+  if (validate === undefined || typeof validate === 'boolean') return
+  throw invalid('ledger.validateTransitions', 'must be true or false', validate)
 }
 
 function checkRunId(runId: unknown): string {
