@@ -1,0 +1,59 @@
+import type { Annals } from './annals.ts'
+import { annalsOver } from './annals.ts'
+import { AnnalsError } from './core/errors.ts'
+import { checkOptions } from './core/options.ts'
+import { checkText } from './core/text.ts'
+import { Database } from './engine/database.ts'
+import { openPostgresStorage } from './postgres/open.ts'
+import type { Guard } from './primitives/machine-definition.ts'
+
+export interface OpenPostgresOptions {
+  /** As `pg` takes it: `postgres://user:password@host:5432/database`. */
+  readonly connectionString: string
+  /** Where the tables are; it is made if it is missing. `annals` without it. */
+  readonly schema?: string
+  /** Whose data this handle reaches; `default` without it. */
+  readonly tenant?: string
+  /** For a connection, however often it has to be tried, and for each statement; 10 s without it. */
+  readonly timeoutMs?: number
+  /** How many explicit transactions can be under way at the same time, each on a connection of its own; 10 without it. */
+  readonly snapshotConnections?: number
+  /** Functions that the transitions of machines name. They must be pure and answer at once. */
+  readonly guards?: Readonly<Record<string, Guard>>
+}
+
+const OPTIONS: readonly string[] = [
+  'connectionString',
+  'schema',
+  'tenant',
+  'timeoutMs',
+  'snapshotConnections',
+  'guards',
+]
+/** The server cuts longer names. */
+const SCHEMA_BYTES_MAX = 63
+
+/**
+ * Opens a store on PostgreSQL 14 or later, for any number of processes. Brings its schema up to date first. Close it when
+ * done.
+ */
+export async function openPostgres(options: OpenPostgresOptions): Promise<Annals> {
+  checkOptions('openPostgres', options, OPTIONS)
+  const { connectionString, schema, timeoutMs, snapshotConnections } = options
+  checkText('connectionString', connectionString, { bytesMax: 64 * 1024 })
+  if (schema !== undefined) checkText('schema', schema, { bytesMax: SCHEMA_BYTES_MAX })
+  checkPositive('timeoutMs', timeoutMs)
+  checkPositive('snapshotConnections', snapshotConnections)
+  const storage = await openPostgresStorage({ connectionString, schema, timeoutMs, snapshotConnections })
+  try {
+    return annalsOver({ storage, embedded: undefined, database: new Database(storage) }, options)
+  } catch (error) {
+    await storage.close()
+    throw error
+  }
+}
+
+function checkPositive(name: string, value: number | undefined): void {
+  if (value === undefined || (Number.isSafeInteger(value) && value >= 1)) return
+  throw new AnnalsError('INVALID_ARGUMENT', `${name} must be a whole number, 1 or more`, { name, value })
+}

@@ -1,0 +1,288 @@
+import type { ByteString } from '../core/bytes.ts'
+import { sha256 } from '../core/hash.ts'
+import { storageKey } from '../engine/keys.ts'
+import type { Append, Commit, Delete, Place, Put, RangeRead, TreeId } from '../engine/storage.ts'
+import {
+  type Bounds,
+  boundsOf,
+  headOfKey,
+  sequenceOfKey,
+  type TreeAddress,
+  tailOfKey,
+  treeAddress,
+} from './address.ts'
+import { boolArray, byteaArray, int2Array, int4Array, int8Array } from './wire.ts'
+
+/** The server takes one version number for each call and counts on from it. */
+const TRANSACTIONS_MAX = 1_024
+/** Beyond it the server would lock everything. */
+const SCOPES_MAX = 256
+const BYTES_MAX = 4 * 1024 * 1024
+
+/** An operation with the transaction and the step that it belongs to. */
+interface Placed<T> {
+  readonly tx: number
+  readonly step: number
+  readonly tree: number
+  readonly operation: T
+}
+
+/**
+ * Commits that go to the server in one call. There, all reads are validated
+ * first, then everything that is left takes effect at once. That is as if they
+ * came one by one as long as none reads what one before it writes: such a
+ * commit has to wait for the next call.
+ */
+export class Batch {
+  readonly #scopes = new Map<ByteString, boolean>()
+  readonly #trees = new Map<ByteString, number>()
+  readonly #addresses: TreeAddress[] = []
+  readonly #points: { tx: number; tree: number; place: Place; version: number }[] = []
+  readonly #ranges: { tx: number; tree: number; range: RangeRead; bounds: Bounds }[] = []
+  readonly #drops: { tx: number; step: number; scope: ByteString }[] = []
+  readonly #puts: Placed<Put | Delete>[] = []
+  readonly #appends: (Placed<Append> & { readonly place: number })[] = []
+  /** What was written: keys of entries, whole logs, whole scopes. */
+  readonly #writtenKeys = new Set<ByteString>()
+  readonly #writtenTrees = new Set<ByteString>()
+  readonly #droppedScopes = new Set<ByteString>()
+  #bytes = 0
+  #steps = 1
+  #appendCount = 0
+  /** For each transaction, where its first append is among all. */
+  readonly #firstAppends: number[] = []
+
+  get size(): number {
+    return this.#firstAppends.length
+  }
+
+  /** False, and nothing changed, if the commit has to wait for the next call. */
+  add(commit: Commit): boolean {
+    const bytes = bytesOf(commit)
+    const scopes = scopesOf(commit)
+    if (this.size > 0) {
+      if (this.size === TRANSACTIONS_MAX || this.#bytes + bytes > BYTES_MAX) return false
+      let added = 0
+      for (const scope of scopes.keys()) if (!this.#scopes.has(scope)) added++
+      if (this.#scopes.size + added > SCOPES_MAX || this.#readsWritten(commit)) return false
+    }
+    this.#bytes += bytes
+    for (const [scope, isWritten] of scopes) {
+      this.#scopes.set(scope, isWritten || this.#scopes.get(scope) === true)
+    }
+    this.#addCommit(commit)
+    return true
+  }
+
+  /** The appends of a transaction, as places among the answers. */
+  appendsOf(tx: number): number[] {
+    const first = this.#firstAppends[tx]
+    const end = this.#firstAppends[tx + 1] ?? this.#appendCount
+    return Array.from({ length: end - first }, (_, i) => this.#order()[first + i])
+  }
+
+  point(i: number): Place {
+    return this.#points[i].place
+  }
+
+  range(i: number): TreeId {
+    return this.#ranges[i].range
+  }
+
+  /** In the order of the statement. */
+  parameters(nowMs: number | undefined): unknown[] {
+    const appends = this.#sortedAppends()
+    return [
+      nowMs,
+      this.#steps,
+      byteaArray([...this.#scopes.keys()]),
+      boolArray([...this.#scopes.values()]),
+      byteaArray(this.#addresses.map(({ scope }) => scope)),
+      int2Array(this.#addresses.map(({ tag }) => tag)),
+      int2Array(this.#addresses.map(({ kind }) => kind)),
+      ...this.#pointParameters(),
+      ...this.#rangeParameters(),
+      int4Array(this.#drops.map(({ tx }) => tx)),
+      int4Array(this.#drops.map(({ step }) => step)),
+      byteaArray(this.#drops.map(({ scope }) => scope)),
+      ...this.#putParameters(),
+      int4Array(appends.map(({ tx }) => tx)),
+      int4Array(appends.map(({ step }) => step)),
+      int4Array(appends.map(({ tree }) => tree)),
+      int8Array(appends.map(({ operation }) => operation.time)),
+      byteaArray(appends.map(({ operation }) => operation.bodyHash)),
+      byteaArray(appends.map(({ operation }) => operation.body)),
+      byteaArray(appends.map(({ operation: { dedupe } }) => dedupe && headOfKey(dedupe.key))),
+      byteaArray(appends.map(({ operation: { dedupe } }) => (dedupe ? tailOfKey(dedupe.key) : ''))),
+      byteaArray(appends.map(({ operation: { dedupe } }) => dedupe?.memo ?? '')),
+      int4Array(twinsOf(appends)),
+    ]
+  }
+
+  #addCommit({ points = [], ranges = [], operations }: Commit): void {
+    const tx = this.size
+    this.#firstAppends.push(this.#appendCount)
+    for (const { version, ...place } of points) {
+      this.#points.push({ tx, tree: this.#tree(place), place, version })
+    }
+    for (const range of ranges) {
+      this.#ranges.push({ tx, tree: this.#tree(range), range, bounds: boundsOf(range) })
+    }
+    for (const operation of operations) {
+      if (operation.op === 'drop') {
+        this.#steps++
+        this.#drops.push({ tx, step: this.#steps, scope: operation.scope })
+        this.#droppedScopes.add(operation.scope)
+        continue
+      }
+      const placed = { tx, step: this.#steps, tree: this.#tree(operation) }
+      if (operation.op === 'append') {
+        this.#appends.push({ ...placed, operation, place: this.#appendCount++ })
+        this.#writtenTrees.add(treeKey(treeAddress(operation)))
+      } else {
+        this.#puts.push({ ...placed, operation })
+        this.#writtenKeys.add(storageKey(operation.scope, operation.tag, operation.key))
+        this.#writtenTrees.add(treeKey(treeAddress(operation)))
+      }
+    }
+  }
+
+  /** Counted from 1, as the server does. */
+  #tree(tree: TreeId): number {
+    const address = treeAddress(tree)
+    const id = storageKey(address.scope, address.tag, String.fromCharCode(address.kind))
+    let number = this.#trees.get(id)
+    if (number === undefined) {
+      number = this.#addresses.push(address)
+      this.#trees.set(id, number)
+    }
+    return number
+  }
+
+  #readsWritten({ points = [], ranges = [] }: Commit): boolean {
+    for (const { scope, tag, key } of points) {
+      if (this.#droppedScopes.has(scope)) return true
+      const address = treeAddress({ scope, tag })
+      const isWritten =
+        address.kind === 0
+          ? this.#writtenKeys.has(storageKey(scope, tag, key))
+          : this.#writtenTrees.has(treeKey(address))
+      if (isWritten) return true
+    }
+    return ranges.some(
+      ({ scope, tag }) =>
+        this.#droppedScopes.has(scope) || this.#writtenTrees.has(treeKey(treeAddress({ scope, tag }))),
+    )
+  }
+
+  #pointParameters(): unknown[] {
+    const points = this.#points
+    return [
+      int4Array(points.map(({ tx }) => tx)),
+      int4Array(points.map(({ tree }) => tree)),
+      byteaArray(points.map(({ place }) => headOfKey(place.key))),
+      byteaArray(points.map(({ place }) => tailOfKey(place.key))),
+      int8Array(points.map(({ tree, place }) => sequenceOfKey(this.#addresses[tree - 1].kind, place.key))),
+      int8Array(points.map(({ version }) => version)),
+    ]
+  }
+
+  #rangeParameters(): unknown[] {
+    const ranges = this.#ranges
+    return [
+      int4Array(ranges.map(({ tx }) => tx)),
+      int4Array(ranges.map(({ tree }) => tree)),
+      byteaArray(ranges.map(({ bounds }) => bounds.from)),
+      byteaArray(ranges.map(({ bounds }) => bounds.fromTail)),
+      byteaArray(ranges.map(({ bounds }) => bounds.to)),
+      byteaArray(ranges.map(({ bounds }) => bounds.toTail)),
+      int8Array(ranges.map(({ bounds }) => bounds.fromSequence)),
+      int8Array(ranges.map(({ bounds }) => bounds.toSequence)),
+      boolArray(ranges.map(({ range }) => range.reverse ?? false)),
+      int8Array(ranges.map(({ range }) => range.limit)),
+      byteaArray(ranges.map(({ range }) => digestOf(range))),
+    ]
+  }
+
+  #putParameters(): unknown[] {
+    const puts = this.#puts
+    return [
+      int4Array(puts.map(({ tx }) => tx)),
+      int4Array(puts.map(({ step }) => step)),
+      int4Array(puts.map(({ tree }) => tree)),
+      byteaArray(puts.map(({ operation }) => headOfKey(operation.key))),
+      byteaArray(puts.map(({ operation }) => tailOfKey(operation.key))),
+      byteaArray(puts.map(({ operation }) => (operation.op === 'put' ? operation.value : undefined))),
+      int8Array(puts.map(({ operation }) => (operation.op === 'put' ? (operation.expiresAt ?? 0) : 0))),
+    ]
+  }
+
+  #sorted: (Placed<Append> & { readonly place: number })[] | undefined
+  #places: number[] | undefined
+
+  /** Log by log: the server then needs to know one head at a time. */
+  #sortedAppends(): readonly (Placed<Append> & { readonly place: number })[] {
+    this.#sorted ??= [...this.#appends].sort(
+      (a, b) => a.step - b.step || a.tree - b.tree || a.place - b.place,
+    )
+    return this.#sorted
+  }
+
+  /** Where each append is among the sorted ones. */
+  #order(): readonly number[] {
+    if (this.#places === undefined) {
+      const places: number[] = []
+      this.#sortedAppends().forEach((append, i) => {
+        places[append.place] = i
+      })
+      this.#places = places
+    }
+    return this.#places
+  }
+}
+
+/** For each append the last one before it with the same dedupe key in the same log and step, counted from 1. */
+function twinsOf(appends: readonly Placed<Append>[]): (number | undefined)[] {
+  const seen = new Map<ByteString, number>()
+  return appends.map(({ step, tree, operation }, i) => {
+    if (operation.dedupe === undefined) return undefined
+    const id = `${step} ${tree} ${operation.dedupe.key}`
+    const twin = seen.get(id)
+    seen.set(id, i + 1)
+    return twin
+  })
+}
+
+/** Of what a range found, as the server computes it of what it finds. */
+function digestOf({ found }: RangeRead): ByteString {
+  const buffer = Buffer.allocUnsafe(found.reduce((sum, { key }) => sum + 12 + key.length, 0))
+  let at = 0
+  for (const { key, version } of found) {
+    at = buffer.writeBigInt64BE(BigInt(version), at)
+    at = buffer.writeInt32BE(key.length, at)
+    at += buffer.latin1Write(key, at, key.length)
+  }
+  return sha256(buffer.latin1Slice())
+}
+
+/** Scopes that a commit touches, and whether it writes there. */
+export function scopesOf({ points = [], ranges = [], operations }: Commit): Map<ByteString, boolean> {
+  const scopes = new Map<ByteString, boolean>()
+  for (const { scope } of points) scopes.set(scope, false)
+  for (const { scope } of ranges) scopes.set(scope, false)
+  for (const { scope } of operations) scopes.set(scope, true)
+  return scopes
+}
+
+function bytesOf({ operations }: Commit): number {
+  let bytes = 0
+  for (const operation of operations) {
+    if (operation.op === 'append') bytes += operation.body.length
+    else if (operation.op === 'put') bytes += operation.value.length
+  }
+  return bytes
+}
+
+function treeKey({ scope, tag }: TreeId): ByteString {
+  return storageKey(scope, tag, '')
+}

@@ -1,0 +1,209 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import type { Appended, Commit, CommitOutcome } from '../engine/storage.ts'
+import { Batch, scopesOf } from './batch.ts'
+import type { Connection, ConnectionSettings, Row } from './connection.ts'
+import { failure, isRefusal } from './failure.ts'
+import { Lane } from './lane.ts'
+import { STATEMENTS } from './statements.ts'
+
+/** Calls under way: while the server works on one, the next is made and sent. */
+const CALLS_MAX = 2
+
+interface Waiting {
+  readonly commit: Commit
+  /** Alone after a call that the server refused: the others in it must not suffer for one. */
+  readonly isAlone: boolean
+  readonly resolve: (outcome: CommitOutcome) => void
+  readonly reject: (error: unknown) => void
+}
+
+/**
+ * Group commit: what is waiting goes to the server in one call, over one
+ * connection, so that commits take effect in the order in which they came.
+ *
+ * waiting → sent → answered, or
+ * waiting → refused (the server can't be reached in time), or
+ * sent → outcome unknown (the connection was lost before the answer). Such a
+ * commit is not sent again: it may be in, and others may have built on it.
+ */
+export class Committer {
+  readonly #lane: Lane
+  readonly #now: () => number | undefined
+  readonly #queue: Waiting[] = []
+  /** The last commit under way that writes a scope. */
+  readonly #pending = new Map<ByteString, Promise<unknown>>()
+  #calls = 0
+  #isScheduled = false
+  #idle: (() => void)[] = []
+
+  constructor(settings: ConnectionSettings, now: () => number | undefined) {
+    this.#lane = new Lane(settings)
+    this.#now = now
+  }
+
+  commit(commit: Commit): Promise<CommitOutcome> {
+    const outcome = new Promise<CommitOutcome>((resolve, reject) => {
+      this.#queue.push({ commit, isAlone: false, resolve, reject })
+    })
+    const settled = outcome.then(
+      () => {},
+      () => {},
+    )
+    for (const [scope, isWritten] of scopesOf(commit)) if (isWritten) this.#watch(scope, settled)
+    this.#schedule()
+    return outcome
+  }
+
+  /** Resolves once everything that was to be written to these scopes so far is through. */
+  async quiet(scopes: Iterable<ByteString>): Promise<void> {
+    const pending = [...new Set(scopes)].flatMap(scope => this.#pending.get(scope) ?? [])
+    if (pending.length > 0) await Promise.all(pending)
+  }
+
+  /** Waits for what is under way. */
+  async close(): Promise<void> {
+    if (this.#calls > 0 || this.#queue.length > 0) {
+      await new Promise<void>(resolve => {
+        this.#idle.push(resolve)
+      })
+    }
+    await this.#lane.close()
+  }
+
+  #watch(scope: ByteString, settled: Promise<unknown>): void {
+    this.#pending.set(scope, settled)
+    void settled.then(() => {
+      if (this.#pending.get(scope) === settled) this.#pending.delete(scope)
+    })
+  }
+
+  /** After all who were answered together had their turn: what they ask for next goes together again. */
+  #schedule(): void {
+    if (this.#isScheduled || this.#queue.length === 0 || this.#calls >= CALLS_MAX) return
+    this.#isScheduled = true
+    setImmediate(() => {
+      this.#isScheduled = false
+      void this.#sendNext()
+    })
+  }
+
+  async #sendNext(): Promise<void> {
+    if (this.#queue.length === 0 || this.#calls >= CALLS_MAX) return
+    this.#calls++
+    try {
+      const connection = this.#lane.ready ?? (await this.#connect())
+      if (connection === undefined) return
+      const { batch, sent } = this.#take()
+      this.#schedule()
+      if (sent.length > 0) await this.#send(connection, batch, sent)
+    } finally {
+      this.#calls--
+      if (this.#calls === 0 && this.#queue.length === 0) for (const resolve of this.#idle.splice(0)) resolve()
+      this.#schedule()
+    }
+  }
+
+  /** Undefined if there is none to be had: all who wait have been told. */
+  async #connect(): Promise<Connection | undefined> {
+    try {
+      return await this.#lane.connection()
+    } catch (error) {
+      for (const { reject } of this.#queue.splice(0)) reject(error)
+      return undefined
+    }
+  }
+
+  #take(): { batch: Batch; sent: Waiting[] } {
+    const batch = new Batch()
+    const sent: Waiting[] = []
+    let taken = 0
+    for (const waiting of this.#queue) {
+      if (waiting.isAlone && sent.length > 0) break
+      try {
+        if (!batch.add(waiting.commit)) break
+        sent.push(waiting)
+      } catch (error) {
+        waiting.reject(error)
+      }
+      taken++
+      if (waiting.isAlone) break
+    }
+    this.#queue.splice(0, taken)
+    return { batch, sent }
+  }
+
+  async #send(connection: Connection, batch: Batch, sent: readonly Waiting[]): Promise<void> {
+    try {
+      const [answer] = await connection.run(STATEMENTS.commit, batch.parameters(this.#now()))
+      settle(batch, sent, answer)
+    } catch (error) {
+      if (!isRefusal(error)) {
+        connection.destroy()
+        for (const { reject } of sent) reject(unknownOutcome(error))
+      } else if (sent.length === 1) {
+        sent[0].reject(failure(error))
+      } else {
+        // Nothing of it is in. One by one, and before what came later.
+        this.#queue.unshift(...sent.map(waiting => ({ ...waiting, isAlone: true })))
+      }
+    }
+  }
+}
+
+function settle(batch: Batch, sent: readonly Waiting[], answer: Row): void {
+  const version = answer['version'] as number
+  const time = answer['at_ms'] as number
+  const conflicts = conflictsOf(batch, answer)
+  const answers = appendedOf(answer)
+  sent.forEach(({ resolve }, tx) => {
+    const on = conflicts.get(tx)
+    if (on !== undefined) resolve({ status: 'conflict', on })
+    else {
+      const appended = batch.appendsOf(tx).map(i => answers[i])
+      resolve({ status: 'committed', version: version + tx, time, appended })
+    }
+  })
+}
+
+type Conflicts = Map<number, { scope: ByteString; tag: number; key?: ByteString }>
+
+function conflictsOf(batch: Batch, answer: Row): Conflicts {
+  const conflicts: Conflicts = new Map()
+  const txs = (answer['lost_txs'] ?? []) as readonly number[]
+  const points = (answer['lost_points'] ?? []) as readonly (number | undefined)[]
+  const ranges = (answer['lost_ranges'] ?? []) as readonly (number | undefined)[]
+  txs.forEach((tx, i) => {
+    const [point, range] = [points[i], ranges[i]]
+    if (point !== undefined) {
+      const { scope, tag, key } = batch.point(point - 1)
+      conflicts.set(tx, { scope, tag, key })
+    } else {
+      const { scope, tag } = batch.range((range ?? 1) - 1)
+      conflicts.set(tx, { scope, tag })
+    }
+  })
+  return conflicts
+}
+
+function appendedOf(answer: Row): Appended[] {
+  const list = <T>(name: string): readonly T[] => (answer[name] ?? []) as readonly T[]
+  const [sequences, hashes, times] = [
+    list<number>('sequences'),
+    list<ByteString>('hashes'),
+    list<number>('times'),
+  ]
+  const [duplicates, memos] = [list<boolean>('duplicates'), list<ByteString>('memos')]
+  return sequences.map((sequence, i) => ({
+    sequence,
+    hash: hashes[i],
+    time: times[i],
+    duplicate: duplicates[i],
+    memo: memos[i],
+  }))
+}
+
+function unknownOutcome(cause: unknown): AnnalsError {
+  const message = 'the connection to PostgreSQL was lost before it answered: the commit may be in or not'
+  return new AnnalsError('OUTCOME_UNKNOWN', message, {}, cause)
+}

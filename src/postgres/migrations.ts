@@ -1,0 +1,89 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { AnnalsError } from '../core/errors.ts'
+import { sha256Hex } from '../core/hash.ts'
+import { type Connection, quoted } from './connection.ts'
+
+/** A numbered file of SQL. Once released it never changes: what comes later is a file of its own. */
+interface Migration {
+  readonly number: number
+  readonly name: string
+  readonly sql: string
+  readonly hash: string
+}
+
+const FOLDER = new URL('./migrations/', import.meta.url)
+/** The first 8 bytes of sha256('annals:migrations'), so that nobody else locks it. */
+const LOCK = `x'${sha256Hex('annals:migrations').slice(0, 16)}'::bigint`
+
+const MIGRATIONS: readonly Migration[] = readdirSync(FOLDER)
+  .filter(file => file.endsWith('.sql'))
+  .sort()
+  .map(file => {
+    const sql = readFileSync(new URL(file, FOLDER), 'utf8')
+    return { number: Number.parseInt(file, 10), name: file, sql, hash: sha256Hex(sql) }
+  })
+
+/**
+ * Brings the schema to where this version of Annals needs it. Of several
+ * processes one does it, and the others wait and find it done.
+ */
+export async function migrate(connection: Connection, schema: string): Promise<void> {
+  if (missing(await applied(connection, schema)).length === 0) return
+  await connection.execute('BEGIN')
+  try {
+    await connection.execute(`SELECT pg_advisory_xact_lock(${LOCK})`)
+    const todo = missing(await applied(connection, schema))
+    if (todo.length > 0) await apply(connection, schema, todo)
+    await connection.execute('COMMIT')
+  } catch (error) {
+    if (connection.isOpen) await connection.execute('ROLLBACK')
+    throw error
+  }
+}
+
+async function apply(connection: Connection, schema: string, todo: readonly Migration[]): Promise<void> {
+  const name = quoted(schema)
+  await connection.execute(`CREATE SCHEMA IF NOT EXISTS ${name}`)
+  await connection.execute(
+    `CREATE TABLE IF NOT EXISTS ${name}.migrations (
+      number integer PRIMARY KEY, name text NOT NULL, hash text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()
+    )`,
+  )
+  for (const { number, name: file, sql, hash } of todo) {
+    await connection.execute(sql)
+    await connection.execute(
+      `INSERT INTO ${name}.migrations (number, name, hash) VALUES (${number}, '${file}', '${hash}')`,
+    )
+  }
+}
+
+type Applied = ReadonlyMap<number, { readonly name: string; readonly hash: string }>
+
+async function applied(connection: Connection, schema: string): Promise<Applied> {
+  const table = `${quoted(schema)}.migrations`
+  const [{ there }] = await connection.execute(
+    `SELECT to_regclass('${table.replaceAll("'", "''")}') AS there`,
+  )
+  if (there === null) return new Map()
+  const rows = await connection.execute(`SELECT number, name, hash FROM ${table}`)
+  return new Map(
+    rows.map(({ number, name, hash }) => [number as number, { name: name as string, hash: hash as string }]),
+  )
+}
+
+/** What is still to be done; refuses a schema that is newer, or was made by something else. */
+function missing(applied: Applied): readonly Migration[] {
+  const newest = MIGRATIONS[MIGRATIONS.length - 1].number
+  for (const [number, { name, hash }] of applied) {
+    const known = MIGRATIONS.find(migration => migration.number === number)
+    if (known === undefined) {
+      const message = `the schema has migration ${name}, and this version of Annals knows ${newest} of them: use a newer one`
+      throw new AnnalsError('FORMAT_TOO_NEW', message, { migration: number, newest })
+    }
+    if (known.hash !== hash) {
+      const message = `migration ${name} of the schema is not the one that this version of Annals has`
+      throw new AnnalsError('CORRUPT', message, { migration: number })
+    }
+  }
+  return MIGRATIONS.filter(({ number }) => !applied.has(number))
+}

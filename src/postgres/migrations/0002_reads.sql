@@ -1,0 +1,159 @@
+-- Reading. A tree is addressed by scope, tag and kind: 0 entries, 1 a log, 2 a log's head, 3 a log's dedupe keys.
+-- Kinds 1 to 3 have the tag of the log.
+
+-- Milliseconds since 1970; never before the time of a commit.
+CREATE FUNCTION read_time(given bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (
+    SELECT greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), last_value) FROM clock
+  );
+END
+$$;
+
+-- The newest version that any commit so far may have.
+CREATE FUNCTION newest_version() RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT CASE WHEN is_called THEN last_value + 1023 ELSE 0 END FROM versions);
+END
+$$;
+
+-- Places, in one look. Each lookup is a LATERAL with LIMIT 1, so that no plan can go through a whole table.
+CREATE FUNCTION read_points(
+  now_ms bigint, with_values boolean,
+  scopes bytea[], tags smallint[], kinds smallint[], keys bytea[], tails bytea[], sequences bigint[]
+) RETURNS TABLE (i bigint, value bytea, version bigint, committed_at bigint, expires_at bigint)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  SELECT q.i, f.value, f.version, f.committed_at, f.expires_at
+  FROM unnest(scopes, tags, kinds, keys, tails, sequences)
+    WITH ORDINALITY AS q (scope, tag, kind, key, tail, sequence, i)
+  CROSS JOIN LATERAL (
+    SELECT t.tree_id, t.length, t.hash, t.version, t.committed_at
+    FROM trees t WHERE t.scope = q.scope AND t.tag = q.tag LIMIT 1
+  ) t
+  CROSS JOIN LATERAL (
+    (SELECT CASE WHEN with_values THEN e.value END AS value, e.version, e.committed_at, e.expires_at
+     FROM entries e
+     WHERE q.kind = 0 AND e.tree_id = t.tree_id AND e.key = q.key AND e.tail = q.tail
+       AND (e.expires_at = 0 OR e.expires_at > now_ms)
+     LIMIT 1)
+    UNION ALL
+    (SELECT CASE WHEN with_values THEN e.prev_hash || e.hash || int8send(e.time) || e.body END,
+       e.version, e.committed_at, 0::bigint
+     FROM events e WHERE q.kind = 1 AND e.tree_id = t.tree_id AND e.sequence = q.sequence
+     LIMIT 1)
+    UNION ALL
+    (SELECT int8send(t.length) || t.hash, t.version, t.committed_at, 0::bigint
+     WHERE q.kind = 2 AND q.key = 'head' AND t.length > 0)
+    UNION ALL
+    (SELECT int8send(e.sequence) || int8send(e.time) || e.hash || e.memo, e.version, e.committed_at, 0::bigint
+     FROM events e
+     WHERE q.kind = 3 AND e.tree_id = t.tree_id AND e.dedupe = q.key AND e.dedupe_tail = q.tail
+     LIMIT 1)
+  ) f;
+END
+$$;
+
+-- One range in byte order. The bounds are given as heads and tails of keys; for a log as sequences.
+CREATE FUNCTION read_range(
+  now_ms bigint, with_values boolean, of_scope bytea, of_tag smallint, of_kind smallint,
+  from_key bytea, from_tail bytea, to_key bytea, to_tail bytea, from_sequence bigint, to_sequence bigint,
+  backwards boolean, at_most bigint
+) RETURNS TABLE (key bytea, value bytea, version bigint, committed_at bigint, expires_at bigint)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  tree trees;
+BEGIN
+  -- A range is bounded on both sides: an open end made a worse plan.
+  IF to_key IS NULL THEN
+    to_key := decode(repeat('ff', 2001), 'hex');
+  END IF;
+  SELECT * INTO tree FROM trees t WHERE t.scope = of_scope AND t.tag = of_tag LIMIT 1;
+  IF tree.tree_id IS NULL THEN
+    RETURN;
+  ELSIF of_kind = 0 AND NOT backwards THEN
+    RETURN QUERY
+      SELECT e.key || e.tail, CASE WHEN with_values THEN e.value END, e.version, e.committed_at, e.expires_at
+      FROM entries e
+      WHERE e.tree_id = tree.tree_id
+        AND e.key >= from_key AND (e.key, e.tail) >= (from_key, from_tail)
+        AND e.key <= to_key AND (e.key, e.tail) < (to_key, to_tail)
+        AND (e.expires_at = 0 OR e.expires_at > now_ms)
+      ORDER BY e.key, e.tail LIMIT at_most;
+  ELSIF of_kind = 0 THEN
+    RETURN QUERY
+      SELECT e.key || e.tail, CASE WHEN with_values THEN e.value END, e.version, e.committed_at, e.expires_at
+      FROM entries e
+      WHERE e.tree_id = tree.tree_id
+        AND e.key >= from_key AND (e.key, e.tail) >= (from_key, from_tail)
+        AND e.key <= to_key AND (e.key, e.tail) < (to_key, to_tail)
+        AND (e.expires_at = 0 OR e.expires_at > now_ms)
+      ORDER BY e.key DESC, e.tail DESC LIMIT at_most;
+  ELSIF of_kind = 1 AND NOT backwards THEN
+    RETURN QUERY
+      SELECT int8send(e.sequence),
+        CASE WHEN with_values THEN e.prev_hash || e.hash || int8send(e.time) || e.body END,
+        e.version, e.committed_at, 0::bigint
+      FROM events e
+      WHERE e.tree_id = tree.tree_id AND e.sequence >= from_sequence AND e.sequence < to_sequence
+      ORDER BY e.sequence LIMIT at_most;
+  ELSIF of_kind = 1 THEN
+    RETURN QUERY
+      SELECT int8send(e.sequence),
+        CASE WHEN with_values THEN e.prev_hash || e.hash || int8send(e.time) || e.body END,
+        e.version, e.committed_at, 0::bigint
+      FROM events e
+      WHERE e.tree_id = tree.tree_id AND e.sequence >= from_sequence AND e.sequence < to_sequence
+      ORDER BY e.sequence DESC LIMIT at_most;
+  ELSIF of_kind = 2 THEN
+    RETURN QUERY
+      SELECT 'head'::bytea, int8send(tree.length) || tree.hash, tree.version, tree.committed_at, 0::bigint
+      WHERE tree.length > 0 AND 'head'::bytea >= from_key AND 'head'::bytea < to_key;
+  ELSIF NOT backwards THEN
+    RETURN QUERY
+      SELECT e.dedupe || e.dedupe_tail, int8send(e.sequence) || int8send(e.time) || e.hash || e.memo,
+        e.version, e.committed_at, 0::bigint
+      FROM events e
+      WHERE e.tree_id = tree.tree_id
+        AND e.dedupe >= from_key AND (e.dedupe, e.dedupe_tail) >= (from_key, from_tail)
+        AND e.dedupe <= to_key AND (e.dedupe, e.dedupe_tail) < (to_key, to_tail)
+      ORDER BY e.dedupe, e.dedupe_tail LIMIT at_most;
+  ELSE
+    RETURN QUERY
+      SELECT e.dedupe || e.dedupe_tail, int8send(e.sequence) || int8send(e.time) || e.hash || e.memo,
+        e.version, e.committed_at, 0::bigint
+      FROM events e
+      WHERE e.tree_id = tree.tree_id
+        AND e.dedupe >= from_key AND (e.dedupe, e.dedupe_tail) >= (from_key, from_tail)
+        AND e.dedupe <= to_key AND (e.dedupe, e.dedupe_tail) < (to_key, to_tail)
+      ORDER BY e.dedupe DESC, e.dedupe_tail DESC LIMIT at_most;
+  END IF;
+END
+$$;
+
+-- Scopes that hold something, by skipping from one to the next.
+CREATE FUNCTION read_scopes(from_scope bytea, to_scope bytea, at_most bigint) RETURNS SETOF bytea
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+  next_scope bytea := from_scope;
+  found_scopes bigint := 0;
+BEGIN
+  WHILE found_scopes < at_most LOOP
+    SELECT t.scope INTO next_scope FROM trees t
+    WHERE t.scope >= next_scope AND (to_scope IS NULL OR t.scope < to_scope)
+    ORDER BY t.scope, t.tag LIMIT 1;
+    EXIT WHEN next_scope IS NULL;
+    IF EXISTS (
+      SELECT FROM trees t WHERE t.scope = next_scope
+        AND (t.length > 0 OR EXISTS (SELECT FROM entries e WHERE e.tree_id = t.tree_id LIMIT 1))
+    ) THEN
+      found_scopes := found_scopes + 1;
+      RETURN NEXT next_scope;
+    END IF;
+    next_scope := next_scope || '\x00'::bytea;
+  END LOOP;
+END
+$$;

@@ -1,0 +1,58 @@
+import { AnnalsError } from '../core/errors.ts'
+import { Connection } from './connection.ts'
+import { failure } from './failure.ts'
+import { migrate } from './migrations.ts'
+import { PostgresStore } from './store.ts'
+
+export interface PostgresStorageOptions {
+  readonly connectionString: string
+  /** Where the tables are; it is made if it is missing. `annals` without it. */
+  readonly schema?: string | undefined
+  /** For a connection, however often it has to be tried, and for each statement; 10 s without it. */
+  readonly timeoutMs?: number | undefined
+  /** How many snapshots (that is, explicit transactions) can be held at the same time; 10 without it. */
+  readonly snapshotConnections?: number | undefined
+  /** For tests; the server's clock without it. */
+  readonly clock?: (() => number) | undefined
+}
+
+const SERVER_VERSION_MIN = 140_000
+const TIMEOUT_MS = 10_000
+const SNAPSHOT_CONNECTIONS = 10
+
+/** The storage port on PostgreSQL. Brings the schema up to date first. */
+export async function openPostgresStorage(options: PostgresStorageOptions): Promise<PostgresStore> {
+  const { connectionString, schema = 'annals', timeoutMs = TIMEOUT_MS, clock } = options
+  const settings = { connectionString, schema, timeoutMs }
+  const connection = await Connection.open(settings)
+  try {
+    await checkServer(connection)
+    await migrate(connection, schema)
+    return new PostgresStore({
+      ...settings,
+      clock,
+      snapshotConnections: options.snapshotConnections ?? SNAPSHOT_CONNECTIONS,
+      clockOffsetMs: await clockOffset(connection),
+    })
+  } catch (error) {
+    throw failure(error)
+  } finally {
+    await connection.end()
+  }
+}
+
+async function checkServer(connection: Connection): Promise<void> {
+  const [row] = await connection.execute(
+    "SELECT current_setting('server_version_num')::integer AS number, current_setting('server_version') AS name",
+  )
+  if ((row['number'] as number) >= SERVER_VERSION_MIN) return
+  throw new AnnalsError('INVALID_OPERATION', `PostgreSQL 14 or later is needed; this is ${row['name']}`)
+}
+
+/** How far the server's clock is ahead of ours, at least: the answer takes its time. */
+async function clockOffset(connection: Connection): Promise<number> {
+  const [row] = await connection.execute(
+    'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now',
+  )
+  return (row['now'] as number) - Date.now()
+}

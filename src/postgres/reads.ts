@@ -1,0 +1,78 @@
+import type { ByteString } from '../core/bytes.ts'
+import type { Entry, Place, Range } from '../engine/storage.ts'
+import { boundsOf, headOfKey, sequenceOfKey, tailOfKey, treeAddress } from './address.ts'
+import type { Connection, Row } from './connection.ts'
+import { STATEMENTS } from './statements.ts'
+import { byteaArray, int2Array, int8Array } from './wire.ts'
+
+/** As of when an entry must not have expired. */
+export interface ReadTime {
+  /** Undefined: the server's clock. */
+  readonly ms: number | undefined
+  /** Exactly then, even if later commits are known. */
+  readonly isFixed: boolean
+}
+
+/** All places as of one moment; undefined for what is absent. */
+export async function readPoints(
+  connection: Connection,
+  places: readonly Place[],
+  time: ReadTime,
+): Promise<(Entry | undefined)[]> {
+  const addresses = places.map(treeAddress)
+  const rows = await connection.run(STATEMENTS.readPoints, [
+    time.ms,
+    byteaArray(addresses.map(address => address.scope)),
+    int2Array(addresses.map(address => address.tag)),
+    int2Array(addresses.map(address => address.kind)),
+    byteaArray(places.map(({ key }) => headOfKey(key))),
+    byteaArray(places.map(({ key }) => tailOfKey(key))),
+    int8Array(places.map(({ key }, i) => sequenceOfKey(addresses[i].kind, key))),
+    time.isFixed,
+  ])
+  const found: (Entry | undefined)[] = new Array(places.length).fill(undefined)
+  for (const row of rows) {
+    const i = (row['i'] as number) - 1
+    found[i] = entryOf(places[i].key, row)
+  }
+  return found
+}
+
+export async function readRange(
+  connection: Connection,
+  range: Range,
+  time: ReadTime,
+): Promise<readonly Entry[]> {
+  const { scope, tag, kind } = treeAddress(range)
+  const bounds = boundsOf(range)
+  const rows = await connection.run(STATEMENTS.readRange, [
+    time.ms,
+    bytes(scope),
+    tag,
+    kind,
+    bytes(bounds.from),
+    bytes(bounds.fromTail),
+    bounds.to === undefined ? undefined : bytes(bounds.to),
+    bytes(bounds.toTail),
+    bounds.fromSequence,
+    bounds.toSequence,
+    range.reverse ?? false,
+    range.limit,
+    time.isFixed,
+  ])
+  return rows.map(row => entryOf(row['key'] as ByteString, row))
+}
+
+export function bytes(value: ByteString): Buffer {
+  return Buffer.from(value, 'latin1')
+}
+
+function entryOf(key: ByteString, row: Row): Entry {
+  return {
+    key,
+    value: row['value'] as ByteString,
+    version: row['version'] as number,
+    time: row['committed_at'] as number,
+    expiresAt: row['expires_at'] as number,
+  }
+}

@@ -1,0 +1,23 @@
+import { readFileSync } from 'node:fs'
+
+/** A statement in a file of its own; prepared once for each connection under its name. */
+export interface Statement {
+  readonly name: string
+  readonly text: string
+}
+
+function statement(name: string): Statement {
+  const text = readFileSync(new URL(`./statements/${name}.sql`, import.meta.url), 'utf8')
+  return { name: `annals_${name.replaceAll('-', '_')}`, text }
+}
+
+export const STATEMENTS: Readonly<
+  Record<'commit' | 'readPoints' | 'readRange' | 'readScopes' | 'snapshot' | 'topics', Statement>
+> = {
+  commit: statement('commit'),
+  readPoints: statement('read-points'),
+  readRange: statement('read-range'),
+  readScopes: statement('read-scopes'),
+  snapshot: statement('snapshot'),
+  topics: statement('topics'),
+}

@@ -1,0 +1,207 @@
+import type { ByteString } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
+import type {
+  Commit,
+  CommitOutcome,
+  Entry,
+  Place,
+  Range,
+  ScopeRange,
+  Snapshot,
+  Step,
+  Storage,
+  TreeId,
+  Updated,
+} from '../engine/storage.ts'
+import { Committer } from './committer.ts'
+import type { ConnectionSettings } from './connection.ts'
+import { closedError } from './lane.ts'
+import { Listener } from './listener.ts'
+import { PlaceQueue } from './place-queue.ts'
+import { BatchedReader } from './reader.ts'
+import { bytes } from './reads.ts'
+import { Snapshots } from './snapshots.ts'
+import { STATEMENTS } from './statements.ts'
+
+export interface StoreSettings extends ConnectionSettings {
+  /** Of the tests; without it the server's clock counts. */
+  readonly clock: (() => number) | undefined
+  readonly snapshotConnections: number
+  /** How far the server's clock was ahead of ours at opening. */
+  readonly clockOffsetMs: number
+}
+
+/** A step that others keep getting ahead of gives up, rather than never to end. */
+const STEP_ATTEMPTS_MAX = 200
+const STEP_PAUSE_MAX_MS = 20
+
+/** The storage port on PostgreSQL: what each part does, and on which connection, is in its own file. */
+export class PostgresStore implements Storage {
+  readonly #settings: StoreSettings
+  readonly #committer: Committer
+  readonly #reader: BatchedReader
+  readonly #snapshots: Snapshots
+  readonly #listener: Listener
+  readonly #places = new PlaceQueue()
+  readonly #underWay = new Set<Promise<unknown>>()
+  /** Of all that was answered. */
+  #latestTime = 0
+  #latestVersion = 0
+  #closing: Promise<void> | undefined
+
+  constructor(settings: StoreSettings) {
+    this.#settings = settings
+    const givenTime = (): number | undefined => (settings.clock === undefined ? undefined : this.now())
+    this.#committer = new Committer(settings, givenTime)
+    this.#reader = new BatchedReader(settings, () => ({
+      // A read doesn't make time go on.
+      ms: settings.clock === undefined ? undefined : Math.max(this.#latestTime, settings.clock()),
+      isFixed: false,
+    }))
+    this.#snapshots = new Snapshots(settings, {
+      max: settings.snapshotConnections,
+      givenTime,
+      note: time => this.#note(0, time),
+    })
+    this.#listener = new Listener(settings)
+  }
+
+  async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
+    this.#checkOpen()
+    const place = { scope, tag, key }
+    checkPlace(place)
+    const [entry] = await this.#track(this.#reader.points([place]))
+    this.#noteEntry(entry)
+    return entry
+  }
+
+  async scan(range: Range): Promise<readonly Entry[]> {
+    this.#checkOpen()
+    checkRange(range)
+    const entries = await this.#track(this.#reader.range(range))
+    for (const entry of entries) this.#noteEntry(entry)
+    return entries
+  }
+
+  async snapshot(): Promise<Snapshot> {
+    this.#checkOpen()
+    return this.#snapshots.take()
+  }
+
+  async commit(commit: Commit): Promise<CommitOutcome> {
+    this.#checkOpen()
+    checkOperations(commit.operations)
+    return this.#track(this.#commit(commit))
+  }
+
+  async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    this.#checkOpen()
+    for (const place of reads) checkPlace(place)
+    return this.#track(this.#update(reads, step))
+  }
+
+  async subscribe(tree: TreeId, listener: () => void): Promise<() => void> {
+    this.#checkOpen()
+    checkTree(tree)
+    return this.#track(this.#listener.subscribe(tree, listener))
+  }
+
+  async scopes({ from = '', to, limit }: ScopeRange): Promise<readonly ByteString[]> {
+    this.#checkOpen()
+    checkLimit(limit)
+    const rows = await this.#track(
+      this.#reader.run(connection =>
+        connection.run(STATEMENTS.readScopes, [bytes(from), to === undefined ? undefined : bytes(to), limit]),
+      ),
+    )
+    return rows.map(row => row['scope'] as ByteString)
+  }
+
+  now(): number {
+    const { clock, clockOffsetMs } = this.#settings
+    this.#latestTime = Math.max(this.#latestTime, clock === undefined ? Date.now() + clockOffsetMs : clock())
+    return this.#latestTime
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  async #close(): Promise<void> {
+    await Promise.allSettled([...this.#underWay])
+    await Promise.all([
+      this.#listener.close(),
+      this.#committer.close(),
+      this.#reader.close(),
+      this.#snapshots.close(),
+    ])
+  }
+
+  async #commit(commit: Commit): Promise<CommitOutcome> {
+    const outcome = await this.#committer.commit(commit)
+    if (outcome.status === 'committed') this.#note(outcome.version, outcome.time)
+    return outcome
+  }
+
+  /** Read, step, commit with what was read to be validated; again if somebody else was faster. */
+  async #update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    const endTurn = await this.#places.turn(reads)
+    try {
+      await this.#committer.quiet(reads.map(place => place.scope))
+      for (let attempt = 1; ; attempt++) {
+        const found = reads.length === 0 ? [] : await this.#reader.points(reads)
+        for (const entry of found) this.#noteEntry(entry)
+        // All places were read as of one moment: what the step makes of them, throwing included, is valid then.
+        const { operations, result } = step(found)
+        checkOperations(operations)
+        if (operations.length === 0) {
+          const [version, time] = [this.#latestVersion, this.now()]
+          return { status: 'committed', version, time, appended: [], result }
+        }
+        const points = reads.map((place, i) => ({ ...place, version: found[i]?.version ?? 0 }))
+        const outcome = await this.#commit({ points, operations })
+        if (outcome.status === 'committed') return { ...outcome, result }
+        if (attempt === STEP_ATTEMPTS_MAX) {
+          const message = `a step found what it had read changed by others, ${attempt} times`
+          throw new AnnalsError('CONFLICT', message, { attempts: attempt, on: outcome.on })
+        }
+        await pause(Math.random() * Math.min(STEP_PAUSE_MAX_MS, attempt))
+      }
+    } finally {
+      endTurn()
+    }
+  }
+
+  /** Closing waits for it. */
+  #track<T>(work: Promise<T>): Promise<T> {
+    const settled = work.then(
+      () => {
+        this.#underWay.delete(settled)
+      },
+      () => {
+        this.#underWay.delete(settled)
+      },
+    )
+    this.#underWay.add(settled)
+    return work
+  }
+
+  #noteEntry(entry: Entry | undefined): void {
+    if (entry !== undefined) this.#note(entry.version, entry.time)
+  }
+
+  #note(version: number, time: number): void {
+    if (version > this.#latestVersion) this.#latestVersion = version
+    if (time > this.#latestTime) this.#latestTime = time
+  }
+
+  #checkOpen(): void {
+    if (this.#closing !== undefined) throw closedError()
+  }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise(resolve => setTimeout(resolve, ms))
+}

@@ -1,0 +1,22 @@
+import type { TestProject } from 'vitest/node'
+import { TestServer } from './server.ts'
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    /** Of the server that all test files share; empty if there is none. */
+    readonly postgres: string
+  }
+}
+
+/** One server for all test files: that of `ANNALS_TEST_PG`, or one of our own. */
+export default async function setup({ provide }: TestProject): Promise<(() => Promise<void>) | undefined> {
+  const given = process.env['ANNALS_TEST_PG']
+  if (given !== undefined) {
+    provide('postgres', given)
+    return undefined
+  }
+  const server = await TestServer.start()
+  if (server === undefined) console.error('no PostgreSQL found: its tests are SKIPPED (set ANNALS_TEST_PG)')
+  provide('postgres', server?.connectionString ?? '')
+  return server && (() => server.remove())
+}

