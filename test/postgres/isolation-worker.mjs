@@ -1,0 +1,17 @@
+// One of several processes that write one history: prints its part of it as JSON.
+import { openPostgresStorage } from '../../dist/postgres/open.js'
+import { Database, runListAppend } from '../../dist/testing.js'
+
+const { connectionString, schema, name, seed, transactions } = JSON.parse(process.argv[2])
+const storage = await openPostgresStorage({ connectionString, schema, snapshotConnections: 8 })
+const records = await runListAppend(new Database(storage), {
+  seed,
+  transactions,
+  clients: 8,
+  name,
+  // One clock for all processes of a machine.
+  order: () => Number(process.hrtime.bigint()),
+})
+await storage.close()
+// Others are still at work: what this one read last is not the end.
+process.stdout.write(JSON.stringify(records.map(({ isFinal, ...record }) => record)))

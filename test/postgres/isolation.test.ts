@@ -1,0 +1,81 @@
+import { execFile } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { afterAll, describe, expect, test } from 'vitest'
+import { Database } from '../../src/engine/database.ts'
+import { openPostgresStorage } from '../../src/postgres/open.ts'
+import { checkHistory } from '../../src/testing/cycle-checker.ts'
+import type { TransactionRecord } from '../../src/testing/history.ts'
+import { runListAppend } from '../../src/testing/list-append-workload.ts'
+import { seedOfRun } from '../../src/testing/random.ts'
+import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
+
+const WORKER = fileURLToPath(new URL('./isolation-worker.mjs', import.meta.url))
+const order = (): number => Number(process.hrtime.bigint())
+
+// reason: without a server there is nothing to test; the setup has said so
+describe.skipIf(CONNECTION_STRING === '')(
+  'P12: concurrent transactions on PostgreSQL are serializable, and strictly so',
+  () => {
+    const seed = seedOfRun()
+    const schemas: string[] = []
+    const schemaOfTest = (): string => {
+      const schema = newSchema()
+      schemas.push(schema)
+      return schema
+    }
+    afterAll(async () => {
+      for (const schema of schemas) await dropSchema(schema)
+    })
+
+    test(`one process, 16 clients: no anomaly (ANNALS_SEED=${seed})`, async () => {
+      const transactions = 2_000
+      const records = await history(schemaOfTest(), { seed, transactions, clients: 16, order })
+      expectSerializable('one process', records, transactions)
+    }, 120_000)
+
+    test(`four processes at once: no anomaly (ANNALS_SEED=${seed})`, async () => {
+      const transactions = 500
+      const schema = schemaOfTest()
+      // Makes the schema; the processes are to meet in transactions, not in migrations.
+      await history(schema, { seed, transactions: 0, clients: 1, order })
+      const parts = await Promise.all(
+        Array.from({ length: 4 }, (_, i) =>
+          workerHistory({ schema, name: `P${i}-`, seed: seed + i, transactions }),
+        ),
+      )
+      // After them, over the same lists: its last read is the end of the history.
+      const last = await history(schema, { seed: seed + 4, transactions, clients: 4, name: 'L-', order })
+      expectSerializable('four processes', [...parts.flat(), ...last], 5 * transactions)
+    }, 120_000)
+  },
+)
+
+async function history(
+  schema: string,
+  options: Parameters<typeof runListAppend>[1],
+): Promise<TransactionRecord[]> {
+  const storage = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema })
+  try {
+    return await runListAppend(new Database(storage), options)
+  } finally {
+    await storage.close()
+  }
+}
+
+async function workerHistory(options: object): Promise<TransactionRecord[]> {
+  const argument = JSON.stringify({ connectionString: CONNECTION_STRING, ...options })
+  const { stdout } = await promisify(execFile)(process.execPath, [WORKER, argument], {
+    maxBuffer: 256 * 1024 * 1024,
+  })
+  return JSON.parse(stdout) as TransactionRecord[]
+}
+
+function expectSerializable(name: string, records: readonly TransactionRecord[], transactions: number): void {
+  const { anomalies, ...report } = checkHistory(records)
+  console.log(`cycle checker, postgres, ${name}: ${JSON.stringify(report)}`)
+  expect(anomalies.slice(0, 3)).toEqual([])
+  expect(report.committed).toBeGreaterThan(transactions / 2)
+  // A history in which nobody gets in anybody's way proves nothing.
+  expect(report.aborted).toBeGreaterThan(transactions / 20)
+}
