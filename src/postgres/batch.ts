@@ -92,6 +92,7 @@ export class Batch {
   /** In the order of the statement. */
   parameters(nowMs: number | undefined): unknown[] {
     const appends = this.#sortedAppends()
+    const written = this.#written()
     return [
       nowMs,
       this.#steps,
@@ -116,7 +117,25 @@ export class Batch {
       byteaArray(appends.map(({ operation: { dedupe } }) => (dedupe ? tailOfKey(dedupe.key) : ''))),
       byteaArray(appends.map(({ operation: { dedupe } }) => dedupe?.memo ?? '')),
       int4Array(twinsOf(appends)),
+      byteaArray(written.map(({ scope }) => scope)),
+      int2Array(written.map(({ tag }) => tag)),
     ]
+  }
+
+  /** The append, if it is the only thing in here. */
+  get onlyAppend(): Append | undefined {
+    const isOnly =
+      this.size === 1 &&
+      this.#appends.length === 1 &&
+      this.#puts.length + this.#drops.length + this.#points.length + this.#ranges.length === 0
+    return isOnly ? this.#appends[0].operation : undefined
+  }
+
+  /** Trees that are to hear of it, if nothing conflicts; tag 0 is the whole scope. */
+  #written(): TreeId[] {
+    const trees = new Set([...this.#appends, ...this.#puts].map(({ tree }) => tree))
+    const written: TreeId[] = [...trees].map(tree => this.#addresses[tree - 1])
+    return [...written, ...this.#drops.map(({ scope }) => ({ scope, tag: 0 }))]
   }
 
   #addCommit({ points = [], ranges = [], operations }: Commit): void {

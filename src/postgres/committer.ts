@@ -1,10 +1,12 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Appended, Commit, CommitOutcome } from '../engine/storage.ts'
+import { headOfKey, tailOfKey } from './address.ts'
 import { Batch, scopesOf } from './batch.ts'
 import type { Connection, ConnectionSettings, Row } from './connection.ts'
 import { failure, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
+import { bytes } from './reads.ts'
 import { STATEMENTS } from './statements.ts'
 
 /** Calls under way: while the server works on one, the next is made and sent. */
@@ -133,10 +135,30 @@ export class Committer {
     return { batch, sent }
   }
 
+  async #call(connection: Connection, batch: Batch): Promise<Row> {
+    const append = batch.onlyAppend
+    if (append === undefined) {
+      return (await connection.run(STATEMENTS.commit, batch.parameters(this.#now())))[0]
+    }
+    const { scope, tag, time, bodyHash, body, dedupe } = append
+    const [answer] = await connection.run(STATEMENTS.commitAppend, [
+      this.#now(),
+      bytes(scope),
+      tag,
+      time,
+      bytes(bodyHash),
+      bytes(body),
+      dedupe && bytes(headOfKey(dedupe.key)),
+      bytes(dedupe === undefined ? '' : tailOfKey(dedupe.key)),
+      bytes(dedupe?.memo ?? ''),
+    ])
+    const lists = ['sequences', 'hashes', 'times', 'duplicates', 'memos'].map(name => [name, [answer[name]]])
+    return { ...answer, ...Object.fromEntries(lists) }
+  }
+
   async #send(connection: Connection, batch: Batch, sent: readonly Waiting[]): Promise<void> {
     try {
-      const [answer] = await connection.run(STATEMENTS.commit, batch.parameters(this.#now()))
-      settle(batch, sent, answer)
+      settle(batch, sent, await this.#call(connection, batch))
     } catch (error) {
       if (!isRefusal(error)) {
         connection.destroy()

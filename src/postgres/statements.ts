@@ -12,9 +12,13 @@ function statement(name: string): Statement {
 }
 
 export const STATEMENTS: Readonly<
-  Record<'commit' | 'readPoints' | 'readRange' | 'readScopes' | 'snapshot' | 'topics', Statement>
+  Record<
+    'commit' | 'commitAppend' | 'readPoints' | 'readRange' | 'readScopes' | 'snapshot' | 'topics',
+    Statement
+  >
 > = {
   commit: statement('commit'),
+  commitAppend: statement('commit-append'),
   readPoints: statement('read-points'),
   readRange: statement('read-range'),
   readScopes: statement('read-scopes'),

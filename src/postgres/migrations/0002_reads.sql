@@ -2,7 +2,7 @@
 -- Kinds 1 to 3 have the tag of the log.
 
 -- Milliseconds since 1970; never before the time of a commit.
-CREATE FUNCTION read_time(given bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE FUNCTION read_time(given bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN (
     SELECT greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), last_value) FROM clock
@@ -11,7 +11,7 @@ END
 $$;
 
 -- The newest version that any commit so far may have.
-CREATE FUNCTION newest_version() RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE FUNCTION newest_version() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN (SELECT CASE WHEN is_called THEN last_value + 1023 ELSE 0 END FROM versions);
 END
@@ -22,7 +22,7 @@ CREATE FUNCTION read_points(
   now_ms bigint, with_values boolean,
   scopes bytea[], tags smallint[], kinds smallint[], keys bytea[], tails bytea[], sequences bigint[]
 ) RETURNS TABLE (i bigint, value bytea, version bigint, committed_at bigint, expires_at bigint)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
@@ -62,7 +62,7 @@ CREATE FUNCTION read_range(
   from_key bytea, from_tail bytea, to_key bytea, to_tail bytea, from_sequence bigint, to_sequence bigint,
   backwards boolean, at_most bigint
 ) RETURNS TABLE (key bytea, value bytea, version bigint, committed_at bigint, expires_at bigint)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
   tree trees;
@@ -136,7 +136,7 @@ $$;
 
 -- Scopes that hold something, by skipping from one to the next.
 CREATE FUNCTION read_scopes(from_scope bytea, to_scope bytea, at_most bigint) RETURNS SETOF bytea
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   next_scope bytea := from_scope;
   found_scopes bigint := 0;

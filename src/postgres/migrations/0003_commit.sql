@@ -1,46 +1,55 @@
 -- Writing: one call for a batch of commits.
 
+-- What is called here runs in one session all the time, and mostly with one or a few items. So helpers return a value
+-- and are assigned from, which PL/pgSQL does without a query; a query costs more than what it would do.
+
 -- The next versions, and a time that is not before any other. A session lock that ends with the call, so
 -- that nobody waits for a whole commit here; who fails in between loses his connection, and so the lock.
-CREATE FUNCTION tick(given bigint, OUT version bigint, OUT at_ms bigint)
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION tick(seed bigint, given bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-  lock_key bigint := (SELECT seed FROM settings);
   latest bigint;
+  at_ms bigint;
+  version bigint;
 BEGIN
-  PERFORM pg_advisory_lock(lock_key);
-  latest := (SELECT last_value FROM clock);
+  IF pg_advisory_lock(seed) IS NULL THEN
+    RAISE 'no lock';
+  END IF;
+  latest := coalesce(pg_sequence_last_value('clock'), 0);
   at_ms := greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), latest);
   IF at_ms > latest THEN
-    PERFORM setval('clock', at_ms);
+    latest := setval('clock', at_ms);
   END IF;
   version := nextval('versions');
-  PERFORM pg_advisory_unlock(lock_key);
+  IF NOT pg_advisory_unlock(seed) THEN
+    RAISE 'the lock was not held';
+  END IF;
+  RETURN ARRAY[version, at_ms];
 END
 $$;
 
--- What is appended to a log, or put into a tree, makes the tree if it is missing.
-CREATE FUNCTION topic_of(of_scope bytea, of_tag smallint, seed bigint) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-  SELECT to_hex(hashtextextended(encode(of_scope, 'hex') || ':' || of_tag, seed))
+CREATE FUNCTION topic_of(of_scope bytea, of_tag integer, seed bigint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT to_hex(hashtextextended(encode(of_scope, 'hex'), seed + 16 + of_tag))
 $$;
 
 -- Each tenant has a channel, so that nobody hears of another's doings.
-CREATE FUNCTION channel_of(of_scope bytea, seed bigint) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-  SELECT 'annals_' || to_hex(hashtextextended(
-    encode(substring(of_scope FROM 1 FOR position(':'::bytea IN of_scope)), 'hex'), seed + 1))
+CREATE FUNCTION channel_of(tenant bytea, seed bigint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT 'annals_' || to_hex(hashtextextended(encode(tenant, 'hex'), seed + 1))
 $$;
 
-CREATE FUNCTION lock_scopes(scopes bytea[], exclusive boolean[]) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-  seed bigint := (SELECT s.seed FROM settings s);
+-- The first part of a scope, with the colon behind it.
+CREATE FUNCTION tenant_of(scope bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT substring(scope FROM 1 FOR position(':'::bytea IN scope))
+$$;
+
+-- Scopes that are written are locked for others, those that are read only for writers.
+CREATE FUNCTION lock_scopes(seed bigint, scopes bytea[], exclusive boolean[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   -- The server has room for some thousand locks in all: who needs many has everything locked instead.
   IF cardinality(scopes) > 256 THEN
-    PERFORM pg_advisory_xact_lock(seed + 2);
-    RETURN;
+    RETURN pg_advisory_xact_lock(seed + 2) IS NOT NULL;
+  ELSIF cardinality(scopes) = 1 AND exclusive[1] THEN
+    RETURN pg_advisory_xact_lock_shared(seed + 2) IS NOT NULL
+      AND pg_advisory_xact_lock(hashtextextended(encode(scopes[1], 'hex'), seed)) IS NOT NULL;
   END IF;
   PERFORM pg_advisory_xact_lock_shared(seed + 2);
   -- In the order of their keys, so that two calls never wait for each other.
@@ -49,12 +58,33 @@ BEGIN
     SELECT hashtextextended(encode(u.s, 'hex'), seed) AS k, bool_or(u.x) AS x
     FROM unnest(scopes, exclusive) AS u (s, x) GROUP BY 1 ORDER BY 1
   ) o;
+  RETURN true;
+END
+$$;
+
+-- Tells who listens, in few messages: sending one takes a lock of the whole server. A dropped scope has tag 0.
+CREATE FUNCTION announce(seed bigint, scopes bytea[], tags smallint[]) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  tenant bytea;
+  topics text;
+BEGIN
+  FOR i IN 1 .. cardinality(scopes) LOOP
+    IF tenant_of(scopes[i]) = tenant AND length(topics) < 7900 THEN
+      topics := topics || ',' || topic_of(scopes[i], tags[i], seed);
+    ELSE
+      IF topics IS NOT NULL AND pg_notify(channel_of(tenant, seed), topics) IS NULL THEN
+        RETURN false;
+      END IF;
+      tenant := tenant_of(scopes[i]);
+      topics := topic_of(scopes[i], tags[i], seed);
+    END IF;
+  END LOOP;
+  RETURN topics IS NOT NULL AND pg_notify(channel_of(tenant, seed), topics) IS NOT NULL;
 END
 $$;
 
 -- Deletes all of a scope. For logs it leaves a record; a trigger sees to it that nobody can do without.
-CREATE FUNCTION drop_scope(of_scope bytea, at_version bigint, at_ms bigint) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION drop_scope(of_scope bytea, at_version bigint, at_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   ids bigint[] := ARRAY(SELECT t.tree_id FROM trees t WHERE t.scope = of_scope);
 BEGIN
@@ -83,6 +113,7 @@ CREATE FUNCTION commit_batch(
   append_txs integer[], append_steps integer[], append_trees integer[], append_times bigint[],
   append_body_hashes bytea[], append_bodies bytea[], append_dedupes bytea[], append_dedupe_tails bytea[],
   append_memos bytea[], append_twins integer[],
+  written_scopes bytea[], written_tags smallint[],
   OUT version bigint, OUT at_ms bigint,
   OUT lost_txs integer[], OUT lost_points integer[], OUT lost_ranges integer[],
   OUT sequences bigint[], OUT hashes bytea[], OUT times bigint[], OUT duplicates boolean[], OUT memos bytea[]
@@ -90,6 +121,9 @@ CREATE FUNCTION commit_batch(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
+  seed bigint := (SELECT s.seed FROM settings s);
+  ok boolean;
+  now_at bigint[];
   base bigint;
   step integer;
   r record;
@@ -112,12 +146,15 @@ DECLARE
   head_hashes bytea[];
   head_times bigint[];
   head_versions bigint[];
+  told_scopes bytea[];
+  told_tags smallint[];
 BEGIN
-  PERFORM check_scopes(lock_list);
-  PERFORM lock_scopes(lock_list, lock_exclusive);
+  ok := check_scopes(lock_list) AND lock_scopes(seed, lock_list, lock_exclusive);
   -- Only now: versions and times are in the order in which others see what is committed.
-  SELECT t.version, t.at_ms INTO base, at_ms FROM tick(given_ms) t;
+  now_at := tick(seed, given_ms);
+  base := now_at[1];
   version := base;
+  at_ms := now_at[2];
 
   IF cardinality(point_txs) > 0 THEN
     FOR r IN
@@ -255,7 +292,8 @@ BEGIN
           duplicates[r.i] := true;
         ELSE
           IF id IS NULL THEN
-            id := nextval('tree_ids');
+            INSERT INTO trees (tree_id, scope, tag) VALUES (nextval('tree_ids'), tree_scopes[tree], tree_tags[tree])
+            RETURNING trees.tree_id INTO id;
           END IF;
           stamp := coalesce(r.time, greatest(at_ms, last));
           link := sha256('annals:link:1\000'::bytea || head || int8send(len) || int8send(stamp) || r.body_hash);
@@ -296,48 +334,75 @@ BEGIN
         append_dedupes, append_dedupe_tails, append_memos
       ) AS a (tx, step, id, sequence, time, prev, hash, body, dedupe, dedupe_tail, memo)
       WHERE a.step = step AND a.id IS NOT NULL;
-      INSERT INTO trees (tree_id, scope, tag, length, hash, last_time, version, committed_at)
-      SELECT h.id, tree_scopes[h.tree], tree_tags[h.tree], h.length, h.hash, h.time, h.version, at_ms
-      FROM unnest(head_ids, head_trees, head_lengths, head_hashes, head_times, head_versions)
-        AS h (id, tree, length, hash, time, version)
-      ON CONFLICT (scope, tag) DO UPDATE
-      SET length = excluded.length, hash = excluded.hash, last_time = excluded.last_time,
-        version = excluded.version, committed_at = excluded.committed_at;
+      UPDATE trees t
+      SET length = h.length, hash = h.hash, last_time = h.time, version = h.version, committed_at = at_ms
+      FROM unnest(head_ids, head_lengths, head_hashes, head_times, head_versions)
+        AS h (id, length, hash, time, version)
+      WHERE t.tree_id = h.id;
     END IF;
   END LOOP;
 
-  PERFORM announce(
-    ARRAY(
-      SELECT w.tree FROM (
-        SELECT a.tx, a.tree FROM unnest(append_txs, append_trees, ids) AS a (tx, tree, id) WHERE a.id IS NOT NULL
-        UNION ALL
-        SELECT p.tx, p.tree FROM unnest(put_txs, put_trees) AS p (tx, tree)
-      ) w WHERE lost_txs IS NULL OR NOT w.tx = ANY (lost_txs)
-    ),
-    tree_scopes, tree_tags,
-    ARRAY(
-      SELECT d.scope FROM unnest(drop_txs, drop_scopes) AS d (tx, scope)
-      WHERE lost_txs IS NULL OR NOT d.tx = ANY (lost_txs)
-    )
-  );
+  IF lost_txs IS NULL THEN
+    ok := announce(seed, written_scopes, written_tags);
+  ELSE
+    SELECT array_agg(w.scope), array_agg(w.tag) INTO told_scopes, told_tags FROM (
+      SELECT tree_scopes[a.tree], tree_tags[a.tree]
+      FROM unnest(append_txs, append_trees) AS a (tx, tree) WHERE NOT a.tx = ANY (lost_txs)
+      UNION
+      SELECT tree_scopes[p.tree], tree_tags[p.tree]
+      FROM unnest(put_txs, put_trees) AS p (tx, tree) WHERE NOT p.tx = ANY (lost_txs)
+      UNION
+      SELECT d.scope, 0::smallint FROM unnest(drop_txs, drop_scopes) AS d (tx, scope) WHERE NOT d.tx = ANY (lost_txs)
+    ) w (scope, tag);
+    ok := announce(seed, coalesce(told_scopes, '{}'), told_tags);
+  END IF;
 END
 $$;
 
--- Tells who listens. One message for a tenant's part of a batch: sending takes a lock of the whole server.
-CREATE FUNCTION announce(trees integer[], tree_scopes bytea[], tree_tags smallint[], dropped bytea[]) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+-- The commonest commit of all: one append, nothing read. What commit_batch would do, without its queries over arrays.
+CREATE FUNCTION commit_append(
+  given_ms bigint, of_scope bytea, of_tag smallint, given_time bigint, body_hash bytea, body bytea,
+  of_dedupe bytea, of_dedupe_tail bytea, of_memo bytea,
+  OUT version bigint, OUT at_ms bigint,
+  OUT sequences bigint, OUT hashes bytea, OUT times bigint, OUT duplicates boolean, OUT memos bytea
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+#variable_conflict use_variable
 DECLARE
   seed bigint := (SELECT s.seed FROM settings s);
+  ok boolean;
+  now_at bigint[];
+  log record;
 BEGIN
-  PERFORM pg_notify(m.channel, CASE WHEN length(m.topics) < 7900 THEN m.topics ELSE '*' END)
-  FROM (
-    SELECT channel_of(w.scope, seed) AS channel, string_agg(topic_of(w.scope, w.tag, seed), ',') AS topics
-    FROM (
-      SELECT DISTINCT tree_scopes[t.tree] AS scope, tree_tags[t.tree] AS tag FROM unnest(trees) AS t (tree)
-      UNION
-      SELECT d.scope, 0::smallint FROM unnest(dropped) AS d (scope)
-    ) w
-    GROUP BY 1
-  ) m;
+  ok := check_scopes(ARRAY[of_scope]) AND lock_scopes(seed, ARRAY[of_scope], ARRAY[true]);
+  now_at := tick(seed, given_ms);
+  version := now_at[1];
+  at_ms := now_at[2];
+  SELECT t.tree_id, t.length, t.hash, t.last_time INTO log FROM trees t WHERE t.scope = of_scope AND t.tag = of_tag;
+  IF log.tree_id IS NULL THEN
+    INSERT INTO trees (tree_id, scope, tag) VALUES (nextval('tree_ids'), of_scope, of_tag)
+    RETURNING trees.tree_id, trees.length, NULL::bytea AS hash, trees.last_time INTO log;
+  ELSIF of_dedupe IS NOT NULL THEN
+    SELECT e.sequence, e.hash, e.time, true, e.memo INTO sequences, hashes, times, duplicates, memos FROM events e
+    WHERE e.tree_id = log.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail;
+    IF duplicates THEN
+      RETURN;
+    END IF;
+  END IF;
+  log.hash := coalesce(log.hash, '\x0000000000000000000000000000000000000000000000000000000000000000');
+  sequences := log.length;
+  times := coalesce(given_time, greatest(at_ms, log.last_time));
+  hashes := sha256('annals:link:1\000'::bytea || log.hash || int8send(sequences) || int8send(times) || body_hash);
+  duplicates := false;
+  memos := of_memo;
+  INSERT INTO events (
+    tree_id, sequence, version, time, committed_at, prev_hash, hash, body, dedupe, dedupe_tail, dedupe_tail_id, memo
+  ) VALUES (
+    log.tree_id, sequences, version, times, at_ms, log.hash, hashes, body, of_dedupe, of_dedupe_tail,
+    CASE WHEN of_dedupe_tail = '' THEN ''::bytea ELSE sha256(of_dedupe_tail) END, of_memo
+  );
+  UPDATE trees t SET length = sequences + 1, hash = hashes, last_time = times, version = version, committed_at = at_ms
+  WHERE t.tree_id = log.tree_id;
+  ok := announce(seed, ARRAY[of_scope], ARRAY[of_tag]);
 END
 $$;

@@ -1,10 +1,9 @@
 -- Who may do what.
 
 -- Scopes of other tenants are refused. For now there are none.
-CREATE FUNCTION check_scopes(scopes bytea[]) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION check_scopes(scopes bytea[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  NULL;
+  RETURN true;
 END
 $$;
 
@@ -14,9 +13,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   seed bigint := (SELECT s.seed FROM settings s);
 BEGIN
-  PERFORM check_scopes(ARRAY[of_scope]);
-  channel := channel_of(of_scope, seed);
+  IF NOT check_scopes(ARRAY[of_scope]) THEN
+    RETURN;
+  END IF;
+  channel := channel_of(tenant_of(of_scope), seed);
   tree_topic := topic_of(of_scope, of_tag, seed);
-  scope_topic := topic_of(of_scope, 0::smallint, seed);
+  scope_topic := topic_of(of_scope, 0, seed);
 END
 $$;

@@ -8,5 +8,6 @@ SELECT * FROM commit_batch(
   $25::integer[], $26::integer[], $27::bytea[],
   $28::integer[], $29::integer[], $30::integer[], $31::bytea[], $32::bytea[], $33::bytea[], $34::bigint[],
   $35::integer[], $36::integer[], $37::integer[], $38::bigint[], $39::bytea[], $40::bytea[],
-  $41::bytea[], $42::bytea[], $43::bytea[], $44::integer[]
+  $41::bytea[], $42::bytea[], $43::bytea[], $44::integer[],
+  $45::bytea[], $46::smallint[]
 )
