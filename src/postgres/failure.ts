@@ -13,6 +13,8 @@ const CODES: Readonly<Record<string, ErrorCode>> = {
   '25006': 'READ_ONLY',
   '53100': 'DISK_FULL',
   '42501': 'INVALID_OPERATION',
+  '42883': 'INVALID_OPERATION',
+  '42P01': 'INVALID_OPERATION',
   '57014': 'TIMEOUT',
   '55P03': 'TIMEOUT',
 }

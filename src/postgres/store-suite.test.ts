@@ -9,16 +9,20 @@ describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
   afterAll(() => dropSchema(schema))
 
   // A schema is made once and emptied for each test: making it takes longer than most tests.
-  testStorage('postgres', async options => {
-    const storage = await openPostgresStorage({
-      connectionString: CONNECTION_STRING,
-      schema,
-      snapshotConnections: 20,
-      clock: options?.clock,
-    })
-    await empty(schema)
-    return storage
-  })
+  testStorage(
+    'postgres',
+    async options => {
+      const storage = await openPostgresStorage({
+        connectionString: CONNECTION_STRING,
+        schema,
+        snapshotConnections: 20,
+        clock: options?.clock,
+      })
+      await empty(schema)
+      return storage
+    },
+    { programs: 60 },
+  )
 })
 
 async function empty(schema: string): Promise<void> {

@@ -2,7 +2,8 @@
 -- Kinds 1 to 3 have the tag of the log.
 
 -- Milliseconds since 1970; never before the time of a commit.
-CREATE FUNCTION read_time(given bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION read_time(given bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   RETURN (
     SELECT greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), last_value) FROM clock
@@ -11,7 +12,8 @@ END
 $$;
 
 -- The newest version that any commit so far may have.
-CREATE FUNCTION newest_version() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION newest_version() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   RETURN (SELECT CASE WHEN is_called THEN last_value + 1023 ELSE 0 END FROM versions);
 END
