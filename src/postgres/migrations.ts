@@ -29,15 +29,18 @@ const MIGRATIONS: readonly Migration[] = readdirSync(FOLDER)
  */
 export async function migrate(connection: Connection, schema: string): Promise<void> {
   if (missing(await applied(connection, schema)).length === 0) return
+  // Before the transaction begins: one that waited inside would still believe that there are no tables.
+  await connection.execute(`SELECT pg_advisory_lock(${LOCK})`)
   await connection.execute('BEGIN')
   try {
-    await connection.execute(`SELECT pg_advisory_xact_lock(${LOCK})`)
     const todo = missing(await applied(connection, schema))
     if (todo.length > 0) await apply(connection, schema, todo)
     await connection.execute('COMMIT')
   } catch (error) {
     if (connection.isOpen) await connection.execute('ROLLBACK')
     throw error
+  } finally {
+    if (connection.isOpen) await connection.execute(`SELECT pg_advisory_unlock(${LOCK})`)
   }
 }
 

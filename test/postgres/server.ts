@@ -73,9 +73,13 @@ export class TestServer {
     await this.#reachable()
   }
 
-  /** SIGKILL, as a crash would: the children of the server notice and end. */
+  /** SIGKILL to all of it at once, as the power going would: a session must not get to answer first. */
   async kill(): Promise<void> {
-    await this.#end('SIGKILL')
+    const pid = this.#process?.pid
+    const children = pid === undefined ? [] : childrenOf(pid)
+    const ended = this.#end('SIGKILL')
+    for (const child of children) process.kill(child, 'SIGKILL')
+    await ended
   }
 
   /** Ends connections, then itself. */
@@ -111,6 +115,16 @@ export class TestServer {
       }
     }
   }
+}
+
+/** Where the system tells; elsewhere the children notice by themselves that the server is gone. */
+function childrenOf(pid: number): number[] {
+  const list = `/proc/${pid}/task/${pid}/children`
+  if (!existsSync(list)) return []
+  return readFileSync(list, 'utf8')
+    .split(' ')
+    .filter(child => child !== '')
+    .map(Number)
 }
 
 function isRoot(): boolean {
