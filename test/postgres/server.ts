@@ -60,17 +60,13 @@ export class TestServer {
     return `postgres://postgres@127.0.0.1:${this.port}/postgres`
   }
 
-  /** After `kill` or `stop`. */
+  /** After `kill` or `stop`. While a process of the killed server is still there, the new one gives up: then again. */
   async restart(): Promise<void> {
-    const owner = isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {}
-    const settings = [`port=${this.port}`, 'listen_addresses=127.0.0.1', 'unix_socket_directories=']
-    settings.push('max_connections=200', 'shared_buffers=256MB', 'log_min_messages=fatal')
-    this.#process = spawn(
-      this.#postgres,
-      ['-D', join(this.#folder, 'data'), ...settings.flatMap(setting => ['-c', setting])],
-      { ...owner, cwd: this.#folder, stdio: ['ignore', 'ignore', 'ignore'] },
-    )
-    await this.#reachable()
+    const end = Date.now() + START_MS
+    while (!(await this.#launch(end))) {
+      if (Date.now() > end) throw new Error('PostgreSQL does not start')
+      await new Promise(resolve => setTimeout(resolve, 100))
+    }
   }
 
   /** SIGKILL to all of it at once, as the power going would: a session must not get to answer first. */
@@ -101,19 +97,30 @@ export class TestServer {
     await exited
   }
 
-  async #reachable(): Promise<void> {
-    for (const end = Date.now() + START_MS; ; ) {
+  /** False if it has ended instead of taking connections. */
+  async #launch(end: number): Promise<boolean> {
+    const owner = isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {}
+    const settings = [`port=${this.port}`, 'listen_addresses=127.0.0.1', 'unix_socket_directories=']
+    settings.push('max_connections=200', 'shared_buffers=256MB', 'log_min_messages=fatal')
+    const child = spawn(
+      this.#postgres,
+      ['-D', join(this.#folder, 'data'), ...settings.flatMap(setting => ['-c', setting])],
+      { ...owner, cwd: this.#folder, stdio: ['ignore', 'ignore', 'ignore'] },
+    )
+    this.#process = child
+    while (child.exitCode === null && child.signalCode === null) {
       const client = new pg.Client({ connectionString: this.connectionString })
       client.on('error', () => {})
       try {
         await client.connect()
         await client.end()
-        return
+        return true
       } catch (error) {
         if (Date.now() > end) throw error
         await new Promise(resolve => setTimeout(resolve, 20))
       }
     }
+    return false
   }
 }
 
