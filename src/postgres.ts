@@ -1,5 +1,4 @@
-import type { Annals } from './annals.ts'
-import { annalsOver } from './annals.ts'
+import { type Annals, annalsOver, type LedgerOptions } from './annals.ts'
 import { AnnalsError } from './core/errors.ts'
 import { checkOptions } from './core/options.ts'
 import { checkText } from './core/text.ts'
@@ -20,6 +19,7 @@ export interface OpenPostgresOptions {
   readonly snapshotConnections?: number
   /** Functions that the transitions of machines name. They must be pure and answer at once. */
   readonly guards?: Readonly<Record<string, Guard>>
+  readonly ledger?: LedgerOptions
 }
 
 const OPTIONS: readonly string[] = [
@@ -29,6 +29,7 @@ const OPTIONS: readonly string[] = [
   'timeoutMs',
   'snapshotConnections',
   'guards',
+  'ledger',
 ]
 /** The server cuts longer names. */
 const SCHEMA_BYTES_MAX = 63
@@ -46,7 +47,7 @@ export async function openPostgres(options: OpenPostgresOptions): Promise<Annals
   checkPositive('snapshotConnections', snapshotConnections)
   const storage = await openPostgresStorage({ connectionString, schema, timeoutMs, snapshotConnections })
   try {
-    return annalsOver({ storage, embedded: undefined, database: new Database(storage) }, options)
+    return annalsOver({ storage, database: new Database(storage) }, options)
   } catch (error) {
     await storage.close()
     throw error

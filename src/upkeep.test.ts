@@ -27,10 +27,7 @@ const RUNS_SCOPE = resolveScope('default', tenantShared({ tenant: 'default' }))
 /** A store with traces and runs, and its index entries within reach. */
 async function setUp(): Promise<{ db: Annals; storage: EmbeddedStore }> {
   const storage = await openEmbedded({})
-  const db = new Annals(
-    { storage, embedded: storage, database: new Database(storage), guards: {} },
-    'default',
-  )
+  const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
   await db.runs.create({ runId: 'r1', tags: ['x', 'y'] })
   await db.runs.create({ runId: 'r2', parentRun: 'r1' })
   await db.traces.record('r1', { type: 'Thought', content: 'a' }, { id: 't1', tags: ['x'] })
