@@ -35,11 +35,15 @@ function noisy({ ours, theirs }) {
 
 function verdict({ ratio, ours, must, aim }) {
   if (must === undefined) return ''
-  const met = must.atLeast === undefined ? ours.value <= must.atMost : ratio >= must.atLeast
-  if (!met) return '**missed**'
+  if (!reaches(must, must.atLeast ?? must.atMost ?? must.floor, ratio, ours)) return '**missed**'
   if (aim === undefined) return 'met'
-  const aimMet = must.atLeast === undefined ? ours.value <= aim : ratio >= aim
-  return aimMet ? 'met, aim too' : 'met'
+  return reaches(must, aim, ratio, ours) ? 'met, aim too' : 'met'
+}
+
+/** A goal is a ratio (`atLeast`), or a figure of our own that must not be above (`atMost`) or below (`floor`). */
+function reaches(must, goal, ratio, { value }) {
+  if (must.atLeast !== undefined) return ratio >= goal
+  return must.floor === undefined ? value <= goal : value >= goal
 }
 
 export function table({ machine, settings, rows }) {
@@ -72,7 +76,7 @@ function tableRow(row) {
     theirs === undefined ? '' : figure(theirs.value, unit),
     ratio === undefined ? '' : times(ratio),
     goal(must, unit),
-    aim === undefined ? '' : must?.atMost === undefined ? times(aim) : figure(aim, unit),
+    aim === undefined ? '' : must?.atLeast === undefined ? figure(aim, unit) : times(aim),
     [verdict(row), noisy(row) ? 'noisy' : ''].filter(Boolean).join(', '),
   ]
   return `| ${cells.join(' | ')} |`
@@ -80,7 +84,8 @@ function tableRow(row) {
 
 function goal(must, unit) {
   if (must === undefined) return ''
-  return must.atLeast === undefined ? `≤ ${figure(must.atMost, unit)}` : `≥ ${times(must.atLeast)}`
+  if (must.atLeast !== undefined) return `≥ ${times(must.atLeast)}`
+  return must.floor === undefined ? `≤ ${figure(must.atMost, unit)}` : `≥ ${figure(must.floor, unit)}`
 }
 
 function times(ratio) {

@@ -20,6 +20,7 @@ const WORKLOADS = {
   open: ['W8'],
   growth: ['W9'],
   checkpoint: [],
+  projector: ['W13'],
 }
 const NAMES = [...Object.keys(WORKLOADS), ...new Set(Object.values(WORKLOADS).flat())]
 
