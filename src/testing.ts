@@ -25,6 +25,15 @@ export type {
   ListScan,
   TransactionRecord,
 } from './testing/history.ts'
+export {
+  type LedgerApi,
+  type LedgerNeed,
+  type LedgerSuiteOptions,
+  type OpenedLedger,
+  type OpenLedger,
+  type OpenLedgerOptions,
+  testLedger,
+} from './testing/ledger-suite.ts'
 export { type ListAppendOptions, runListAppend } from './testing/list-append-workload.ts'
 export type { Tear } from './testing/power-cut.ts'
 export { Random, seedOfRun } from './testing/random.ts'

@@ -21,11 +21,15 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 }
 
 /**
- * The suite for whole databases knows what users know, so that it holds for any engine: the public API, the clock that
- * it brings, and itself.
+ * The suites for whole databases and for ledgers know what users know, so that they hold for any engine: the public API,
+ * the clock that they bring, and themselves. The second asks its questions with the words of the first.
  */
-const PUBLIC_ONLY = 'src/testing/annals-suite/'
-const PUBLIC_ONLY_MAY_IMPORT: readonly string[] = ['src/index.ts', 'src/testing/simulated-clock.ts']
+const PUBLIC_ONLY: readonly string[] = ['src/testing/annals-suite/', 'src/testing/ledger-suite/']
+const PUBLIC_ONLY_MAY_IMPORT: readonly string[] = [
+  'src/index.ts',
+  'src/testing/simulated-clock.ts',
+  'src/testing/annals-suite/suite.ts',
+]
 
 /** Files that not even their neighbours may import: no primitive knows another. What they are made of, they may. */
 const NO_SIBLINGS: Readonly<Record<string, readonly string[]>> = {
@@ -89,8 +93,9 @@ const importTable: Guard = files => {
     for (const specifier of importsOf(file)) {
       if (!specifier.startsWith('.')) continue
       const target = posix.join(dirname(file.path), specifier)
-      if (file.path.startsWith(PUBLIC_ONLY)) {
-        if (!target.startsWith(PUBLIC_ONLY) && !PUBLIC_ONLY_MAY_IMPORT.includes(target)) {
+      const suite = PUBLIC_ONLY.find(start => file.path.startsWith(start))
+      if (suite !== undefined) {
+        if (!target.startsWith(suite) && !PUBLIC_ONLY_MAY_IMPORT.includes(target)) {
           problems.push(`${file.path}: may use the public API alone, not ${target}`)
         }
         continue
@@ -205,10 +210,13 @@ const CASES: Readonly<Record<string, Case>> = {
       ['src/testing/a.ts', "import { x } from '../index.ts'"],
       ['src/testing/annals-suite/a.ts', "import { x } from '../../engine/keys.ts'"],
       ['src/testing/annals-suite/a.ts', "import { x } from '../random.ts'"],
+      ['src/testing/ledger-suite/a.ts', "import { x } from '../../ledger/reduce.ts'"],
+      ['src/testing/ledger-suite/a.ts', "import { x } from '../annals-suite/kv.ts'"],
     ],
     fine: [
       ['src/testing/annals-suite/a.ts', "import { x } from '../../index.ts'"],
       ['src/testing/annals-suite/a.ts', "import { x } from './suite.ts'"],
+      ['src/testing/ledger-suite/a.ts', "import { x } from '../annals-suite/suite.ts'"],
       ['src/core/a.ts', "import { x } from './bytes.ts'"],
       ['src/engine/a.ts', "import { x } from '../core/bytes.ts'"],
       ['src/testing/a.ts', "import { x } from '../embedded/tree.ts'"],

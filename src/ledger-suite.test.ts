@@ -1,0 +1,63 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll } from 'vitest'
+import { Annals, open } from './annals.ts'
+import { openNodeDisk } from './embedded/node-disk.ts'
+import { openEmbedded } from './embedded/open.ts'
+import { Database } from './engine/database.ts'
+import { type OpenedLedger, type OpenLedgerOptions, testLedger } from './testing/ledger-suite.ts'
+
+const folders: string[] = []
+afterAll(() => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true })
+})
+
+function newFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'annals-ledger-'))
+  folders.push(folder)
+  return folder
+}
+
+/** As users open it; only who needs a clock gets one past `open`, which takes none. */
+async function openIn(path: string | undefined, options: OpenLedgerOptions): Promise<Annals> {
+  const { clock, validateTransitions = false } = options
+  const ledger = { validateTransitions }
+  // What a commit survives is the storage suite's business; waiting for the disk would take most of the time.
+  const durability = 'relaxed'
+  if (clock === undefined) {
+    return open(path === undefined ? { memory: true, ledger } : { path, durability, ledger })
+  }
+  const disk = path === undefined ? undefined : openNodeDisk(path)
+  const storage = await openEmbedded({ disk, clock, durability })
+  return new Annals({ storage, database: new Database(storage), guards: {}, ledger }, 'default')
+}
+
+function openedOf(db: Annals): OpenedLedger {
+  return {
+    ledger: db.ledger,
+    runs: db.runs,
+    registry: db.ledger.registry,
+    forTenant: tenant => db.forTenant(tenant).ledger,
+    stats: async () => db.stats().ledger,
+    close: () => db.close(),
+  }
+}
+
+testLedger('embedded, in memory', async options => openedOf(await openIn(undefined, options)), {
+  without: { reopen: 'nothing is left of what was in memory' },
+})
+
+testLedger('embedded, in a folder', async options => {
+  const path = newFolder()
+  let current = await openIn(path, options)
+  return {
+    ...openedOf(current),
+    async reopen() {
+      await current.close()
+      current = await openIn(path, options)
+      return openedOf(current)
+    },
+    close: () => current.close(),
+  }
+})

@@ -1,0 +1,60 @@
+import { describe } from 'vitest'
+import { testAlerts } from './ledger-suite/alerts.ts'
+import { testAudit } from './ledger-suite/audit.ts'
+import { testBatches } from './ledger-suite/batches.ts'
+import { testEnvelope } from './ledger-suite/envelope.ts'
+import { testFetching } from './ledger-suite/fetching.ts'
+import { testIdempotency } from './ledger-suite/idempotency.ts'
+import { testLayerTwo } from './ledger-suite/layer-two.ts'
+import { testLeases } from './ledger-suite/leases.ts'
+import { testMetrics } from './ledger-suite/metrics.ts'
+import { testOrderingAndTime } from './ledger-suite/ordering-and-time.ts'
+import { testProducer } from './ledger-suite/producer.ts'
+import { testProjection } from './ledger-suite/projection.ts'
+import { testRunIndex } from './ledger-suite/run-index.ts'
+import { testScope } from './ledger-suite/scope.ts'
+import { testSubscriptions } from './ledger-suite/subscriptions.ts'
+import {
+  type LedgerApi,
+  type LedgerNeed,
+  LedgerSuite,
+  type LedgerSuiteOptions,
+  type OpenedLedger,
+  type OpenLedger,
+  type OpenLedgerOptions,
+} from './ledger-suite/suite.ts'
+import { testTransitions } from './ledger-suite/transitions.ts'
+import { testVerification } from './ledger-suite/verification.ts'
+
+export type { LedgerApi, LedgerNeed, LedgerSuiteOptions, OpenedLedger, OpenLedger, OpenLedgerOptions }
+
+/**
+ * The conformance suite of a ledger, for vitest. Call it at the top of a test
+ * file; `openLedger` gives a new and empty one each time. It asks for what
+ * `db.ledger` can do, so that it holds for a client of a server too; what only
+ * some can be given, `without` may take out, with a reason. Each property that
+ * proves a rule of the contract begins with its number.
+ */
+export function testLedger(name: string, openLedger: OpenLedger, options: LedgerSuiteOptions = {}): void {
+  const suite = new LedgerSuite(openLedger, options)
+  // Each test has a ledger of its own; side by side they wait for the disk together.
+  describe.concurrent(`ledger: ${name}`, () => {
+    describe('envelope', () => testEnvelope(suite))
+    describe('idempotency', () => testIdempotency(suite))
+    describe('ordering and time', () => testOrderingAndTime(suite))
+    describe('scope', () => testScope(suite))
+    describe('fetching', () => testFetching(suite))
+    describe('transitions', () => testTransitions(suite))
+    describe('projection', () => testProjection(suite))
+    describe('alerts', () => testAlerts(suite))
+    describe('layer two', () => testLayerTwo(suite))
+    describe('leases', () => testLeases(suite))
+    describe('batches', () => testBatches(suite))
+    describe('subscriptions', () => testSubscriptions(suite))
+    describe('audit', () => testAudit(suite))
+    describe('verification', () => testVerification(suite))
+    describe('producer', () => testProducer(suite))
+    describe('run index', () => testRunIndex(suite))
+    describe('metrics', () => testMetrics(suite))
+  })
+}

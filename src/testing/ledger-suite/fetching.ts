@@ -1,0 +1,79 @@
+import { expect } from 'vitest'
+import { bad, refused, times } from '../annals-suite/suite.ts'
+import { type LedgerApi, type LedgerSuite, newEvent, RUN } from './suite.ts'
+
+async function note(ledger: LedgerApi, count: number): Promise<void> {
+  await ledger.appendEvents(times(count, i => newEvent({ eventType: `Noted${i}` })))
+}
+
+/** LD12: reading a run’s records. */
+export function testFetching(suite: LedgerSuite): void {
+  suite.holds('LD12: of an unknown run there is nothing: [], null, RUN_NOT_FOUND', async ledger => {
+    expect(await ledger.fetchEvents('nobody')).toEqual([])
+    expect(await ledger.getSnapshot('nobody')).toBeNull()
+    await refused(ledger.projectSnapshot('nobody'), 'RUN_NOT_FOUND')
+    await refused(ledger.verifyRun('nobody'), 'RUN_NOT_FOUND')
+    expect(await ledger.alerts({ runId: 'nobody' })).toEqual([])
+    // Asking made nothing.
+    expect(await ledger.getSnapshot('nobody')).toBeNull()
+  })
+
+  suite.holds('LD12: afterSeq is exclusive, and may be anywhere', async ledger => {
+    await note(ledger, 10)
+    for (const [afterSeq, expected] of [
+      [0, 10],
+      [1, 9],
+      [9, 1],
+      [10, 0],
+      [11, 0],
+      [Number.MAX_SAFE_INTEGER, 0],
+    ]) {
+      const records = await ledger.fetchEvents(RUN, { afterSeq })
+      expect(records.map(({ runSeq }) => runSeq)).toEqual(times(expected, i => afterSeq + 1 + i))
+    }
+  })
+
+  suite.holds('LD12: a page after another gives every record once', async ledger => {
+    await note(ledger, 25)
+    const seen: number[] = []
+    for (let afterSeq = 0; ; ) {
+      const page = await ledger.fetchEvents(RUN, { afterSeq, limit: 7 })
+      if (page.length === 0) break
+      expect(page.length).toBeLessThanOrEqual(7)
+      seen.push(...page.map(({ runSeq }) => runSeq))
+      afterSeq = page[page.length - 1].runSeq
+    }
+    expect(seen).toEqual(times(25, i => i + 1))
+  })
+
+  suite.holds('LD12: limit is 1,000 unless told, and up to 10,000', async ledger => {
+    await note(ledger, 1_203)
+    expect(await ledger.fetchEvents(RUN)).toHaveLength(1_000)
+    expect(await ledger.fetchEvents(RUN, { limit: 10_000 })).toHaveLength(1_203)
+    expect(await ledger.fetchEvents(RUN, { limit: 1 })).toHaveLength(1)
+  })
+
+  suite.holds('LD12: other limits and places are INVALID_ARGUMENT', async ledger => {
+    await note(ledger, 1)
+    for (const limit of [0, -1, 1.5, 10_001, '5', null]) {
+      await refused(ledger.fetchEvents(RUN, { limit: bad(limit) }), 'INVALID_ARGUMENT', `limit ${limit}`)
+    }
+    for (const afterSeq of [-1, 1.5, '1', null, 2 ** 53]) {
+      await refused(
+        ledger.fetchEvents(RUN, { afterSeq: bad(afterSeq) }),
+        'INVALID_ARGUMENT',
+        `after ${afterSeq}`,
+      )
+    }
+    await refused(ledger.fetchEvents(RUN, bad({ after: 1 })), 'INVALID_ARGUMENT', 'a misspelt option')
+  })
+
+  suite.holds('LD12: a run id that can’t be one is refused by every reader', async ledger => {
+    for (const runId of ['', 'a\0b', '\ud800', null, 7]) {
+      await refused(ledger.fetchEvents(bad(runId)), 'INVALID_ARGUMENT')
+      await refused(ledger.getSnapshot(bad(runId)), 'INVALID_ARGUMENT')
+      await refused(ledger.projectSnapshot(bad(runId)), 'INVALID_ARGUMENT')
+      await refused(ledger.verifyRun(bad(runId)), 'INVALID_ARGUMENT')
+    }
+  })
+}

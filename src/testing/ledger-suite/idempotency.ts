@@ -1,0 +1,159 @@
+import { randomUUID } from 'node:crypto'
+import { expect } from 'vitest'
+import { deriveIdempotencyKey, idempotencyPreimage } from '../../index.ts'
+import { times } from '../annals-suite/suite.ts'
+import { type LedgerSuite, newEvent, RUN, tell } from './suite.ts'
+
+/** L4–L6, L17–L19, LD1, LD11: each event once, however often it is sent. */
+export function testIdempotency(suite: LedgerSuite): void {
+  suite.holds('L4, L5: a second append with the same key answers with the first one', async ledger => {
+    const event = newEvent({ payload: { n: 1 } })
+    const first = await ledger.appendEvent(event)
+    const again = await ledger.appendEvent(event)
+    expect(again).toEqual({ ...first, idempotent: true, persisted: false })
+    expect(await ledger.fetchEvents(RUN)).toHaveLength(1)
+  })
+
+  suite.holds(
+    'L4: it does so however late, with others in between and after the run has ended',
+    async ledger => {
+      const event = newEvent()
+      const first = await ledger.appendEvent(event)
+      await tell(ledger, ['StepStarted fetch', 'StepCompleted fetch', 'RunCompleted'])
+      for (let i = 0; i < 3; i++) {
+        expect(await ledger.appendEvent(event)).toEqual({ ...first, idempotent: true, persisted: false })
+      }
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(4)
+    },
+  )
+
+  suite.holds('L5: of 60 appends of one event at once exactly one is stored', async ledger => {
+    const results = await Promise.all(times(60, () => ledger.appendEvent(newEvent())))
+    expect(results.filter(({ persisted }) => persisted)).toHaveLength(1)
+    expect(results.filter(({ idempotent }) => idempotent)).toHaveLength(59)
+    const [record, ...others] = await ledger.fetchEvents(RUN)
+    expect(others).toEqual([])
+    const { eventId, runSeq, persistedAt } = record
+    for (const result of results) expect(result).toMatchObject({ eventId, runSeq, persistedAt })
+  })
+
+  suite.holds('L6: runSeq and key are unique within a run, whatever is sent at once', async ledger => {
+    const events = times(200, i => newEvent({ eventType: `Noted${i % 40}` }))
+    const results = await Promise.all(events.map(event => ledger.appendEvent(event)))
+    const records = await ledger.fetchEvents(RUN)
+    expect(records).toHaveLength(40)
+    expect(new Set(records.map(({ runSeq }) => runSeq)).size).toBe(40)
+    expect(new Set(records.map(({ idempotencyKey }) => idempotencyKey)).size).toBe(40)
+    const bySeq = new Map(records.map(record => [record.runSeq, record]))
+    for (const [i, { runSeq, eventId }] of results.entries()) {
+      expect(bySeq.get(runSeq)).toMatchObject({ eventId, idempotencyKey: events[i].idempotencyKey })
+    }
+  })
+
+  suite.holds('L6: the same event in two runs is two events', async ledger => {
+    for (const runId of ['run-1', 'run-2']) {
+      expect(await ledger.appendEvent(newEvent({ runId }))).toMatchObject({ runSeq: 1, persisted: true })
+    }
+  })
+
+  suite.holds(
+    'L4: a duplicate is known when the ledger is opened again',
+    async (ledger, given) => {
+      const event = newEvent()
+      const first = await ledger.appendEvent(event)
+      const { ledger: again } = await given.reopen()
+      expect(await again.appendEvent(event)).toEqual({ ...first, idempotent: true, persisted: false })
+      expect(await again.appendEvent(newEvent({ eventType: 'RunPaused' }))).toMatchObject({ runSeq: 2 })
+    },
+    ['reopen'],
+  )
+
+  suite.holds(
+    'L17, L18: the key is that of the six fields, in their order, and of nothing else',
+    async ledger => {
+      const event = newEvent({
+        eventType: 'StepStarted',
+        stepId: 'fetch',
+        logicalAttemptId: 2,
+        planVersion: ' 1 ',
+      })
+      expect(idempotencyPreimage(event)).toBe('run-1|fetch|2|StepStarted|plan| 1 ')
+      expect(idempotencyPreimage(newEvent())).toBe('run-1|RUN|1|RunStarted|plan|1')
+      expect(event.idempotencyKey).toMatch(/^[0-9a-f]{64}$/)
+      expect(await ledger.appendEvent(event)).toMatchObject({ persisted: true })
+      for (const fields of [
+        { logicalAttemptId: 3 },
+        { stepId: 'Fetch' },
+        { stepId: 'fetch ' },
+        { planId: 'Plan' },
+        { planVersion: '1' },
+        { eventType: 'StepSkipped' },
+      ]) {
+        const { idempotencyKey: _, ...rest } = event
+        const other = newEvent({ ...rest, ...fields })
+        expect(await ledger.appendEvent(other), JSON.stringify(fields)).toMatchObject({ persisted: true })
+      }
+    },
+  )
+
+  suite.holds('L17: texts that look alike in Unicode are different events', async ledger => {
+    for (const stepId of ['\u00e9', 'e\u0301', '\u212b', '\u00c5']) {
+      const event = newEvent({ eventType: 'StepStarted', stepId })
+      expect(await ledger.appendEvent(event)).toMatchObject({ persisted: true })
+    }
+  })
+
+  suite.holds('L19: another engine attempt is the same event', async ledger => {
+    const event = newEvent()
+    const other = { ...event, engineAttemptId: 9 }
+    expect(deriveIdempotencyKey(other)).toBe(event.idempotencyKey)
+    const first = await ledger.appendEvent(event)
+    expect(await ledger.appendEvent(other)).toEqual({ ...first, idempotent: true, persisted: false })
+    expect((await ledger.fetchEvents(RUN))[0].engineAttemptId).toBe(1)
+  })
+
+  suite.holds(
+    'LD11: same key, other payload or event id: the first one wins, and it is counted',
+    async (ledger, given) => {
+      const event = newEvent({ payload: { n: 1 } })
+      const first = await ledger.appendEvent(event)
+      const others = [{ ...event, payload: { n: 2 } }, { ...event, eventId: randomUUID() }, newEvent()]
+      for (const other of others) {
+        expect(await ledger.appendEvent(other)).toEqual({ ...first, idempotent: true, persisted: false })
+      }
+      await ledger.appendEvent({ ...event, payload: { n: 1 } })
+      expect((await ledger.fetchEvents(RUN)).map(({ payload }) => payload)).toEqual([{ n: 1 }])
+      expect(await given.stats()).toMatchObject({ appended: 1, duplicates: 4, divergentDuplicates: 3 })
+    },
+    ['stats'],
+  )
+
+  suite.holds(
+    'LD11: the order of keys in a payload, and when it was emitted, are no divergence',
+    async (ledger, given) => {
+      const event = newEvent({ payload: { a: 1, b: { c: 1, d: 2 } } })
+      await ledger.appendEvent(event)
+      await ledger.appendEvent({
+        ...event,
+        payload: { b: { d: 2, c: 1 }, a: 1 },
+        emittedAt: '2030-01-01T00:00:00Z',
+      })
+      expect(await given.stats()).toMatchObject({ duplicates: 1, divergentDuplicates: 0 })
+    },
+    ['stats'],
+  )
+
+  suite.holds('LD1: with the cycle as its attempt, a second pause is not swallowed', async ledger => {
+    await tell(ledger, ['RunStarted', 'RunPaused', 'RunResumed'])
+    const swallowed = await ledger.appendEvent(newEvent({ eventType: 'RunPaused' }))
+    expect(swallowed).toMatchObject({ idempotent: true, runSeq: 2 })
+    for (const [eventType, status] of [
+      ['RunPaused', 'PAUSED'],
+      ['RunResumed', 'RUNNING'],
+    ]) {
+      const event = newEvent({ eventType, logicalAttemptId: 2 })
+      expect(await ledger.appendEvent(event)).toMatchObject({ persisted: true })
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status, consistency: 'CONSISTENT' })
+    }
+  })
+}

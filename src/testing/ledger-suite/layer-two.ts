@@ -1,0 +1,126 @@
+import { expect } from 'vitest'
+import { refused, times } from '../annals-suite/suite.ts'
+import { type LedgerSuite, newEvent, probe, RUN, said, tell } from './suite.ts'
+
+/** L26, LD2: invalid transitions refused at the door. */
+export function testLayerTwo(suite: LedgerSuite): void {
+  suite.holds('LD2: unless it is asked for, an invalid transition is stored', async ledger => {
+    expect(await ledger.appendEvent(probe('RunResumed'))).toMatchObject({ persisted: true, runSeq: 1 })
+  })
+
+  suite.holds(
+    'L26: an invalid transition is refused, and nothing is written',
+    async ledger => {
+      await refused(ledger.appendEvent(probe('RunResumed')), 'INVALID_TRANSITION')
+      expect(await ledger.fetchEvents(RUN)).toEqual([])
+      expect(await ledger.getSnapshot(RUN)).toBeNull()
+      await tell(ledger, ['RunStarted', 'StepStarted a'])
+      const { details } = await refused(ledger.appendEvent(probe('StepSkipped', 'a')), 'INVALID_TRANSITION')
+      expect(details).toMatchObject({
+        eventType: 'StepSkipped',
+        stepId: 'a',
+        priorState: 'RUNNING',
+        attemptedState: 'SKIPPED',
+      })
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(2)
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ consistency: 'CONSISTENT' })
+      expect(await ledger.alerts()).toEqual([])
+    },
+    ['layerTwo'],
+  )
+
+  suite.holds(
+    'L26, LD2: a retry of it hears the same, also when it would be valid by now',
+    async ledger => {
+      const event = said('RunPaused')
+      const first = await refused(ledger.appendEvent(event), 'INVALID_TRANSITION')
+      await tell(ledger, ['RunStarted'])
+      for (const retry of [event, { ...event, payload: { again: true } }]) {
+        const { details, message } = await refused(ledger.appendEvent(retry), 'INVALID_TRANSITION')
+        expect({ details, message }).toEqual({ details: first.details, message: first.message })
+      }
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(1)
+      const next = newEvent({ eventType: 'RunPaused', logicalAttemptId: 2 })
+      expect(await ledger.appendEvent(next)).toMatchObject({ runSeq: 2, persisted: true })
+    },
+    ['layerTwo'],
+  )
+
+  suite.holds(
+    'LD2: the rejection is remembered when the ledger is opened again',
+    async (ledger, given) => {
+      const event = said('RunPaused')
+      const first = await refused(ledger.appendEvent(event), 'INVALID_TRANSITION')
+      const { ledger: again } = await given.reopen()
+      await tell(again, ['RunStarted'])
+      const { details } = await refused(again.appendEvent(event), 'INVALID_TRANSITION')
+      expect(details).toEqual(first.details)
+    },
+    ['layerTwo', 'reopen'],
+  )
+
+  suite.holds(
+    'L26: valid events, unknown ones and duplicates pass',
+    async ledger => {
+      const texts = [
+        'RunQueued',
+        'Noted',
+        'RunStarted',
+        'StepStarted a',
+        'StepFailed a',
+        'StepStarted a 2',
+        'RunPaused',
+      ]
+      const records = await tell(ledger, [
+        ...texts,
+        'StepCompleted a 2',
+        'RunResumed',
+        'RunCompleted',
+        'Noted2',
+      ])
+      expect(records).toHaveLength(11)
+      expect(await ledger.appendEvent(said('RunStarted'))).toMatchObject({ idempotent: true, runSeq: 3 })
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status: 'COMPLETED', invalidEvents: 0 })
+    },
+    ['layerTwo'],
+  )
+
+  suite.holds(
+    'L26: of many at once that exclude each other, one is let in',
+    async ledger => {
+      await tell(ledger, ['RunStarted'])
+      const ends = ['RunCompleted', 'RunFailed', 'RunCancelled'].map(type => ledger.appendEvent(probe(type)))
+      const settled = await Promise.allSettled(ends)
+      expect(settled.filter(({ status }) => status === 'fulfilled')).toHaveLength(1)
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ lastEventSeq: 2, consistency: 'CONSISTENT' })
+    },
+    ['layerTwo'],
+  )
+
+  suite.holds(
+    'L26: a batch is validated in its order, all or none',
+    async ledger => {
+      await ledger.appendEvents(['RunStarted', 'StepStarted a', 'StepCompleted a'].map(text => said(text)))
+      const batch = [said('StepStarted b'), said('StepStarted c'), said('StepFailed a')]
+      const { details } = await refused(ledger.appendEvents(batch), 'INVALID_TRANSITION')
+      expect(details).toMatchObject({ index: 2, stepId: 'a', priorState: 'SUCCESS' })
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(3)
+      expect(await ledger.appendEvents(batch.slice(0, 2))).toMatchObject([{ runSeq: 4 }, { runSeq: 5 }])
+    },
+    ['layerTwo'],
+  )
+
+  suite.holds(
+    'L26: many steps at once are let in, each by its own state',
+    async ledger => {
+      await tell(ledger, ['RunStarted'])
+      await Promise.all(times(40, i => ledger.appendEvent(said(`StepStarted s${i}`))))
+      const results = await Promise.allSettled(
+        times(40, i => ledger.appendEvent(probe(i % 2 === 0 ? 'StepCompleted' : 'StepStarted', `s${i}`))),
+      )
+      expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(20)
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ lastEventSeq: 61, invalidEvents: 0 })
+    },
+    ['layerTwo'],
+  )
+}

@@ -1,0 +1,112 @@
+import { expect } from 'vitest'
+import { bad, refused, times } from '../annals-suite/suite.ts'
+import { type LedgerSuite, newEvent, RUN, said } from './suite.ts'
+
+const HOUR = { owner: 'worker-1', ttlMs: 3_600_000 }
+
+/** LD16: who woke up late can’t write. */
+export function testLeases(suite: LedgerSuite): void {
+  suite.holds('LD16: epochs grow from lease to lease', async ledger => {
+    expect(await ledger.acquireLease(RUN, HOUR)).toEqual({ epoch: 1 })
+    expect(await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })).toEqual({ epoch: 2 })
+    expect(await ledger.acquireLease('run-2', HOUR)).toEqual({ epoch: 1 })
+    const epochs = await Promise.all(times(20, () => ledger.acquireLease(RUN, HOUR)))
+    expect(new Set(epochs.map(({ epoch }) => epoch)).size).toBe(20)
+  })
+
+  suite.holds('LD16: once a newer epoch was granted, the older one can’t write', async ledger => {
+    const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
+    expect(await ledger.appendEvent(said('RunStarted'), { epoch: old })).toMatchObject({ runSeq: 1 })
+    const { epoch } = await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
+    const { details } = await refused(ledger.appendEvent(said('RunPaused'), { epoch: old }), 'WRITER_FENCED')
+    expect(details).toMatchObject({ runId: RUN, epoch: old })
+    await refused(ledger.appendEvents([said('RunPaused')], { epoch: old }), 'WRITER_FENCED')
+    expect(await ledger.appendEvent(said('RunPaused'), { epoch })).toMatchObject({ runSeq: 2 })
+  })
+
+  suite.holds('LD16: while a lease is held, an append without an epoch is refused', async ledger => {
+    await ledger.acquireLease(RUN, HOUR)
+    await refused(ledger.appendEvent(said('RunStarted')), 'WRITER_FENCED')
+    await refused(ledger.appendEvents([newEvent({ runId: 'run-2' }), said('RunStarted')]), 'WRITER_FENCED')
+    expect(await ledger.fetchEvents(RUN)).toEqual([])
+    expect(await ledger.fetchEvents('run-2')).toEqual([])
+    expect(await ledger.appendEvent(newEvent({ runId: 'run-2' }))).toMatchObject({ persisted: true })
+  })
+
+  suite.holds(
+    'LD16: a lease that ran out is held no more, but an older epoch stays out',
+    async (ledger, { clock }) => {
+      const { epoch: old } = await ledger.acquireLease(RUN, { owner: 'worker-1', ttlMs: 1_000 })
+      const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-2', ttlMs: 1_000 })
+      clock.advance(999)
+      await refused(ledger.appendEvent(said('RunStarted')), 'WRITER_FENCED')
+      clock.advance(1)
+      expect(await ledger.appendEvent(said('RunStarted'))).toMatchObject({ persisted: true })
+      await refused(ledger.appendEvent(said('RunPaused'), { epoch: old }), 'WRITER_FENCED')
+      expect(await ledger.appendEvent(said('RunPaused'), { epoch })).toMatchObject({ persisted: true })
+    },
+    ['clock'],
+  )
+
+  suite.holds('LD16: an epoch that was never granted is refused', async ledger => {
+    await refused(ledger.appendEvent(said('RunStarted'), { epoch: 1 }), 'WRITER_FENCED')
+    await ledger.acquireLease(RUN, HOUR)
+    await refused(ledger.appendEvent(said('RunStarted'), { epoch: 2 }), 'WRITER_FENCED')
+    await refused(ledger.appendEvent(said('RunStarted'), { epoch: 0 }), 'WRITER_FENCED')
+  })
+
+  suite.holds('LD16, L4: a duplicate is answered whoever asks: it writes nothing', async ledger => {
+    const { epoch } = await ledger.acquireLease(RUN, HOUR)
+    const event = said('RunStarted')
+    const first = await ledger.appendEvent(event, { epoch })
+    await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
+    for (const options of [{ epoch }, {}]) {
+      expect(await ledger.appendEvent(event, options)).toEqual({
+        ...first,
+        idempotent: true,
+        persisted: false,
+      })
+    }
+  })
+
+  suite.holds(
+    'LD16: a lease outlives the database being closed',
+    async (ledger, given) => {
+      const { epoch } = await ledger.acquireLease(RUN, HOUR)
+      const { ledger: again } = await given.reopen()
+      await refused(again.appendEvent(said('RunStarted')), 'WRITER_FENCED')
+      expect(await again.appendEvent(said('RunStarted'), { epoch })).toMatchObject({ persisted: true })
+      expect(await again.acquireLease(RUN, HOUR)).toEqual({ epoch: epoch + 1 })
+    },
+    ['reopen'],
+  )
+
+  suite.holds('LD16: taking over while many write lets nobody in who is late', async ledger => {
+    const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
+    const writes = times(50, i => ledger.appendEvent(newEvent({ eventType: `Noted${i}` }), { epoch: old }))
+    const { epoch } = await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
+    const { length } = await ledger.fetchEvents(RUN)
+    const settled = await Promise.allSettled(writes)
+    expect(await ledger.fetchEvents(RUN)).toHaveLength(length)
+    expect(settled.filter(({ status }) => status === 'fulfilled')).toHaveLength(length)
+    expect(await ledger.appendEvent(said('RunStarted'), { epoch })).toMatchObject({ runSeq: length + 1 })
+  })
+
+  suite.holds('LD16: what is no lease is refused', async ledger => {
+    for (const options of [
+      { owner: '', ttlMs: 1 },
+      { owner: 'w', ttlMs: 0 },
+      { owner: 'w', ttlMs: 1.5 },
+      { owner: 'w' },
+      { ttlMs: 1 },
+      { owner: 'w', ttlMs: 1, forever: true },
+      null,
+    ]) {
+      await refused(ledger.acquireLease(RUN, bad(options)), 'INVALID_ARGUMENT', JSON.stringify(options))
+    }
+    for (const epoch of [-1, 1.5, '1', null]) {
+      await refused(ledger.appendEvent(said('RunStarted'), { epoch: bad(epoch) }), 'INVALID_ARGUMENT')
+    }
+    expect(await ledger.acquireLease(RUN, HOUR)).toEqual({ epoch: 1 })
+  })
+}

@@ -1,0 +1,40 @@
+import { expect } from 'vitest'
+import { refused } from '../annals-suite/suite.ts'
+import { type LedgerSuite, newEvent, probe, RUN, said } from './suite.ts'
+
+/** LD11 and what else is counted. */
+export function testMetrics(suite: LedgerSuite): void {
+  suite.holds(
+    'LD11: a ledger counts what it has done, and begins at nothing',
+    async (ledger, given) => {
+      const none = { appended: 0, duplicates: 0, divergentDuplicates: 0, rejected: 0, fenced: 0, alerts: 0 }
+      expect(await given.stats()).toMatchObject({ ...none, appendLatency: { count: 0 } })
+      const event = newEvent()
+      await ledger.appendEvent(event)
+      await ledger.appendEvents([said('RunPaused'), event])
+      await ledger.appendEvent({ ...event, payload: { other: true } })
+      await ledger.acquireLease(RUN, { owner: 'w', ttlMs: 60_000 })
+      await refused(ledger.appendEvent(said('RunResumed')), 'WRITER_FENCED')
+      const stats = await given.stats()
+      expect(stats).toMatchObject({ ...none, appended: 2, duplicates: 2, divergentDuplicates: 1, fenced: 1 })
+      const { count, sumMs, buckets } = stats.appendLatency
+      expect(count).toBe(3)
+      expect(sumMs).toBeGreaterThan(0)
+      expect(buckets.map(bucket => bucket.count)).toEqual(
+        [...buckets.map(bucket => bucket.count)].sort((a, b) => a - b),
+      )
+    },
+    ['stats'],
+  )
+
+  suite.holds(
+    'L26: rejections are counted, the remembered ones too',
+    async (ledger, given) => {
+      for (let i = 0; i < 2; i++) await refused(ledger.appendEvent(probeOnce), 'INVALID_TRANSITION')
+      expect(await given.stats()).toMatchObject({ rejected: 2, appended: 0 })
+    },
+    ['stats', 'layerTwo'],
+  )
+}
+
+const probeOnce = probe('RunResumed')

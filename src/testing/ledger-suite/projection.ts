@@ -1,0 +1,278 @@
+import { createHash } from 'node:crypto'
+import { expect } from 'vitest'
+import { type RunSnapshot, reduce } from '../../index.ts'
+import { expectFrozen, times } from '../annals-suite/suite.ts'
+import { eventually, type LedgerSuite, newEvent, probe, RUN, RUN_EVENTS, STEP_EVENTS, tell } from './suite.ts'
+
+/** Of plain JSON with ASCII keys; by hand, so that the ledger's own way is checked by another. */
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value)
+  const parts = Object.entries(value)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, part]) => `${JSON.stringify(key)}:${canonical(part)}`)
+  return `{${parts.join(',')}}`
+}
+
+/** L27–L29, L31, L32, LD13: what the records come to. */
+export function testProjection(suite: LedgerSuite): void {
+  suite.holds(
+    'LD13, L27, L28: a snapshot says everything, with the ledger’s times',
+    async (ledger, { clock }) => {
+      const at: string[] = []
+      for (const event of [
+        newEvent({ eventType: 'RunQueued' }),
+        newEvent({ eventType: 'RunStarted' }),
+        newEvent({ eventType: 'StepStarted', stepId: 'b' }),
+        newEvent({ eventType: 'StepSkipped', stepId: 'a' }),
+        newEvent({
+          eventType: 'StepFailed',
+          stepId: 'b',
+          engineAttemptId: 3,
+          payload: { error: { why: 'é' }, x: 1 },
+        }),
+        newEvent({ eventType: 'RunFailed', payload: { error: 'b failed' } }),
+      ]) {
+        clock.advance(250)
+        at.push((await ledger.appendEvent(event)).persistedAt)
+      }
+      const { hash, ...rest } = await ledger.projectSnapshot(RUN)
+      expect(rest).toEqual({
+        runId: RUN,
+        tenantId: 'acme',
+        projectId: 'shop',
+        environmentId: 'test',
+        planId: 'plan',
+        planVersion: '1',
+        status: 'FAILED',
+        lastEventSeq: 6,
+        steps: [
+          {
+            stepId: 'b',
+            status: 'FAILED',
+            logicalAttemptId: 1,
+            engineAttemptId: 3,
+            startedAt: at[2],
+            completedAt: at[4],
+            error: { why: 'é' },
+            attempts: [],
+          },
+          {
+            stepId: 'a',
+            status: 'SKIPPED',
+            logicalAttemptId: 1,
+            engineAttemptId: 1,
+            completedAt: at[3],
+            attempts: [],
+          },
+        ],
+        startedAt: at[1],
+        completedAt: at[5],
+        totalDurationMs: 1_000,
+        consistency: 'CONSISTENT',
+        invalidEvents: 0,
+      })
+      expect(hash).toBe(createHash('sha256').update(canonical(rest)).digest('hex'))
+    },
+    ['clock'],
+  )
+
+  suite.each(
+    'LD13: completedAt belongs to a run that is %s',
+    [
+      ['COMPLETED', 'RunCompleted'],
+      ['FAILED', 'RunFailed'],
+      ['CANCELLED', 'RunCancelled'],
+    ],
+    async (ledger, [status, eventType]) => {
+      const records = await tell(ledger, ['RunStarted', eventType])
+      const { completedAt, startedAt, totalDurationMs } = await ledger.projectSnapshot(RUN)
+      expect({ startedAt, completedAt }).toEqual({
+        startedAt: records[0].persistedAt,
+        completedAt: records[1].persistedAt,
+      })
+      expect(totalDurationMs, status).toBe(
+        Date.parse(records[1].persistedAt) - Date.parse(records[0].persistedAt),
+      )
+    },
+  )
+
+  suite.holds('LD13: what has not been is absent: no start, no end, no duration, no error', async ledger => {
+    await tell(ledger, ['RunQueued', 'RunCancelled'])
+    const snapshot = await ledger.projectSnapshot(RUN)
+    expect(Object.keys(snapshot)).not.toContain('startedAt')
+    expect(Object.keys(snapshot)).not.toContain('totalDurationMs')
+    expect(snapshot.completedAt).toBeDefined()
+    await tell(ledger, ['RunStarted', 'StepStarted fetch'], { runId: 'run-2' })
+    const [step] = (await ledger.projectSnapshot('run-2')).steps
+    expect(Object.keys(step).sort()).toEqual([
+      'attempts',
+      'engineAttemptId',
+      'logicalAttemptId',
+      'startedAt',
+      'status',
+      'stepId',
+    ])
+  })
+
+  suite.holds('LD13: a snapshot is frozen, all the way down', async ledger => {
+    await tell(ledger, ['RunStarted', 'StepStarted a'])
+    await tell(ledger, ['StepFailed a'], { payload: { error: { list: [{ n: 1 }] } } })
+    await tell(ledger, ['StepStarted a 2'])
+    expectFrozen(await ledger.projectSnapshot(RUN))
+    expectFrozen(await ledger.getSnapshot(RUN))
+  })
+
+  suite.holds('LD13: steps stand in the order in which they first appeared', async ledger => {
+    const names = ['z', '10', 'ä', '2', 'a', '🚀', '__proto__', 'constructor']
+    await tell(ledger, ['RunStarted'])
+    for (const stepId of names) await ledger.appendEvent(newEvent({ eventType: 'StepStarted', stepId }))
+    await tell(ledger, ['StepFailed z', 'StepStarted z 2'])
+    expect((await ledger.projectSnapshot(RUN)).steps.map(({ stepId }) => stepId)).toEqual(names)
+  })
+
+  suite.holds('LD13: projectSnapshot has every record whose append was answered', async ledger => {
+    await tell(ledger, ['RunStarted'])
+    for (let i = 0; i < 30; i++) {
+      const { runSeq } = await ledger.appendEvent(newEvent({ eventType: 'StepStarted', stepId: `s${i}` }))
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ lastEventSeq: runSeq })
+    }
+  })
+
+  suite.holds(
+    'LD13: getSnapshot may lag, but is always what the first records come to, and catches up',
+    async ledger => {
+      const records = await tell(ledger, ['RunStarted', 'StepStarted a', 'StepCompleted a', 'RunCompleted'])
+      const prefixes: (RunSnapshot | null)[] = []
+      for (const record of records) prefixes.push(reduce(prefixes.at(-1), record))
+      const last = await eventually(
+        async () => {
+          const snapshot = await ledger.getSnapshot(RUN)
+          expect(prefixes).toContainEqual(snapshot)
+          return snapshot
+        },
+        snapshot => snapshot?.lastEventSeq === 4,
+      )
+      expect(last).toEqual(await ledger.projectSnapshot(RUN))
+    },
+  )
+
+  suite.holds(
+    'L31: projecting again and again, at once and one after the other, changes nothing',
+    async ledger => {
+      await tell(ledger, ['RunStarted', 'StepStarted a', 'RunStarted a'.slice(0, 10), 'RunCompleted'])
+      const first = JSON.stringify(await ledger.projectSnapshot(RUN))
+      const others = await Promise.all(times(20, () => ledger.projectSnapshot(RUN)))
+      for (const other of others) expect(JSON.stringify(other)).toBe(first)
+    },
+  )
+
+  suite.holds(
+    'L31: the same after the ledger was opened again',
+    async (ledger, given) => {
+      await tell(ledger, ['RunStarted', 'StepStarted a', 'StepSkipped a', 'RunPaused'])
+      const before = JSON.stringify(await ledger.projectSnapshot(RUN))
+      const { ledger: again } = await given.reopen()
+      expect(JSON.stringify(await again.projectSnapshot(RUN))).toBe(before)
+      expect(JSON.stringify(await again.getSnapshot(RUN))).toBe(before)
+    },
+    ['reopen'],
+  )
+
+  suite.holds(
+    'L31, L16: unknown types advance the watermark, in the middle of a run and at its end',
+    async ledger => {
+      await tell(ledger, [
+        'Noted1',
+        'RunStarted',
+        'Noted2',
+        'StepStarted a',
+        'StepPolled a',
+        'RunCompleted',
+        'Noted3',
+      ])
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({
+        status: 'COMPLETED',
+        lastEventSeq: 7,
+        invalidEvents: 0,
+        steps: [{ stepId: 'a', status: 'RUNNING' }],
+      })
+    },
+  )
+
+  suite.holds(
+    'L29, L30: a run with every kind of invalid transition stays readable, keeps its status, and has one alert for each',
+    async ledger => {
+      await tell(ledger, ['RunStarted', 'StepStarted done', 'StepCompleted done', 'StepStarted runs'])
+      await tell(ledger, ['StepStarted failed', 'StepFailed failed', 'StepSkipped skipped', 'RunCompleted'])
+      const before = await ledger.projectSnapshot(RUN)
+      expect(before).toMatchObject({ status: 'COMPLETED', consistency: 'CONSISTENT' })
+      const invalid = [
+        ...RUN_EVENTS.map(type => probe(type)),
+        ...STEP_EVENTS.flatMap(type => ['done', 'failed', 'skipped', 'new'].map(step => probe(type, step))),
+        probe('StepStarted', 'runs'),
+        probe('StepSkipped', 'runs'),
+        ...STEP_EVENTS.map(type => probe(type, 'failed', 2)),
+      ]
+      for (const event of invalid) await ledger.appendEvent(event)
+      const after = await ledger.projectSnapshot(RUN)
+      const { hash: _, ...rest } = after
+      const { hash: __, ...expected } = before
+      expect(rest).toEqual({
+        ...expected,
+        lastEventSeq: before.lastEventSeq + invalid.length,
+        consistency: 'INCONSISTENT',
+        invalidEvents: invalid.length,
+      })
+      const alerts = await ledger.alerts({ runId: RUN })
+      expect(alerts.map(({ eventId }) => eventId)).toEqual(invalid.map(({ eventId }) => eventId))
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(after.lastEventSeq)
+      expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: after.lastEventSeq })
+      expect(await ledger.getSnapshot(RUN)).toEqual(after)
+    },
+  )
+
+  suite.holds('L29: an inconsistent run goes on: what is valid afterwards counts', async ledger => {
+    await tell(ledger, [
+      'RunResumed',
+      'RunStarted',
+      'StepCompleted a',
+      'StepStarted a',
+      'RunPaused',
+      'RunCompleted',
+    ])
+    expect(await ledger.projectSnapshot(RUN)).toMatchObject({
+      status: 'PAUSED',
+      consistency: 'INCONSISTENT',
+      invalidEvents: 3,
+      steps: [{ stepId: 'a', status: 'RUNNING' }],
+    })
+    const resumed = newEvent({ eventType: 'RunResumed', logicalAttemptId: 2 })
+    await ledger.appendEvent(resumed)
+    expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status: 'RUNNING', invalidEvents: 3 })
+  })
+
+  suite.holds(
+    'L32: what a follower works out, from a checkpoint of its own, changes nothing in the ledger',
+    async ledger => {
+      const records = await tell(ledger, ['RunStarted', 'StepStarted a'])
+      const before = JSON.stringify([await ledger.projectSnapshot(RUN), await ledger.fetchEvents(RUN)])
+      // Somebody else's stream: numbered by the follower's own count, never sent.
+      const unsent = ['StepFailed', 'RunStarted', 'RunCompleted'].map((eventType, i) => ({
+        ...records[1],
+        eventType,
+        runSeq: 3 + i,
+        persistedAt: records[1].persistedAt,
+      }))
+      const follow = (): string => {
+        let state: RunSnapshot | undefined
+        for (const record of [...records, ...unsent]) state = reduce(state, record)
+        return JSON.stringify(state)
+      }
+      expect(follow()).toBe(follow())
+      expect(JSON.parse(follow())).toMatchObject({ status: 'COMPLETED', lastEventSeq: 5 })
+      expect(JSON.stringify([await ledger.projectSnapshot(RUN), await ledger.fetchEvents(RUN)])).toBe(before)
+      expect(await ledger.alerts()).toEqual([])
+    },
+  )
+}

@@ -1,0 +1,76 @@
+import { expect } from 'vitest'
+import { eventually, type LedgerSuite, newEvent, RUN, tell } from './suite.ts'
+
+/** LD15: a run of the ledger is a run of the index. */
+export function testRunIndex(suite: LedgerSuite): void {
+  suite.holds(
+    'LD15: the first event makes the run’s entry, and later ones none',
+    async (ledger, { runs }) => {
+      await ledger.appendEvent(newEvent())
+      expect(await runs.get(RUN)).toMatchObject({ runId: RUN, status: 'Active' })
+      await tell(ledger, ['StepStarted a', 'RunPaused'])
+      expect(await runs.query({})).toHaveLength(1)
+    },
+    ['runs'],
+  )
+
+  suite.holds(
+    'LD15: an entry that was made before is adopted, with all it has',
+    async (ledger, { runs }) => {
+      await runs.create({ runId: RUN, tags: ['nightly'], metadata: { by: 'me' } })
+      await tell(ledger, ['RunStarted', 'RunCompleted'])
+      await ledger.projectSnapshot(RUN)
+      expect(await runs.get(RUN)).toMatchObject({
+        status: 'Completed',
+        tags: ['nightly'],
+        metadata: { by: 'me' },
+      })
+      expect(await runs.query({})).toHaveLength(1)
+    },
+    ['runs'],
+  )
+
+  suite.each(
+    'LD15: after %s a run is %s in the index',
+    [
+      ['RunQueued', 'Active'],
+      ['RunStarted', 'Active'],
+      ['RunStarted RunPaused', 'Paused'],
+      ['RunStarted RunPaused RunResumed', 'Active'],
+      ['RunStarted RunCompleted', 'Completed'],
+      ['RunStarted RunFailed', 'Failed'],
+      ['RunStarted RunCancelled', 'Cancelled'],
+      ['RunCompleted', 'Active'],
+    ],
+    async (ledger, [events, status], { runs }) => {
+      await tell(ledger, events.split(' '))
+      const { completedAt } = await ledger.projectSnapshot(RUN)
+      const run = await runs.get(RUN)
+      expect(run).toMatchObject({ status })
+      expect(run?.completedAt).toBe(completedAt === undefined ? undefined : Date.parse(completedAt))
+    },
+    ['runs'],
+  )
+
+  suite.holds(
+    'LD15: it follows by itself, a little later',
+    async (ledger, { runs }) => {
+      await tell(ledger, ['RunStarted', 'RunFailed'])
+      const run = await eventually(
+        () => runs.get(RUN),
+        found => found?.status === 'Failed',
+      )
+      expect(run).toMatchObject({ runId: RUN })
+    },
+    ['runs'],
+  )
+
+  suite.holds(
+    'LD15: an event that is refused makes no entry',
+    async (ledger, { runs }) => {
+      await expect(ledger.appendEvent({ ...newEvent(), idempotencyKey: 'x' })).rejects.toThrow()
+      expect(await runs.query({})).toEqual([])
+    },
+    ['runs'],
+  )
+}
