@@ -76,10 +76,10 @@ export function checkEnvelope(event: unknown): Envelope {
   checkAttempt('engineAttemptId', engineAttemptId)
   checkAttempt('logicalAttemptId', logicalAttemptId)
   const step = checkStep(eventType, stepId)
-  if (typeof emittedAt !== 'string' || parseRfc3339(emittedAt) === undefined) {
-    refuse('emittedAt', emittedAt === undefined ? 'is missing' : 'is no RFC 3339 time in UTC')
-  }
-  if (typeof idempotencyKey !== 'string') refuse('idempotencyKey', 'is missing')
+  // Its fraction may be of any length, but not fill a disk.
+  checkField('emittedAt', emittedAt)
+  if (parseRfc3339(emittedAt) === undefined) refuse('emittedAt', 'is no RFC 3339 time in UTC')
+  checkField('idempotencyKey', idempotencyKey)
   const payloadBytes = payload === undefined ? '' : encodePayload(payload)
   const key = keyOf(run, step, logicalAttemptId, type, plan, version)
   if (key !== idempotencyKey) {

@@ -226,6 +226,13 @@ export function testEnvelope(suite: LedgerSuite): void {
     },
   )
 
+  suite.holds('LD9: an empty key is a fault of the envelope, not a wrong key', async ledger => {
+    for (const idempotencyKey of ['', 'a\0b', '\ud800', null, 7]) {
+      const { details } = await refused(ledger.appendEvent(faulty({ idempotencyKey })), 'INVALID_ENVELOPE')
+      expect(details).toMatchObject({ field: 'idempotencyKey' })
+    }
+  })
+
   suite.holds('LD9, L12: eventId is a UUID v4, in either case, kept as written', async ledger => {
     for (const eventId of [
       '6ba7b810-9dad-11d1-80b4-00c04fd430c8',
