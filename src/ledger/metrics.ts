@@ -18,7 +18,7 @@ export interface LedgerStats {
 }
 
 export interface ProjectorStats {
-  /** Records reduced in the background. */
+  /** Records that were reduced into stored state; each once. */
   readonly projected: number
   /** Milliseconds from the oldest record that is not projected yet until now; 0 if there is none. */
   readonly lagMs: number

@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
-import { refused } from '../annals-suite/suite.ts'
-import { type LedgerSuite, newEvent, probe, RUN, said } from './suite.ts'
+import { refused, times } from '../annals-suite/suite.ts'
+import { eventually, type LedgerSuite, newEvent, probe, RUN, said, tell } from './suite.ts'
 
 /** LD11 and what else is counted. */
 export function testMetrics(suite: LedgerSuite): void {
@@ -23,6 +23,22 @@ export function testMetrics(suite: LedgerSuite): void {
       expect(buckets.map(bucket => bucket.count)).toEqual(
         [...buckets.map(bucket => bucket.count)].sort((a, b) => a - b),
       )
+    },
+    ['stats'],
+  )
+
+  suite.holds(
+    'each record is counted once as projected, however many project it at once',
+    async (ledger, given) => {
+      await tell(ledger, ['RunStarted', 'RunQueued', 'StepStarted a'])
+      await Promise.all(times(10, () => ledger.projectSnapshot(RUN)))
+      await ledger.appendEvents(times(20, i => newEvent({ eventType: `Noted${i}` })))
+      await Promise.all(times(10, () => ledger.projectSnapshot(RUN)))
+      const { projector, alerts } = await eventually(
+        given.stats.bind(given),
+        stats => stats.projector.lagMs === 0,
+      )
+      expect({ projected: projector.projected, alerts }).toEqual({ projected: 23, alerts: 1 })
     },
     ['stats'],
   )
