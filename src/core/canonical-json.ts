@@ -25,9 +25,19 @@ export const BYTES_MAX: number = 16 * 1024 * 1024
  */
 export type EncodeLeaf = (leaf: number | bigint | string | Uint8Array) => string | undefined
 
+/** What is put together from many values is deeper and longer than each of them. */
+export interface JsonLimits {
+  readonly depthMax: number
+  readonly bytesMax: number
+}
+
+const VALUE_LIMITS: JsonLimits = { depthMax: DEPTH_MAX, bytesMax: BYTES_MAX }
+/** In force while one value is written, which nothing interrupts. */
+let limits = VALUE_LIMITS
+
 /** The canonical text of a JSON value. -0 is written 0, as the RFC says. */
-export function canonicalJson(value: unknown): string {
-  return fromUtf8(writeRoot(value, undefined))
+export function canonicalJson(value: unknown, within: JsonLimits = VALUE_LIMITS): string {
+  return fromUtf8(writeRoot(value, undefined, within))
 }
 
 /** The same in UTF-8. */
@@ -40,9 +50,14 @@ export function canonicalBytes(value: unknown, encodeLeaf: EncodeLeaf): ByteStri
   return writeRoot(value, encodeLeaf)
 }
 
-function writeRoot(value: unknown, encodeLeaf: EncodeLeaf | undefined): ByteString {
+function writeRoot(
+  value: unknown,
+  encodeLeaf: EncodeLeaf | undefined,
+  within: JsonLimits = VALUE_LIMITS,
+): ByteString {
+  limits = within
   const bytes = write(value, 0, encodeLeaf)
-  if (bytes.length > BYTES_MAX) tooLarge(0)
+  if (bytes.length > limits.bytesMax) tooLarge(0)
   // Put together from pieces. Reading a char makes V8 join them and let go of the user's
   // strings; it is compared, with what JSON never starts with, lest V8 drop an unused read.
   return bytes.charCodeAt(0) === 0 ? '' : bytes
@@ -81,7 +96,7 @@ function write(value: unknown, depth: number, encodeLeaf: EncodeLeaf | undefined
 const PLAIN = /^[ !#-[\]-\x7f]*$/
 
 function writeString(text: string, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
-  if (text.length > BYTES_MAX) tooLarge(depth)
+  if (text.length > limits.bytesMax) tooLarge(depth)
   if (PLAIN.test(text)) return `"${text}"`
   if (encodeLeaf !== undefined && text.charCodeAt(0) === 0) return writeLeaf(text, depth, encodeLeaf)
   return quote(text, depth)
@@ -108,7 +123,7 @@ function writeView(view: ArrayBufferView, depth: number, encodeLeaf: EncodeLeaf 
   if ((view as Uint8Array)[Symbol.toStringTag] !== 'Uint8Array') {
     refuse(depth, `an instance of ${nameOfClass(view)}`)
   }
-  if (view.byteLength > BYTES_MAX) tooLarge(depth)
+  if (view.byteLength > limits.bytesMax) tooLarge(depth)
   return writeLeaf(view as Uint8Array, depth, encodeLeaf)
 }
 
@@ -117,13 +132,13 @@ function writeArray(
   depth: number,
   encodeLeaf: EncodeLeaf | undefined,
 ): ByteString {
-  if (depth === DEPTH_MAX) refuse(depth, `more than ${DEPTH_MAX} nested containers`)
+  if (depth === limits.depthMax) refuse(depth, `more than ${limits.depthMax} nested containers`)
   if (Object.getPrototypeOf(values) !== Array.prototype) {
     refuse(depth, `an instance of ${nameOfClass(values)}`)
   }
   const { length } = values
   // Every element takes two bytes at least, holes are refused: no need to look at them all.
-  if (length > BYTES_MAX) tooLarge(depth)
+  if (length > limits.bytesMax) tooLarge(depth)
   let bytes = '['
   for (let i = 0; i < length; i++) {
     path[depth] = i
@@ -133,7 +148,7 @@ function writeArray(
       refuse(depth + 1, Object.hasOwn(values, i) ? 'undefined is not a value' : 'a hole in an array')
     }
     bytes += i === 0 ? write(value, depth + 1, encodeLeaf) : `,${write(value, depth + 1, encodeLeaf)}`
-    if (bytes.length > BYTES_MAX) tooLarge(depth)
+    if (bytes.length > limits.bytesMax) tooLarge(depth)
   }
   // No hole was met, so more keys than elements are others than the elements.
   if (Object.keys(values).length !== length) refuse(depth, 'an array with keys of its own')
@@ -142,7 +157,7 @@ function writeArray(
 }
 
 function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
-  if (depth === DEPTH_MAX) refuse(depth, `more than ${DEPTH_MAX} nested containers`)
+  if (depth === limits.depthMax) refuse(depth, `more than ${limits.depthMax} nested containers`)
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype !== Object.prototype && prototype !== null) {
     refuse(depth, `an instance of ${nameOfClass(value)}`)
@@ -166,7 +181,7 @@ function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | unde
       refuse(depth + 1, 'an accessor property')
     }
     const part: unknown = property.value
-    if (typeof part === 'string' && part.length < BYTES_MAX && PLAIN.test(part)) {
+    if (typeof part === 'string' && part.length < limits.bytesMax && PLAIN.test(part)) {
       bytes += prefixesOfText[inText][i]
       bytes += part
       inText = 1
@@ -175,7 +190,7 @@ function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | unde
       bytes += write(part, depth + 1, encodeLeaf)
       inText = 0
     }
-    if (bytes.length > BYTES_MAX) tooLarge(depth)
+    if (bytes.length > limits.bytesMax) tooLarge(depth)
   }
   return inText === 1 ? `${bytes}"}` : `${bytes}}`
 }
@@ -188,7 +203,7 @@ function nameOfClass(value: object): string {
 }
 
 function tooLarge(depth: number): never {
-  refuse(depth, `more than ${BYTES_MAX} bytes in its canonical encoding`)
+  refuse(depth, `more than ${limits.bytesMax} bytes in its canonical encoding`)
 }
 
 function refuse(depth: number, reason: string): never {

@@ -279,9 +279,10 @@ class JudgedRun {
 
   /** Layer 2: takes the event into the state, or says why it can't be. */
   reduce(envelope: Envelope, step: Entry | undefined): ErrorDetails | undefined {
-    const { runId, eventId, eventType, stepId, logicalAttemptId } = envelope
+    const { runId, eventId, eventType, stepId, logicalAttemptId, engineAttemptId } = envelope
     const before = stepId === undefined ? undefined : (this.#steps.get(stepId) ?? stepStateIn(step))
-    const fact = { ...envelope, runSeq: ++this.#length, persistedAt: '' }
+    const runSeq = ++this.#length
+    const fact = { runSeq, persistedAt: '', eventType, stepId, logicalAttemptId, engineAttemptId }
     const reduced = reduceFact(this.#state, before, fact)
     if (reduced.refusal !== undefined) {
       const where = stepId === undefined ? {} : { stepId, logicalAttemptId }

@@ -20,6 +20,7 @@ import type {
   RunEventWrite,
   RunSnapshot,
   RunStateStore,
+  StepAttempt,
 } from './run-events.ts'
 import {
   alertIn,
@@ -357,9 +358,21 @@ async function snapshotIn(reader: Reader, runId: string, scope: ByteString): Pro
   if (heading === undefined || state === undefined) return null
   const steps: StepState[] = []
   for await (const page of pages(reader, stepsIn(scope))) {
-    for (const entry of page) steps.push(stepStateIn(entry) as StepState)
+    for (const entry of page) steps.push(await withErrors(reader, scope, stepStateIn(entry) as StepState))
   }
   return snapshotOf({ runId, ...heading }, state, steps)
+}
+
+/** With the errors themselves, for what is stored is only in which record they are. */
+async function withErrors(reader: Reader, scope: ByteString, step: StepState): Promise<StepState> {
+  const attempts = await Promise.all(step.attempts.map(attempt => withError(reader, scope, attempt)))
+  return { ...(await withError(reader, scope, step)), attempts }
+}
+
+async function withError<T extends StepAttempt>(reader: Reader, scope: ByteString, attempt: T): Promise<T> {
+  if (attempt.error === undefined) return attempt
+  const entry = await reader.get(scope, LOG, u64((attempt.error as number) - 1))
+  return { ...attempt, error: entry === undefined ? undefined : recordOf(entry).payload?.['error'] }
 }
 
 function unknown(runId: string): never {

@@ -1,4 +1,4 @@
-import { canonicalJson } from '../core/canonical-json.ts'
+import { canonicalJson, DEPTH_MAX } from '../core/canonical-json.ts'
 import { sha256Hex } from '../core/hash.ts'
 import { invariant } from '../core/invariant.ts'
 import { parseRfc3339 } from '../core/time.ts'
@@ -28,7 +28,7 @@ export interface Fact {
   readonly stepId?: string | undefined
   readonly logicalAttemptId: number
   readonly engineAttemptId: number
-  /** The payload's. */
+  /** The payload's, or what stands for it. */
   readonly error?: unknown
 }
 
@@ -185,8 +185,14 @@ export function snapshotOf(heading: RunHeading, run: RunState, steps: readonly S
     consistency: invalidEvents === 0 ? 'CONSISTENT' : 'INCONSISTENT',
     invalidEvents,
   }
-  return deepFrozen({ ...content, hash: sha256Hex(canonicalJson(content)) })
+  const text = canonicalJson(content, SNAPSHOT_LIMITS)
+  // From the text: so it is a copy, and of the same bytes wherever its parts came from.
+  const copy = JSON.parse(text) as typeof content
+  return deepFrozen({ ...copy, hash: sha256Hex(text) })
 }
+
+/** Around an error, which may be as deep as a payload: its attempt, the list of these, step, steps, snapshot. */
+const SNAPSHOT_LIMITS = { depthMax: DEPTH_MAX + 5, bytesMax: Number.POSITIVE_INFINITY }
 
 function millisecondsOf(persistedAt: string): number {
   const ms = parseRfc3339(persistedAt)
@@ -216,6 +222,14 @@ export class Reducer {
 
 export function factOf(record: RunEventRecord): Fact {
   return { ...record, error: record.payload?.['error'] }
+}
+
+/**
+ * The same with the record's number for its error: a state that is stored stays small, whatever errors there were. They
+ * are in the records.
+ */
+export function storedFactOf(record: RunEventRecord): Fact {
+  return { ...record, error: record.payload?.['error'] === undefined ? undefined : record.runSeq }
 }
 
 /**

@@ -21,7 +21,7 @@ import type { LedgerAlert, RunEventRecord, RunEventWrite, RunHeading } from './r
  *   l  the lease
  *   x  an idempotency key: why its event was rejected
  *   i  an idempotency key: the event id that a producer has chosen for it
- *   r  the state of the run; s, a step id: the state of a step
+ *   r  the state of the run; s, a step id: the state of a step, with the numbers of records for their errors
  *   g  the same for validating appends, as of the newest one; h, a step id
  *   a  sequence (8 bytes): an alert
  *

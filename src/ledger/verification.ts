@@ -7,7 +7,7 @@ import { parseDedupe, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
 import { checkEnvelope } from './envelope.ts'
-import { factOf, Reducer } from './reduce.ts'
+import { Reducer, storedFactOf } from './reduce.ts'
 import {
   dedupePlace,
   eventIdIn,
@@ -61,7 +61,7 @@ export async function verifyRecords(
       const { runSeq } = record
       const wrong = await wrongWith(reader, scope, runId, entry)
       if (wrong !== undefined) return invalid(length, runSeq, wrong)
-      if (runSeq <= projectedSeq) reducer.add(factOf(record))
+      if (runSeq <= projectedSeq) reducer.add(storedFactOf(record))
     }
   }
   if (projectedSeq > length)

@@ -157,6 +157,26 @@ export function testProjection(suite: LedgerSuite): void {
     },
   )
 
+  suite.holds('L31: reducing the records yourself gives the same snapshot, byte for byte', async ledger => {
+    const texts = [
+      'RunStarted',
+      'StepStarted a',
+      'Noted',
+      'StepFailed a',
+      'StepStarted a 2',
+      'RunQueued',
+      'RunPaused',
+    ]
+    const records = await tell(ledger, texts)
+    let own: RunSnapshot | undefined
+    for (const record of records) own = reduce(own, record)
+    expect(JSON.stringify(await ledger.projectSnapshot(RUN))).toBe(JSON.stringify(own))
+    for (const record of records) own = reduce(own, record)
+    expect(JSON.stringify(own), 'duplicates are no-ops').toBe(
+      JSON.stringify(await ledger.projectSnapshot(RUN)),
+    )
+  })
+
   suite.holds(
     'L31: projecting again and again, at once and one after the other, changes nothing',
     async ledger => {
@@ -250,6 +270,40 @@ export function testProjection(suite: LedgerSuite): void {
     const resumed = newEvent({ eventType: 'RunResumed', logicalAttemptId: 2 })
     await ledger.appendEvent(resumed)
     expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status: 'RUNNING', invalidEvents: 3 })
+  })
+
+  suite.holds(
+    'LD9, LD13: an error as deep as a payload may be is shown as it is, also of an earlier attempt',
+    async ledger => {
+      let deep: unknown = 'the bottom'
+      for (let i = 0; i < 63; i++) deep = i % 2 === 0 ? [deep] : { deep }
+      await tell(ledger, ['RunStarted', 'StepStarted a'])
+      await tell(ledger, ['StepFailed a'], { payload: { error: deep } })
+      expect((await ledger.projectSnapshot(RUN)).steps[0].error).toEqual(deep)
+      await tell(ledger, ['StepStarted a 2', 'StepCompleted a 2'])
+      const [step] = (await ledger.projectSnapshot(RUN)).steps
+      expect(step.attempts[0].error).toEqual(deep)
+      expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: true })
+    },
+  )
+
+  suite.holds('LD13: many large errors, of many attempts of one step, are all shown', async ledger => {
+    const error = { text: 'x'.repeat(1_000_000) }
+    await tell(ledger, ['RunStarted', 'StepStarted a'])
+    for (let attempt = 1; attempt <= 18; attempt++) {
+      const failed = newEvent({
+        eventType: 'StepFailed',
+        stepId: 'a',
+        logicalAttemptId: attempt,
+        payload: { error },
+      })
+      await ledger.appendEvent(failed)
+      await tell(ledger, [`StepStarted a ${attempt + 1}`])
+    }
+    const [step] = (await ledger.projectSnapshot(RUN)).steps
+    expect(step.attempts).toHaveLength(18)
+    for (const attempt of step.attempts) expect(attempt.error).toEqual(error)
+    expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: true })
   })
 
   suite.holds(
