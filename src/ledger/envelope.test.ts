@@ -1,0 +1,248 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { toBuffer } from '../core/bytes.ts'
+import { canonicalJson } from '../core/canonical-json.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { checkEnvelope } from './envelope.ts'
+import { deriveIdempotencyKey } from './idempotency-key.ts'
+
+const IDENTITY = {
+  runId: 'run-1',
+  eventType: 'StepStarted',
+  stepId: 'fetch',
+  logicalAttemptId: 1,
+  planId: 'plan',
+  planVersion: '1',
+}
+const GOOD = {
+  ...IDENTITY,
+  eventId: '7c9e6679-7425-40de-944b-e07fc1f90ae7',
+  emittedAt: '2025-06-15T15:06:40Z',
+  tenantId: 'acme',
+  projectId: 'shop',
+  environmentId: 'test',
+  engineAttemptId: 1,
+  idempotencyKey: deriveIdempotencyKey(IDENTITY),
+}
+const REQUIRED = Object.keys(GOOD)
+const TEXTS = [
+  'runId',
+  'eventType',
+  'stepId',
+  'planId',
+  'planVersion',
+  'tenantId',
+  'projectId',
+  'environmentId',
+]
+
+function refusalOf(event: unknown): AnnalsError {
+  try {
+    checkEnvelope(event)
+  } catch (error) {
+    if (error instanceof AnnalsError) return error
+    throw error
+  }
+  throw new Error('it was let in')
+}
+
+function expectFault(event: unknown, field: string): void {
+  const { code, details, message } = refusalOf(event)
+  expect(code, message).toBe('INVALID_ENVELOPE')
+  expect(details).toMatchObject({ field })
+  expect(message).toContain(field)
+}
+
+describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', () => {
+  test('LD9: the good one is let in', () => {
+    expect(checkEnvelope(GOOD)).toMatchObject({ runId: 'run-1', stepId: 'fetch' })
+  })
+
+  test.each(REQUIRED)('LD9, L12: %s is missing', field => {
+    const { [field as 'runId']: _, ...rest } = GOOD
+    expectFault(rest, field)
+    expectFault({ ...GOOD, [field]: undefined }, field)
+  })
+
+  test.each(REQUIRED)('LD9: %s has a wrong type', field => {
+    const isNumber = field.endsWith('AttemptId')
+    for (const value of [null, true, [], {}, Symbol('x'), () => 'x', 1n, isNumber ? '1' : 1]) {
+      expectFault({ ...GOOD, [field]: value }, field)
+    }
+  })
+
+  test.each([...TEXTS, 'eventId', 'emittedAt', 'idempotencyKey'])(
+    'LD9: %s is empty, has U+0000 or a lone surrogate',
+    field => {
+      for (const value of ['', '\0', 'a\0b', '\ud83d', 'a\ude80b']) {
+        expectFault({ ...GOOD, [field]: value }, field)
+      }
+    },
+  )
+
+  test.each(['runId', 'eventType', 'stepId', 'planId', 'planVersion'])('LD9, L20: %s has a |', field => {
+    expectFault({ ...GOOD, [field]: 'a|b' }, field)
+  })
+
+  test.each(TEXTS)('LD9: %s is too long', field => {
+    const bytesMax = field === 'runId' || field === 'eventType' ? 256 : 4096
+    const fits = { ...GOOD, [field]: 'x'.repeat(bytesMax) }
+    const key = deriveIdempotencyKey(fits)
+    expect(() => checkEnvelope({ ...fits, idempotencyKey: key })).not.toThrow()
+    expectFault({ ...GOOD, [field]: 'x'.repeat(bytesMax + 1) }, field)
+    expectFault({ ...GOOD, [field]: 'ä'.repeat(bytesMax / 2 + 1) }, field)
+  })
+
+  test.each(['runSeq', 'persistedAt', 'occurredAt', 'colour', '__proto__', 'constructor', 'Runid', ''])(
+    'L1, L11, LD9: the field %j is refused, also if it is undefined',
+    field => {
+      for (const value of [1, undefined]) {
+        const event = JSON.parse(JSON.stringify(GOOD)) as object
+        Object.defineProperty(event, field, { value, enumerable: true })
+        expectFault(event, field)
+      }
+    },
+  )
+
+  test.each([null, undefined, 'x', 7, [], [GOOD], () => GOOD])('LD9: %s is no event', event => {
+    expectFault(event, 'event')
+  })
+
+  test('LD9: emittedAt may have any fraction, but not fill a disk', () => {
+    const emittedAt = `2025-06-15T15:06:40.${'1'.repeat(1_000)}Z`
+    expect(() => checkEnvelope({ ...GOOD, emittedAt })).not.toThrow()
+    expectFault({ ...GOOD, emittedAt: `2025-06-15T15:06:40.${'1'.repeat(5_000)}Z` }, 'emittedAt')
+  })
+
+  test('LD7: a wrong key has a code of its own, and is named', () => {
+    const { code, details } = refusalOf({ ...GOOD, idempotencyKey: GOOD.idempotencyKey.toUpperCase() })
+    expect(code).toBe('IDEMPOTENCY_KEY_MISMATCH')
+    expect(details).toMatchObject({ expected: GOOD.idempotencyKey })
+  })
+})
+
+function nested(depth: number): Record<string, unknown> {
+  let value: Record<string, unknown> = {}
+  for (let i = 1; i < depth; i++) value = { in: value }
+  return value
+}
+
+/** A payload whose canonical text has exactly so many bytes. */
+function sized(bytes: number): Record<string, unknown> {
+  return { text: 'x'.repeat(bytes - '{"text":""}'.length) }
+}
+
+describe('LD9: payloads', () => {
+  test.each<[string, unknown]>([
+    ['undefined', { a: undefined }],
+    ['undefined in a list', { a: [1, undefined] }],
+    ['a hole', { a: new Array(1) }],
+    ['a function', { a: () => 1 }],
+    ['a symbol', { a: Symbol('x') }],
+    ['a bigint', { a: 1n }],
+    ['NaN', { a: Number.NaN }],
+    ['Infinity', { a: Number.POSITIVE_INFINITY }],
+    ['-Infinity', { a: [Number.NEGATIVE_INFINITY] }],
+    ['a date', { a: new Date(0) }],
+    ['a map', { a: new Map() }],
+    ['bytes', { a: new Uint8Array(1) }],
+    ['an Error', { error: new Error('x') }],
+    ['a lone surrogate', { a: '\ud800' }],
+    ['a key with a lone surrogate', { '\ud800': 1 }],
+    ['a symbol as a key', { [Symbol('x')]: 1 }],
+    ['65 containers', nested(65)],
+    ['a byte too many', sized(1024 * 1024 + 1)],
+    ['a list', []],
+    ['null', null],
+    ['a text', 'x'],
+    ['an object of a class', new (class Payload {})()],
+  ])('LD9: %s is a clear error, never dropped', (_, payload) => {
+    expectFault({ ...GOOD, payload }, 'payload')
+  })
+
+  test('LD9: a cycle is refused, and ends', () => {
+    const payload: Record<string, unknown> = {}
+    payload['self'] = payload
+    expectFault({ ...GOOD, payload }, 'payload')
+  })
+
+  test.each<[string, Record<string, unknown>]>([
+    ['nothing', {}],
+    ['64 containers', nested(64)],
+    ['1 MiB', sized(1024 * 1024)],
+    ['U+0000', { 'a\0b': '\0' }],
+    ['-0', { a: -0 }],
+    ['no prototype', Object.create(null) as Record<string, unknown>],
+  ])('LD9: %s is fine', (_, payload) => {
+    expect(() => checkEnvelope({ ...GOOD, payload })).not.toThrow()
+  })
+
+  test('LD9: __proto__ is a plain key', () => {
+    const payload = JSON.parse('{"__proto__":{"x":1},"b":2}') as Record<string, unknown>
+    const bytes = checkEnvelope({ ...GOOD, payload }).bytes()
+    expect(bytes).toContain('"payload":{"__proto__":{"x":1},"b":2}')
+  })
+
+  test('LD9: the path of what is wrong is said', () => {
+    const { details } = refusalOf({ ...GOOD, payload: { list: [1, { when: 1n }] } })
+    expect(details).toMatchObject({ field: 'payload', path: '$.list[1].when' })
+  })
+
+  test('L7: what the caller changes afterwards changes nothing', () => {
+    const payload = { n: 1 }
+    const event = { ...GOOD, payload }
+    const envelope = checkEnvelope(event)
+    payload.n = 2
+    event.tenantId = 'other'
+    expect(envelope.bytes()).toContain('{"n":1}')
+    expect(envelope.bytes()).toContain('"tenantId":"acme"')
+  })
+})
+
+test('L3, LD14: the bytes that are written by hand are the canonical JSON of the event', () => {
+  const text = fc
+    .string({ unit: 'binary', minLength: 1, maxLength: 20 })
+    .filter(value => !value.includes('\0') && !value.includes('|') && value !== 'RUN' && value !== '_shared')
+  const events = fc.record(
+    {
+      eventId: fc.uuid({ version: 4 }).chain(id => fc.constantFrom(id, id.toUpperCase())),
+      eventType: fc.oneof(
+        fc.constantFrom('StepStarted', 'StepFailed'),
+        text.map(value => `x${value}`),
+      ),
+      emittedAt: fc.constantFrom('2025-06-15T15:06:40Z', '2025-06-15T15:06:40.123456+00:00'),
+      runId: text,
+      tenantId: text,
+      projectId: text,
+      environmentId: text,
+      planId: text,
+      planVersion: text,
+      engineAttemptId: fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
+      logicalAttemptId: fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
+      stepId: text,
+      payload: fc.dictionary(fc.string({ unit: 'grapheme' }), fc.jsonValue({ maxDepth: 4 })),
+    },
+    {
+      requiredKeys: [
+        'eventId',
+        'eventType',
+        'emittedAt',
+        'runId',
+        'tenantId',
+        'projectId',
+        'environmentId',
+        'planId',
+        'planVersion',
+        'engineAttemptId',
+        'logicalAttemptId',
+        'stepId',
+      ],
+    },
+  )
+  fc.assert(
+    fc.property(events, fields => {
+      const event = { ...fields, idempotencyKey: deriveIdempotencyKey(fields) }
+      expect(toBuffer(checkEnvelope(event).bytes()).toString('utf8')).toBe(canonicalJson(event))
+    }),
+  )
+})
