@@ -32,15 +32,6 @@ export interface Envelope extends RunHeading {
   readonly stepId: string | undefined
   readonly logicalAttemptId: number
   readonly engineAttemptId: number
-<<<<<<< HEAD
-  readonly error: unknown
-=======
-  readonly tenantId: string
-  readonly projectId: string
-  readonly environmentId: string
-  readonly planId: string
-  readonly planVersion: string
->>>>>>> e20e9a6 (Errors of any depth and size can be projected)
   readonly idempotencyKey: string
   readonly typeBytes: ByteString
   readonly payloadBytes: ByteString
