@@ -1,0 +1,151 @@
+import { Annals } from '../../src/annals.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import { Database } from '../../src/engine/database.ts'
+import { Clock, SMALL, tinyOptions, unevenly } from '../../src/testing/crash-shapes.ts'
+import { Random } from '../../src/testing/random.ts'
+import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import {
+  checkFinished,
+  checkRecovered,
+  type Hooks,
+  Known,
+  type Phase,
+  runLedgerProgram,
+} from './crash-program.ts'
+
+/**
+ * The program runs on a simulated disk; around every disk call that changes
+ * something, and between the parts of an append, the machine dies. Every image
+ * is recovered, the program runs on it from its beginning, and what comes of it
+ * is what would have come without the crash. Some die again meanwhile.
+ */
+export interface LedgerCrashReport {
+  programs: number
+  images: number
+  processCrashes: number
+  powerCuts: number
+  /** Deaths while the program ran again, and again. */
+  laterGenerations: number
+  /** How many images were taken in each phase of an append, and while the projector was at work. */
+  readonly phases: Record<Phase | 'projector', number>
+}
+
+interface Image {
+  readonly disk: SimulatedDisk
+  readonly known: Known
+  readonly moment: string
+  readonly time: number
+}
+
+const GENERATIONS = 3
+/** How likely the machine dies again on the way, and at which share of the moments. */
+const AGAIN = { chance: 0.02, share: 0.01 }
+
+export function newLedgerCrashReport(): LedgerCrashReport {
+  return {
+    programs: 0,
+    images: 0,
+    processCrashes: 0,
+    powerCuts: 0,
+    laterGenerations: 0,
+    phases: {
+      'registry write': 0,
+      'between registry and append': 0,
+      append: 0,
+      'between append and answer': 0,
+      projector: 0,
+    },
+  }
+}
+
+export async function ledgerCrashProgram(
+  seed: number,
+  report: LedgerCrashReport,
+  share: number,
+): Promise<void> {
+  report.programs++
+  const random = new Random(seed)
+  const durability = random.chance(0.75) ? 'durable' : 'relaxed'
+  const disk = new SimulatedDisk({ seed, later: unevenly(random.fork()) })
+  try {
+    await generation(disk, new Known(), new Clock(), { random, durability, report, share, depth: 1 })
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error)
+    throw new Error(`ledger crash program with seed ${seed} (${durability}): ${why}`, { cause: error })
+  }
+}
+
+interface Line {
+  readonly random: Random
+  readonly durability: 'durable' | 'relaxed'
+  readonly report: LedgerCrashReport
+  readonly share: number
+  readonly depth: number
+}
+
+/** One life of the program, and all deaths in it. */
+async function generation(disk: SimulatedDisk, known: Known, clock: Clock, line: Line): Promise<void> {
+  const { random, durability, report, share, depth } = line
+  const images: Image[] = []
+  const phases = new Map<string, Phase>()
+  let isProjecting = false
+  const take = (moment: string, likely: number): void => {
+    if (!random.chance(likely)) return
+    const at = { known: known.copy(), moment, time: clock.highest }
+    // What the power takes of a relaxed store nobody was promised.
+    const isCut = durability === 'durable' && random.chance(0.5)
+    const left = isCut ? disk.afterPowerCut(random.fork()) : disk.afterProcessCrash(random.fork())
+    images.push({ disk: left, ...at })
+    report.images++
+    if (isCut) report.powerCuts++
+    else report.processCrashes++
+    if (depth > 1) report.laterGenerations++
+    for (const phase of new Set(phases.values())) report.phases[phase]++
+    if (isProjecting) report.phases.projector++
+  }
+  disk.onCall = ({ kind, phase, index, file }) => {
+    if (kind === 'read' || kind === 'size' || kind === 'list') return
+    take(`${phase} of call ${index}, ${kind} ${file}`, share)
+  }
+  const hooks: Hooks = {
+    phase(phase, runId) {
+      clock.pass(random)
+      phases.set(runId, phase)
+      // There are few of these among the disk calls, and they are what this is about.
+      take(`${phase} of ${runId}`, 3 * share)
+    },
+    done: runId => void phases.delete(runId),
+    projecting(now) {
+      isProjecting = now
+    },
+  }
+  const db = await openOn(disk, durability, () => clock.now)
+  await checkRecovered(db, known)
+  await runLedgerProgram(db, known, () => clock.now, hooks)
+  disk.onCall = undefined
+  await checkFinished(db, known)
+  await db.close()
+  for (const image of images) {
+    const diesAgain = depth < GENERATIONS && random.chance(AGAIN.chance)
+    try {
+      // The clock may be set back while the machine is off.
+      const time = random.chance(0.2) ? image.time - 5_000 : image.time
+      const next = { ...line, depth: depth + 1, share: diesAgain ? AGAIN.share : 0 }
+      await generation(image.disk, image.known, new Clock(time), next)
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error)
+      throw new Error(`death ${depth} at the ${image.moment}: ${why}`, { cause: error })
+    }
+  }
+}
+
+async function openOn(
+  disk: SimulatedDisk,
+  durability: 'durable' | 'relaxed',
+  clock: () => number,
+): Promise<Annals> {
+  const storage = await openEmbedded(tinyOptions(disk, SMALL, durability, clock))
+  const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+  db.ledger.start()
+  return db
+}

@@ -1,0 +1,18 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { ledgerCrashProgram, newLedgerCrashReport } from '../ledger/crash-images.ts'
+
+const IMAGES = 100_000
+
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }))
+afterEach(() => void vi.useRealTimers())
+
+test('a hundred thousand deaths of a program in the ledger: each event once, and all that follows from it', async () => {
+  const seed = seedOfRun()
+  console.log(`ledger crash campaign: ANNALS_SEED=${seed}`)
+  const random = new Random(seed)
+  const report = newLedgerCrashReport()
+  while (report.images < IMAGES) await ledgerCrashProgram(random.below(2 ** 32), report, 1)
+  console.log(report)
+  expect(report.images).toBeGreaterThanOrEqual(IMAGES)
+})
