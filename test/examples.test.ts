@@ -38,3 +38,32 @@ test('agent-memory does its work once, and remembers it', () => {
   expect(events(second)).toEqual(events(first))
   expect(events(first)).toHaveLength(3)
 })
+
+test('ledger loses its power, goes on where it was, and has each event once', () => {
+  const path = join(folder, 'books')
+  const lines = (output: string): string[] => output.trim().split('\n')
+  const records = (output: string): string[] => lines(output).filter(line => line.startsWith('  '))
+  expect(lines(run('ledger', path))).toEqual([
+    'a new run',
+    'fetch is done',
+    'the power goes, in the middle of parse',
+  ])
+  const second = run('ledger', path)
+  expect(lines(second).filter(line => !line.startsWith('  '))).toEqual([
+    'a run that is RUNNING',
+    'fetch had begun before',
+    'parse had begun before',
+    'store is done',
+    'sent again: persisted is false, and it is still number 1',
+    'COMPLETED: fetch SUCCESS, parse SUCCESS, store SUCCESS',
+    'after three events it was RUNNING, with 1 step',
+    'the run is COMPLETED, and INCONSISTENT',
+    'alert: RunPaused, but the run is COMPLETED',
+    'nobody touched these 9 events',
+  ])
+  expect(records(second)).toHaveLength(9)
+  // A third time there is nothing to do, and nothing is done: the same events under the same ids.
+  const third = run('ledger', path)
+  expect(third).toContain('a run that is COMPLETED')
+  expect(records(third)).toEqual(records(second))
+})

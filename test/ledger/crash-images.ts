@@ -61,11 +61,12 @@ export function newLedgerCrashReport(): LedgerCrashReport {
 export async function ledgerCrashProgram(
   seed: number,
   report: LedgerCrashReport,
+  /** At which share of the disk calls it dies. */
   share: number,
+  durability: 'durable' | 'relaxed',
 ): Promise<void> {
   report.programs++
   const random = new Random(seed)
-  const durability = random.chance(0.75) ? 'durable' : 'relaxed'
   const disk = new SimulatedDisk({ seed, later: unevenly(random.fork()) })
   try {
     await generation(disk, new Known(), new Clock(), { random, durability, report, share, depth: 1 })
