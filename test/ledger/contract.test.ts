@@ -1,0 +1,136 @@
+import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { Annals } from '../../src/annals.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import type { EmbeddedStore } from '../../src/embedded/store.ts'
+import { Database } from '../../src/engine/database.ts'
+import { deriveIdempotencyKey, type RunEventWrite } from '../../src/index.ts'
+
+/** docs/contracts/README.md says how a record is stored; here it is computed from the page alone, and compared. */
+const PAGE = readFileSync(new URL('../../docs/contracts/README.md', import.meta.url), 'utf8')
+const TIME_MS = 1_750_000_000_000
+const SCOPE = 'default:default:default:run-1'
+const SHARED = 'default:_shared:_shared:_shared'
+
+const blockOf = (language: string): string =>
+  new RegExp(`\`\`\`${language}\\n(.*)\\n\`\`\``).exec(PAGE)?.[1] ?? ''
+const rowOf = (name: string): string =>
+  new RegExp(`^\\| ${name} \\| \`(.*)\` \\|$`, 'm').exec(PAGE)?.[1] ?? ''
+const PREIMAGE = blockOf('')
+const BODY = blockOf('json')
+
+const sha256 = (...parts: readonly Uint8Array[]): Buffer =>
+  createHash('sha256').update(Buffer.concat(parts)).digest()
+function u64(value: number): Buffer {
+  const bytes = Buffer.alloc(8)
+  bytes.writeBigUInt64BE(BigInt(value))
+  return bytes
+}
+function item(text: string): Buffer {
+  const bytes = Buffer.from(text, 'utf8')
+  return Buffer.concat([u64(bytes.length), bytes])
+}
+
+const bodyHash = sha256(
+  Buffer.from('annals:body:1\0'),
+  ...['default', 'default', 'default', 'run-1', 'StepStarted', BODY].map(item),
+)
+const hash = sha256(Buffer.from('annals:link:1\0'), Buffer.alloc(32), u64(0), u64(TIME_MS), bodyHash)
+
+async function openWithClock(validateTransitions = false): Promise<{ db: Annals; storage: EmbeddedStore }> {
+  const storage = await openEmbedded({ clock: () => TIME_MS })
+  const store = { storage, database: new Database(storage), guards: {}, ledger: { validateTransitions } }
+  return { db: new Annals(store, 'default'), storage }
+}
+
+async function keysOf(storage: EmbeddedStore, scope: string, tag: number): Promise<Buffer[]> {
+  const found = await storage.scan({ scope, tag })
+  return found.map(({ key }) => Buffer.from(key, 'latin1'))
+}
+
+describe('docs/contracts, the stored record', () => {
+  test('the vector follows from the page: key, body hash, hash', () => {
+    expect(sha256(Buffer.from(PREIMAGE)).toString('hex')).toBe(rowOf('idempotency key'))
+    expect(JSON.parse(BODY)).toMatchObject({ idempotencyKey: rowOf('idempotency key') })
+    expect(Buffer.from(BODY).length).toBe(403)
+    expect(bodyHash.toString('hex')).toBe(rowOf('body hash'))
+    expect(hash.toString('hex')).toBe(rowOf('hash'))
+  })
+
+  test('the store holds the record, its key and its place in the feed as the page says', async () => {
+    const { db, storage } = await openWithClock()
+    const event = JSON.parse(BODY) as RunEventWrite
+    await db.ledger.appendEvent(event)
+    const [record] = await storage.scan({ scope: SCOPE, tag: 0x06 })
+    expect(Buffer.from(record.key, 'latin1')).toEqual(u64(0))
+    const stored = Buffer.concat([Buffer.alloc(32), hash, u64(TIME_MS), Buffer.from(BODY)])
+    expect(Buffer.from(record.value, 'latin1')).toEqual(stored)
+    const [dedupe] = await storage.scan({ scope: SCOPE, tag: 0x86 })
+    expect(dedupe.key).toBe(rowOf('idempotency key'))
+    // Of {"from":"é","rows":7}, by any CRC-32 that zip has.
+    const memo = Buffer.concat([Buffer.from(event.eventId), u64(crc32('{"from":"é","rows":7}'))])
+    const remembered = Buffer.concat([u64(0), u64(TIME_MS), hash, memo])
+    expect(Buffer.from(dedupe.value, 'latin1')).toEqual(remembered)
+    const [head] = await storage.scan({ scope: SCOPE, tag: 0xc6 })
+    expect(head.key).toBe('head')
+    expect(Buffer.from(head.value, 'latin1')).toEqual(Buffer.concat([u64(1), hash]))
+    const [listed] = await storage.scan({ scope: SHARED, tag: 0xa6 })
+    expect(Buffer.from(listed.key, 'latin1')).toEqual(Buffer.concat([u64(record.version), Buffer.alloc(4)]))
+    const where = Buffer.concat([u64(0), u64(TIME_MS), Buffer.from(SCOPE)])
+    expect(Buffer.from(listed.value, 'latin1')).toEqual(where)
+    await db.close()
+  })
+
+  test('what is derived lies under tag 08, under the letters of the page and no others', async () => {
+    const { db, storage } = await openWithClock()
+    const { ledger } = db
+    const { epoch } = await ledger.acquireLease('run-1', { owner: 'worker', ttlMs: 1_000 })
+    const [early, started, next] = eventsOf('fetch', undefined, 'parse')
+    await ledger.registry.claim('run-1', early.idempotencyKey, early.eventId)
+    // Its run has not begun: an event that may not be.
+    await ledger.appendEvents([early, started, next], { epoch })
+    await ledger.projectSnapshot('run-1')
+    const letters = [`i${early.idempotencyKey}`, 'l', 'm', 'r', 'sparse'].map(key => Buffer.from(key))
+    const alert = Buffer.concat([Buffer.from('a'), u64(1)])
+    expect(await keysOf(storage, SCOPE, 0x08)).toEqual([alert, ...letters])
+    const listed = Buffer.concat([Buffer.from('a'), u64(TIME_MS), Buffer.from('run-1\0'), u64(1)])
+    // How far the background has come is its own business.
+    const shared = (await keysOf(storage, SHARED, 0x08)).filter(key => key.toString() !== 'p')
+    expect(shared).toEqual([listed])
+    await db.close()
+  })
+
+  test('so does what validates appends', async () => {
+    const { db, storage } = await openWithClock(true)
+    const [early, started, next] = eventsOf('fetch', undefined, 'parse')
+    await expect(db.ledger.appendEvent(early)).rejects.toMatchObject({ code: 'INVALID_TRANSITION' })
+    await db.ledger.appendEvents([started, next])
+    const keys = (await keysOf(storage, SCOPE, 0x08)).map(String)
+    expect(keys.filter(key => key !== 'r' && key !== 'sparse')).toEqual([
+      'g',
+      'hparse',
+      'm',
+      `x${early.idempotencyKey}`,
+    ])
+    await db.close()
+  })
+})
+
+/** `RunStarted`, and `StepStarted` for each step. */
+function eventsOf(...steps: readonly (string | undefined)[]): RunEventWrite[] {
+  const { stepId: _, ...run } = JSON.parse(BODY) as RunEventWrite
+  return steps.map(stepId => {
+    const event = stepId === undefined ? { ...run, eventType: 'RunStarted' } : { ...run, stepId }
+    return { ...event, idempotencyKey: deriveIdempotencyKey(event) }
+  })
+}
+
+function crc32(text: string): number {
+  let crc = 0xffff_ffff
+  for (const byte of Buffer.from(text, 'utf8')) {
+    crc ^= byte
+    for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0xedb8_8320 : crc >>> 1
+  }
+  return (crc ^ 0xffff_ffff) >>> 0
+}
