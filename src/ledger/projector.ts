@@ -88,14 +88,15 @@ export class Projector {
     const reads: Place[] = [
       place,
       runPlace(shared, runId),
-      // The run may have been deleted and begun anew since: then these records are not its own.
       { scope, tag: LOG, key: last.key },
       ...stepIds.map(stepId => stepPlace(scope, keys, stepId)),
     ]
     const { result } = await database.update(reads, ([state, run, end, ...steps]) => {
-      if (end?.version !== last.version) return { operations: [], result: NOTHING }
       const reducer = new Reducer()
       reducer.run = runStateIn(state)
+      // The run may have been deleted and begun anew since: then these records are not its own, or not its first ones.
+      const isSameRun = end?.version === last.version && (reducer.run?.lastEventSeq ?? 0) >= from
+      if (!isSameRun) return { operations: [], result: undefined }
       for (const entry of steps) {
         const step = stepStateIn(entry)
         if (step !== undefined) reducer.steps.set(step.stepId, step)
@@ -114,6 +115,7 @@ export class Projector {
       }
       return { operations, result: { records: facts.length, alerts: refusals.length } }
     })
+    if (result === undefined) return false
     if (keys === PROJECTED) {
       metrics.projected += result.records
       metrics.alerts += result.alerts
@@ -180,8 +182,6 @@ export class Projector {
     })
   }
 }
-
-const NOTHING = { records: 0, alerts: 0 }
 
 interface Reduction {
   /** Which event, and why. */

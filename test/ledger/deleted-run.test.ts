@@ -1,0 +1,56 @@
+import { describe, expect, test } from 'vitest'
+import { Annals } from '../../src/annals.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import { Database } from '../../src/engine/database.ts'
+import { TAGS } from '../../src/engine/keys.ts'
+import type { Entry, Range } from '../../src/engine/storage.ts'
+import { type RunSnapshot, reduce } from '../../src/index.ts'
+import { Random } from '../../src/testing/random.ts'
+import { newEvent } from './run-event.ts'
+
+const RUN = 'run-1'
+
+/** Somebody else gets a word in before a scan of records. */
+class InterruptedDatabase extends Database {
+  interrupt: (() => Promise<void>) | undefined
+
+  override async scan(range: Range): Promise<readonly Entry[]> {
+    const { interrupt } = this
+    if (interrupt !== undefined && range.tag === TAGS.ledger) {
+      this.interrupt = undefined
+      await interrupt()
+    }
+    return super.scan(range)
+  }
+}
+
+describe('a run that is deleted and begins anew', () => {
+  test('while it is being projected, is projected from its own first record on', async () => {
+    const storage = await openEmbedded()
+    const database = new InterruptedDatabase(storage)
+    const db = new Annals({ storage, database, guards: {} }, 'default')
+    const random = new Random(1)
+    const append = async (count: number): Promise<void> => {
+      await db.ledger.appendEvent(newEvent(random, { runId: RUN, eventType: 'RunStarted' }))
+      for (let n = 0; n < count; n++) {
+        await db.ledger.appendEvent(
+          newEvent(random, { runId: RUN, eventType: 'StepStarted', stepId: `s${n}` }),
+        )
+      }
+    }
+    await append(3)
+    await db.ledger.projectSnapshot(RUN)
+    await append(4)
+    // The projector knows that it stands at 4, and is about to read what comes behind.
+    database.interrupt = async () => {
+      await db.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+      await append(6)
+    }
+    const snapshot = await db.ledger.projectSnapshot(RUN)
+    const records = await db.ledger.fetchEvents(RUN)
+    expect(records).toHaveLength(7)
+    expect(snapshot).toEqual(records.reduce<RunSnapshot | null>(reduce, null))
+    expect(await db.ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 7 })
+    await db.close()
+  })
+})
