@@ -3,6 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { parseRfc3339 } from '../core/time.ts'
+import type { Database } from '../engine/database.ts'
 import { feedKey } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
@@ -46,6 +47,7 @@ export async function* auditRecords(
   query: AuditQuery,
 ): AsyncGenerator<RunEventRecord, void, void> {
   const { fromMs, toMs, after, matches } = checkAudit(query)
+  await settled(database)
   const feed = feedTree(shared)
   let crowd: RunEventRecord[] = []
   let crowdMs = -1
@@ -65,6 +67,19 @@ export async function* auditRecords(
     }
   }
   yield* inOrder(crowd, after)
+}
+
+/**
+ * Commits that are on their way have their time already. Whoever reads one window after the other would miss those that
+ * arrive after a window was read; so they are waited for.
+ */
+async function settled(database: Database): Promise<void> {
+  try {
+    await database.update([], () => ({ operations: [], result: undefined }))
+  } catch (error) {
+    // Where nothing can be written, nothing is on its way, and reading goes on.
+    if (error instanceof AnnalsError && error.code === 'CLOSED') throw error
+  }
 }
 
 function inOrder(crowd: readonly RunEventRecord[], after: AuditQuery['after']): readonly RunEventRecord[] {
