@@ -8,15 +8,20 @@ import type { Appended, Entry, Place } from '../engine/storage.ts'
 import type { Run } from '../primitives/run.ts'
 import { runOperations, runPlace } from '../primitives/run-records.ts'
 import type { Envelope } from './envelope.ts'
+import { catchUpGuard } from './guard.ts'
 import { checkFence } from './lease.ts'
 import type { LedgerMetrics } from './metrics.ts'
-import { type RunState, reduceFact, type StepState } from './reduce.ts'
+import type { Projector } from './projector.ts'
+import { alertOf, type RunState, reduceFact, type StepState } from './reduce.ts'
 import type { AppendResult } from './run-events.ts'
+import type { Projectable } from './run-projection.ts'
 import {
   appendOf,
   dedupePlace,
   eventIdIn,
-  GUARD,
+  GUARD_KEY,
+  guardedStepIn,
+  guardedStepPlace,
   HEADING_KEY,
   headingIn,
   headPlace,
@@ -28,8 +33,6 @@ import {
   rejectionPlace,
   runStateIn,
   type StoredHeading,
-  stepPlace,
-  stepStateIn,
   timeText,
 } from './stored.ts'
 
@@ -52,12 +55,11 @@ export interface LedgerContext {
  */
 export class Authority {
   readonly #context: LedgerContext
-  /** Brings the state that appends are validated with up to date. */
-  readonly #catchUp: (runId: string) => Promise<void>
+  readonly #projector: Projector
 
-  constructor(context: LedgerContext, catchUp: (runId: string) => Promise<void>) {
+  constructor(context: LedgerContext, projector: Projector) {
     this.#context = context
-    this.#catchUp = catchUp
+    this.#projector = projector
   }
 
   /** All or none. */
@@ -65,29 +67,38 @@ export class Authority {
     const { database, metrics } = this.#context
     const request = new Request(this.#context, envelopes, epoch)
     for (;;) {
-      const { result, appended } = await database
+      const { result, appended, version } = await database
         .update(request.reads, found => request.judge(found))
         .catch(error => this.#counted(error))
       if (result.kind === 'begins') request.lookAtIndex()
-      else if (result.kind === 'behind') await this.#catchUp(result.runId)
+      else if (result.kind === 'behind') await catchUpGuard(this.#context, result.runId)
       else if (result.kind === 'rejected') {
         metrics.rejected++
         throw rejection(result.details)
-      } else return result.answers.map(answer => this.#answer(answer, appended))
+      } else return result.answers.map(answer => this.#answer(answer, appended, version))
     }
   }
 
-  #answer({ source, envelope, isDuplicate }: Answer, appended: readonly Appended[]): AppendResult {
+  #answer(
+    { source, envelope, isDuplicate }: Answer,
+    appended: readonly Appended[],
+    version: number,
+  ): AppendResult {
     const { metrics } = this.#context
     const { sequence, time, memo } = typeof source === 'number' ? appended[source] : source
+    const runSeq = sequence + 1
+    const persistedAt = timeText(time)
     if (isDuplicate) {
       metrics.duplicates++
       if (isDivergent(memo, envelope)) metrics.divergentDuplicates++
-    } else metrics.appended++
+    } else {
+      metrics.appended++
+      this.#projector.offer(envelope.runId, projectableOf(envelope, runSeq, time, version))
+    }
     return Object.freeze({
       eventId: eventIdIn(memo),
-      runSeq: sequence + 1,
-      persistedAt: timeText(time),
+      runSeq,
+      persistedAt,
       idempotent: isDuplicate,
       persisted: !isDuplicate,
     })
@@ -147,14 +158,14 @@ class Request {
     for (const [runId, scope] of this.#runs) {
       this.reads.push(placeOf(scope, HEADING_KEY), placeOf(scope, LEASE_KEY))
       if (this.#withIndex) this.reads.push(runPlace(shared, runId))
-      if (validateTransitions) this.reads.push(headPlace(scope), placeOf(scope, GUARD.run))
+      if (validateTransitions) this.reads.push(headPlace(scope), placeOf(scope, GUARD_KEY))
     }
     for (const { runId, idempotencyKey, stepId } of this.#envelopes) {
       const scope = this.#runs.get(runId) as ByteString
       this.reads.push(dedupePlace(scope, idempotencyKey))
       if (!validateTransitions) continue
       this.reads.push(rejectionPlace(scope, idempotencyKey))
-      if (stepId !== undefined) this.reads.push(stepPlace(scope, GUARD, stepId))
+      if (stepId !== undefined) this.reads.push(guardedStepPlace(scope, stepId))
     }
   }
 
@@ -280,7 +291,7 @@ class JudgedRun {
   /** Layer 2: takes the event into the state, or says why it can't be. */
   reduce(envelope: Envelope, step: Entry | undefined): ErrorDetails | undefined {
     const { runId, eventId, eventType, stepId, logicalAttemptId, engineAttemptId } = envelope
-    const before = stepId === undefined ? undefined : (this.#steps.get(stepId) ?? stepStateIn(step))
+    const before = stepId === undefined ? undefined : (this.#steps.get(stepId) ?? guardedStepIn(step))
     const runSeq = ++this.#length
     const fact = { runSeq, persistedAt: '', eventType, stepId, logicalAttemptId, engineAttemptId }
     const reduced = reduceFact(this.#state, before, fact)
@@ -296,9 +307,22 @@ class JudgedRun {
   stateWrites(): Write[] {
     if (this.answers.size === 0) return []
     return [
-      putJson(placeOf(this.scope, GUARD.run), this.#state),
-      ...[...this.#steps.values()].map(step => putJson(stepPlace(this.scope, GUARD, step.stepId), step)),
+      putJson(placeOf(this.scope, GUARD_KEY), this.#state),
+      ...[...this.#steps.values()].map(step => putJson(guardedStepPlace(this.scope, step.stepId), step)),
     ]
+  }
+}
+
+/** What the projector would read of the record. */
+function projectableOf(envelope: Envelope, runSeq: number, time: number, version: number): Projectable {
+  const { eventType, stepId, logicalAttemptId, engineAttemptId, hasError } = envelope
+  const persistedAt = timeText(time)
+  const error = hasError ? runSeq : undefined
+  return {
+    fact: { runSeq, persistedAt, eventType, stepId, logicalAttemptId, engineAttemptId, error },
+    version,
+    time,
+    alert: refusal => alertOf({ ...envelope, runSeq, persistedAt }, refusal),
   }
 }
 

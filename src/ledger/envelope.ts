@@ -32,6 +32,8 @@ export interface Envelope extends RunHeading {
   readonly stepId: string | undefined
   readonly logicalAttemptId: number
   readonly engineAttemptId: number
+  /** Whether the payload has one. */
+  readonly hasError: boolean
   readonly idempotencyKey: string
   readonly typeBytes: ByteString
   readonly payloadBytes: ByteString
@@ -101,6 +103,7 @@ export function checkEnvelope(event: unknown): Envelope {
     environmentId,
     planId,
     planVersion,
+    hasError: payload?.['error'] !== undefined,
     idempotencyKey,
     typeBytes: type,
     payloadBytes,

@@ -10,7 +10,7 @@ import { checkEnvelope, type Envelope } from './envelope.ts'
 import { type EventIdRegistry, StoredRegistry } from './event-id-registry.ts'
 import { acquireLease, type LeaseOptions } from './lease.ts'
 import type { LedgerStats } from './metrics.ts'
-import { Projector } from './projector.ts'
+import { loadProjection, Projector } from './projector.ts'
 import { type StepState, snapshotOf } from './reduce.ts'
 import { replayRun } from './replay.ts'
 import type {
@@ -22,21 +22,8 @@ import type {
   RunStateStore,
   StepAttempt,
 } from './run-events.ts'
-import {
-  alertIn,
-  alertsIn,
-  GUARD,
-  HEADING_KEY,
-  headingIn,
-  LOG,
-  listedAlert,
-  PROJECTED,
-  placeOf,
-  recordOf,
-  runStateIn,
-  stepStateIn,
-  stepsIn,
-} from './stored.ts'
+import type { RunProjection } from './run-projection.ts'
+import { alertIn, alertsIn, HEADING_KEY, headingIn, LOG, listedAlert, placeOf, recordOf } from './stored.ts'
 import { type FeedItem, followAll, followRun } from './subscriptions.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
 
@@ -89,7 +76,7 @@ export class Ledger implements RunStateStore {
     this.#context = context
     this.#readOnly = readOnly
     this.#projector = new Projector(context)
-    this.#authority = new Authority(context, runId => this.#projector.advance(runId, GUARD))
+    this.#authority = new Authority(context, this.#projector)
     this.registry = new StoredRegistry(context.database, context.scopeOf)
   }
 
@@ -158,7 +145,7 @@ export class Ledger implements RunStateStore {
     const scope = scopeOf(runId)
     this.start()
     return (
-      (await database.view(reader => snapshotIn(reader, runId, scope))) ??
+      (await database.view(async reader => snapshotIn(reader, await loadProjection(reader, scope, runId)))) ??
       (await this.projectSnapshot(runId).catch(nullIfUnknown))
     )
   }
@@ -177,8 +164,8 @@ export class Ledger implements RunStateStore {
     const snapshot = this.#readOnly
       ? await database.view(reader => replayRun(reader, scope, undefined))
       : await this.#projector
-          .advance(runId)
-          .then(() => database.view(reader => snapshotIn(reader, runId, scope)))
+          .project(runId)
+          .then(projection => projection && snapshotIn(database, projection))
     return snapshot ?? unknown(runId)
   }
 
@@ -350,17 +337,19 @@ export class Ledger implements RunStateStore {
   }
 }
 
-/** From what was projected. */
-async function snapshotIn(reader: Reader, runId: string, scope: ByteString): Promise<RunSnapshot | null> {
-  const get = (key: ByteString): ReturnType<Reader['get']> => reader.get(scope, placeOf(scope, key).tag, key)
-  const heading = headingIn(await get(HEADING_KEY))
-  const state = runStateIn(await get(PROJECTED.run))
-  if (heading === undefined || state === undefined) return null
-  const steps: StepState[] = []
-  for await (const page of pages(reader, stepsIn(scope))) {
-    for (const entry of page) steps.push(await withErrors(reader, scope, stepStateIn(entry) as StepState))
-  }
-  return snapshotOf({ runId, ...heading }, state, steps)
+/** Of what was projected: all of it at this moment. */
+async function snapshotIn(reader: Reader, projection: RunProjection): Promise<RunSnapshot | null> {
+  const { scope, runId, run } = projection
+  const steps = [...projection.steps]
+  const heading = headingIn(await reader.get(scope, placeOf(scope, HEADING_KEY).tag, HEADING_KEY))
+  if (heading === undefined || run === undefined) return null
+  const whole: StepState[] = []
+  for (const step of steps) whole.push(hasError(step) ? await withErrors(reader, scope, step) : step)
+  return snapshotOf({ runId, ...heading }, run, whole)
+}
+
+function hasError({ error, attempts }: StepState): boolean {
+  return error !== undefined || attempts.length > 0
 }
 
 /** With the errors themselves, for what is stored is only in which record they are. */

@@ -1,40 +1,39 @@
-import type { ByteString } from '../core/bytes.ts'
-import { u64 } from '../core/bytes.ts'
+import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { parseRfc3339 } from '../core/time.ts'
 import { Changes } from '../engine/changes.ts'
 import { parseScope } from '../engine/keys.ts'
-import { parseFeed, parseLogEntry } from '../engine/log.ts'
+import { parseFeed } from '../engine/log.ts'
+import { pages } from '../engine/pages.ts'
 import type { Write } from '../engine/session.ts'
-import type { Entry, Place } from '../engine/storage.ts'
+import type { Entry, Reader } from '../engine/storage.ts'
 import type { Run, RunStatus } from '../primitives/run.ts'
 import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
 import type { LedgerContext } from './authority.ts'
-import { alertOf, type Fact, Reducer, type Refusal, type RunState } from './reduce.ts'
+import type { RunState } from './reduce.ts'
 import type { RunStateStatus } from './run-events.ts'
+import { type Projectable, RunProjection } from './run-projection.ts'
 import {
-  alertPuts,
-  factIn,
+  chunkIn,
+  chunksIn,
   feedTree,
   LOG,
   PROGRESS_KEY,
-  PROJECTED,
   placeOf,
-  putJson,
-  recordOf,
+  projectableIn,
+  RUN_STATE_KEY,
   runStateIn,
-  type StateKeys,
-  stepPlace,
-  stepStateIn,
 } from './stored.ts'
 
-/** Records that one commit takes in. */
+/** Records that are read at a time. */
 const RECORDS_MAX = 1_000
 /** What of the feed is looked at at a time; its entries are small. */
 const LISTED_MAX = 4_000
 /** How long a crowd of records is waited for: one commit for many is cheaper, and nobody was promised the latest. */
-const PAUSE_MS = 20
+const PAUSE_MS = 100
 const RETRY_MS = 1_000
+/** Runs that are kept in memory between two looks at the feed, by their steps; a run counts as one at least. */
+const KEPT_STEPS_MAX = 100_000
 
 /** LD15: what a run's status is in the index of runs. */
 const INDEXED: Readonly<Record<RunStateStatus, RunStatus>> = {
@@ -47,15 +46,22 @@ const INDEXED: Readonly<Record<RunStateStatus, RunStatus>> = {
 }
 
 /**
- * Reduces records into stored state (Layer 3). A run's state knows up to which
- * record it is, and changes in the same commit: so it may be brought up to date
- * by anybody, at any time, as often as they like, and each record counts once.
+ * Reduces records into stored state (Layer 3). A state knows up to which record
+ * it is, and is stored with what follows from it in one commit: so anybody may
+ * bring it up to date, at any time, as often as they like, and each record
+ * counts once.
  *
- * In the background it follows the feed: idle → there is something → reduce the
- * runs that the feed names, page by page, remembering how far it came → idle.
+ * In the background it follows the feed: idle → there is something → bring the
+ * runs that the feed names up to date and store them, page by page, remembering
+ * how far it came → idle. Runs under way stay in memory, and records that this
+ * process appends are handed over at once, so that they need not be read again.
  */
 export class Projector {
   readonly #context: LedgerContext
+  /** The one used last is the last. */
+  readonly #kept = new Map<ByteString, RunProjection>()
+  /** Those who work on a run wait for each other. */
+  readonly #turns = new Map<ByteString, Promise<unknown>>()
   #following: Promise<void> | undefined
 
   constructor(context: LedgerContext) {
@@ -67,60 +73,102 @@ export class Projector {
     this.#following ??= this.#follow()
   }
 
-  /** Takes in all records that there are. */
-  async advance(runId: string, keys: StateKeys = PROJECTED): Promise<void> {
+  /** A record that was appended just now. Whatever is not the next one of a run in memory is read when its turn comes. */
+  offer(runId: string, record: Projectable): void {
     const scope = this.#context.scopeOf(runId)
-    while (!(await this.#advancePage(runId, scope, keys))) {
-      // A page at a time.
+    let projection = this.#kept.get(scope)
+    if (projection === undefined) {
+      if (record.fact.runSeq !== 1 || this.#following === undefined) return
+      projection = new RunProjection(scope, runId)
+      this.#kept.set(scope, projection)
+    }
+    projection.take(record)
+  }
+
+  /** The run with all records that there are, and stored; undefined if the ledger doesn't know it. */
+  async project(runId: string): Promise<RunProjection | undefined> {
+    const scope = this.#context.scopeOf(runId)
+    return this.#inTurn(scope, async () => {
+      for (;;) {
+        const projection = await this.#caughtUp(scope, runId)
+        if (projection.run === undefined) return undefined
+        if (await this.#stored(projection)) return projection
+      }
+    })
+  }
+
+  /** From memory or from storage, and then from the log, until nothing is left. */
+  async #caughtUp(scope: ByteString, runId: string): Promise<RunProjection> {
+    const { database } = this.#context
+    for (;;) {
+      const projection = this.#kept.get(scope) ?? (await this.#load(scope, runId))
+      const { lastSeq, lastVersion } = projection
+      // With the last one that was taken in, to see that it is still there: the run may have been deleted and begun anew.
+      const from = u64(Math.max(0, lastSeq - 1))
+      const entries = await database.scan({ scope, tag: LOG, from, limit: RECORDS_MAX })
+      if (lastSeq > 0 && entries[0]?.version !== lastVersion) {
+        this.#kept.delete(scope)
+        // Forgotten, and nothing is stored of a run that has no record.
+        if (entries.length === 0) return new RunProjection(scope, runId)
+        continue
+      }
+      for (const entry of entries) projection.take(projectableIn(entry))
+      if (entries.length > 0) this.#keep(projection)
+      if (entries.length < RECORDS_MAX) return projection
     }
   }
 
-  /** Answers whether nothing is left. */
-  async #advancePage(runId: string, scope: ByteString, keys: StateKeys): Promise<boolean> {
+  #keep(projection: RunProjection): void {
+    this.#kept.delete(projection.scope)
+    this.#kept.set(projection.scope, projection)
+  }
+
+  #load(scope: ByteString, runId: string): Promise<RunProjection> {
+    return this.#context.database.view(reader => loadProjection(reader, scope, runId))
+  }
+
+  /** False if somebody else was faster, or the run is another now: then all has to be looked at again. */
+  async #stored(projection: RunProjection): Promise<boolean> {
     const { database, shared, metrics } = this.#context
-    const place = placeOf(scope, keys.run)
-    const from = runStateIn(await database.get(place.scope, place.tag, place.key))?.lastEventSeq ?? 0
-    const entries = await database.scan({ scope, tag: LOG, from: u64(from), limit: RECORDS_MAX })
-    const last = entries.at(-1)
-    if (last === undefined) return true
-    const facts = entries.map(factIn)
-    const stepIds = [...new Set(facts.flatMap(({ stepId }) => (stepId === undefined ? [] : [stepId])))]
-    const reads: Place[] = [
-      place,
-      runPlace(shared, runId),
-      { scope, tag: LOG, key: last.key },
-      ...stepIds.map(stepId => stepPlace(scope, keys, stepId)),
-    ]
-    const { result } = await database.update(reads, ([state, run, end, ...steps]) => {
-      const reducer = new Reducer()
-      reducer.run = runStateIn(state)
-      // The run may have been deleted and begun anew since: then these records are not its own, or not its first ones.
-      const isSameRun = end?.version === last.version && (reducer.run?.lastEventSeq ?? 0) >= from
-      if (!isSameRun) return { operations: [], result: undefined }
-      for (const entry of steps) {
-        const step = stepStateIn(entry)
-        if (step !== undefined) reducer.steps.set(step.stepId, step)
-      }
-      const { refusals, changed } = addAll(reducer, facts)
-      const operations: Write[] = [putJson(place, reducer.run)]
-      for (const stepId of changed) {
-        operations.push(putJson(stepPlace(scope, keys, stepId), reducer.steps.get(stepId)))
-      }
-      if (keys === PROJECTED) {
-        for (const [index, refusal] of refusals) {
-          const { time } = parseLogEntry(entries[index])
-          operations.push(...alertPuts(scope, shared, alertOf(recordOf(entries[index]), refusal), time))
+    const { scope, runId, run, lastSeq, lastVersion, lastTime, baseVersion, storedSeq } = projection
+    if (projection.isStored || run === undefined) return true
+    const state = placeOf(scope, RUN_STATE_KEY)
+    const reads = [state, runPlace(shared, runId), { scope, tag: LOG, key: u64(lastSeq - 1) }]
+    const { puts, alerts, undo } = projection.unstored(shared)
+    try {
+      const { result, version } = await database.update(reads, ([stored, indexed, last]) => {
+        if ((stored?.version ?? 0) !== baseVersion || last?.version !== lastVersion) {
+          return { operations: [], result: false }
         }
-        operations.push(...indexWrites(shared, run, reducer.run, parseLogEntry(last).time))
+        return { operations: [...puts, ...indexWrites(shared, indexed, run, lastTime)], result: true }
+      })
+      if (!result) {
+        this.#kept.delete(scope)
+        return false
       }
-      return { operations, result: { records: facts.length, alerts: refusals.length } }
-    })
-    if (result === undefined) return false
-    if (keys === PROJECTED) {
-      metrics.projected += result.records
-      metrics.alerts += result.alerts
+      projection.baseVersion = version
+      projection.storedSeq = lastSeq
+      metrics.projected += lastSeq - storedSeq
+      metrics.alerts += alerts
+      return true
+    } catch (error) {
+      undo()
+      throw error
     }
-    return entries.length < RECORDS_MAX
+  }
+
+  #inTurn<T>(scope: ByteString, work: () => Promise<T>): Promise<T> {
+    const turn = (this.#turns.get(scope) ?? Promise.resolve()).then(work)
+    // Whoever comes next waits for this one, but its failure is not theirs.
+    const settled = turn.then(
+      () => undefined,
+      () => undefined,
+    )
+    this.#turns.set(scope, settled)
+    void settled.then(() => {
+      if (this.#turns.get(scope) === settled) this.#turns.delete(scope)
+    })
+    return turn
   }
 
   async #follow(): Promise<void> {
@@ -166,9 +214,20 @@ export class Projector {
       metrics.waitingSince = page[0]?.time
       if (page.length === 0) return
       const scopes = new Set(page.map(entry => parseFeed(entry).scope))
-      for (const scope of scopes) await this.advance(parseScope(scope).run)
+      for (const scope of scopes) await this.#projectInPassing(parseScope(scope).run)
+      this.#forgetSome()
       before = page[page.length - 1].key
       await this.#reach(before)
+    }
+  }
+
+  /** A run whose state can't be stored, because it outgrew what an entry may hold, must not hold up the others. */
+  async #projectInPassing(runId: string): Promise<void> {
+    try {
+      await this.project(runId)
+    } catch (error) {
+      if (!(error instanceof AnnalsError && error.code === 'INVALID_ARGUMENT')) throw error
+      this.#report(new Error(`run ${JSON.stringify(runId)} can't be projected: ${error.message}`))
     }
   }
 
@@ -181,36 +240,38 @@ export class Projector {
       return { operations: isFarther ? [{ op: 'put', ...progress, value: key }] : [], result: undefined }
     })
   }
-}
 
-interface Reduction {
-  /** Which event, and why. */
-  readonly refusals: readonly (readonly [number, Refusal])[]
-  /** Steps whose state is another. */
-  readonly changed: ReadonlySet<string>
-}
-
-function addAll(reducer: Reducer, facts: readonly Fact[]): Reduction {
-  const refusals: [number, Refusal][] = []
-  const changed = new Set<string>()
-  for (const [index, fact] of facts.entries()) {
-    const { stepId } = fact
-    const before = stepId === undefined ? undefined : reducer.steps.get(stepId)
-    const refusal = reducer.add(fact)
-    if (refusal !== undefined) refusals.push([index, refusal])
-    if (stepId !== undefined && reducer.steps.get(stepId) !== before) changed.add(stepId)
+  /** Those used longest ago. What is not stored can be had from the log again. */
+  #forgetSome(): void {
+    let steps = 0
+    for (const [i, projection] of [...this.#kept.values()].reverse().entries()) {
+      steps += 1 + projection.steps.length
+      if (steps > KEPT_STEPS_MAX && i > 0) this.#kept.delete(projection.scope)
+    }
   }
-  return { refusals, changed }
+}
+
+/** As it was stored; empty if it was not. */
+export async function loadProjection(
+  reader: Reader,
+  scope: ByteString,
+  runId: string,
+): Promise<RunProjection> {
+  const state = await reader.get(scope, placeOf(scope, RUN_STATE_KEY).tag, RUN_STATE_KEY)
+  const run = runStateIn(state)
+  if (state === undefined || run === undefined) return new RunProjection(scope, runId)
+  const projection = new RunProjection(scope, runId, state.version, run)
+  for await (const page of pages(reader, chunksIn(scope))) {
+    for (const entry of page) for (const step of chunkIn(entry)) projection.restore(step)
+  }
+  const last = await reader.get(scope, LOG, u64(run.lastEventSeq - 1))
+  projection.lastVersion = last?.version ?? 0
+  return projection
 }
 
 /** What the index of runs has to follow; a run that somebody archived stays so. */
-function indexWrites(
-  index: ByteString,
-  entry: Entry | undefined,
-  state: RunState | undefined,
-  time: number,
-): Write[] {
-  if (entry === undefined || state === undefined) return []
+function indexWrites(index: ByteString, entry: Entry | undefined, state: RunState, time: number): Write[] {
+  if (entry === undefined) return []
   const before = runOf(entry)
   const status = INDEXED[state.status]
   if (before.status === status || before.status === 'Archived') return []

@@ -225,14 +225,6 @@ export function factOf(record: RunEventRecord): Fact {
 }
 
 /**
- * The same with the record's number for its error: a state that is stored stays small, whatever errors there were. They
- * are in the records.
- */
-export function storedFactOf(record: RunEventRecord): Fact {
-  return { ...record, error: record.payload?.['error'] === undefined ? undefined : record.runSeq }
-}
-
-/**
  * The snapshot after one record more; without one, after the first. Pure: the same records always give the same. A record
  * that the snapshot has seen already changes nothing.
  */
@@ -255,7 +247,12 @@ export function reduce(snapshot: RunSnapshot | null | undefined, record: RunEven
   return snapshotOf(snapshot ?? record, reducer.run, [...reducer.steps.values()])
 }
 
-export function alertOf(record: RunEventRecord, refusal: Refusal): LedgerAlert {
+/** What an alert tells of the event. */
+type AlertSource = Omit<LedgerAlert, 'code' | 'stepId' | keyof Refusal> & {
+  readonly stepId?: string | undefined
+}
+
+export function alertOf(record: AlertSource, refusal: Refusal): LedgerAlert {
   const { runId, tenantId, projectId, environmentId, eventId, eventType, runSeq, persistedAt, stepId } =
     record
   return Object.freeze({

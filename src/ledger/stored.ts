@@ -9,8 +9,9 @@ import { dedupeTag, feedTag, HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
 import { parseLogEntry } from '../engine/log.ts'
 import type { Append, Entry, Place, Put, TreeId } from '../engine/storage.ts'
 import type { Envelope } from './envelope.ts'
-import type { Fact, RunState, StepState } from './reduce.ts'
+import { alertOf, type Fact, type RunState, type StepState } from './reduce.ts'
 import type { LedgerAlert, RunEventRecord, RunEventWrite, RunHeading } from './run-events.ts'
+import type { Projectable } from './run-projection.ts'
 
 /**
  * Where the ledger keeps things. A run's records are a log (tag 06) in the
@@ -36,9 +37,13 @@ const TAG = TAGS.projection
 
 export const HEADING_KEY = 'm'
 export const LEASE_KEY = 'l'
+export const RUN_STATE_KEY = 'r'
+export const GUARD_KEY = 'g'
 export const PROGRESS_KEY = 'p'
 const REJECTION = 'x'
 const EVENT_ID = 'i'
+const CHUNK = 's'
+const GUARDED_STEP = 'h'
 const ALERT = 'a'
 
 export function placeOf(scope: ByteString, key: ByteString): Place {
@@ -53,18 +58,16 @@ export function eventIdPlace(scope: ByteString, idempotencyKey: string): Place {
   return placeOf(scope, EVENT_ID + idempotencyKey)
 }
 
-/** Where a state is kept, by its letters: what was projected, and what appends are validated with. */
-export interface StateKeys {
-  readonly run: ByteString
-  readonly step: ByteString
+/** Of a step, for validating appends. */
+export function guardedStepPlace(scope: ByteString, stepId: string): Place {
+  return placeOf(scope, GUARDED_STEP + utf8(stepId))
 }
 
-export const PROJECTED: StateKeys = { run: 'r', step: 's' }
-/** It has no times: an append is validated before it has one. */
-export const GUARD: StateKeys = { run: 'g', step: 'h' }
+/** Steps that are stored together: one entry for many is cheaper, and a run may have very many. */
+export const STEPS_PER_CHUNK = 64
 
-export function stepPlace(scope: ByteString, keys: StateKeys, stepId: string): Place {
-  return placeOf(scope, keys.step + utf8(stepId))
+export function chunkPlace(scope: ByteString, chunk: number): Place {
+  return placeOf(scope, CHUNK + u64(chunk))
 }
 
 export function dedupePlace(scope: ByteString, idempotencyKey: string): Place {
@@ -89,9 +92,14 @@ function kind(scope: ByteString, letter: string): KeyRange {
   return { scope, tag: TAG, from: letter, to: String.fromCharCode(letter.charCodeAt(0) + 1) }
 }
 
-export const stepsIn = (scope: ByteString): KeyRange => kind(scope, PROJECTED.step)
+export const chunksIn = (scope: ByteString): KeyRange => kind(scope, CHUNK)
 /** In a run's scope: those of the run; in the shared one: which there are. */
 export const alertsIn = (scope: ByteString): KeyRange => kind(scope, ALERT)
+
+/** All that is projected of a run. */
+export function projectedIn(scope: ByteString): readonly KeyRange[] {
+  return [kind(scope, RUN_STATE_KEY), chunksIn(scope), alertsIn(scope)]
+}
 
 /** Of an idempotency key: which event it was, and what it said. */
 const EVENT_ID_CHARS = 36
@@ -148,6 +156,15 @@ export function factIn(entry: Entry): Fact {
   }
 }
 
+/** For the projector: in place of an error stands the record's number, so that a state stays small whatever it holds. */
+export function projectableIn(entry: Entry): Projectable {
+  const fact = factIn(entry)
+  const { version } = entry
+  const error = fact.error === undefined ? undefined : fact.runSeq
+  const { time } = parseLogEntry(entry)
+  return { fact: { ...fact, error }, version, time, alert: refusal => alertOf(recordOf(entry), refusal) }
+}
+
 /** The last one, as the next is often the same: records come in crowds. */
 let lastMs = -1
 let lastText = ''
@@ -186,7 +203,13 @@ export function headingIn(entry: Entry | undefined): StoredHeading | undefined {
 }
 
 export const runStateIn = (entry: Entry | undefined): RunState | undefined => json(entry)
-export const stepStateIn = (entry: Entry | undefined): StepState | undefined => json(entry)
+export const guardedStepIn = (entry: Entry | undefined): StepState | undefined => json(entry)
+
+/** Of each step, all but its position; in place of an error, the number of the record that has it. */
+export function chunkIn(entry: Entry): readonly Omit<StepState, 'position'>[] {
+  return decodeJson(entry.value) as readonly Omit<StepState, 'position'>[]
+}
+
 export const alertIn = (entry: Entry | undefined): LedgerAlert | undefined => json(entry)
 
 export interface Lease {

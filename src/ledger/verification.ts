@@ -1,5 +1,4 @@
-import { type ByteString, fromUtf8, utf8 } from '../core/bytes.ts'
-import { canonicalJsonBytes } from '../core/canonical-json.ts'
+import { type ByteString, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { bodyPrefixOf, type ChainReport, verifyChain } from '../engine/chain.ts'
@@ -7,7 +6,7 @@ import { parseDedupe, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
 import { checkEnvelope } from './envelope.ts'
-import { Reducer, storedFactOf } from './reduce.ts'
+import { RunProjection } from './run-projection.ts'
 import {
   dedupePlace,
   eventIdIn,
@@ -15,11 +14,12 @@ import {
   headingIn,
   LOG,
   memoOf,
-  PROJECTED,
   placeOf,
+  projectableIn,
+  projectedIn,
+  RUN_STATE_KEY,
   recordOf,
   runStateIn,
-  stepsIn,
   writtenIn,
 } from './stored.ts'
 
@@ -44,7 +44,7 @@ export async function verifyRecords(
   runId: string,
 ): Promise<RunVerification> {
   const chain = await verifyLedgerChain(reader, scope)
-  const state = placeOf(scope, PROJECTED.run)
+  const state = placeOf(scope, RUN_STATE_KEY)
   const heading = headingIn(await reader.get(scope, state.tag, HEADING_KEY))
   if (chain.length === 0 && chain.isValid && heading === undefined) {
     throw new AnnalsError('RUN_NOT_FOUND', `the ledger has no run ${JSON.stringify(runId)}`, { runId })
@@ -54,22 +54,19 @@ export async function verifyRecords(
   if (firstInvalid !== undefined) return invalid(length, firstInvalid + 1, chain.error ?? '')
   const projected = await reader.get(scope, state.tag, state.key)
   const projectedSeq = runStateIn(projected)?.lastEventSeq ?? 0
-  const reducer = new Reducer()
+  const rebuilt = new RunProjection(scope, runId)
   for await (const page of pages(reader, { scope, tag: LOG })) {
     for (const entry of page) {
       const record = recordOf(entry)
       const { runSeq } = record
       const wrong = await wrongWith(reader, scope, runId, entry)
       if (wrong !== undefined) return invalid(length, runSeq, wrong)
-      if (runSeq <= projectedSeq) reducer.add(storedFactOf(record))
+      if (runSeq <= projectedSeq) rebuilt.take(projectableIn(entry))
     }
   }
   if (projectedSeq > length)
     return invalid(length, length, `the state is up to ${projectedSeq}, beyond the last record`)
-  const isSame =
-    projectedSeq === 0 ||
-    (projected?.value === canonicalJsonBytes(reducer.run) && (await sameSteps(reader, scope, reducer)))
-  if (!isSame)
+  if (!(await sameState(reader, rebuilt)))
     return invalid(length, projectedSeq, `the state up to ${projectedSeq} is not what the records come to`)
   const [first] = await reader.scan({ scope, tag: LOG, limit: 1 })
   const written = writtenIn(parseLogEntry(first).body)
@@ -127,16 +124,20 @@ async function wrongWith(
   return isSame ? undefined : `what is remembered of record ${runSeq} is not what it says`
 }
 
-async function sameSteps(reader: Reader, scope: ByteString, reducer: Reducer): Promise<boolean> {
-  let count = 0
-  for await (const page of pages(reader, stepsIn(scope))) {
-    for (const { key, value } of page) {
-      const step = reducer.steps.get(fromUtf8(key.slice(1)))
-      if (step === undefined || canonicalJsonBytes(step) !== value) return false
-      count++
+/** Whether all that is stored of the projection, alerts included, is what would be stored of this one. */
+async function sameState(reader: Reader, rebuilt: RunProjection): Promise<boolean> {
+  const { scope } = rebuilt
+  const puts = rebuilt.run === undefined ? [] : rebuilt.unstored('').puts
+  const expected = new Map(puts.flatMap(put => (put.scope === scope ? [[put.key, put.value] as const] : [])))
+  for (const range of projectedIn(scope)) {
+    for await (const page of pages(reader, range)) {
+      for (const { key, value } of page) {
+        if (expected.get(key) !== value) return false
+        expected.delete(key)
+      }
     }
   }
-  return count === reducer.steps.size
+  return expected.size === 0
 }
 
 function invalid(events: number, firstInvalid: number, error: string): RunVerification {

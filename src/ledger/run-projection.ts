@@ -1,0 +1,113 @@
+import type { ByteString } from '../core/bytes.ts'
+import { invariant } from '../core/invariant.ts'
+import type { Put } from '../engine/storage.ts'
+import { type Fact, type Refusal, type RunState, reduceFact, type StepState } from './reduce.ts'
+import type { LedgerAlert } from './run-events.ts'
+import { alertPuts, chunkPlace, placeOf, putJson, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
+
+/** A record, as far as the projector has to know it. */
+export interface Projectable {
+  readonly fact: Fact
+  /** Of the commit that brought it; tells it from one of a later run with the same id. */
+  readonly version: number
+  /** When it was persisted. */
+  readonly time: number
+  /** Made only for what no transition allows. */
+  alert(refusal: Refusal): LedgerAlert
+}
+
+/**
+ * What one run has come to, in memory, and what of that is not stored yet. It is
+ * read once, changed record by record, and written now and then: the records
+ * are the truth, this can be had from them again at any time.
+ */
+export class RunProjection {
+  readonly scope: ByteString
+  readonly runId: string
+  run: RunState | undefined
+  /** Of the stored state that this one goes on from; 0 if there was none. Another version means that somebody else wrote. */
+  baseVersion: number
+  /** Of the last record. */
+  lastVersion = 0
+  lastTime = 0
+  storedSeq: number
+  #alerts: { readonly alert: LedgerAlert; readonly time: number }[] = []
+  readonly #steps: StepState[] = []
+  readonly #byId = new Map<string, StepState>()
+  #dirty = new Set<number>()
+
+  constructor(scope: ByteString, runId: string, baseVersion = 0, run?: RunState) {
+    this.scope = scope
+    this.runId = runId
+    this.baseVersion = baseVersion
+    this.run = run
+    this.storedSeq = run?.lastEventSeq ?? 0
+  }
+
+  get lastSeq(): number {
+    return this.run?.lastEventSeq ?? 0
+  }
+
+  /** In the order in which they first appeared. */
+  get steps(): readonly StepState[] {
+    return this.#steps
+  }
+
+  get isStored(): boolean {
+    return this.storedSeq === this.lastSeq
+  }
+
+  /** A step as it was stored. */
+  restore(step: Omit<StepState, 'position'>): void {
+    this.#set({ ...step, position: this.#steps.length })
+  }
+
+  /** Takes the next record in; one that is not the next changes nothing. Answers whether it was. */
+  take({ fact, version, time, alert }: Projectable): boolean {
+    if (fact.runSeq !== this.lastSeq + 1) return false
+    const step = fact.stepId === undefined ? undefined : this.#byId.get(fact.stepId)
+    const reduced = reduceFact(this.run, step, fact)
+    this.run = reduced.run
+    if (reduced.step !== undefined) {
+      this.#set(reduced.step)
+      this.#dirty.add(Math.floor(reduced.step.position / STEPS_PER_CHUNK))
+    }
+    if (reduced.refusal !== undefined) this.#alerts.push({ alert: alert(reduced.refusal), time })
+    this.lastVersion = version
+    this.lastTime = time
+    return true
+  }
+
+  /** What has to be written to store it as it is now. `undo` makes it unwritten again. */
+  unstored(shared: ByteString): { readonly puts: Put[]; readonly alerts: number; undo(): void } {
+    const chunks = this.#dirty
+    const alerts = this.#alerts
+    this.#dirty = new Set()
+    this.#alerts = []
+    const puts = [
+      putJson(placeOf(this.scope, RUN_STATE_KEY), this.run),
+      ...[...chunks].map(chunk => putJson(chunkPlace(this.scope, chunk), this.#chunk(chunk))),
+      ...alerts.flatMap(({ alert, time }) => alertPuts(this.scope, shared, alert, time)),
+    ]
+    return {
+      puts,
+      alerts: alerts.length,
+      undo: () => {
+        for (const chunk of chunks) this.#dirty.add(chunk)
+        this.#alerts.unshift(...alerts)
+      },
+    }
+  }
+
+  #set(step: StepState): void {
+    invariant(step.position <= this.#steps.length, 'steps appear one after the other')
+    this.#steps[step.position] = step
+    this.#byId.set(step.stepId, step)
+  }
+
+  #chunk(chunk: number): Omit<StepState, 'position'>[] {
+    return this.#steps
+      .slice(chunk * STEPS_PER_CHUNK, (chunk + 1) * STEPS_PER_CHUNK)
+      .map(({ position: _, ...step }) => step)
+  }
+}
