@@ -1,17 +1,18 @@
 import { type ByteString, utf8 } from '../core/bytes.ts'
+import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { bodyPrefixOf, type ChainReport, verifyChain } from '../engine/chain.ts'
+import { dedupeTag } from '../engine/keys.ts'
 import { parseDedupe, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
-import type { Reader } from '../engine/storage.ts'
+import type { Entry, Reader, TreeId } from '../engine/storage.ts'
 import { checkEnvelope } from './envelope.ts'
+import type { RunEventRecord } from './run-events.ts'
 import { RunProjection } from './run-projection.ts'
 import {
   dedupePlace,
-  eventIdIn,
   HEADING_KEY,
-  headingIn,
   LOG,
   memoOf,
   placeOf,
@@ -44,37 +45,58 @@ export async function verifyRecords(
   runId: string,
 ): Promise<RunVerification> {
   const chain = await verifyLedgerChain(reader, scope)
-  const state = placeOf(scope, RUN_STATE_KEY)
-  const heading = headingIn(await reader.get(scope, state.tag, HEADING_KEY))
+  const heading = await reader.get(scope, placeOf(scope, HEADING_KEY).tag, HEADING_KEY)
   if (chain.length === 0 && chain.isValid && heading === undefined) {
     throw new AnnalsError('RUN_NOT_FOUND', `the ledger has no run ${JSON.stringify(runId)}`, { runId })
   }
   const { length, firstInvalid } = chain
   if (length === 0 && chain.isValid) return invalid(0, 1, 'record 1 is missing')
   if (firstInvalid !== undefined) return invalid(length, firstInvalid + 1, chain.error ?? '')
+  const state = placeOf(scope, RUN_STATE_KEY)
   const projected = await reader.get(scope, state.tag, state.key)
-  const projectedSeq = runStateIn(projected)?.lastEventSeq ?? 0
+  const projectedSeq = projected === undefined ? 0 : seqOf(projected)
   const rebuilt = new RunProjection(scope, runId)
   for await (const page of pages(reader, { scope, tag: LOG })) {
     for (const entry of page) {
-      const record = recordOf(entry)
-      const { runSeq } = record
+      const { sequence } = parseLogEntry(entry)
       const wrong = await wrongWith(reader, scope, runId, entry)
-      if (wrong !== undefined) return invalid(length, runSeq, wrong)
-      if (runSeq <= projectedSeq) rebuilt.take(projectableIn(entry))
+      if (wrong !== undefined) return invalid(length, sequence + 1, wrong)
+      if (sequence === 0 && heading?.value !== headingOf(recordOf(entry))) {
+        return invalid(length, 1, 'whose run it is, is not what its first event says')
+      }
+      if (sequence < projectedSeq) rebuilt.take(projectableIn(entry))
     }
   }
-  if (projectedSeq > length)
-    return invalid(length, length, `the state is up to ${projectedSeq}, beyond the last record`)
-  if (!(await sameState(reader, rebuilt)))
-    return invalid(length, projectedSeq, `the state up to ${projectedSeq} is not what the records come to`)
-  const [first] = await reader.scan({ scope, tag: LOG, limit: 1 })
-  const written = writtenIn(parseLogEntry(first).body)
-  for (const field of ['tenantId', 'projectId', 'environmentId', 'planId', 'planVersion'] as const) {
-    if (heading?.[field] !== written[field])
-      return invalid(length, 1, `the run's ${field} is not the first event's`)
+  if ((await count(reader, { scope, tag: dedupeTag(LOG) })) !== length) {
+    return invalid(length, length, 'a key is remembered that no record has')
+  }
+  if (!(await sameState(reader, rebuilt))) {
+    const firstWrong = Math.min(Math.max(1, projectedSeq), length)
+    return invalid(length, firstWrong, `the state up to ${projectedSeq} is not what the records come to`)
   }
   return Object.freeze({ isValid: true, events: length })
+}
+
+/** Up to where a state says that it is; 0 if nobody can tell, which no state is. */
+function seqOf(projected: Entry): number {
+  try {
+    const seq: unknown = runStateIn(projected)?.lastEventSeq
+    return Number.isSafeInteger(seq) ? (seq as number) : 0
+  } catch (error) {
+    if (error instanceof AnnalsError) return 0
+    throw error
+  }
+}
+
+function headingOf(first: RunEventRecord): ByteString {
+  const { tenantId, projectId, environmentId, planId, planVersion } = first
+  return canonicalJsonBytes({ tenantId, projectId, environmentId, planId, planVersion })
+}
+
+async function count(reader: Reader, tree: TreeId): Promise<number> {
+  let found = 0
+  for await (const page of pages(reader, tree)) found += page.length
+  return found
 }
 
 /** The hash chain alone. */
@@ -98,7 +120,7 @@ async function wrongWith(
   reader: Reader,
   scope: ByteString,
   runId: string,
-  entry: Parameters<typeof parseLogEntry>[0],
+  entry: Entry,
 ): Promise<string | undefined> {
   const { sequence, time, hash, body } = parseLogEntry(entry)
   const runSeq = sequence + 1
@@ -119,7 +141,6 @@ async function wrongWith(
     first.sequence === sequence &&
     first.time === time &&
     first.hash === hash &&
-    eventIdIn(first.memo) === envelope.eventId &&
     first.memo === memoOf(envelope)
   return isSame ? undefined : `what is remembered of record ${runSeq} is not what it says`
 }

@@ -1,0 +1,225 @@
+import { describe, expect, test } from 'vitest'
+import { type ByteString, u64 } from '../core/bytes.ts'
+import { newId } from '../core/id.ts'
+import { Database } from '../engine/database.ts'
+import { dedupeTag, HEAD_KEY, headTag, resolveScope, TAGS, tenantShared } from '../engine/keys.ts'
+import type { Entry, Place, Range, Reader, Snapshot } from '../engine/storage.ts'
+import { ReferenceStorage } from '../testing/reference-storage.ts'
+import type { LedgerContext } from './authority.ts'
+import { deriveIdempotencyKey } from './idempotency-key.ts'
+import { Ledger } from './ledger.ts'
+import { LedgerMetrics } from './metrics.ts'
+import { Projector } from './projector.ts'
+import type { RunEventWrite } from './run-events.ts'
+import { HEADING_KEY, PROJECTED, placeOf, stepPlace } from './stored.ts'
+
+const RUN = 'run-1'
+const scopeOf = (runId: string): ByteString => resolveScope('default', runId)
+const SCOPE = scopeOf(RUN)
+const LOG = TAGS.ledger
+
+/** Somebody has changed one entry behind the engine's back: what is read is what they made of it. */
+class TamperedStorage extends ReferenceStorage {
+  place: Place | undefined
+  /** What is there instead; undefined takes the entry away. */
+  value: ByteString | undefined
+
+  override async snapshot(): Promise<Snapshot> {
+    const snapshot = await super.snapshot()
+    return { ...snapshot, ...this.#tampered(snapshot) }
+  }
+
+  override async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
+    return this.#change(scope, tag, await super.get(scope, tag, key))
+  }
+
+  override async scan(range: Range): Promise<readonly Entry[]> {
+    return this.#changeAll(range, await super.scan(range))
+  }
+
+  #tampered(reader: Reader): Reader {
+    return {
+      get: async (scope, tag, key) => this.#change(scope, tag, await reader.get(scope, tag, key)),
+      scan: async range => this.#changeAll(range, await reader.scan(range)),
+    }
+  }
+
+  #changeAll({ scope, tag }: Range, entries: readonly Entry[]): readonly Entry[] {
+    return entries.flatMap(entry => this.#change(scope, tag, entry) ?? [])
+  }
+
+  #change(scope: ByteString, tag: number, entry: Entry | undefined): Entry | undefined {
+    const { place, value } = this
+    if (entry === undefined || place === undefined) return entry
+    if (scope !== place.scope || tag !== place.tag || entry.key !== place.key) return entry
+    return value === undefined ? undefined : { ...entry, value }
+  }
+}
+
+function eventOf(fields: Partial<RunEventWrite>): RunEventWrite {
+  const event = {
+    eventId: newId(),
+    eventType: 'RunStarted',
+    emittedAt: '2025-06-15T15:06:40Z',
+    runId: RUN,
+    tenantId: 'acme',
+    projectId: 'shop',
+    environmentId: 'test',
+    planId: 'plan',
+    planVersion: '1',
+    engineAttemptId: 1,
+    logicalAttemptId: 1,
+    ...fields,
+  }
+  return { ...event, idempotencyKey: deriveIdempotencyKey(event) }
+}
+
+const EVENTS: readonly RunEventWrite[] = [
+  eventOf({}),
+  eventOf({ eventType: 'StepStarted', stepId: 'é' }),
+  eventOf({ eventType: 'StepFailed', stepId: 'é', payload: { error: { code: 'E', ключ: [1, null] } } }),
+  eventOf({ eventType: 'RunCompleted' }),
+]
+
+async function setUp(): Promise<{ storage: TamperedStorage; ledger: Ledger; database: Database }> {
+  const storage = new TamperedStorage()
+  const database = new Database(storage)
+  const context: LedgerContext = {
+    database,
+    tenant: 'default',
+    shared: resolveScope('default', tenantShared({ tenant: 'default' })),
+    scopeOf,
+    metrics: new LedgerMetrics(),
+    validateTransitions: false,
+  }
+  // As a reader: nothing is projected behind our back.
+  const ledger = new Ledger(context, true)
+  await ledger.appendEvents(EVENTS)
+  await new Projector(context).advance(RUN)
+  return { storage, ledger, database }
+}
+
+/** What each single changed byte makes of it: every bit of every byte in turn. */
+async function expectEveryByteFound(place: Place): Promise<void> {
+  const { storage, ledger } = await setUp()
+  expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: EVENTS.length })
+  const entry = await storage.get(place.scope, place.tag, place.key)
+  if (entry === undefined) throw new Error('there is no such entry')
+  storage.place = place
+  const missed: string[] = []
+  for (let at = 0; at < entry.value.length; at++) {
+    for (let bit = 0; bit < 8; bit++) {
+      const byte = entry.value.charCodeAt(at) ^ (1 << bit)
+      storage.value = entry.value.slice(0, at) + String.fromCharCode(byte) + entry.value.slice(at + 1)
+      const { isValid, error } = await ledger.verifyRun(RUN)
+      if (isValid || error === undefined || error === '') missed.push(`byte ${at}, bit ${bit}`)
+    }
+  }
+  expect(missed).toEqual([])
+  storage.value = entry.value
+  expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: true })
+}
+
+const PLACES: Readonly<Record<string, Place>> = {
+  'the first record': { scope: SCOPE, tag: LOG, key: u64(0) },
+  'a record in the middle': { scope: SCOPE, tag: LOG, key: u64(2) },
+  'the last record': { scope: SCOPE, tag: LOG, key: u64(3) },
+  'the head of the log': { scope: SCOPE, tag: headTag(LOG), key: HEAD_KEY },
+  'what is remembered of a key': { scope: SCOPE, tag: dedupeTag(LOG), key: EVENTS[2].idempotencyKey },
+  'the state of the run': placeOf(SCOPE, PROJECTED.run),
+  'the state of a step': stepPlace(SCOPE, PROJECTED, 'é'),
+  'whose run it is': placeOf(SCOPE, HEADING_KEY),
+}
+
+describe('LD14: verifyRun', () => {
+  test.each(Object.keys(PLACES))('LD14: finds any single altered bit of %s', what =>
+    expectEveryByteFound(PLACES[what]),
+  )
+
+  test.each(Object.keys(PLACES))('LD14: finds that %s was taken away, cut off, emptied', async what => {
+    const { storage, ledger } = await setUp()
+    const place = PLACES[what]
+    const entry = await storage.get(place.scope, place.tag, place.key)
+    if (entry === undefined) throw new Error('there is no such entry')
+    storage.place = place
+    const { value } = entry
+    for (const changed of [undefined, '', value.slice(0, -1), value.slice(1), `${value} `, `${value}\0`]) {
+      storage.value = changed
+      expect(await ledger.verifyRun(RUN), JSON.stringify(changed)).toMatchObject({ isValid: false })
+    }
+  })
+
+  test('LD14: finds a state that claims to have taken in nothing, or more than there is', async () => {
+    const { storage, ledger } = await setUp()
+    const place = PLACES['the state of the run']
+    const value = (await storage.get(place.scope, place.tag, place.key))?.value ?? ''
+    storage.place = place
+    for (const seq of ['0', '1', '3', '5', '44', '-4', '4.5', '"4"', 'null', 'true']) {
+      storage.value = value.replace('"lastEventSeq":4', `"lastEventSeq":${seq}`)
+      expect(storage.value).not.toBe(value)
+      expect(await ledger.verifyRun(RUN), seq).toMatchObject({ isValid: false })
+    }
+  })
+
+  test('LD14: says where: firstInvalid is a runSeq', async () => {
+    const { storage, ledger } = await setUp()
+    for (let i = 0; i < EVENTS.length; i++) {
+      storage.place = { scope: SCOPE, tag: LOG, key: u64(i) }
+      storage.value = 'x'.repeat(200)
+      const report = await ledger.verifyRun(RUN)
+      expect(report).toMatchObject({ isValid: false, firstInvalid: i + 1, events: EVENTS.length })
+    }
+  })
+
+  test('LD14: a key that no record has is found: it would swallow an event to come', async () => {
+    const { storage, ledger, database } = await setUp()
+    const next = eventOf({ eventType: 'RunCancelled' })
+    const known = { scope: SCOPE, tag: dedupeTag(LOG), key: EVENTS[0].idempotencyKey }
+    const entry = await storage.get(known.scope, known.tag, known.key)
+    if (entry === undefined) throw new Error('there is no such entry')
+    const scan = storage.scan.bind(storage)
+    const withForged = async (range: Range): Promise<readonly Entry[]> => {
+      const found = await scan(range)
+      const isThere = range.tag === known.tag && range.scope === SCOPE
+      return isThere ? [...found, { ...entry, key: next.idempotencyKey }] : found
+    }
+    const snapshot = storage.snapshot.bind(storage)
+    storage.snapshot = async () => ({ ...(await snapshot()), scan: withForged })
+    expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: false })
+    expect(await database.get(SCOPE, known.tag, next.idempotencyKey)).toBeUndefined()
+  })
+})
+
+describe('L7: through the raw handle', () => {
+  const value = 'forged'
+  test.each<[string, Place]>([
+    ['a record', PLACES['a record in the middle']],
+    ['a record to come', { scope: SCOPE, tag: LOG, key: u64(4) }],
+    ['the head', PLACES['the head of the log']],
+    ['a key', PLACES['what is remembered of a key']],
+  ])('L7: %s can be neither overwritten nor removed', async (_, place) => {
+    const { database, ledger } = await setUp()
+    const before = JSON.stringify(await ledger.fetchEvents(RUN))
+    for (const operation of [
+      { op: 'put', ...place, value },
+      { op: 'delete', ...place },
+    ] as const) {
+      await expect(database.write([operation])).rejects.toMatchObject({
+        code: expect.stringMatching(/^INVALID/),
+      })
+      await expect(
+        database.update([], () => ({ operations: [operation], result: undefined })),
+      ).rejects.toMatchObject({ code: expect.stringMatching(/^INVALID/) })
+      const transaction = database.begin()
+      await expect(
+        (async () => {
+          if (operation.op === 'put') transaction.put(place.scope, place.tag, place.key, value)
+          else transaction.delete(place.scope, place.tag, place.key)
+          await transaction.commit()
+        })(),
+      ).rejects.toMatchObject({ code: expect.stringMatching(/^INVALID/) })
+    }
+    expect(JSON.stringify(await ledger.fetchEvents(RUN))).toBe(before)
+    expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: true })
+  })
+})
