@@ -1,4 +1,5 @@
 import { type FileHandle, open } from 'node:fs/promises'
+import { dirname } from 'node:path'
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
@@ -59,6 +60,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
   readonly #file: FileHandle
   readonly #ids: Map<string, string>
   #end: number
+  #isClosed = false
   /** Lines are written one after the other. */
   #last: Promise<unknown> = Promise.resolve()
 
@@ -75,6 +77,8 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
       return open(path, 'r+')
     })
     try {
+      // A file that its folder doesn't know of after a power cut was never there.
+      await syncFolder(dirname(path))
       const bytes = await file.readFile()
       const end = bytes.lastIndexOf(0x0a) + 1
       const ids = new Map<string, string>()
@@ -94,7 +98,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
     }
   }
 
-  claim(runId: string, idempotencyKey: string, eventId: string): Promise<string> {
+  async claim(runId: string, idempotencyKey: string, eventId: string): Promise<string> {
     checkEventId(eventId)
     return this.#inTurn(async () => {
       const known = this.#ids.get(nameOf(runId, checkKey(idempotencyKey)))
@@ -103,7 +107,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
     })
   }
 
-  adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
+  async adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
     checkEventId(eventId)
     return this.#inTurn(async () => {
       if (this.#ids.get(nameOf(runId, checkKey(idempotencyKey))) === eventId) return
@@ -113,7 +117,10 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
 
   /** Waits for what is under way. */
   async close(): Promise<void> {
-    await this.#inTurn(() => this.#file.close())
+    if (this.#isClosed) return
+    const closed = this.#inTurn(() => this.#file.close())
+    this.#isClosed = true
+    await closed
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -136,7 +143,8 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
     this.#ids.set(nameOf(line.runId, line.idempotencyKey), line.eventId)
   }
 
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#isClosed) throw new AnnalsError('CLOSED', 'the event-id registry is closed')
     const turn = this.#last.then(work, work)
     // Whoever comes next waits for this one, but its failure is not theirs.
     this.#last = turn.catch(() => undefined)
@@ -149,16 +157,25 @@ export function openFileRegistry(path: string): Promise<FileRegistry> {
   return FileRegistry.open(path)
 }
 
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path, 'r')
+  try {
+    await folder.sync()
+  } finally {
+    await folder.close()
+  }
+}
+
 function nameOf(runId: string, idempotencyKey: string): string {
   return `${idempotencyKey} ${runId}`
 }
 
 function parseLine(path: string, index: number, text: string): Line {
   try {
-    const line = JSON.parse(text) as Partial<Line>
-    if (typeof line.runId === 'string' && typeof line.idempotencyKey === 'string' && isUuidV4(line.eventId)) {
-      return line as Line
-    }
+    const line = JSON.parse(text) as Partial<Line> | null
+    const isLine =
+      typeof line?.runId === 'string' && KEY.test(String(line.idempotencyKey)) && isUuidV4(line.eventId)
+    if (isLine) return line as Line
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
   }
