@@ -225,20 +225,30 @@ export class Producer {
       actualState: priorState,
       attemptedEventType: eventType,
     }
+    // Whether or not that works, nothing more is sent, and what was wrong at first is what is said.
+    const cause =
+      onInvalid === 'fail'
+        ? await this.#fail(belief, stepId, details).then(
+            () => undefined,
+            (error: unknown) => error,
+          )
+        : undefined
     const error = new AnnalsError(
       'INVALID_TRANSITION',
       `${eventType} can't bring ${what} to ${attemptedState}: ${reason}. Nothing more is sent for it`,
       { runId, ...(stepId === undefined ? {} : { stepId }), ...details },
+      cause,
     )
-    if (onInvalid === 'fail') {
-      const failure = stepId === undefined ? 'RunFailed' : 'StepFailed'
-      const attempt = stepId === undefined ? 1 : belief.attemptOfStep(failure, stepId)
-      if (belief.refusalOf(failure, stepId, attempt) === undefined) {
-        await this.#send(belief, failure, stepId, attempt, details)
-      }
-    }
     this.#stopped.set(stepId ?? '', error)
     throw error
+  }
+
+  /** Sends that the run or step has failed, where it may fail. */
+  async #fail(belief: Belief, stepId: string | undefined, details: Payload): Promise<void> {
+    const failure = stepId === undefined ? 'RunFailed' : 'StepFailed'
+    const attempt = stepId === undefined ? 1 : belief.attemptOfStep(failure, stepId)
+    if (belief.refusalOf(failure, stepId, attempt) !== undefined) return
+    await this.#send(belief, failure, stepId, attempt, details)
   }
 
   #refuseStopped(stepId: string | undefined): void {

@@ -1,0 +1,506 @@
+import { describe, expect, test } from 'vitest'
+import { type Annals, open } from '../annals.ts'
+import { AnnalsError, type ErrorCode } from '../core/errors.ts'
+import { isUuidV4, newId } from '../core/id.ts'
+import type { EventIdRegistry } from './event-id-registry.ts'
+import { createProducer, type Producer, type ProducerOptions } from './producer.ts'
+import type { RunEventRecord, RunEventWrite } from './run-events.ts'
+
+const RUN = 'run-1'
+const RETRY = { sleep: async () => {}, random: () => 0 }
+
+type Store = ProducerOptions['store']
+
+async function withDb(work: (db: Annals) => Promise<void>): Promise<void> {
+  const db = await open({ memory: true })
+  try {
+    await work(db)
+  } finally {
+    await db.close()
+  }
+}
+
+function producerOf(db: Annals, options: Partial<ProducerOptions> = {}): Producer {
+  return createProducer({
+    store: db.ledger,
+    registry: db.ledger.registry,
+    runId: RUN,
+    tenantId: 'acme',
+    projectId: 'shop',
+    environmentId: 'test',
+    planId: 'plan',
+    planVersion: '1',
+    retry: RETRY,
+    ...options,
+  })
+}
+
+/** What somebody sees who stands between the producer and its store. */
+function watched(db: Annals): {
+  store: Store
+  registry: EventIdRegistry
+  seen: string[]
+  sent: RunEventWrite[]
+} {
+  const seen: string[] = []
+  const sent: RunEventWrite[] = []
+  const { ledger } = db
+  return {
+    seen,
+    sent,
+    store: {
+      fetchEvents: (runId, options) => ledger.fetchEvents(runId, options),
+      async appendEvent(event, options) {
+        seen.push(`append ${event.eventType}`)
+        sent.push(event)
+        return ledger.appendEvent(event, options)
+      },
+    },
+    registry: {
+      async claim(...claimed) {
+        const id = await ledger.registry.claim(...claimed)
+        seen.push('claimed')
+        return id
+      },
+      async adopt(...adopted) {
+        seen.push('adopt')
+        return ledger.registry.adopt(...adopted)
+      },
+    },
+  }
+}
+
+async function codeOf(attempt: Promise<unknown>): Promise<ErrorCode | undefined> {
+  return attempt.then(
+    () => undefined,
+    (error: unknown) => (error instanceof AnnalsError ? error.code : Promise.reject(error)),
+  )
+}
+
+async function typesIn(db: Annals): Promise<string[]> {
+  return (await db.ledger.fetchEvents(RUN)).map(({ eventType }) => eventType)
+}
+
+describe('ids', () => {
+  test('L22: an id is claimed before the event is sent, is a UUID v4, and is that of the record', () =>
+    withDb(async db => {
+      const { seen, sent, ...parts } = watched(db)
+      const { eventId } = await producerOf(db, parts).runStarted()
+      expect(seen).toEqual(['claimed', 'append RunStarted'])
+      expect(sent[0].eventId).toBe(eventId)
+      expect(isUuidV4(eventId)).toBe(true)
+    }))
+
+  test('L22: every retry sends the same id', () =>
+    withDb(async db => {
+      const { sent, store, registry } = watched(db)
+      let failures = 3
+      const flaky: Store = {
+        ...store,
+        async appendEvent(event, options) {
+          const result = await store.appendEvent(event, options)
+          if (failures-- > 0) throw new AnnalsError('OUTCOME_UNKNOWN', 'the answer was lost on its way')
+          return result
+        },
+      }
+      const result = await producerOf(db, { store: flaky, registry }).runStarted()
+      expect(sent).toHaveLength(4)
+      expect(new Set(sent.map(({ eventId }) => eventId)).size).toBe(1)
+      expect(result).toMatchObject({ eventId: sent[0].eventId, runSeq: 1, idempotent: true })
+      expect(await typesIn(db)).toEqual(['RunStarted'])
+    }))
+
+  test('L22: a producer that died between claim and append sends the same id when it comes back', () =>
+    withDb(async db => {
+      const { sent, store, registry } = watched(db)
+      const dead: Store = { ...store, appendEvent: () => Promise.reject(new Error('the process is gone')) }
+      await expect(producerOf(db, { store: dead, registry }).runStarted()).rejects.toThrow('gone')
+      const claimed = await db.ledger.registry.claim(RUN, KEY_OF_START, newId())
+      await producerOf(db, { store, registry }).runStarted()
+      expect(sent.map(({ eventId }) => eventId)).toEqual([claimed])
+    }))
+
+  test('L23: an id that the registry has lost is taken from the ledger, and kept', () =>
+    withDb(async db => {
+      const first = await producerOf(db, { registry: forgetful() }).runStarted()
+      const { seen, store, registry } = watched(db)
+      const again = await producerOf(db, { store, registry, replay: true }).runStarted()
+      expect(again).toEqual({ ...first, idempotent: true, persisted: false })
+      expect(seen).toEqual(['claimed', 'append RunStarted', 'adopt'])
+      expect(await db.ledger.registry.claim(RUN, KEY_OF_START, newId())).toBe(first.eventId)
+    }))
+
+  test('L24: engineAttemptId is 1, or what the runtime says, and never grows by itself', () =>
+    withDb(async db => {
+      const producer = producerOf(db)
+      await producer.runStarted()
+      await producer.stepStarted('a')
+      await producer.stepFailed('a', 'x')
+      await producer.stepStarted('a')
+      const third = producerOf(db, { engineAttemptId: 3 })
+      await third.stepCompleted('a')
+      const attempts = (await db.ledger.fetchEvents(RUN)).map(record => record.engineAttemptId)
+      expect(attempts).toEqual([1, 1, 1, 1, 3])
+    }))
+})
+
+const KEY_OF_START = '84aa85852bafcae757b6f28bd8679cff89fb8b398bc8e3a5b4a4a798576ac327'
+
+/** It knows nothing, ever. */
+function forgetful(): EventIdRegistry {
+  return { claim: async (_, __, eventId) => eventId, adopt: async () => {} }
+}
+
+describe('L25: Layer 1', () => {
+  test('L25: an invalid transition is an error with what was expected, and nothing is sent', () =>
+    withDb(async db => {
+      const { seen, store, registry } = watched(db)
+      const producer = producerOf(db, { store, registry })
+      const error: unknown = await producer.runCompleted().catch((reason: unknown) => reason)
+      expect(error).toMatchObject({
+        code: 'INVALID_TRANSITION',
+        details: {
+          runId: RUN,
+          invalidTransitionDetected: true,
+          expectedState: 'RUNNING',
+          actualState: 'PENDING',
+          attemptedEventType: 'RunCompleted',
+        },
+      })
+      expect(seen).toEqual([])
+    }))
+
+  test('L25: nothing more is sent for the run, whatever it is', () =>
+    withDb(async db => {
+      const producer = producerOf(db)
+      await producer.runStarted()
+      expect(await codeOf(producer.resume())).toBe('INVALID_TRANSITION')
+      expect(await codeOf(producer.runCompleted())).toBe('ILLEGAL_STATE')
+      expect(await codeOf(producer.stepStarted('a'))).toBe('ILLEGAL_STATE')
+      expect(await codeOf(producer.emit('Noted'))).toBe('ILLEGAL_STATE')
+      expect(await typesIn(db)).toEqual(['RunStarted'])
+    }))
+
+  test('L25: nothing more is sent for a step, but for the others and the run', () =>
+    withDb(async db => {
+      const producer = producerOf(db)
+      await producer.runStarted()
+      expect(await codeOf(producer.stepCompleted('a'))).toBe('INVALID_TRANSITION')
+      expect(await codeOf(producer.stepStarted('a'))).toBe('ILLEGAL_STATE')
+      await producer.stepStarted('b')
+      await producer.runCompleted()
+      expect(await typesIn(db)).toEqual(['RunStarted', 'StepStarted', 'RunCompleted'])
+    }))
+
+  test('L25: with onInvalid: fail, a run that may fail is failed, with everything said', () =>
+    withDb(async db => {
+      const producer = producerOf(db, { onInvalid: 'fail' })
+      await producer.runStarted()
+      expect(await codeOf(producer.resume())).toBe('INVALID_TRANSITION')
+      const [, failed] = await db.ledger.fetchEvents(RUN)
+      expect(failed).toMatchObject({
+        eventType: 'RunFailed',
+        payload: {
+          invalidTransitionDetected: true,
+          expectedState: 'PAUSED',
+          actualState: 'RUNNING',
+          attemptedEventType: 'RunResumed',
+        },
+      })
+      expect(await codeOf(producer.emit('Noted'))).toBe('ILLEGAL_STATE')
+    }))
+
+  test('L25: a step is failed only from RUNNING', () =>
+    withDb(async db => {
+      const producer = producerOf(db, { onInvalid: 'fail' })
+      await producer.runStarted()
+      expect(await codeOf(producer.stepCompleted('pending'))).toBe('INVALID_TRANSITION')
+      await producer.stepStarted('running')
+      expect(await codeOf(producer.stepSkipped('running'))).toBe('INVALID_TRANSITION')
+      await producer.stepStarted('done')
+      await producer.stepCompleted('done')
+      expect(await codeOf(producer.stepFailed('done', 'x'))).toBe('INVALID_TRANSITION')
+      const failed = (await db.ledger.fetchEvents(RUN)).filter(({ eventType }) => eventType === 'StepFailed')
+      expect(failed).toMatchObject([
+        {
+          stepId: 'running',
+          payload: {
+            invalidTransitionDetected: true,
+            actualState: 'RUNNING',
+            attemptedEventType: 'StepSkipped',
+          },
+        },
+      ])
+      expect(await db.ledger.projectSnapshot(RUN)).toMatchObject({ consistency: 'CONSISTENT' })
+    }))
+
+  test('L25: a run that has ended is not failed', () =>
+    withDb(async db => {
+      const producer = producerOf(db, { onInvalid: 'fail' })
+      await producer.runStarted()
+      await producer.runCompleted()
+      expect(await codeOf(producer.pause())).toBe('INVALID_TRANSITION')
+      expect(await typesIn(db)).toEqual(['RunStarted', 'RunCompleted'])
+    }))
+
+  test('L25: it stops also if the failure itself can’t be sent, and says what was wrong at first', () =>
+    withDb(async db => {
+      const { ledger } = db
+      const store: Store = {
+        fetchEvents: (runId, options) => ledger.fetchEvents(runId, options),
+        appendEvent: async event =>
+          event.eventType === 'RunFailed'
+            ? Promise.reject(new Error('no way through'))
+            : ledger.appendEvent(event),
+      }
+      const producer = producerOf(db, { store, onInvalid: 'fail' })
+      await producer.runStarted()
+      expect(await codeOf(producer.resume())).toBe('INVALID_TRANSITION')
+      expect(await codeOf(producer.runCompleted())).toBe('ILLEGAL_STATE')
+      expect(await typesIn(db)).toEqual(['RunStarted'])
+    }))
+
+  test('L25: what a producer sends is always consistent, whatever it is asked for', () =>
+    withDb(async db => {
+      const asks: readonly ((producer: Producer) => Promise<unknown>)[] = [
+        p => p.runQueued(),
+        p => p.runStarted(),
+        p => p.pause(),
+        p => p.resume(),
+        p => p.runCompleted(),
+        p => p.runFailed('x'),
+        p => p.runCancelled(),
+        p => p.stepStarted('a'),
+        p => p.stepCompleted('a'),
+        p => p.stepFailed('a', 'x'),
+        p => p.stepSkipped('a'),
+        p => p.emit('Noted'),
+      ]
+      for (let seed = 0; seed < 60; seed++) {
+        const producer = producerOf(db, { runId: `run-${seed}`, onInvalid: seed % 2 === 0 ? 'stop' : 'fail' })
+        let random = seed + 1
+        if (seed % 3 > 0) await producer.runStarted()
+        for (let i = 0; i < 12; i++) {
+          random = (random * 48_271) % 2_147_483_647
+          await asks[random % asks.length](producer).catch((error: unknown) => {
+            if (!(error instanceof AnnalsError)) throw error
+          })
+        }
+        const snapshot = await db.ledger.getSnapshot(`run-${seed}`)
+        if (snapshot !== null) expect(snapshot.consistency, `seed ${seed}`).toBe('CONSISTENT')
+      }
+      expect(await db.ledger.alerts()).toEqual([])
+    }))
+})
+
+describe('LD1: pauses', () => {
+  test('LD1: each pause, and the resumption from it, has the number of its cycle; other run events have 1', () =>
+    withDb(async db => {
+      const producer = producerOf(db)
+      await producer.runStarted()
+      for (let i = 0; i < 3; i++) {
+        await producer.pause()
+        await producer.resume()
+      }
+      await producer.runCompleted()
+      const records = await db.ledger.fetchEvents(RUN)
+      expect(records.map(record => record.logicalAttemptId)).toEqual([1, 1, 1, 2, 2, 3, 3, 1])
+      expect(await db.ledger.projectSnapshot(RUN)).toMatchObject({
+        status: 'COMPLETED',
+        consistency: 'CONSISTENT',
+      })
+    }))
+
+  test('LD1: a producer that begins again goes on with the cycle that is due', () =>
+    withDb(async db => {
+      const first = producerOf(db)
+      await first.runStarted()
+      await first.pause()
+      await first.resume()
+      await first.pause()
+      const second = producerOf(db)
+      expect(await second.pause(), 'it is paused already').toMatchObject({ idempotent: true, runSeq: 4 })
+      await second.resume()
+      await producerOf(db).pause()
+      const records = await db.ledger.fetchEvents(RUN)
+      const cycles = records
+        .slice(1)
+        .map(({ eventType, logicalAttemptId }) => `${eventType} ${logicalAttemptId}`)
+      expect(cycles).toEqual(['RunPaused 1', 'RunResumed 1', 'RunPaused 2', 'RunResumed 2', 'RunPaused 3'])
+    }))
+})
+
+describe('retries', () => {
+  const failing = (db: Annals, error: unknown, times: number): { store: Store; calls: () => number } => {
+    let calls = 0
+    return {
+      calls: () => calls,
+      store: {
+        fetchEvents: (runId, options) => db.ledger.fetchEvents(runId, options),
+        appendEvent: async event => (calls++ < times ? Promise.reject(error) : db.ledger.appendEvent(event)),
+      },
+    }
+  }
+
+  const system = (code: string): Error => Object.assign(new Error(code), { code })
+
+  test.each<[string, unknown]>([
+    ['CONFLICT', new AnnalsError('CONFLICT', 'x')],
+    ['TIMEOUT', new AnnalsError('TIMEOUT', 'x')],
+    ['OUTCOME_UNKNOWN', new AnnalsError('OUTCOME_UNKNOWN', 'x')],
+    ['IO_ERROR', new AnnalsError('IO_ERROR', 'x')],
+    ['ECONNRESET', system('ECONNRESET')],
+    ['a cause that may pass', new TypeError('fetch failed', { cause: system('ECONNREFUSED') })],
+  ])('L22: %s is tried again', (_, error) =>
+    withDb(async db => {
+      const { store, calls } = failing(db, error, 2)
+      expect(await producerOf(db, { store }).runStarted()).toMatchObject({ persisted: true })
+      expect(calls()).toBe(3)
+    }),
+  )
+
+  test.each<[string, unknown]>([
+    ['INVALID_ENVELOPE', new AnnalsError('INVALID_ENVELOPE', 'x')],
+    ['RUN_SCOPE_MISMATCH', new AnnalsError('RUN_SCOPE_MISMATCH', 'x')],
+    ['INVALID_TRANSITION', new AnnalsError('INVALID_TRANSITION', 'x')],
+    ['WRITER_FENCED', new AnnalsError('WRITER_FENCED', 'x')],
+    ['CLOSED', new AnnalsError('CLOSED', 'x')],
+    ['a mistake', new TypeError('x is not a function')],
+    ['no error at all', 'x'],
+  ])('L22: %s is not', (_, error) =>
+    withDb(async db => {
+      const { store, calls } = failing(db, error, 2)
+      await expect(producerOf(db, { store }).runStarted()).rejects.toBe(error)
+      expect(calls()).toBe(1)
+    }),
+  )
+
+  test('L22: retries end, and the waits between them grow', () =>
+    withDb(async db => {
+      const waits: number[] = []
+      const sleep = async (ms: number): Promise<void> => {
+        waits.push(ms)
+      }
+      const { store, calls } = failing(db, new AnnalsError('TIMEOUT', 'x'), 99)
+      const producer = producerOf(db, {
+        store,
+        retry: { retries: 4, firstMs: 10, maxMs: 50, random: () => 0, sleep },
+      })
+      expect(await codeOf(producer.runStarted())).toBe('TIMEOUT')
+      expect(calls()).toBe(5)
+      expect(waits).toEqual([5, 10, 20, 25])
+    }))
+
+  test('L22: an append that failed is no state: the next call may try it again', () =>
+    withDb(async db => {
+      const { store } = failing(db, new Error('once'), 1)
+      const producer = producerOf(db, { store })
+      await expect(producer.runStarted()).rejects.toThrow('once')
+      expect(await producer.runStarted()).toMatchObject({ persisted: true })
+      await producer.runCompleted()
+      expect(await typesIn(db)).toEqual(['RunStarted', 'RunCompleted'])
+    }))
+})
+
+describe('order and restarts', () => {
+  test('L25: calls that are made at once go out in their order', () =>
+    withDb(async db => {
+      const producer = producerOf(db)
+      const calls = [
+        producer.runQueued(),
+        producer.runStarted(),
+        producer.stepStarted('a'),
+        producer.stepCompleted('a'),
+      ]
+      const results = await Promise.all([
+        ...calls,
+        producer.pause(),
+        producer.resume(),
+        producer.runCompleted(),
+      ])
+      expect(results.map(({ runSeq }) => runSeq)).toEqual([1, 2, 3, 4, 5, 6, 7])
+      expect(await db.ledger.projectSnapshot(RUN)).toMatchObject({ consistency: 'CONSISTENT' })
+    }))
+
+  test('L25: a call that fails does not take the others with it', () =>
+    withDb(async db => {
+      const producer = producerOf(db)
+      const calls = [producer.runStarted(), producer.stepCompleted('x'), producer.stepStarted('a')]
+      const settled = await Promise.allSettled(calls)
+      expect(settled.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled'])
+    }))
+
+  test('L22: a producer that begins in the middle of a run, longer than a page, goes on', () =>
+    withDb(async db => {
+      const first = producerOf(db)
+      await first.runStarted()
+      await first.stepStarted('a')
+      await first.stepFailed('a', 'x')
+      for (let i = 1; i <= 1_100; i++) await first.emit('Noted', { logicalAttemptId: i })
+      const second = producerOf(db)
+      expect(await second.stepStarted('a')).toMatchObject({ runSeq: 1_104, persisted: true })
+      expect((await db.ledger.fetchEvents(RUN, { afterSeq: 1_103 }))[0]).toMatchObject({
+        logicalAttemptId: 2,
+      })
+    }))
+
+  /** A program, as a workflow engine would run it again from its beginning. */
+  async function program(producer: Producer, until: number): Promise<void> {
+    const calls: readonly (() => Promise<unknown>)[] = [
+      () => producer.runStarted(),
+      () => producer.stepStarted('a'),
+      () => producer.stepFailed('a', 'x'),
+      () => producer.pause(),
+      () => producer.resume(),
+      () => producer.stepStarted('a'),
+      () => producer.stepCompleted('a'),
+      () => producer.pause(),
+      () => producer.resume(),
+      () => producer.runCompleted(),
+    ]
+    for (const call of calls.slice(0, until)) await call()
+  }
+
+  test('L22, LD1: with replay, a program that runs again from its beginning writes nothing twice', async () => {
+    const shape = ({ eventType, logicalAttemptId, stepId, runSeq }: RunEventRecord): unknown => ({
+      eventType,
+      logicalAttemptId,
+      stepId,
+      runSeq,
+    })
+    let expected: unknown
+    await withDb(async db => {
+      await program(producerOf(db), 10)
+      expected = (await db.ledger.fetchEvents(RUN)).map(shape)
+    })
+    for (let until = 0; until <= 10; until++) {
+      await withDb(async db => {
+        await program(producerOf(db, { replay: true }), until)
+        await program(producerOf(db, { replay: true }), 10)
+        await program(producerOf(db, { replay: true }), 10)
+        expect((await db.ledger.fetchEvents(RUN)).map(shape), `died after ${until}`).toEqual(expected)
+        expect(await db.ledger.projectSnapshot(RUN)).toMatchObject({ consistency: 'CONSISTENT' })
+      })
+    }
+  })
+
+  test('LD16: a producer writes under its lease, and is refused once another has taken over', () =>
+    withDb(async db => {
+      const { epoch } = await db.ledger.acquireLease(RUN, { owner: 'a', ttlMs: 60_000 })
+      const producer = producerOf(db, { epoch })
+      await producer.runStarted()
+      await db.ledger.acquireLease(RUN, { owner: 'b', ttlMs: 60_000 })
+      expect(await codeOf(producer.runCompleted())).toBe('WRITER_FENCED')
+    }))
+
+  test('L14: an Error is written as what it says, emittedAt is the producer’s clock', () =>
+    withDb(async db => {
+      const producer = producerOf(db, { clock: () => 0 })
+      await producer.runStarted()
+      await producer.runFailed(Object.assign(new RangeError('too far'), { code: 'E_FAR' }), { at: 'mile 9' })
+      expect((await db.ledger.fetchEvents(RUN))[1]).toMatchObject({
+        emittedAt: '1970-01-01T00:00:00.000Z',
+        payload: { at: 'mile 9', error: { name: 'RangeError', message: 'too far', code: 'E_FAR' } },
+      })
+    }))
+})
