@@ -45,6 +45,8 @@ export class StoredRegistry implements EventIdRegistry {
   }
 }
 
+const NEWLINE = 0x0a
+
 interface Line {
   readonly runId: string
   readonly idempotencyKey: string
@@ -53,14 +55,15 @@ interface Line {
 
 /**
  * A registry in a file of its own, for a producer that has no store: one line of
- * JSON for each id, appended and synced before it is used. A last line that was
- * cut off by a crash was never used, and is cut off for good.
+ * JSON for each id, appended and synced before it is used. A last line that a
+ * crash has torn was never used, and is cut off for good.
  */
 export class FileRegistry implements EventIdRegistry, AsyncDisposable {
   readonly #file: FileHandle
   readonly #ids: Map<string, string>
   #end: number
   #isClosed = false
+  #failure: AnnalsError | undefined
   /** Lines are written one after the other. */
   #last: Promise<unknown> = Promise.resolve()
 
@@ -77,20 +80,23 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
       return open(path, 'r+')
     })
     try {
-      // A file that its folder doesn't know of after a power cut was never there.
-      await syncFolder(dirname(path))
       const bytes = await file.readFile()
-      const end = bytes.lastIndexOf(0x0a) + 1
       const ids = new Map<string, string>()
-      for (const [index, line] of bytes.subarray(0, end).toString('utf8').split('\n').entries()) {
-        if (line === '') continue
-        const { runId, idempotencyKey, eventId } = parseLine(path, index, line)
-        ids.set(nameOf(runId, idempotencyKey), eventId)
+      let end = 0
+      for (let next = bytes.indexOf(NEWLINE); next >= 0; next = bytes.indexOf(NEWLINE, end)) {
+        const line = parseLine(bytes.toString('utf8', end, next))
+        if (line === undefined) {
+          // Of the last line, a crash may as well have kept the end alone.
+          if (bytes.indexOf(NEWLINE, next + 1) < 0) break
+          throw corrupt(path, bytes, end)
+        }
+        ids.set(nameOf(line.runId, line.idempotencyKey), line.eventId)
+        end = next + 1
       }
-      if (end < bytes.length) {
-        await file.truncate(end)
-        await file.datasync()
-      }
+      if (end < bytes.length) await file.truncate(end)
+      // What is read may not be on the device yet, nor the file in its folder, if the process before died early.
+      await file.datasync()
+      await syncFolder(dirname(path))
       return new FileRegistry(file, ids, end)
     } catch (error) {
       await file.close()
@@ -128,17 +134,25 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
   }
 
   async #write(line: Line): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure
     const bytes = Buffer.from(`${JSON.stringify(line)}\n`, 'utf8')
-    for (let written = 0; written < bytes.length; ) {
-      const { bytesWritten } = await this.#file.write(
-        bytes,
-        written,
-        bytes.length - written,
-        this.#end + written,
-      )
-      written += bytesWritten
+    try {
+      for (let written = 0; written < bytes.length; ) {
+        const { bytesWritten } = await this.#file.write(
+          bytes,
+          written,
+          bytes.length - written,
+          this.#end + written,
+        )
+        written += bytesWritten
+      }
+      await this.#file.datasync()
+    } catch (error) {
+      // Nobody knows what is in the file now: another line over it could leave the end of this one behind.
+      const message = `nothing can be written any more: ${String(error)}; open the registry again`
+      this.#failure = new AnnalsError('READ_ONLY', message, {}, error)
+      throw error
     }
-    await this.#file.datasync()
     this.#end += bytes.length
     this.#ids.set(nameOf(line.runId, line.idempotencyKey), line.eventId)
   }
@@ -170,19 +184,22 @@ function nameOf(runId: string, idempotencyKey: string): string {
   return `${idempotencyKey} ${runId}`
 }
 
-function parseLine(path: string, index: number, text: string): Line {
+function parseLine(text: string): Line | undefined {
   try {
     const line = JSON.parse(text) as Partial<Line> | null
     const isLine =
       typeof line?.runId === 'string' && KEY.test(String(line.idempotencyKey)) && isUuidV4(line.eventId)
-    if (isLine) return line as Line
+    return isLine ? (line as Line) : undefined
   } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error
+    if (error instanceof SyntaxError) return undefined
+    throw error
   }
-  throw new AnnalsError('CORRUPT', `line ${index + 1} of ${path} is no entry of an event-id registry`, {
-    file: path,
-    line: index + 1,
-  })
+}
+
+function corrupt(file: string, bytes: Buffer, offset: number): AnnalsError {
+  const line = bytes.toString('latin1', 0, offset).split('\n').length
+  const message = `line ${line} of ${file} is no entry of an event-id registry`
+  return new AnnalsError('CORRUPT', message, { file, line, offset })
 }
 
 const KEY = /^[0-9a-f]{64}$/
