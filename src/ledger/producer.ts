@@ -3,11 +3,12 @@ import { newId } from '../core/id.ts'
 import { checkOptions } from '../core/options.ts'
 import type { EventIdRegistry } from './event-id-registry.ts'
 import { deriveIdempotencyKey } from './idempotency-key.ts'
-import { factOf, Reducer, type Refusal, type StepState } from './reduce.ts'
+import { factOf, Reducer, type Refusal } from './reduce.ts'
 import { type RetryOptions, retried } from './retry.ts'
 import type {
   AppendResult,
   KnownRunEventType,
+  RunEventRecord,
   RunEventWrite,
   RunHeading,
   RunStateStore,
@@ -276,12 +277,11 @@ export class Producer {
 
   async #load(): Promise<Belief> {
     const { store, runId, replay = false } = this.#options
-    const belief = new Belief()
+    const belief = new Belief(replay)
     for (let afterSeq = 0; ; ) {
       const page = await this.#retried(() => store.fetchEvents(runId, { afterSeq }))
       for (const record of page) {
-        belief.keys.add(record.idempotencyKey)
-        if (!replay) belief.add(record)
+        belief.learn(record)
         afterSeq = record.runSeq
       }
       if (page.length === 0) return belief
@@ -296,30 +296,46 @@ export class Producer {
 /** What a producer believes of its run: a state like the projector's, and which events are out already. */
 class Belief {
   readonly keys: Set<string> = new Set()
-  readonly #reducer = new Reducer()
+  /** How the run stands: what may follow is judged by it. */
+  readonly #run = new Reducer()
+  /** How far the calls have come, by which attempts and pauses are counted. In a replay they begin anew. */
+  readonly #calls: Reducer
   /** LD1: pauses so far. */
   #pauses = 0
   #seq = 0
 
-  add(record: Parameters<typeof factOf>[0]): void {
-    this.#reducer.add({ ...factOf(record), runSeq: ++this.#seq })
-    if (record.eventType === 'RunPaused') this.#pauses = Math.max(this.#pauses, record.logicalAttemptId)
+  constructor(replay: boolean) {
+    this.#calls = replay ? new Reducer() : this.#run
   }
 
+  /** A record that is there already. */
+  learn(record: RunEventRecord): void {
+    this.keys.add(record.idempotencyKey)
+    this.#add(this.#run, record)
+  }
+
+  /** A call that was answered. */
   take(event: RunEventWrite, { persistedAt }: AppendResult): void {
-    this.keys.add(event.idempotencyKey)
-    this.add({ ...event, persistedAt, runSeq: 0 })
+    const record = { ...event, persistedAt, runSeq: 0 }
+    if (!this.keys.has(event.idempotencyKey)) this.learn(record)
+    if (this.#calls !== this.#run) this.#add(this.#calls, record)
+  }
+
+  #add(reducer: Reducer, record: RunEventRecord): void {
+    reducer.add({ ...factOf(record), runSeq: ++this.#seq })
+    if (reducer !== this.#calls || record.eventType !== 'RunPaused') return
+    this.#pauses = Math.max(this.#pauses, record.logicalAttemptId)
   }
 
   /** LD1: a pause, and the resumption from it, are numbered; other run events happen once. */
   attemptOfRun(eventType: KnownRunEventType): number {
-    const isPaused = this.#reducer.run?.status === 'PAUSED'
+    const isPaused = this.#calls.run?.status === 'PAUSED'
     if (eventType === 'RunPaused') return isPaused ? this.#pauses : this.#pauses + 1
     return eventType === 'RunResumed' ? Math.max(1, this.#pauses) : 1
   }
 
   attemptOfStep(eventType: KnownRunEventType, stepId: string): number {
-    const step = this.#step(stepId)
+    const step = this.#calls.steps.get(stepId)
     if (step === undefined) return 1
     const isNext = eventType === 'StepStarted' || eventType === 'StepSkipped'
     return isNext && step.status === 'FAILED' ? step.logicalAttemptId + 1 : step.logicalAttemptId
@@ -328,8 +344,8 @@ class Belief {
   /** Why the event may not follow, if it may not. */
   refusalOf(eventType: string, stepId: string | undefined, logicalAttemptId: number): Refusal | undefined {
     const trial = new Reducer()
-    trial.run = this.#reducer.run
-    const step = stepId === undefined ? undefined : this.#step(stepId)
+    trial.run = this.#run.run
+    const step = stepId === undefined ? undefined : this.#run.steps.get(stepId)
     if (step !== undefined) trial.steps.set(step.stepId, step)
     return trial.add({
       runSeq: this.#seq + 1,
@@ -339,10 +355,6 @@ class Belief {
       logicalAttemptId,
       engineAttemptId: 1,
     })
-  }
-
-  #step(stepId: string): StepState | undefined {
-    return this.#reducer.steps.get(stepId)
   }
 }
 
