@@ -64,15 +64,20 @@ export async function ledgerCrashProgram(
   /** At which share of the disk calls it dies. */
   share: number,
   durability: 'durable' | 'relaxed',
+  /** Whether invalid transitions are refused at the append (Layer 2). */
+  validates: boolean,
 ): Promise<void> {
   report.programs++
   const random = new Random(seed)
   const disk = new SimulatedDisk({ seed, later: unevenly(random.fork()) })
   try {
-    await generation(disk, new Known(), new Clock(), { random, durability, report, share, depth: 1 })
+    await generation(disk, new Known(validates), new Clock(), { random, durability, report, share, depth: 1 })
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
-    throw new Error(`ledger crash program with seed ${seed} (${durability}): ${why}`, { cause: error })
+    throw new Error(
+      `ledger crash program with seed ${seed} (${durability}${validates ? ', validating' : ''}): ${why}`,
+      { cause: error },
+    )
   }
 }
 
@@ -120,7 +125,7 @@ async function generation(disk: SimulatedDisk, known: Known, clock: Clock, line:
       isProjecting = now
     },
   }
-  const db = await openOn(disk, durability, () => clock.now)
+  const db = await openOn(disk, durability, () => clock.now, known.validates)
   await checkRecovered(db, known)
   await runLedgerProgram(db, known, () => clock.now, hooks)
   disk.onCall = undefined
@@ -144,9 +149,11 @@ async function openOn(
   disk: SimulatedDisk,
   durability: 'durable' | 'relaxed',
   clock: () => number,
+  validateTransitions: boolean,
 ): Promise<Annals> {
   const storage = await openEmbedded(tinyOptions(disk, SMALL, durability, clock))
-  const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+  const store = { storage, database: new Database(storage), guards: {}, ledger: { validateTransitions } }
+  const db = new Annals(store, 'default')
   db.ledger.start()
   return db
 }

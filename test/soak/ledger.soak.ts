@@ -14,7 +14,7 @@ test('a hundred thousand deaths of a program in the ledger: each event once, and
   const report = newLedgerCrashReport()
   while (report.images < IMAGES) {
     const durability = report.programs % 4 === 3 ? 'relaxed' : 'durable'
-    await ledgerCrashProgram(random.below(2 ** 32), report, 1, durability)
+    await ledgerCrashProgram(random.below(2 ** 32), report, 1, durability, random.chance(0.5))
   }
   console.log(report)
   expect(report.images).toBeGreaterThanOrEqual(IMAGES)
