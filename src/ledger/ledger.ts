@@ -1,5 +1,5 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { pages } from '../engine/pages.ts'
@@ -57,6 +57,7 @@ const BATCH_MAX = 10_000
 const FETCH_MAX = 10_000
 const FETCH_DEFAULT = 1_000
 const TENANT_OF_ALL = 'default'
+const UNWRITABLE: readonly ErrorCode[] = ['READ_ONLY', 'DISK_FULL', 'OUTCOME_UNKNOWN', 'IO_ERROR']
 
 /**
  * The events of runs, each stored once however often it is sent, in one order
@@ -161,11 +162,13 @@ export class Ledger implements RunStateStore {
   async projectSnapshot(runId: string): Promise<RunSnapshot> {
     const { database, scopeOf } = this.#context
     const scope = scopeOf(runId)
-    const snapshot = this.#readOnly
-      ? await database.view(reader => replayRun(reader, scope, undefined))
-      : await this.#projector
-          .project(runId)
-          .then(projection => projection && snapshotIn(database, projection))
+    const isProjected =
+      !this.#readOnly && (await this.#projector.project(runId).then(() => true, falseIfUnwritable))
+    const snapshot = await database.view(async reader =>
+      isProjected
+        ? snapshotIn(reader, await loadProjection(reader, scope, runId))
+        : replayRun(reader, scope, undefined),
+    )
     return snapshot ?? unknown(runId)
   }
 
@@ -370,6 +373,12 @@ function unknown(runId: string): never {
 
 function nullIfUnknown(error: unknown): null {
   if (error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND') return null
+  throw error
+}
+
+/** What can't be written down can still be read: the records are there. */
+function falseIfUnwritable(error: unknown): false {
+  if (error instanceof AnnalsError && UNWRITABLE.includes(error.code)) return false
   throw error
 }
 

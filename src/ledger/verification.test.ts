@@ -11,7 +11,7 @@ import { Ledger } from './ledger.ts'
 import { LedgerMetrics } from './metrics.ts'
 import { Projector } from './projector.ts'
 import type { RunEventWrite } from './run-events.ts'
-import { HEADING_KEY, PROJECTED, placeOf, stepPlace } from './stored.ts'
+import { chunkPlace, HEADING_KEY, placeOf, RUN_STATE_KEY } from './stored.ts'
 
 const RUN = 'run-1'
 const scopeOf = (runId: string): ByteString => resolveScope('default', runId)
@@ -95,7 +95,7 @@ async function setUp(): Promise<{ storage: TamperedStorage; ledger: Ledger; data
   // As a reader: nothing is projected behind our back.
   const ledger = new Ledger(context, true)
   await ledger.appendEvents(EVENTS)
-  await new Projector(context).advance(RUN)
+  await new Projector(context).project(RUN)
   return { storage, ledger, database }
 }
 
@@ -126,8 +126,8 @@ const PLACES: Readonly<Record<string, Place>> = {
   'the last record': { scope: SCOPE, tag: LOG, key: u64(3) },
   'the head of the log': { scope: SCOPE, tag: headTag(LOG), key: HEAD_KEY },
   'what is remembered of a key': { scope: SCOPE, tag: dedupeTag(LOG), key: EVENTS[2].idempotencyKey },
-  'the state of the run': placeOf(SCOPE, PROJECTED.run),
-  'the state of a step': stepPlace(SCOPE, PROJECTED, 'é'),
+  'the state of the run': placeOf(SCOPE, RUN_STATE_KEY),
+  'the states of steps': chunkPlace(SCOPE, 0),
   'whose run it is': placeOf(SCOPE, HEADING_KEY),
 }
 

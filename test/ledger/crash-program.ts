@@ -64,8 +64,6 @@ export interface Hooks {
   readonly projecting: (isProjecting: boolean) => void
 }
 
-export const NO_HOOKS: Hooks = { phase: () => {}, done: () => {}, projecting: () => {} }
-
 /** What there has to be in the end: type, step, attempt. */
 const EXPECTED: Readonly<Record<string, readonly string[]>> = {
   leased: [

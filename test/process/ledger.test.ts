@@ -23,7 +23,7 @@ import { Random, seedOfRun } from '../../src/testing/random.ts'
 /** Failure matrix: "process killed at any operation" and "duplicate append", for run events, with a real SIGKILL. */
 const WRITER = fileURLToPath(new URL('ledger-writer.mjs', import.meta.url))
 const PRODUCER = fileURLToPath(new URL('ledger-producer.mjs', import.meta.url))
-const CYCLES = 28
+const CYCLES = 26
 
 /** Where a writer dies: by its own hand, at the n-th time that it comes by, up to so many; or by ours. */
 const DEATHS = [
