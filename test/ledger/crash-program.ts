@@ -105,7 +105,7 @@ const INDEXED: Readonly<Record<string, string>> = {
 }
 const RUN_IDS = Object.keys(EXPECTED)
 /** More than the projector waits for a crowd. */
-const PROJECTOR_PAUSE_MS = 25
+const PROJECTOR_PAUSE_MS = 105
 
 /** Events that no producer sends. Always the same ones: their ids follow from a seed. */
 function rawEvents(): Record<'resumed' | 'ghost' | 'restarted', RunEventWrite> & { batch: RunEventWrite[] } {
