@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
+import { Gate } from './gate.ts'
 import type { Session } from './session.ts'
 import type {
   Appended,
@@ -52,6 +53,9 @@ const TIMEOUT_MS = 30_000
 const RETRIES_MAX = 16
 const BACKOFF_FIRST_MS = 1
 const BACKOFF_MAX_MS = 100
+/** Conflicts after which a transaction is let through alone, and how long the others wait for it at most. */
+const CONFLICTS_MAX = 4
+const ALONE_MS = 100
 /** Beyond it `setTimeout` fires at once. */
 const TIMER_MAX_MS = 2_147_483_647
 
@@ -74,10 +78,12 @@ const REAL_TIMING: Timing = {
 export class Database implements Session {
   readonly #storage: Storage
   readonly #timing: Timing
+  readonly #gate: Gate
 
   constructor(storage: Storage, timing: Timing = REAL_TIMING) {
     this.#storage = storage
     this.#timing = timing
+    this.#gate = new Gate(timing)
   }
 
   // What is malformed the storage refuses; to hand on its promise as it is costs no turn of the microtask queue.
@@ -92,11 +98,15 @@ export class Database implements Session {
 
   /** One step over declared reads; never conflicts. `step` must be pure. */
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    const { closed } = this.#gate
+    if (closed !== undefined) return closed.then(() => this.update(reads, step))
     return this.#storage.update(reads, step)
   }
 
   /** Blind operations, all or none. */
   write(operations: readonly Operation[]): Promise<readonly Appended[]> {
+    const { closed } = this.#gate
+    if (closed !== undefined) return closed.then(() => this.write(operations))
     return this.#storage.commit({ operations }).then(appendedOf)
   }
 
@@ -141,10 +151,26 @@ export class Database implements Session {
     const transaction = new OptimisticTransaction(this.#storage, {
       readOnly: options.readOnly ?? false,
       isOverdue: this.#deadline(timeoutMs),
+      gate: this.#gate,
       onEnd: () => cancelTimer(),
     })
     cancelTimer = this.#timing.timer(timeoutMs, () => transaction.abandon('timed out'))
     return transaction
+  }
+
+  /**
+   * Others wait, and what they had under way is through: a busy writer is always faster than somebody who reads first, and
+   * would get ahead of every attempt.
+   */
+  async #alone(): Promise<() => void> {
+    const open = await this.#gate.close(ALONE_MS)
+    try {
+      await this.#storage.update([], () => ({ operations: [], result: undefined }))
+      return open
+    } catch (error) {
+      open()
+      throw error
+    }
   }
 
   /** For those who never let a timer fire: reads that hit memory end within one turn of the event loop. */
@@ -188,9 +214,17 @@ export class Database implements Session {
 
     try {
       for (let attempt = 1; ; attempt++) {
-        current = new OptimisticTransaction(this.#storage, { readOnly, isOverdue })
-        const result = await Promise.race([interrupted, runWork(work, current)])
-        const outcome = await current.tryCommit()
+        const open = attempt > CONFLICTS_MAX ? await this.#alone() : undefined
+        const gate = open === undefined ? this.#gate : undefined
+        current = new OptimisticTransaction(this.#storage, { readOnly, isOverdue, gate })
+        let result: T
+        let outcome: CommitOutcome
+        try {
+          result = await Promise.race([interrupted, runWork(work, current)])
+          outcome = await current.tryCommit()
+        } finally {
+          open?.()
+        }
         if (outcome.status === 'committed') return result
         if (attempt > maxRetries) throw conflictError(attempt, outcome)
         await Promise.race([interrupted, this.#timing.sleep(backoffMs(attempt, this.#timing.random()))])

@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
+import type { Gate } from './gate.ts'
 import { HEAD_KEY, headTag, isLogTag, logOfHeadTag, storageKey } from './keys.ts'
 import { checkPlace, checkRange } from './operations.ts'
 import { OwnLog, type Ticket } from './own-log.ts'
@@ -59,6 +60,7 @@ export class OptimisticTransaction implements ManualTransaction {
   readonly #snapshot: Promise<Snapshot>
   readonly #onEnd: (() => void) | undefined
   readonly #isOverdue: () => boolean
+  readonly #gate: Gate | undefined
   /** Undefined if the transaction is read-only. A snapshot is consistent: such reads need no validation. */
   readonly #reads: ReadSet | undefined
   readonly #writes = new WriteSet()
@@ -74,6 +76,8 @@ export class OptimisticTransaction implements ManualTransaction {
       readonly readOnly: boolean
       /** Asked at each use, beside the timer that abandons the transaction. */
       readonly isOverdue: () => boolean
+      /** Absent for who is let through alone. */
+      readonly gate?: Gate | undefined
       readonly onEnd?: () => void
     },
   ) {
@@ -81,6 +85,7 @@ export class OptimisticTransaction implements ManualTransaction {
     this.#reads = options.readOnly ? undefined : new ReadSet()
     this.#onEnd = options.onEnd
     this.#isOverdue = options.isOverdue
+    this.#gate = options.gate
     this.#snapshot = storage.snapshot()
     // A transaction that never reads must not crash the process because of its snapshot.
     this.#snapshot.catch(() => {})
@@ -184,6 +189,7 @@ export class OptimisticTransaction implements ManualTransaction {
       return { status: 'committed', ...(await answer), appended: [] }
     }
     this.#end('ended')
+    while (this.#gate?.closed !== undefined) await this.#gate.closed
     const outcome = await this.#storage.commit({
       points: this.#reads?.points() ?? [],
       ranges: this.#reads?.ranges() ?? [],

@@ -141,6 +141,32 @@ const PEACE: Readonly<Record<string, Case>> = {
 
 /** P12: who gets in whose way. */
 export function testConflicts(suite: Suite): void {
+  suite.holds('P12: a transaction gets through beside writers who never pause', async db => {
+    await fill(db)
+    let busy = true
+    const writer = async (write: (n: number) => Promise<unknown>): Promise<void> => {
+      for (let n = 0; busy; n++) await write(n)
+    }
+    const writers = [
+      writer(n => db.kv.put(RUN, 'k', n)),
+      writer(n => db.events.append(RUN, 'busy', n)),
+      writer(() => db.cells.transition(RUN, 'c', ({ value }) => ({ value, result: undefined }))),
+    ]
+    try {
+      for (let round = 0; round < 5; round++) {
+        await db.transaction(RUN, async tx => {
+          await tx.kv.put('copy', (await tx.kv.get('k')) ?? null)
+          await tx.cells.set('seen', await tx.events.length())
+          await tx.cells.read('c')
+        })
+      }
+    } finally {
+      busy = false
+      await Promise.all(writers)
+    }
+    expect((await db.cells.read(RUN, 'seen'))?.version).toBe(5)
+  })
+
   for (const [name, { reads, meanwhile }] of Object.entries(CONFLICTS)) {
     suite.holds(`P12: a transaction that read ${name} is in CONFLICT, and writes nothing`, async db => {
       await fill(db)
