@@ -1,7 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { sha256 } from '../core/hash.ts'
 import { storageKey } from '../engine/keys.ts'
-import type { Append, Commit, Delete, Place, Put, RangeRead, TreeId } from '../engine/storage.ts'
+import type { Append, Commit, Delete, Operation, Place, Put, RangeRead, TreeId } from '../engine/storage.ts'
 import {
   type Bounds,
   boundsOf,
@@ -42,10 +42,8 @@ export class Batch {
   readonly #drops: { tx: number; step: number; scope: ByteString }[] = []
   readonly #puts: Placed<Put | Delete>[] = []
   readonly #appends: (Placed<Append> & { readonly place: number })[] = []
-  /** What was written: keys of entries, whole logs, whole scopes. */
-  readonly #writtenKeys = new Set<ByteString>()
-  readonly #writtenTrees = new Set<ByteString>()
-  readonly #droppedScopes = new Set<ByteString>()
+  /** What was written: keys of entries, whole trees, whole scopes. Known once somebody reads; mostly nobody does. */
+  #written: Written | undefined
   #bytes = 0
   #steps = 1
   #appendCount = 0
@@ -81,6 +79,11 @@ export class Batch {
     return Array.from({ length: end - first }, (_, i) => this.#order()[first + i])
   }
 
+  /** What the append at this place among the answers brought. */
+  memo(i: number): ByteString {
+    return this.#sortedAppends()[i].operation.dedupe?.memo ?? ''
+  }
+
   point(i: number): Place {
     return this.#points[i].place
   }
@@ -92,7 +95,7 @@ export class Batch {
   /** In the order of the statement. */
   parameters(nowMs: number | undefined): unknown[] {
     const appends = this.#sortedAppends()
-    const written = this.#written()
+    const written = this.#told()
     return [
       nowMs,
       this.#steps,
@@ -132,7 +135,7 @@ export class Batch {
   }
 
   /** Trees that are to hear of it, if nothing conflicts; tag 0 is the whole scope. */
-  #written(): TreeId[] {
+  #told(): TreeId[] {
     const trees = new Set([...this.#appends, ...this.#puts].map(({ tree }) => tree))
     const written: TreeId[] = [...trees].map(tree => this.#addresses[tree - 1])
     return [...written, ...this.#drops.map(({ scope }) => ({ scope, tag: 0 }))]
@@ -151,18 +154,16 @@ export class Batch {
       if (operation.op === 'drop') {
         this.#steps++
         this.#drops.push({ tx, step: this.#steps, scope: operation.scope })
-        this.#droppedScopes.add(operation.scope)
+        this.#written?.add(operation)
         continue
       }
       const placed = { tx, step: this.#steps, tree: this.#tree(operation) }
       if (operation.op === 'append') {
         this.#appends.push({ ...placed, operation, place: this.#appendCount++ })
-        this.#writtenTrees.add(treeKey(treeAddress(operation)))
       } else {
         this.#puts.push({ ...placed, operation })
-        this.#writtenKeys.add(storageKey(operation.scope, operation.tag, operation.key))
-        this.#writtenTrees.add(treeKey(treeAddress(operation)))
       }
+      this.#written?.add(operation)
     }
   }
 
@@ -179,19 +180,15 @@ export class Batch {
   }
 
   #readsWritten({ points = [], ranges = [] }: Commit): boolean {
-    for (const { scope, tag, key } of points) {
-      if (this.#droppedScopes.has(scope)) return true
-      const address = treeAddress({ scope, tag })
-      const isWritten =
-        address.kind === 0
-          ? this.#writtenKeys.has(storageKey(scope, tag, key))
-          : this.#writtenTrees.has(treeKey(address))
-      if (isWritten) return true
+    if (points.length + ranges.length === 0) return false
+    if (this.#written === undefined) {
+      this.#written = new Written()
+      for (const { scope } of this.#drops) this.#written.add({ op: 'drop', scope })
+      for (const { operation } of this.#puts) this.#written.add(operation)
+      for (const { operation } of this.#appends) this.#written.add(operation)
     }
-    return ranges.some(
-      ({ scope, tag }) =>
-        this.#droppedScopes.has(scope) || this.#writtenTrees.has(treeKey(treeAddress({ scope, tag }))),
-    )
+    const written = this.#written
+    return points.some(point => written.hasPoint(point)) || ranges.some(range => written.hasTree(range))
   }
 
   #pointParameters(): unknown[] {
@@ -260,6 +257,32 @@ export class Batch {
   }
 }
 
+/** What the commits of a batch write, to be asked whether somebody reads it. */
+class Written {
+  readonly #keys = new Set<ByteString>()
+  readonly #trees = new Set<ByteString>()
+  readonly #scopes = new Set<ByteString>()
+
+  add(operation: Operation): void {
+    if (operation.op === 'drop') {
+      this.#scopes.add(operation.scope)
+      return
+    }
+    this.#trees.add(treeKey(treeAddress(operation)))
+    if (operation.op !== 'append') this.#keys.add(storageKey(operation.scope, operation.tag, operation.key))
+  }
+
+  hasPoint({ scope, tag, key }: Place): boolean {
+    // A log is one thing with its head and its dedupe keys.
+    if (treeAddress({ scope, tag }).kind !== 0) return this.hasTree({ scope, tag })
+    return this.#scopes.has(scope) || this.#keys.has(storageKey(scope, tag, key))
+  }
+
+  hasTree(tree: TreeId): boolean {
+    return this.#scopes.has(tree.scope) || this.#trees.has(treeKey(treeAddress(tree)))
+  }
+}
+
 /** For each append the last one before it with the same dedupe key in the same log and step, counted from 1. */
 function twinsOf(appends: readonly Placed<Append>[]): (number | undefined)[] {
   const seen = new Map<ByteString, number>()
@@ -285,7 +308,7 @@ function digestOf({ found }: RangeRead): ByteString {
 }
 
 /** Scopes that a commit touches, and whether it writes there. */
-export function scopesOf({ points = [], ranges = [], operations }: Commit): Map<ByteString, boolean> {
+function scopesOf({ points = [], ranges = [], operations }: Commit): Map<ByteString, boolean> {
   const scopes = new Map<ByteString, boolean>()
   for (const { scope } of points) scopes.set(scope, false)
   for (const { scope } of ranges) scopes.set(scope, false)

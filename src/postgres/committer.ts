@@ -2,7 +2,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Appended, Commit, CommitOutcome } from '../engine/storage.ts'
 import { headOfKey, tailOfKey } from './address.ts'
-import { Batch, scopesOf } from './batch.ts'
+import { Batch } from './batch.ts'
 import type { Connection, ConnectionSettings, Row } from './connection.ts'
 import { failure, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
@@ -14,6 +14,10 @@ const CALLS_MAX = 2
 
 interface Waiting {
   readonly commit: Commit
+  /** Counts up: answers come in this order. */
+  readonly ticket: number
+  /** That it writes. */
+  readonly scopes: readonly ByteString[]
   /** Alone after a call that the server refused: the others in it must not suffer for one. */
   readonly isAlone: boolean
   readonly resolve: (outcome: CommitOutcome) => void
@@ -33,11 +37,14 @@ export class Committer {
   readonly #lane: Lane
   readonly #now: () => number | undefined
   readonly #queue: Waiting[] = []
+  /** Sent and not answered yet; the first ticket of each call. */
+  readonly #sent: number[] = []
   /** The last commit under way that writes a scope. */
-  readonly #pending = new Map<ByteString, Promise<unknown>>()
+  readonly #writers = new Map<ByteString, number>()
+  readonly #listeners: { readonly ticket: number; readonly resolve: () => void }[] = []
+  #tickets = 0
   #calls = 0
   #isScheduled = false
-  #idle: (() => void)[] = []
 
   constructor(settings: ConnectionSettings, now: () => number | undefined) {
     this.#lane = new Lane(settings)
@@ -45,39 +52,48 @@ export class Committer {
   }
 
   commit(commit: Commit): Promise<CommitOutcome> {
-    const outcome = new Promise<CommitOutcome>((resolve, reject) => {
-      this.#queue.push({ commit, isAlone: false, resolve, reject })
+    const ticket = ++this.#tickets
+    const scopes = writtenScopes(commit)
+    for (const scope of scopes) this.#writers.set(scope, ticket)
+    return new Promise<CommitOutcome>((resolve, reject) => {
+      this.#queue.push({ commit, ticket, scopes, isAlone: false, resolve, reject })
+      this.#schedule()
     })
-    const settled = outcome.then(
-      () => {},
-      () => {},
-    )
-    for (const [scope, isWritten] of scopesOf(commit)) if (isWritten) this.#watch(scope, settled)
-    this.#schedule()
-    return outcome
   }
 
   /** Resolves once everything that was to be written to these scopes so far is through. */
   async quiet(scopes: Iterable<ByteString>): Promise<void> {
-    const pending = [...new Set(scopes)].flatMap(scope => this.#pending.get(scope) ?? [])
-    if (pending.length > 0) await Promise.all(pending)
+    let ticket = 0
+    for (const scope of scopes) ticket = Math.max(ticket, this.#writers.get(scope) ?? 0)
+    if (ticket > 0) await this.#answered(ticket)
   }
 
   /** Waits for what is under way. */
   async close(): Promise<void> {
-    if (this.#calls > 0 || this.#queue.length > 0) {
-      await new Promise<void>(resolve => {
-        this.#idle.push(resolve)
-      })
-    }
+    await this.#answered(this.#tickets)
     await this.#lane.close()
   }
 
-  #watch(scope: ByteString, settled: Promise<unknown>): void {
-    this.#pending.set(scope, settled)
-    void settled.then(() => {
-      if (this.#pending.get(scope) === settled) this.#pending.delete(scope)
+  #answered(ticket: number): Promise<void> | undefined {
+    if (this.#firstOpen() > ticket) return undefined
+    return new Promise(resolve => {
+      this.#listeners.push({ ticket, resolve })
     })
+  }
+
+  /** The first ticket that has no answer yet. */
+  #firstOpen(): number {
+    return this.#sent[0] ?? this.#queue[0]?.ticket ?? this.#tickets + 1
+  }
+
+  #forget(done: readonly Waiting[]): void {
+    for (const { ticket, scopes } of done) {
+      for (const scope of scopes) if (this.#writers.get(scope) === ticket) this.#writers.delete(scope)
+    }
+    const open = this.#firstOpen()
+    for (let i = this.#listeners.length - 1; i >= 0; i--) {
+      if (this.#listeners[i].ticket < open) this.#listeners.splice(i, 1)[0].resolve()
+    }
   }
 
   /** After all who were answered together had their turn: what they ask for next goes together again. */
@@ -101,7 +117,6 @@ export class Committer {
       if (sent.length > 0) await this.#send(connection, batch, sent)
     } finally {
       this.#calls--
-      if (this.#calls === 0 && this.#queue.length === 0) for (const resolve of this.#idle.splice(0)) resolve()
       this.#schedule()
     }
   }
@@ -111,7 +126,9 @@ export class Committer {
     try {
       return await this.#lane.connection()
     } catch (error) {
-      for (const { reject } of this.#queue.splice(0)) reject(error)
+      const refused = this.#queue.splice(0)
+      for (const { reject } of refused) reject(error)
+      this.#forget(refused)
       return undefined
     }
   }
@@ -119,6 +136,7 @@ export class Committer {
   #take(): { batch: Batch; sent: Waiting[] } {
     const batch = new Batch()
     const sent: Waiting[] = []
+    const refused: Waiting[] = []
     let taken = 0
     for (const waiting of this.#queue) {
       if (waiting.isAlone && sent.length > 0) break
@@ -127,11 +145,13 @@ export class Committer {
         sent.push(waiting)
       } catch (error) {
         waiting.reject(error)
+        refused.push(waiting)
       }
       taken++
       if (waiting.isAlone) break
     }
     this.#queue.splice(0, taken)
+    if (refused.length > 0) this.#forget(refused)
     return { batch, sent }
   }
 
@@ -157,6 +177,7 @@ export class Committer {
   }
 
   async #send(connection: Connection, batch: Batch, sent: readonly Waiting[]): Promise<void> {
+    this.#sent.push(sent[0].ticket)
     try {
       settle(batch, sent, await this.#call(connection, batch))
     } catch (error) {
@@ -168,16 +189,25 @@ export class Committer {
       } else {
         // Nothing of it is in. One by one, and before what came later.
         this.#queue.unshift(...sent.map(waiting => ({ ...waiting, isAlone: true })))
+        this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
+        return
       }
     }
+    this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
+    this.#forget(sent)
   }
+}
+
+function writtenScopes({ operations }: Commit): readonly ByteString[] {
+  if (operations.length === 1) return [operations[0].scope]
+  return [...new Set(operations.map(({ scope }) => scope))]
 }
 
 function settle(batch: Batch, sent: readonly Waiting[], answer: Row): void {
   const version = answer['version'] as number
   const time = answer['at_ms'] as number
   const conflicts = conflictsOf(batch, answer)
-  const answers = appendedOf(answer)
+  const answers = appendedOf(batch, answer)
   sent.forEach(({ resolve }, tx) => {
     const on = conflicts.get(tx)
     if (on !== undefined) resolve({ status: 'conflict', on })
@@ -208,20 +238,20 @@ function conflictsOf(batch: Batch, answer: Row): Conflicts {
   return conflicts
 }
 
-function appendedOf(answer: Row): Appended[] {
+function appendedOf(batch: Batch, answer: Row): Appended[] {
   const list = <T>(name: string): readonly T[] => (answer[name] ?? []) as readonly T[]
   const [sequences, hashes, times] = [
     list<number>('sequences'),
     list<ByteString>('hashes'),
     list<number>('times'),
   ]
-  const [duplicates, memos] = [list<boolean>('duplicates'), list<ByteString>('memos')]
+  const [duplicates, memos] = [list<boolean>('duplicates'), list<ByteString | undefined>('memos')]
   return sequences.map((sequence, i) => ({
     sequence,
     hash: hashes[i],
     time: times[i],
     duplicate: duplicates[i],
-    memo: memos[i],
+    memo: memos[i] ?? batch.memo(i),
   }))
 }
 

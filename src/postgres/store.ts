@@ -92,7 +92,7 @@ export class PostgresStore implements Storage {
   async commit(commit: Commit): Promise<CommitOutcome> {
     this.#checkOpen()
     checkOperations(commit.operations)
-    return this.#track(this.#commit(commit))
+    return this.#commit(commit)
   }
 
   async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {

@@ -10,15 +10,27 @@ const ARRAY_OIDS = { bool: 1000, bytea: 1001, int8: 1016, int4: 1007 } as const
 const HEADER_BYTES = 20
 
 function array(oid: number, count: number, bodyBytes: number): Buffer {
-  const buffer = Buffer.allocUnsafe(count === 0 ? 12 : HEADER_BYTES + bodyBytes)
-  buffer.writeInt32BE(count === 0 ? 0 : 1, 0)
+  if (count === 0) return emptyArray(oid)
+  const buffer = Buffer.allocUnsafe(HEADER_BYTES + bodyBytes)
+  buffer.writeInt32BE(1, 0)
   buffer.writeInt32BE(1, 4)
   buffer.writeInt32BE(oid, 8)
-  if (count > 0) {
-    buffer.writeInt32BE(count, 12)
-    buffer.writeInt32BE(1, 16)
-  }
+  buffer.writeInt32BE(count, 12)
+  buffer.writeInt32BE(1, 16)
   return buffer
+}
+
+/** Most arrays of most calls are empty. */
+const EMPTY_ARRAYS = new Map<number, Buffer>()
+
+function emptyArray(oid: number): Buffer {
+  let empty = EMPTY_ARRAYS.get(oid)
+  if (empty === undefined) {
+    empty = Buffer.alloc(12)
+    empty.writeInt32BE(oid, 8)
+    EMPTY_ARRAYS.set(oid, empty)
+  }
+  return empty
 }
 
 export function byteaArray(items: readonly (ByteString | undefined)[]): Buffer {

@@ -116,7 +116,9 @@ CREATE FUNCTION commit_batch(
   written_scopes bytea[], written_tags smallint[],
   OUT version bigint, OUT at_ms bigint,
   OUT lost_txs integer[], OUT lost_points integer[], OUT lost_ranges integer[],
-  OUT sequences bigint[], OUT hashes bytea[], OUT times bigint[], OUT duplicates boolean[], OUT memos bytea[]
+  OUT sequences bigint[], OUT hashes bytea[], OUT times bigint[], OUT duplicates boolean[],
+  -- Of duplicates; the others have what they brought.
+  OUT memos bytea[]
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
@@ -240,21 +242,21 @@ BEGIN
         prevs := array_fill(NULL::bytea, ARRAY[cardinality(append_txs)]);
         sequences := ids;
         hashes := prevs;
-        times := ids;
-        duplicates := array_fill(NULL::boolean, ARRAY[cardinality(append_txs)]);
+        times := array_fill(at_ms, ARRAY[cardinality(append_txs)]);
+        duplicates := array_fill(false, ARRAY[cardinality(append_txs)]);
         memos := prevs;
       END IF;
       tree := 0;
       head_trees := '{}'; head_ids := '{}'; head_lengths := '{}';
       head_hashes := '{}'; head_times := '{}'; head_versions := '{}';
       FOR r IN
-        SELECT a.i::integer AS i, a.tx, a.tree, a.time, a.body_hash, a.memo, a.twin,
+        SELECT a.i::integer AS i, a.tx, a.tree, a.time, a.body_hash, a.twin,
           t.tree_id, t.length, t.hash, t.last_time,
           d.sequence AS known_sequence, d.hash AS known_hash, d.time AS known_time, d.memo AS known_memo
         FROM unnest(
             append_txs, append_steps, append_trees, append_times, append_body_hashes,
-            append_dedupes, append_dedupe_tails, append_memos, append_twins
-          ) WITH ORDINALITY AS a (tx, step, tree, time, body_hash, dedupe, dedupe_tail, memo, twin, i)
+            append_dedupes, append_dedupe_tails, append_twins
+          ) WITH ORDINALITY AS a (tx, step, tree, time, body_hash, dedupe, dedupe_tail, twin, i)
         LEFT JOIN LATERAL (
           SELECT t.tree_id, t.length, t.hash, t.last_time FROM trees t
           WHERE t.scope = tree_scopes[a.tree] AND t.tag = tree_tags[a.tree] LIMIT 1
@@ -282,7 +284,7 @@ BEGIN
           sequences[r.i] := sequences[twin];
           hashes[r.i] := hashes[twin];
           times[r.i] := times[twin];
-          memos[r.i] := memos[twin];
+          memos[r.i] := coalesce(memos[twin], append_memos[twin]);
           duplicates[r.i] := true;
         ELSIF r.known_sequence IS NOT NULL THEN
           sequences[r.i] := r.known_sequence;
@@ -301,9 +303,9 @@ BEGIN
           prevs[r.i] := head;
           sequences[r.i] := len;
           hashes[r.i] := link;
-          times[r.i] := stamp;
-          memos[r.i] := r.memo;
-          duplicates[r.i] := false;
+          IF stamp <> at_ms THEN
+            times[r.i] := stamp;
+          END IF;
           len := len + 1;
           head := link;
           last := stamp;
