@@ -44,6 +44,7 @@ export class Committer {
   readonly #listeners: { readonly ticket: number; readonly resolve: () => void }[] = []
   #tickets = 0
   #calls = 0
+  #lastSize = 0
   #isScheduled = false
 
   constructor(settings: ConnectionSettings, now: () => number | undefined) {
@@ -96,14 +97,19 @@ export class Committer {
     }
   }
 
-  /** After all who were answered together had their turn: what they ask for next goes together again. */
+  /**
+   * After all who were answered together had their turn: what they ask for next goes together again. Who was alone last
+   * time is probably alone again and need not wait for a turn of the event loop.
+   */
   #schedule(): void {
     if (this.#isScheduled || this.#queue.length === 0 || this.#calls >= CALLS_MAX) return
     this.#isScheduled = true
-    setImmediate(() => {
+    const send = (): void => {
       this.#isScheduled = false
       void this.#sendNext()
-    })
+    }
+    if (this.#calls === 0 && this.#lastSize === 1) queueMicrotask(send)
+    else setImmediate(send)
   }
 
   async #sendNext(): Promise<void> {
@@ -113,6 +119,7 @@ export class Committer {
       const connection = this.#lane.ready ?? (await this.#connect())
       if (connection === undefined) return
       const { batch, sent } = this.#take()
+      this.#lastSize = sent.length
       this.#schedule()
       if (sent.length > 0) await this.#send(connection, batch, sent)
     } finally {

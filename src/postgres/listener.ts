@@ -7,13 +7,11 @@ import { bytes } from './reads.ts'
 import { STATEMENTS } from './statements.ts'
 
 interface Subscription {
-  readonly channel: string
-  readonly topics: readonly string[]
+  readonly tree: TreeId
   readonly call: () => void
+  channel: string
+  topics: readonly string[]
 }
-
-/** Means: too many trees to name; look at all of them. */
-const EVERYTHING = '*'
 
 /**
  * One connection that listens, for all subscribers of this process.
@@ -37,19 +35,16 @@ export class Listener {
 
   async subscribe(tree: TreeId, call: () => void): Promise<() => void> {
     const { scope, tag } = treeAddress(tree)
-    const connection = await this.#connected()
+    const subscription: Subscription = { tree: { scope, tag }, call, channel: '', topics: [] }
     try {
-      const [row] = await connection.run(STATEMENTS.topics, [bytes(scope), tag])
-      const topics = [row['tree_topic'] as string, row['scope_topic'] as string]
-      const subscription = { channel: row['channel'] as string, topics, call }
-      await this.#listen(connection, subscription.channel)
+      await this.#enforce(await this.#connected(), subscription)
       if (this.#closing.signal.aborted) throw closedError()
-      this.#subscriptions.add(subscription)
-      return () => {
-        this.#subscriptions.delete(subscription)
-      }
     } catch (error) {
       throw failure(error)
+    }
+    this.#subscriptions.add(subscription)
+    return () => {
+      this.#subscriptions.delete(subscription)
     }
   }
 
@@ -74,13 +69,22 @@ export class Listener {
       this.#channels = new Map()
       connection.onNotification((channel, payload) => this.#hear(channel, payload))
       connection.onLost(() => this.#reconnect())
-      const channels = new Set([...this.#subscriptions].map(({ channel }) => channel))
-      await Promise.all([...channels].map(channel => this.#listen(connection, channel)))
+      await Promise.all([...this.#subscriptions].map(subscription => this.#enforce(connection, subscription)))
       return connection
     } catch (error) {
       this.#connection = undefined
       throw failure(error)
     }
+  }
+
+  /** Writers who come later will tell us; those before are waited for. */
+  async #enforce(connection: Connection, subscription: Subscription): Promise<void> {
+    const { scope, tag } = subscription.tree
+    const [row] = await connection.run(STATEMENTS.listenTo, [bytes(scope), tag])
+    subscription.channel = row['channel'] as string
+    subscription.topics = [row['tree_topic'] as string, row['scope_topic'] as string]
+    await this.#listen(connection, subscription.channel)
+    await connection.run(STATEMENTS.waitForWriters, [bytes(scope)])
   }
 
   #listen(connection: Connection, channel: string): Promise<unknown> {
@@ -108,7 +112,7 @@ export class Listener {
     const heard = new Set(payload.split(','))
     for (const subscription of [...this.#subscriptions]) {
       if (subscription.channel !== channel) continue
-      if (heard.has(EVERYTHING) || subscription.topics.some(topic => heard.has(topic))) subscription.call()
+      if (subscription.topics.some(topic => heard.has(topic))) subscription.call()
     }
   }
 }

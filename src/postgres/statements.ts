@@ -13,7 +13,14 @@ function statement(name: string): Statement {
 
 export const STATEMENTS: Readonly<
   Record<
-    'commit' | 'commitAppend' | 'readPoints' | 'readRange' | 'readScopes' | 'snapshot' | 'topics',
+    | 'commit'
+    | 'commitAppend'
+    | 'readPoints'
+    | 'readRange'
+    | 'readScopes'
+    | 'snapshot'
+    | 'listenTo'
+    | 'waitForWriters',
     Statement
   >
 > = {
@@ -23,5 +30,6 @@ export const STATEMENTS: Readonly<
   readRange: statement('read-range'),
   readScopes: statement('read-scopes'),
   snapshot: statement('snapshot'),
-  topics: statement('topics'),
+  listenTo: statement('listen-to'),
+  waitForWriters: statement('wait-for-writers'),
 }

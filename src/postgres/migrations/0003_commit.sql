@@ -27,6 +27,11 @@ BEGIN
 END
 $$;
 
+-- What the first entry of a log is linked to.
+CREATE FUNCTION zero_hash() RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea
+$$;
+
 CREATE FUNCTION topic_of(of_scope bytea, of_tag integer, seed bigint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
   SELECT to_hex(hashtextextended(encode(of_scope, 'hex'), seed + 16 + of_tag))
 $$;
@@ -62,21 +67,31 @@ BEGIN
 END
 $$;
 
--- Tells who listens, in few messages: sending one takes a lock of the whole server. A dropped scope has tag 0.
+-- Whoever listens for a tenant holds a lock of his session, so that nobody has to be told where nobody is: sending
+-- takes a lock of the whole server until the commit is on disk. A writer who finds none holds his scopes until he has
+-- committed; who begins to listen waits for them (`wait_for_writers`), so that neither misses the other.
+CREATE FUNCTION has_listener(tenant bytea, seed bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  key bigint := hashtextextended(encode(tenant, 'hex'), seed + 3);
+BEGIN
+  RETURN NOT (pg_try_advisory_lock(key) AND pg_advisory_unlock(key));
+END
+$$;
+
+-- Tells who listens, in few messages. A dropped scope has tag 0.
 CREATE FUNCTION announce(seed bigint, scopes bytea[], tags smallint[]) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   tenant bytea;
   topics text;
+  ok boolean;
 BEGIN
   FOR i IN 1 .. cardinality(scopes) LOOP
-    IF tenant_of(scopes[i]) = tenant AND length(topics) < 7900 THEN
-      topics := topics || ',' || topic_of(scopes[i], tags[i], seed);
-    ELSE
-      IF topics IS NOT NULL AND pg_notify(channel_of(tenant, seed), topics) IS NULL THEN
-        RETURN false;
-      END IF;
+    IF tenant IS NULL OR tenant_of(scopes[i]) <> tenant OR length(topics) > 7900 THEN
+      ok := topics IS NOT NULL AND pg_notify(channel_of(tenant, seed), topics) IS NOT NULL;
       tenant := tenant_of(scopes[i]);
-      topics := topic_of(scopes[i], tags[i], seed);
+      topics := CASE WHEN has_listener(tenant, seed) THEN topic_of(scopes[i], tags[i], seed) END;
+    ELSIF topics IS NOT NULL THEN
+      topics := topics || ',' || topic_of(scopes[i], tags[i], seed);
     END IF;
   END LOOP;
   RETURN topics IS NOT NULL AND pg_notify(channel_of(tenant, seed), topics) IS NOT NULL;
@@ -123,7 +138,9 @@ CREATE FUNCTION commit_batch(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
-  seed bigint := (SELECT s.seed FROM settings s);
+  seed bigint;
+  tenant bytea;
+  is_known boolean;
   ok boolean;
   now_at bigint[];
   base bigint;
@@ -151,7 +168,10 @@ DECLARE
   told_scopes bytea[];
   told_tags smallint[];
 BEGIN
-  ok := check_scopes(lock_list) AND lock_scopes(seed, lock_list, lock_exclusive);
+  SELECT s.seed, a.tenant, a.role_name IS NOT NULL INTO seed, tenant, is_known
+  FROM settings s LEFT JOIN access a ON a.role_name = session_user;
+  ok := (is_known AND tenant IS NULL) OR check_scopes(lock_list);
+  ok := lock_scopes(seed, lock_list, lock_exclusive);
   -- Only now: versions and times are in the order in which others see what is committed.
   now_at := tick(seed, given_ms);
   base := now_at[1];
@@ -272,7 +292,7 @@ BEGIN
           tree := r.tree;
           id := r.tree_id;
           len := coalesce(r.length, 0);
-          head := coalesce(r.hash, '\x0000000000000000000000000000000000000000000000000000000000000000');
+          head := coalesce(r.hash, zero_hash());
           last := coalesce(r.last_time, 0);
         END IF;
         -- The last append before it with the same key in this step, if that one's transaction is not lost.
@@ -371,40 +391,57 @@ CREATE FUNCTION commit_append(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
-  seed bigint := (SELECT s.seed FROM settings s);
+  seed bigint;
+  tenant bytea;
+  is_known boolean;
   ok boolean;
   now_at bigint[];
-  log record;
+  id bigint;
+  prev bytea;
 BEGIN
-  ok := check_scopes(ARRAY[of_scope]) AND lock_scopes(seed, ARRAY[of_scope], ARRAY[true]);
+  SELECT s.seed, a.tenant, a.role_name IS NOT NULL INTO seed, tenant, is_known
+  FROM settings s LEFT JOIN access a ON a.role_name = session_user;
+  ok := (is_known AND tenant IS NULL) OR check_scopes(ARRAY[of_scope]);
+  ok := lock_scopes(seed, ARRAY[of_scope], ARRAY[true]);
   now_at := tick(seed, given_ms);
   version := now_at[1];
   at_ms := now_at[2];
-  SELECT t.tree_id, t.length, t.hash, t.last_time INTO log FROM trees t WHERE t.scope = of_scope AND t.tag = of_tag;
-  IF log.tree_id IS NULL THEN
-    INSERT INTO trees (tree_id, scope, tag) VALUES (nextval('tree_ids'), of_scope, of_tag)
-    RETURNING trees.tree_id, trees.length, NULL::bytea AS hash, trees.last_time INTO log;
-  ELSIF of_dedupe IS NOT NULL THEN
-    SELECT e.sequence, e.hash, e.time, true, e.memo INTO sequences, hashes, times, duplicates, memos FROM events e
-    WHERE e.tree_id = log.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail;
-    IF duplicates THEN
+  FOR attempt IN 1 .. 2 LOOP
+    -- Finds the log, sees that the key is new, links and counts, all in one look.
+    UPDATE trees t
+    SET length = t.length + 1, last_time = coalesce(given_time, greatest(at_ms, t.last_time)),
+      version = version, committed_at = at_ms,
+      hash = sha256('annals:link:1\000'::bytea || o.hash || int8send(t.length)
+        || int8send(coalesce(given_time, greatest(at_ms, t.last_time))) || body_hash)
+    FROM (
+      SELECT l.tree_id, coalesce(l.hash, zero_hash()) AS hash FROM trees l
+      WHERE l.scope = of_scope AND l.tag = of_tag AND NOT EXISTS (
+        SELECT FROM events e
+        WHERE e.tree_id = l.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail
+      ) LIMIT 1
+    ) o
+    WHERE t.tree_id = o.tree_id
+    RETURNING t.tree_id, t.length - 1, o.hash, t.hash, t.last_time INTO id, sequences, prev, hashes, times;
+    EXIT WHEN FOUND;
+    SELECT e.sequence, e.hash, e.time, true, e.memo INTO sequences, hashes, times, duplicates, memos
+    FROM trees t CROSS JOIN LATERAL (
+      SELECT e.sequence, e.hash, e.time, e.memo FROM events e
+      WHERE e.tree_id = t.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail LIMIT 1
+    ) e
+    WHERE t.scope = of_scope AND t.tag = of_tag;
+    IF FOUND THEN
       RETURN;
     END IF;
-  END IF;
-  log.hash := coalesce(log.hash, '\x0000000000000000000000000000000000000000000000000000000000000000');
-  sequences := log.length;
-  times := coalesce(given_time, greatest(at_ms, log.last_time));
-  hashes := sha256('annals:link:1\000'::bytea || log.hash || int8send(sequences) || int8send(times) || body_hash);
+    INSERT INTO trees (tree_id, scope, tag) VALUES (nextval('tree_ids'), of_scope, of_tag);
+  END LOOP;
   duplicates := false;
   memos := of_memo;
   INSERT INTO events (
     tree_id, sequence, version, time, committed_at, prev_hash, hash, body, dedupe, dedupe_tail, dedupe_tail_id, memo
   ) VALUES (
-    log.tree_id, sequences, version, times, at_ms, log.hash, hashes, body, of_dedupe, of_dedupe_tail,
+    id, sequences, version, times, at_ms, prev, hashes, body, of_dedupe, of_dedupe_tail,
     CASE WHEN of_dedupe_tail = '' THEN ''::bytea ELSE sha256(of_dedupe_tail) END, of_memo
   );
-  UPDATE trees t SET length = sequences + 1, hash = hashes, last_time = times, version = version, committed_at = at_ms
-  WHERE t.tree_id = log.tree_id;
   ok := announce(seed, ARRAY[of_scope], ARRAY[of_tag]);
 END
 $$;

@@ -43,17 +43,27 @@ BEGIN
 END
 $$;
 
--- Where a subscriber has to listen, and for what.
-CREATE FUNCTION topics(of_scope bytea, of_tag smallint, OUT channel text, OUT tree_topic text, OUT scope_topic text)
+-- Where a subscriber has to listen, and for what. From now on writers know of this session.
+CREATE FUNCTION listen_to(of_scope bytea, of_tag smallint, OUT channel text, OUT tree_topic text, OUT scope_topic text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   seed bigint := (SELECT s.seed FROM settings s);
 BEGIN
   IF check_scopes(ARRAY[of_scope]) THEN
+    PERFORM pg_advisory_lock_shared(hashtextextended(encode(tenant_of(of_scope), 'hex'), seed + 3));
     channel := channel_of(tenant_of(of_scope), seed);
     tree_topic := topic_of(of_scope, of_tag, seed);
     scope_topic := topic_of(of_scope, 0, seed);
   END IF;
+END
+$$;
+
+-- Waits for those who write the scope and may not know yet that somebody listens.
+CREATE FUNCTION wait_for_writers(of_scope bytea) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN check_scopes(ARRAY[of_scope])
+    AND lock_scopes((SELECT s.seed FROM settings s), ARRAY[of_scope], ARRAY[false]);
 END
 $$;
 
@@ -115,7 +125,7 @@ BEGIN
   EXECUTE format('GRANT SELECT ON trees, entries, events, deletions, migrations TO %I', to_role);
   EXECUTE format(
     'GRANT EXECUTE ON FUNCTION read_time, newest_version, read_points, read_range, read_scopes,
-       commit_batch, commit_append, topics, reached_tenant TO %I', to_role);
+       commit_batch, commit_append, listen_to, wait_for_writers, reached_tenant TO %I', to_role);
 END
 $$;
 

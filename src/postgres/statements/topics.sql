@@ -1,1 +1,0 @@
-SELECT channel, tree_topic, scope_topic FROM topics($1::bytea, $2::smallint)

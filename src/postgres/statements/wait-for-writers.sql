@@ -1,0 +1,1 @@
+SELECT wait_for_writers($1::bytea)
