@@ -57,7 +57,10 @@ function contestants(durability, ...peers) {
 
 /** Run events of the ledger, each with its key; the peers keep a unique key too. */
 function ledgerContestants(durability, ...peers) {
-  return [{ name: 'annals', peer: 'annals-ledger', durability }, ...contestants(durability, ...peers).slice(1)]
+  return [
+    { name: 'annals', peer: 'annals-ledger', durability },
+    ...contestants(durability, ...peers).slice(1),
+  ]
 }
 
 export const cases = [

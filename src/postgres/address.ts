@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { dedupeTag, isLogTag, logOfHeadTag, TAGS } from '../engine/keys.ts'
+import { dedupeTag, feedTag, isLogTag, logOfHeadTag, TAGS } from '../engine/keys.ts'
 import type { Range, TreeId } from '../engine/storage.ts'
 
 /**
@@ -12,11 +12,12 @@ import type { Range, TreeId } from '../engine/storage.ts'
 const KEY_HEAD_BYTES = 2_000
 const SCOPE_BYTES_MAX = 2_000
 
-export type Kind = 0 | 1 | 2 | 3
+export type Kind = 0 | 1 | 2 | 3 | 4
 const ENTRIES = 0
 const LOG = 1
 const HEAD = 2
 const DEDUPE = 3
+const FEED = 4
 
 export interface TreeAddress {
   readonly scope: ByteString
@@ -24,11 +25,9 @@ export interface TreeAddress {
   readonly kind: Kind
 }
 
-const LOG_OF_DEDUPE_TAG: ReadonlyMap<number, number> = new Map(
-  Object.values(TAGS)
-    .filter(isLogTag)
-    .map(tag => [dedupeTag(tag), tag]),
-)
+const LOG_TAGS = Object.values(TAGS).filter(isLogTag)
+const LOG_OF_DEDUPE_TAG: ReadonlyMap<number, number> = new Map(LOG_TAGS.map(tag => [dedupeTag(tag), tag]))
+const FEED_TAGS: ReadonlySet<number> = new Set(LOG_TAGS.map(feedTag))
 
 export function treeAddress({ scope, tag }: TreeId): TreeAddress {
   if (scope.length > SCOPE_BYTES_MAX) {
@@ -40,7 +39,7 @@ export function treeAddress({ scope, tag }: TreeId): TreeAddress {
   if (headOf !== undefined) return { scope, tag: headOf, kind: HEAD }
   const dedupeOf = LOG_OF_DEDUPE_TAG.get(tag)
   if (dedupeOf !== undefined) return { scope, tag: dedupeOf, kind: DEDUPE }
-  return { scope, tag, kind: ENTRIES }
+  return { scope, tag, kind: FEED_TAGS.has(tag) ? FEED : ENTRIES }
 }
 
 export function headOfKey(key: ByteString): ByteString {
@@ -51,12 +50,15 @@ export function tailOfKey(key: ByteString): ByteString {
   return key.length <= KEY_HEAD_BYTES ? '' : key.slice(KEY_HEAD_BYTES)
 }
 
-/** The sequence whose key this is; undefined if no entry of a log can have it. */
+/** The number that a key begins with: the sequence of a log's entry, the version of a feed's. Undefined if nothing has it. */
 export function sequenceOfKey(kind: Kind, key: ByteString): bigint | undefined {
-  if (kind !== LOG || key.length !== 8) return undefined
+  if (!(kind === LOG && key.length === 8) && !(kind === FEED && key.length === FEED_KEY_BYTES))
+    return undefined
   const sequence = bigintOf(key)
-  return sequence > INT8_MAX ? undefined : sequence
+  return sequence >= INT8_MAX ? undefined : sequence
 }
+
+const FEED_KEY_BYTES = 12
 
 export interface Bounds {
   readonly from: ByteString
@@ -64,31 +66,48 @@ export interface Bounds {
   /** Undefined: no end. */
   readonly to: ByteString | undefined
   readonly toTail: ByteString
-  readonly fromSequence: bigint
-  readonly toSequence: bigint
+  readonly fromNumber: NumberBound
+  readonly toNumber: NumberBound
+}
+
+/** A bound of keys that are numbers: sequences of a log, or versions and counts of a feed. */
+interface NumberBound {
+  readonly sequence: bigint
+  readonly count: number
 }
 
 export function boundsOf(range: Range): Bounds {
   const { from = '', to } = range
+  const numberOf = treeAddress(range).kind === FEED ? firstListed : firstSequence
   return {
     from: headOfKey(from),
     fromTail: tailOfKey(from),
     to: to === undefined ? undefined : headOfKey(to),
     toTail: to === undefined ? '' : tailOfKey(to),
-    fromSequence: firstSequence(from),
-    toSequence: to === undefined ? INT8_MAX : firstSequence(to),
+    fromNumber: numberOf(from),
+    toNumber: to === undefined ? END : numberOf(to),
   }
 }
 
 const INT8_MAX = 2n ** 63n - 1n
+const INT4_MAX = 2 ** 31 - 1
+const END: NumberBound = { sequence: INT8_MAX, count: 0 }
 
 /** The first sequence whose key is not below `bound`. */
-function firstSequence(bound: ByteString): bigint {
-  const padded = bigintOf(bound.slice(0, 8).padEnd(8, '\0'))
+function firstSequence(bound: ByteString): NumberBound {
+  const padded = bigintOf(bound.padEnd(8, '\0'))
   const first = bound.length > 8 ? padded + 1n : padded
-  return first > INT8_MAX ? INT8_MAX : first
+  return first > INT8_MAX ? END : { sequence: first, count: 0 }
+}
+
+/** The first place in a feed whose key is not below `bound`. */
+function firstListed(bound: ByteString): NumberBound {
+  const key = Buffer.from(bound.padEnd(FEED_KEY_BYTES, '\0'), 'latin1')
+  const sequence = key.readBigUInt64BE()
+  const count = key.readUInt32BE(8) + (bound.length > FEED_KEY_BYTES ? 1 : 0)
+  return sequence > INT8_MAX ? END : { sequence, count: Math.min(count, INT4_MAX) }
 }
 
 function bigintOf(key: ByteString): bigint {
-  return Buffer.from(key, 'latin1').readBigUInt64BE()
+  return Buffer.from(key.slice(0, 8), 'latin1').readBigUInt64BE()
 }

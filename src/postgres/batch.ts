@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { sha256 } from '../core/hash.ts'
-import { storageKey } from '../engine/keys.ts'
+import { feedTag, storageKey } from '../engine/keys.ts'
 import type { Append, Commit, Delete, Operation, Place, Put, RangeRead, TreeId } from '../engine/storage.ts'
 import {
   type Bounds,
@@ -27,6 +27,13 @@ interface Placed<T> {
   readonly operation: T
 }
 
+interface PlacedAppend extends Placed<Append> {
+  /** Among all appends of the batch. */
+  readonly place: number
+  /** The feed's tree. */
+  readonly feed: number | undefined
+}
+
 /**
  * Commits that go to the server in one call. There, all reads are validated
  * first, then everything that is left takes effect at once. That is as if they
@@ -41,7 +48,7 @@ export class Batch {
   readonly #ranges: { tx: number; tree: number; range: RangeRead; bounds: Bounds }[] = []
   readonly #drops: { tx: number; step: number; scope: ByteString }[] = []
   readonly #puts: Placed<Put | Delete>[] = []
-  readonly #appends: (Placed<Append> & { readonly place: number })[] = []
+  readonly #appends: PlacedAppend[] = []
   /** What was written: keys of entries, whole trees, whole scopes. Known once somebody reads; mostly nobody does. */
   #written: Written | undefined
   #bytes = 0
@@ -120,6 +127,8 @@ export class Batch {
       byteaArray(appends.map(({ operation: { dedupe } }) => (dedupe ? tailOfKey(dedupe.key) : ''))),
       byteaArray(appends.map(({ operation: { dedupe } }) => dedupe?.memo ?? '')),
       int4Array(twinsOf(appends)),
+      int4Array(appends.map(({ feed }) => feed)),
+      int4Array(appends.map(({ tx, place }) => place - this.#firstAppends[tx])),
       byteaArray(written.map(({ scope }) => scope)),
       int2Array(written.map(({ tag }) => tag)),
     ]
@@ -137,6 +146,7 @@ export class Batch {
   /** Trees that are to hear of it, if nothing conflicts; tag 0 is the whole scope. */
   #told(): TreeId[] {
     const trees = new Set([...this.#appends, ...this.#puts].map(({ tree }) => tree))
+    for (const { feed } of this.#appends) if (feed !== undefined) trees.add(feed)
     const written: TreeId[] = [...trees].map(tree => this.#addresses[tree - 1])
     return [...written, ...this.#drops.map(({ scope }) => ({ scope, tag: 0 }))]
   }
@@ -159,7 +169,8 @@ export class Batch {
       }
       const placed = { tx, step: this.#steps, tree: this.#tree(operation) }
       if (operation.op === 'append') {
-        this.#appends.push({ ...placed, operation, place: this.#appendCount++ })
+        const feed = operation.feed === undefined ? undefined : this.#tree(feedOf(operation, operation.feed))
+        this.#appends.push({ ...placed, operation, feed, place: this.#appendCount++ })
       } else {
         this.#puts.push({ ...placed, operation })
       }
@@ -212,8 +223,10 @@ export class Batch {
       byteaArray(ranges.map(({ bounds }) => bounds.fromTail)),
       byteaArray(ranges.map(({ bounds }) => bounds.to)),
       byteaArray(ranges.map(({ bounds }) => bounds.toTail)),
-      int8Array(ranges.map(({ bounds }) => bounds.fromSequence)),
-      int8Array(ranges.map(({ bounds }) => bounds.toSequence)),
+      int8Array(ranges.map(({ bounds }) => bounds.fromNumber.sequence)),
+      int8Array(ranges.map(({ bounds }) => bounds.toNumber.sequence)),
+      int4Array(ranges.map(({ bounds }) => bounds.fromNumber.count)),
+      int4Array(ranges.map(({ bounds }) => bounds.toNumber.count)),
       boolArray(ranges.map(({ range }) => range.reverse ?? false)),
       int8Array(ranges.map(({ range }) => range.limit)),
       byteaArray(ranges.map(({ range }) => digestOf(range))),
@@ -233,11 +246,11 @@ export class Batch {
     ]
   }
 
-  #sorted: (Placed<Append> & { readonly place: number })[] | undefined
+  #sorted: PlacedAppend[] | undefined
   #places: number[] | undefined
 
   /** Log by log: the server then needs to know one head at a time. */
-  #sortedAppends(): readonly (Placed<Append> & { readonly place: number })[] {
+  #sortedAppends(): readonly PlacedAppend[] {
     this.#sorted ??= [...this.#appends].sort(
       (a, b) => a.step - b.step || a.tree - b.tree || a.place - b.place,
     )
@@ -270,6 +283,7 @@ class Written {
     }
     this.#trees.add(treeKey(treeAddress(operation)))
     if (operation.op !== 'append') this.#keys.add(storageKey(operation.scope, operation.tag, operation.key))
+    else if (operation.feed !== undefined) this.#trees.add(treeKey(feedOf(operation, operation.feed)))
   }
 
   hasPoint({ scope, tag, key }: Place): boolean {
@@ -312,8 +326,16 @@ function scopesOf({ points = [], ranges = [], operations }: Commit): Map<ByteStr
   const scopes = new Map<ByteString, boolean>()
   for (const { scope } of points) scopes.set(scope, false)
   for (const { scope } of ranges) scopes.set(scope, false)
-  for (const { scope } of operations) scopes.set(scope, true)
+  for (const operation of operations) {
+    scopes.set(operation.scope, true)
+    if (operation.op === 'append' && operation.feed !== undefined) scopes.set(operation.feed, true)
+  }
   return scopes
+}
+
+/** The tree in which an append is listed. */
+export function feedOf({ tag }: Append, feed: ByteString): TreeId {
+  return { scope: feed, tag: feedTag(tag) }
 }
 
 function bytesOf({ operations }: Commit): number {

@@ -2,7 +2,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Appended, Commit, CommitOutcome } from '../engine/storage.ts'
 import { headOfKey, tailOfKey } from './address.ts'
-import { Batch } from './batch.ts'
+import { Batch, feedOf } from './batch.ts'
 import type { Connection, ConnectionSettings, Row } from './connection.ts'
 import { failure, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
@@ -167,7 +167,7 @@ export class Committer {
     if (append === undefined) {
       return (await connection.run(STATEMENTS.commit, batch.parameters(this.#now())))[0]
     }
-    const { scope, tag, time, bodyHash, body, dedupe } = append
+    const { scope, tag, time, bodyHash, body, dedupe, feed } = append
     const [answer] = await connection.run(STATEMENTS.commitAppend, [
       this.#now(),
       bytes(scope),
@@ -178,6 +178,8 @@ export class Committer {
       dedupe && bytes(headOfKey(dedupe.key)),
       bytes(dedupe === undefined ? '' : tailOfKey(dedupe.key)),
       bytes(dedupe?.memo ?? ''),
+      feed && bytes(feed),
+      feed && feedOf(append, feed).tag,
     ])
     const lists = ['sequences', 'hashes', 'times', 'duplicates', 'memos'].map(name => [name, [answer[name]]])
     return { ...answer, ...Object.fromEntries(lists) }
@@ -206,8 +208,13 @@ export class Committer {
 }
 
 function writtenScopes({ operations }: Commit): readonly ByteString[] {
-  if (operations.length === 1) return [operations[0].scope]
-  return [...new Set(operations.map(({ scope }) => scope))]
+  if (operations.length === 1 && operations[0].op !== 'append') return [operations[0].scope]
+  const scopes = new Set<ByteString>()
+  for (const operation of operations) {
+    scopes.add(operation.scope)
+    if (operation.op === 'append' && operation.feed !== undefined) scopes.add(operation.feed)
+  }
+  return [...scopes]
 }
 
 function settle(batch: Batch, sent: readonly Waiting[], answer: Row): void {

@@ -54,11 +54,13 @@ export async function readRange(
     bytes(bounds.fromTail),
     bounds.to === undefined ? undefined : bytes(bounds.to),
     bytes(bounds.toTail),
-    bounds.fromSequence,
-    bounds.toSequence,
+    bounds.fromNumber.sequence,
+    bounds.toNumber.sequence,
     range.reverse ?? false,
     range.limit,
     time.isFixed,
+    bounds.fromNumber.count,
+    bounds.toNumber.count,
   ])
   return rows.map(row => entryOf(row['key'] as ByteString, row))
 }

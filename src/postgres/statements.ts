@@ -20,7 +20,8 @@ export const STATEMENTS: Readonly<
     | 'readScopes'
     | 'snapshot'
     | 'listenTo'
-    | 'waitForWriters',
+    | 'waitForWriters'
+    | 'waitForCommits',
     Statement
   >
 > = {
@@ -32,4 +33,5 @@ export const STATEMENTS: Readonly<
   snapshot: statement('snapshot'),
   listenTo: statement('listen-to'),
   waitForWriters: statement('wait-for-writers'),
+  waitForCommits: statement('wait-for-commits'),
 }

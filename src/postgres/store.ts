@@ -4,6 +4,7 @@ import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '
 import type {
   Commit,
   CommitOutcome,
+  Committed,
   Entry,
   Place,
   Range,
@@ -156,6 +157,7 @@ export class PostgresStore implements Storage {
         // All places were read as of one moment: what the step makes of them, throwing included, is valid then.
         const { operations, result } = step(found)
         checkOperations(operations)
+        if (operations.length === 0 && reads.length === 0) return { ...(await this.#barrier()), result }
         if (operations.length === 0) {
           const [version, time] = [this.#latestVersion, this.now()]
           return { status: 'committed', version, time, appended: [], result }
@@ -172,6 +174,13 @@ export class PostgresStore implements Storage {
     } finally {
       endTurn()
     }
+  }
+
+  /** A step that reads and writes nothing follows all that is under way all the same, in any process: who asks waits for it. */
+  async #barrier(): Promise<Committed> {
+    const [row] = await this.#reader.run(connection => connection.run(STATEMENTS.waitForCommits, []))
+    this.#note(row['version'] as number, this.#settings.clock === undefined ? (row['at_ms'] as number) : 0)
+    return { status: 'committed', version: this.#latestVersion, time: this.now(), appended: [] }
   }
 
   /** Closing waits for it. */

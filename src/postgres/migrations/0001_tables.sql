@@ -57,9 +57,27 @@ CREATE TABLE events (
   dedupe_tail bytea NOT NULL DEFAULT '',
   dedupe_tail_id bytea NOT NULL DEFAULT '',
   memo bytea NOT NULL DEFAULT '',
+  -- The feed that lists it, and its place among the appends of its commit.
+  feed_id bigint,
+  feed_count integer,
   PRIMARY KEY (tree_id, sequence)
 );
 CREATE UNIQUE INDEX events_dedupe ON events (tree_id, dedupe, dedupe_tail_id) WHERE dedupe IS NOT NULL;
+-- A feed is a column and an index, not rows of its own. Its scope is locked while it grows, like that of a log: so
+-- versions become visible in their order, and nothing ever appears before what was seen.
+CREATE UNIQUE INDEX events_feed ON events (feed_id, version, feed_count) WHERE feed_id IS NOT NULL;
+
+-- What feeds list of logs that were deleted.
+CREATE TABLE feed_remains (
+  feed_id bigint NOT NULL,
+  version bigint NOT NULL,
+  feed_count integer NOT NULL,
+  sequence bigint NOT NULL,
+  time bigint NOT NULL,
+  committed_at bigint NOT NULL,
+  scope bytea NOT NULL,
+  PRIMARY KEY (feed_id, version, feed_count)
+);
 
 -- Which logs were deleted, by whom: without a row here no event can go.
 CREATE TABLE deletions (

@@ -1,5 +1,5 @@
--- Reading. A tree is addressed by scope, tag and kind: 0 entries, 1 a log, 2 a log's head, 3 a log's dedupe keys.
--- Kinds 1 to 3 have the tag of the log.
+-- Reading. A tree is addressed by scope, tag and kind: 0 entries, 1 a log, 2 a log's head, 3 a log's dedupe keys, 4 a
+-- feed. Kinds 1 to 3 have the tag of the log.
 
 -- Milliseconds since 1970; never before the time of a commit.
 CREATE FUNCTION read_time(given bigint) RETURNS bigint
@@ -16,6 +16,54 @@ CREATE FUNCTION newest_version() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   RETURN (SELECT CASE WHEN is_called THEN last_value + 1023 ELSE 0 END FROM versions);
+END
+$$;
+
+-- What a feed lists, of logs that are there and of those that are gone.
+CREATE FUNCTION read_feed(
+  of_feed bigint, from_version bigint, from_count integer, to_version bigint, to_count integer,
+  backwards boolean, at_most bigint
+) RETURNS TABLE (key bytea, value bytea, version bigint, committed_at bigint)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+  IF from_version IS NULL THEN
+    RETURN;
+  ELSIF NOT backwards THEN
+    RETURN QUERY
+      SELECT int8send(f.version) || int4send(f.feed_count),
+        int8send(f.sequence) || int8send(f.time) || f.scope, f.version, f.committed_at
+      FROM (
+        (SELECT e.version, e.feed_count, e.sequence, e.time, e.committed_at, l.scope
+         FROM events e CROSS JOIN LATERAL (SELECT t.scope FROM trees t WHERE t.tree_id = e.tree_id LIMIT 1) l
+         WHERE e.feed_id = of_feed AND (e.version, e.feed_count) >= (from_version, from_count)
+           AND (e.version, e.feed_count) < (to_version, to_count)
+         ORDER BY e.version, e.feed_count LIMIT at_most)
+        UNION ALL
+        (SELECT r.version, r.feed_count, r.sequence, r.time, r.committed_at, r.scope
+         FROM feed_remains r
+         WHERE r.feed_id = of_feed AND (r.version, r.feed_count) >= (from_version, from_count)
+           AND (r.version, r.feed_count) < (to_version, to_count)
+         ORDER BY r.version, r.feed_count LIMIT at_most)
+      ) f ORDER BY f.version, f.feed_count LIMIT at_most;
+  ELSE
+    RETURN QUERY
+      SELECT int8send(f.version) || int4send(f.feed_count),
+        int8send(f.sequence) || int8send(f.time) || f.scope, f.version, f.committed_at
+      FROM (
+        (SELECT e.version, e.feed_count, e.sequence, e.time, e.committed_at, l.scope
+         FROM events e CROSS JOIN LATERAL (SELECT t.scope FROM trees t WHERE t.tree_id = e.tree_id LIMIT 1) l
+         WHERE e.feed_id = of_feed AND (e.version, e.feed_count) >= (from_version, from_count)
+           AND (e.version, e.feed_count) < (to_version, to_count)
+         ORDER BY e.version DESC, e.feed_count DESC LIMIT at_most)
+        UNION ALL
+        (SELECT r.version, r.feed_count, r.sequence, r.time, r.committed_at, r.scope
+         FROM feed_remains r
+         WHERE r.feed_id = of_feed AND (r.version, r.feed_count) >= (from_version, from_count)
+           AND (r.version, r.feed_count) < (to_version, to_count)
+         ORDER BY r.version DESC, r.feed_count DESC LIMIT at_most)
+      ) f ORDER BY f.version DESC, f.feed_count DESC LIMIT at_most;
+  END IF;
 END
 $$;
 
@@ -54,15 +102,20 @@ BEGIN
      FROM events e
      WHERE q.kind = 3 AND e.tree_id = t.tree_id AND e.dedupe = q.key AND e.dedupe_tail = q.tail
      LIMIT 1)
+    UNION ALL
+    (SELECT r.value, r.version, r.committed_at, 0::bigint
+     FROM read_feed(t.tree_id, q.sequence, 0, q.sequence + 1, 0, false, NULL) r
+     WHERE q.kind = 4 AND r.key = q.key)
   ) f;
 END
 $$;
 
--- One range in byte order. The bounds are given as heads and tails of keys; for a log as sequences.
+-- One range in byte order. The bounds are given as heads and tails of keys; for a log as sequences, for a feed as
+-- versions and counts.
 CREATE FUNCTION read_range(
   now_ms bigint, with_values boolean, of_scope bytea, of_tag smallint, of_kind smallint,
   from_key bytea, from_tail bytea, to_key bytea, to_tail bytea, from_sequence bigint, to_sequence bigint,
-  backwards boolean, at_most bigint
+  from_count integer, to_count integer, backwards boolean, at_most bigint
 ) RETURNS TABLE (key bytea, value bytea, version bigint, committed_at bigint, expires_at bigint)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -114,6 +167,10 @@ BEGIN
     RETURN QUERY
       SELECT 'head'::bytea, int8send(tree.length) || tree.hash, tree.version, tree.committed_at, 0::bigint
       WHERE tree.length > 0 AND 'head'::bytea >= from_key AND 'head'::bytea < to_key;
+  ELSIF of_kind = 4 THEN
+    RETURN QUERY
+      SELECT f.key, f.value, f.version, f.committed_at, 0::bigint
+      FROM read_feed(tree.tree_id, from_sequence, from_count, to_sequence, to_count, backwards, at_most) f;
   ELSIF NOT backwards THEN
     RETURN QUERY
       SELECT e.dedupe || e.dedupe_tail, int8send(e.sequence) || int8send(e.time) || e.hash || e.memo,
@@ -150,7 +207,12 @@ BEGIN
     EXIT WHEN next_scope IS NULL;
     IF EXISTS (
       SELECT FROM trees t WHERE t.scope = next_scope
-        AND (t.length > 0 OR EXISTS (SELECT FROM entries e WHERE e.tree_id = t.tree_id LIMIT 1))
+        AND (
+          t.length > 0
+          OR EXISTS (SELECT FROM entries e WHERE e.tree_id = t.tree_id LIMIT 1)
+          OR EXISTS (SELECT FROM events e WHERE e.feed_id = t.tree_id LIMIT 1)
+          OR EXISTS (SELECT FROM feed_remains r WHERE r.feed_id = t.tree_id LIMIT 1)
+        )
     ) THEN
       found_scopes := found_scopes + 1;
       RETURN NEXT next_scope;

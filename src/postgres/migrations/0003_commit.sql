@@ -48,6 +48,9 @@ $$;
 
 -- Scopes that are written are locked for others, those that are read only for writers.
 CREATE FUNCTION lock_scopes(seed bigint, scopes bytea[], exclusive boolean[]) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  a bigint;
+  b bigint;
 BEGIN
   -- The server has room for some thousand locks in all: who needs many has everything locked instead.
   IF cardinality(scopes) > 256 THEN
@@ -55,6 +58,11 @@ BEGIN
   ELSIF cardinality(scopes) = 1 AND exclusive[1] THEN
     RETURN pg_advisory_xact_lock_shared(seed + 2) IS NOT NULL
       AND pg_advisory_xact_lock(hashtextextended(encode(scopes[1], 'hex'), seed)) IS NOT NULL;
+  ELSIF cardinality(scopes) = 2 AND exclusive[1] AND exclusive[2] THEN
+    a := hashtextextended(encode(scopes[1], 'hex'), seed);
+    b := hashtextextended(encode(scopes[2], 'hex'), seed);
+    RETURN pg_advisory_xact_lock_shared(seed + 2) IS NOT NULL
+      AND pg_advisory_xact_lock(least(a, b)) IS NOT NULL AND pg_advisory_xact_lock(greatest(a, b)) IS NOT NULL;
   END IF;
   PERFORM pg_advisory_xact_lock_shared(seed + 2);
   -- In the order of their keys, so that two calls never wait for each other.
@@ -98,6 +106,19 @@ BEGIN
 END
 $$;
 
+-- The tree with this name; made if it is missing.
+CREATE FUNCTION tree_named(of_scope bytea, of_tag smallint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  id bigint := (SELECT t.tree_id FROM trees t WHERE t.scope = of_scope AND t.tag = of_tag);
+BEGIN
+  IF id IS NULL THEN
+    id := nextval('tree_ids');
+    INSERT INTO trees (tree_id, scope, tag) VALUES (id, of_scope, of_tag);
+  END IF;
+  RETURN id;
+END
+$$;
+
 -- Deletes all of a scope. For logs it leaves a record; a trigger sees to it that nobody can do without.
 CREATE FUNCTION drop_scope(of_scope bytea, at_version bigint, at_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -106,6 +127,11 @@ BEGIN
   INSERT INTO deletions (tree_id, scope, tag, length, hash, version, committed_at, role_name, xid)
   SELECT t.tree_id, t.scope, t.tag, t.length, t.hash, at_version, at_ms, session_user, pg_current_xact_id()
   FROM trees t WHERE t.scope = of_scope AND t.length > 0;
+  -- What a feed lists stays listed; what lies in this scope goes.
+  INSERT INTO feed_remains (feed_id, version, feed_count, sequence, time, committed_at, scope)
+  SELECT e.feed_id, e.version, e.feed_count, e.sequence, e.time, e.committed_at, of_scope
+  FROM events e WHERE e.tree_id = ANY (ids) AND e.feed_id IS NOT NULL AND NOT e.feed_id = ANY (ids);
+  DELETE FROM feed_remains r WHERE r.feed_id = ANY (ids);
   DELETE FROM events e WHERE e.tree_id = ANY (ids);
   DELETE FROM entries e WHERE e.tree_id = ANY (ids);
   DELETE FROM trees t WHERE t.scope = of_scope;
@@ -121,13 +147,14 @@ CREATE FUNCTION commit_batch(
   point_sequences bigint[], point_versions bigint[],
   range_txs integer[], range_trees integer[], range_from bytea[], range_from_tails bytea[],
   range_to bytea[], range_to_tails bytea[], range_from_sequences bigint[], range_to_sequences bigint[],
+  range_from_counts integer[], range_to_counts integer[],
   range_backwards boolean[], range_limits bigint[], range_digests bytea[],
   drop_txs integer[], drop_steps integer[], drop_scopes bytea[],
   put_txs integer[], put_steps integer[], put_trees integer[], put_keys bytea[], put_tails bytea[],
   put_values bytea[], put_expiries bigint[],
   append_txs integer[], append_steps integer[], append_trees integer[], append_times bigint[],
   append_body_hashes bytea[], append_bodies bytea[], append_dedupes bytea[], append_dedupe_tails bytea[],
-  append_memos bytea[], append_twins integer[],
+  append_memos bytea[], append_twins integer[], append_feeds integer[], append_counts integer[],
   written_scopes bytea[], written_tags smallint[],
   OUT version bigint, OUT at_ms bigint,
   OUT lost_txs integer[], OUT lost_points integer[], OUT lost_ranges integer[],
@@ -165,6 +192,8 @@ DECLARE
   head_hashes bytea[];
   head_times bigint[];
   head_versions bigint[];
+  -- By the feed's place among the trees.
+  feed_ids bigint[];
   told_scopes bytea[];
   told_tags smallint[];
 BEGIN
@@ -206,7 +235,8 @@ BEGIN
       FROM read_range(
         at_ms, false, tree_scopes[range_trees[i]], tree_tags[range_trees[i]], tree_kinds[range_trees[i]],
         range_from[i], range_from_tails[i], range_to[i], range_to_tails[i],
-        range_from_sequences[i], range_to_sequences[i], range_backwards[i], range_limits[i]
+        range_from_sequences[i], range_to_sequences[i], range_from_counts[i], range_to_counts[i],
+        range_backwards[i], range_limits[i]
       ) f
     ) THEN
       lost_txs := lost_txs || range_txs[i];
@@ -345,16 +375,23 @@ BEGIN
         END IF;
       END LOOP;
 
+      feed_ids := array_fill(NULL::bigint, ARRAY[cardinality(tree_scopes)]);
+      FOR i IN 1 .. cardinality(tree_scopes) LOOP
+        IF tree_kinds[i] = 4 AND i = ANY (append_feeds) THEN
+          feed_ids[i] := tree_named(tree_scopes[i], tree_tags[i]);
+        END IF;
+      END LOOP;
       INSERT INTO events (
         tree_id, sequence, version, time, committed_at, prev_hash, hash, body,
-        dedupe, dedupe_tail, dedupe_tail_id, memo
+        dedupe, dedupe_tail, dedupe_tail_id, memo, feed_id, feed_count
       )
       SELECT a.id, a.sequence, base + a.tx, a.time, at_ms, a.prev, a.hash, a.body,
-        a.dedupe, a.dedupe_tail, CASE WHEN a.dedupe_tail = '' THEN ''::bytea ELSE sha256(a.dedupe_tail) END, a.memo
+        a.dedupe, a.dedupe_tail, CASE WHEN a.dedupe_tail = '' THEN ''::bytea ELSE sha256(a.dedupe_tail) END, a.memo,
+        feed_ids[a.feed], CASE WHEN a.feed IS NOT NULL THEN a.count END
       FROM unnest(
         append_txs, append_steps, ids, sequences, times, prevs, hashes, append_bodies,
-        append_dedupes, append_dedupe_tails, append_memos
-      ) AS a (tx, step, id, sequence, time, prev, hash, body, dedupe, dedupe_tail, memo)
+        append_dedupes, append_dedupe_tails, append_memos, append_feeds, append_counts
+      ) AS a (tx, step, id, sequence, time, prev, hash, body, dedupe, dedupe_tail, memo, feed, count)
       WHERE a.step = step AND a.id IS NOT NULL;
       UPDATE trees t
       SET length = h.length, hash = h.hash, last_time = h.time, version = h.version, committed_at = at_ms
@@ -369,7 +406,8 @@ BEGIN
   ELSE
     SELECT array_agg(w.scope), array_agg(w.tag) INTO told_scopes, told_tags FROM (
       SELECT tree_scopes[a.tree], tree_tags[a.tree]
-      FROM unnest(append_txs, append_trees) AS a (tx, tree) WHERE NOT a.tx = ANY (lost_txs)
+      FROM unnest(append_txs || append_txs, append_trees || append_feeds) AS a (tx, tree)
+      WHERE NOT a.tx = ANY (lost_txs) AND a.tree IS NOT NULL
       UNION
       SELECT tree_scopes[p.tree], tree_tags[p.tree]
       FROM unnest(put_txs, put_trees) AS p (tx, tree) WHERE NOT p.tx = ANY (lost_txs)
@@ -384,7 +422,7 @@ $$;
 -- The commonest commit of all: one append, nothing read. What commit_batch would do, without its queries over arrays.
 CREATE FUNCTION commit_append(
   given_ms bigint, of_scope bytea, of_tag smallint, given_time bigint, body_hash bytea, body bytea,
-  of_dedupe bytea, of_dedupe_tail bytea, of_memo bytea,
+  of_dedupe bytea, of_dedupe_tail bytea, of_memo bytea, feed_scope bytea, feed_tag smallint,
   OUT version bigint, OUT at_ms bigint,
   OUT sequences bigint, OUT hashes bytea, OUT times bigint, OUT duplicates boolean, OUT memos bytea
 )
@@ -396,13 +434,16 @@ DECLARE
   is_known boolean;
   ok boolean;
   now_at bigint[];
+  scopes bytea[];
   id bigint;
   prev bytea;
+  feed bigint;
 BEGIN
   SELECT s.seed, a.tenant, a.role_name IS NOT NULL INTO seed, tenant, is_known
   FROM settings s LEFT JOIN access a ON a.role_name = session_user;
-  ok := (is_known AND tenant IS NULL) OR check_scopes(ARRAY[of_scope]);
-  ok := lock_scopes(seed, ARRAY[of_scope], ARRAY[true]);
+  scopes := CASE WHEN feed_scope <> of_scope THEN ARRAY[of_scope, feed_scope] ELSE ARRAY[of_scope] END;
+  ok := (is_known AND tenant IS NULL) OR check_scopes(scopes);
+  ok := lock_scopes(seed, scopes, array_fill(true, ARRAY[cardinality(scopes)]));
   now_at := tick(seed, given_ms);
   version := now_at[1];
   at_ms := now_at[2];
@@ -436,12 +477,20 @@ BEGIN
   END LOOP;
   duplicates := false;
   memos := of_memo;
+  IF feed_scope IS NOT NULL THEN
+    feed := tree_named(feed_scope, feed_tag);
+  END IF;
   INSERT INTO events (
-    tree_id, sequence, version, time, committed_at, prev_hash, hash, body, dedupe, dedupe_tail, dedupe_tail_id, memo
+    tree_id, sequence, version, time, committed_at, prev_hash, hash, body,
+    dedupe, dedupe_tail, dedupe_tail_id, memo, feed_id, feed_count
   ) VALUES (
     id, sequences, version, times, at_ms, prev, hashes, body, of_dedupe, of_dedupe_tail,
-    CASE WHEN of_dedupe_tail = '' THEN ''::bytea ELSE sha256(of_dedupe_tail) END, of_memo
+    CASE WHEN of_dedupe_tail = '' THEN ''::bytea ELSE sha256(of_dedupe_tail) END, of_memo,
+    feed, CASE WHEN feed IS NOT NULL THEN 0 END
   );
-  ok := announce(seed, ARRAY[of_scope], ARRAY[of_tag]);
+  ok := CASE
+    WHEN feed_scope IS NULL THEN announce(seed, scopes, ARRAY[of_tag])
+    ELSE announce(seed, ARRAY[of_scope, feed_scope], ARRAY[of_tag, feed_tag])
+  END;
 END
 $$;

@@ -67,11 +67,25 @@ BEGIN
 END
 $$;
 
+-- Waits for all commits that are under way, of whatever process: they have their time already, and nobody sees them.
+CREATE FUNCTION wait_for_commits(OUT version bigint, OUT at_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM check_scopes('{}'), pg_advisory_xact_lock((SELECT s.seed FROM settings s) + 2);
+  version := newest_version();
+  at_ms := read_time(NULL);
+END
+$$;
+
 ALTER TABLE trees ENABLE ROW LEVEL SECURITY;
+ALTER TABLE feed_remains ENABLE ROW LEVEL SECURITY;
 ALTER TABLE entries ENABLE ROW LEVEL SECURITY;
 ALTER TABLE events ENABLE ROW LEVEL SECURITY;
 ALTER TABLE deletions ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON trees FOR SELECT USING (
+  substring(scope FROM 1 FOR length((SELECT reached_tenant()))) = (SELECT reached_tenant())
+);
+CREATE POLICY tenant ON feed_remains FOR SELECT USING (
   substring(scope FROM 1 FOR length((SELECT reached_tenant()))) = (SELECT reached_tenant())
 );
 CREATE POLICY tenant ON deletions FOR SELECT USING (
@@ -122,10 +136,10 @@ BEGIN
   VALUES (to_role, convert_to(replace(replace(to_tenant, '%', '%25'), ':', '%3A') || ':', 'UTF8'))
   ON CONFLICT (role_name) DO UPDATE SET tenant = excluded.tenant;
   EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), to_role);
-  EXECUTE format('GRANT SELECT ON trees, entries, events, deletions, migrations TO %I', to_role);
+  EXECUTE format('GRANT SELECT ON trees, entries, events, feed_remains, deletions, migrations TO %I', to_role);
   EXECUTE format(
-    'GRANT EXECUTE ON FUNCTION read_time, newest_version, read_points, read_range, read_scopes,
-       commit_batch, commit_append, listen_to, wait_for_writers, reached_tenant TO %I', to_role);
+    'GRANT EXECUTE ON FUNCTION read_time, newest_version, read_points, read_range, read_feed, read_scopes,
+       commit_batch, commit_append, listen_to, wait_for_writers, wait_for_commits, reached_tenant TO %I', to_role);
 END
 $$;
 

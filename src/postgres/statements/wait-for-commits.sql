@@ -1,0 +1,1 @@
+SELECT version, at_ms FROM wait_for_commits()

@@ -1,0 +1,70 @@
+import { afterAll, describe } from 'vitest'
+import { type Annals, annalsOver } from '../../src/annals.ts'
+import { Database } from '../../src/engine/database.ts'
+import { openPostgresStorage } from '../../src/postgres/open.ts'
+import { openPostgres } from '../../src/postgres.ts'
+import { testAnnals } from '../../src/testing/annals-suite.ts'
+import { type OpenedLedger, testLedger } from '../../src/testing/ledger-suite.ts'
+import { CONNECTION_STRING, SchemaPool } from './schema.ts'
+
+type Options = Pick<Parameters<typeof openPostgres>[0], 'guards' | 'ledger'>
+
+/** As users open it; only who needs a clock gets one past `openPostgres`, which takes none. */
+async function openIn(schema: string, clock: (() => number) | undefined, options: Options): Promise<Annals> {
+  if (clock === undefined) return openPostgres({ connectionString: CONNECTION_STRING, schema, ...options })
+  const storage = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema, clock })
+  return annalsOver({ storage, database: new Database(storage) }, options)
+}
+
+// reason: without a server there is nothing to test; the setup has said so
+describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
+  const schemas = new SchemaPool()
+  afterAll(() => schemas.drop())
+
+  testAnnals('postgres', async ({ guards = {}, clock }) => {
+    const schema = await schemas.take()
+    const db = await openIn(schema, clock, { guards })
+    let current = db
+    return {
+      db,
+      async reopen() {
+        await current.close()
+        current = await openIn(schema, clock, { guards })
+        return current
+      },
+      async close() {
+        await current.close()
+        schemas.giveBack(schema)
+      },
+    }
+  })
+
+  testLedger('postgres', async ({ clock, validateTransitions = false }) => {
+    const schema = await schemas.take()
+    const ledger = { validateTransitions }
+    let current = await openIn(schema, clock, { ledger })
+    return {
+      ...openedOf(current),
+      async reopen() {
+        await current.close()
+        current = await openIn(schema, clock, { ledger })
+        return openedOf(current)
+      },
+      async close() {
+        await current.close()
+        schemas.giveBack(schema)
+      },
+    }
+  })
+})
+
+function openedOf(db: Annals): OpenedLedger {
+  return {
+    ledger: db.ledger,
+    runs: db.runs,
+    registry: db.ledger.registry,
+    forTenant: tenant => db.forTenant(tenant).ledger,
+    stats: async () => db.stats().ledger,
+    close: () => db.close(),
+  }
+}
