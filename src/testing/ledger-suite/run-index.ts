@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import { gather, refused } from '../annals-suite/suite.ts'
 import { eventually, type LedgerSuite, newEvent, RUN, tell } from './suite.ts'
 
 /** LD15: a run of the ledger is a run of the index. */
@@ -70,6 +71,43 @@ export function testRunIndex(suite: LedgerSuite): void {
     async (ledger, { runs }) => {
       await expect(ledger.appendEvent({ ...newEvent(), idempotencyKey: 'x' })).rejects.toThrow()
       expect(await runs.query({})).toEqual([])
+    },
+    ['runs'],
+  )
+
+  suite.holds(
+    'L7: deleting a run does not take its records along, unless that is asked for, with a reason',
+    async (ledger, { runs }) => {
+      const before = await tell(ledger, ['RunStarted', 'RunCompleted'])
+      for (const options of [{}, { reason: 'tidying up' }, { purgeLedger: false, reason: 'x' }]) {
+        await refused(runs.delete(RUN, options), 'INVALID_OPERATION')
+      }
+      expect(await ledger.fetchEvents(RUN)).toEqual(before)
+      expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 2 })
+    },
+    ['runs'],
+  )
+
+  suite.holds(
+    'LD15: of a run that was purged nothing is left, and one with the same id begins anew',
+    async (ledger, { runs }) => {
+      await tell(ledger, ['RunStarted', 'RunQueued', 'StepStarted a'])
+      await ledger.projectSnapshot(RUN)
+      await runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+      expect(await ledger.fetchEvents(RUN)).toEqual([])
+      expect(await ledger.getSnapshot(RUN)).toBeNull()
+      expect(await ledger.alerts()).toEqual([])
+      await refused(ledger.verifyRun(RUN), 'RUN_NOT_FOUND')
+      const event = newEvent({ tenantId: 'other' })
+      expect(await ledger.appendEvent(event)).toMatchObject({ runSeq: 1, persisted: true })
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({
+        tenantId: 'other',
+        lastEventSeq: 1,
+        steps: [],
+        consistency: 'CONSISTENT',
+      })
+      expect(await gather(ledger.audit({ from: 0, to: '9999-01-01T00:00:00Z' }))).toHaveLength(1)
+      expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 1 })
     },
     ['runs'],
   )

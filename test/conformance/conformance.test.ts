@@ -1,0 +1,139 @@
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+import { LEDGER_RULES } from './ledger-rules.ts'
+
+/**
+ * Which test proves which rule of the ledger's contract: read from the titles
+ * of the tests themselves, and written to docs/conformance.md. A rule without
+ * a test fails, and so does a page that is not what the tests say.
+ * `ANNALS_UPDATE=1` writes the page.
+ */
+
+interface File {
+  readonly path: string
+  readonly text: string
+}
+
+interface Proof {
+  readonly path: string
+  readonly rules: readonly string[]
+  readonly title: string
+}
+
+/** A title is the first argument of what declares a test: `test(…)`, `test.each(…)(…)`, `suite.holds(…)`, `suite.each(…)`. */
+const TITLE = /(?:\b(?:test|it|holds|each)|\))\(\s*(['"`])(LD?\d+(?:, LD?\d+)*): (.*?)\1/gs
+
+function proofsIn({ path, text }: File): Proof[] {
+  return [...text.matchAll(TITLE)].map(([, , rules, title]) => ({ path, rules: rules.split(', '), title }))
+}
+
+type Rules = Readonly<Record<string, string>>
+
+/** Rules that nothing proves, and proofs of rules that there are none of. */
+function gapsOf(rules: Rules, proofs: readonly Proof[]): string[] {
+  const proven = new Set(proofs.flatMap(proof => proof.rules))
+  return [
+    ...Object.keys(rules)
+      .filter(rule => !proven.has(rule))
+      .map(rule => `${rule} has no test`),
+    ...[...proven].filter(rule => !Object.hasOwn(rules, rule)).map(rule => `there is no rule ${rule}`),
+  ]
+}
+
+function pageOf(rules: Rules, proofs: readonly Proof[]): string {
+  const rows = Object.entries(rules).map(([rule, wording]) => {
+    const own = proofs.filter(proof => proof.rules.includes(rule))
+    const files = [...new Set(own.map(({ path }) => path))].map(path => {
+      const titles = own.filter(proof => proof.path === path).map(({ title }) => `· ${cell(title)}`)
+      return [`[${path}](../${path})`, ...titles].join('<br>')
+    })
+    return `| ${rule} | ${cell(wording)} | ${files.join('<br>')} |`
+  })
+  return `# Conformance
+
+Which tests prove which rule of the ledger's contract. The tests write this page (\`ANNALS_UPDATE=1 npx vitest run
+test/conformance\`) and fail when it is not up to date, or when a rule has no test. A title with \`%s\` stands for
+one test for each row of a table; what is in \`src/testing/ledger-suite\` runs on every engine.
+
+| Rule | What it asks | Tests |
+|---|---|---|
+${rows.join('\n')}
+`
+}
+
+function cell(text: string): string {
+  return text.replaceAll('|', '\\|').replaceAll('\n', ' ')
+}
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const PAGE = join(root, 'docs/conformance.md')
+
+/** This folder talks about titles, and has none of its own. */
+function sources(): File[] {
+  return ['src', 'test']
+    .flatMap(folder =>
+      readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' }).map(path => `${folder}/${path}`),
+    )
+    .filter(path => path.endsWith('.ts') && !path.startsWith('test/conformance/'))
+    .sort()
+    .map(path => ({ path, text: readFileSync(join(root, path), 'utf8') }))
+}
+
+describe('conformance', () => {
+  const proofs = sources().flatMap(proofsIn)
+
+  test('there are 32 rules and 18 decisions', () => {
+    const numbers = (letters: string, count: number): string[] =>
+      Array.from({ length: count }, (_, i) => `${letters}${i + 1}`)
+    expect(Object.keys(LEDGER_RULES)).toEqual([...numbers('L', 32), ...numbers('LD', 18)])
+  })
+
+  test('every rule has a test, and every test that names one names one that exists', () => {
+    expect(gapsOf(LEDGER_RULES, proofs)).toEqual([])
+  })
+
+  test('docs/conformance.md says what the tests say', () => {
+    const page = pageOf(LEDGER_RULES, proofs)
+    if (process.env['ANNALS_UPDATE'] === '1') writeFileSync(PAGE, page)
+    expect(readFileSync(PAGE, 'utf8')).toBe(page)
+  })
+})
+
+describe('the check can fail', () => {
+  const proofs = sources().flatMap(proofsIn)
+
+  test.each(Object.keys(LEDGER_RULES))('without the tests of %s', rule => {
+    const others = proofs.filter(({ rules }) => !rules.includes(rule))
+    expect(gapsOf(LEDGER_RULES, others)).toContain(`${rule} has no test`)
+    expect(pageOf(LEDGER_RULES, others)).not.toBe(pageOf(LEDGER_RULES, proofs))
+  })
+
+  test('at a rule that there is none of', () => {
+    const planted = proofsIn({ path: 'src/a.test.ts', text: "test('L4, LD99: x', () => {})" })
+    expect(gapsOf(LEDGER_RULES, [...proofs, ...planted])).toEqual(['there is no rule LD99'])
+  })
+
+  test.each([
+    ["test('L4: a', () => {})", ['L4'], 'a'],
+    ["test('L4, LD11: a | b', () => {})", ['L4', 'LD11'], 'a | b'],
+    ['suite.holds(\n    `L5: many at once`,', ['L5'], 'many at once'],
+    ["test.each(ROWS)('LD4: %s', row => {})", ['LD4'], '%s'],
+    ["suite.each(\n  'L12: without %s',", ['L12'], 'without %s'],
+    ['it("L9: it\'s so", () => {})', ['L9'], "it's so"],
+  ])('a title is found in %j', (text, rules, title) => {
+    expect(proofsIn({ path: 'a.ts', text })).toEqual([{ path: 'a.ts', rules, title }])
+  })
+
+  test.each([
+    "describe('L4: a', () => {})",
+    "throw new Error('L4: a')",
+    '/** L4: a */',
+    "test('4: a', () => {})",
+    "test('says L4: a', () => {})",
+    "const title = 'L4: a'",
+  ])('nothing is proven by %j', text => {
+    expect(proofsIn({ path: 'a.ts', text })).toEqual([])
+  })
+})
