@@ -7,7 +7,6 @@ import {
   type LedgerStats,
   type RunEventRecord,
   type RunEventWrite,
-  type RunSnapshot,
   type Runs,
 } from '../../index.ts'
 import { SimulatedClock } from '../simulated-clock.ts'
@@ -210,13 +209,7 @@ export async function tell(
   return ledger.fetchEvents(fields.runId ?? RUN)
 }
 
-/** A snapshot without what depends on when and where. */
-export async function stateOf(ledger: LedgerApi, runId: string = RUN): Promise<Partial<RunSnapshot>> {
-  const { status, lastEventSeq, steps, consistency, invalidEvents } = await ledger.projectSnapshot(runId)
-  return { status, lastEventSeq, steps, consistency, invalidEvents }
-}
-
-/** The first record that satisfies; for what comes by itself, a little later. */
+/** The first answer that will do; for what comes by itself, a little later. */
 export async function eventually<T>(ask: () => Promise<T>, isThere: (answer: T) => boolean): Promise<T> {
   const deadline = performance.now() + 10_000
   for (;;) {
