@@ -1,7 +1,7 @@
-import { fromBuffer, toBuffer, u64 } from '../core/bytes.ts'
+import { type ByteString, fromBuffer, toBuffer, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { Changes } from '../engine/changes.ts'
-import { parseFeed } from '../engine/log.ts'
+import { parseFeed, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader, TreeId } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
@@ -25,19 +25,28 @@ export async function* followRun(
   const tree: TreeId = { scope: scopeOf(runId), tag: LOG }
   const head = headPlace(tree.scope)
   let next = afterSeq
+  let lastHash: ByteString | undefined
   for await (const _ of wakings(database, tree, signal)) {
     for await (const page of pages(database, { ...tree, from: u64(next) })) {
       for (const entry of page) {
+        const { prevHash, hash } = parseLogEntry(entry)
+        // It may be of a later run with the same id.
+        if (lastHash !== undefined && prevHash !== lastHash) throw deleted(runId)
+        lastHash = hash
         next++
         yield recordOf(entry)
         if (signal?.aborted === true) return
       }
     }
-    if (next > afterSeq && (await database.get(head.scope, head.tag, head.key)) === undefined) {
-      const message = `run ${JSON.stringify(runId)} was deleted while it was read`
-      throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
+    if (lastHash !== undefined && (await database.get(head.scope, head.tag, head.key)) === undefined) {
+      throw deleted(runId)
     }
   }
+}
+
+function deleted(runId: string): AnnalsError {
+  const message = `run ${JSON.stringify(runId)} was deleted while it was read`
+  return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
 }
 
 /** The records of all runs in the order of their commits, then new ones as they come. */

@@ -126,4 +126,20 @@ export function testSubscriptions(suite: LedgerSuite): void {
     await refused(ledger.subscribe(bad({ afterSeq: 1 })).next(), 'INVALID_ARGUMENT')
     await refused(ledger.subscribe({ runId: RUN, signal: bad({}) }).next(), 'INVALID_ARGUMENT')
   })
+
+  suite.holds(
+    'LD17: a subscriber of a run that is purged hears EVENT_CHAIN_BROKEN, and nothing of a later run with its id',
+    async (ledger, { runs }) => {
+      await tell(ledger, ['RunStarted', 'StepStarted a'])
+      const [waiting, slow] = [ledger.subscribe({ runId: RUN }), ledger.subscribe({ runId: RUN })]
+      await take(waiting, 2)
+      await take(slow, 2)
+      const heard = refused(waiting.next(), 'EVENT_CHAIN_BROKEN')
+      await runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+      await ledger.appendEvents(times(4, i => newEvent({ eventType: `Later${i}` })))
+      await heard
+      await refused(slow.next(), 'EVENT_CHAIN_BROKEN')
+    },
+    ['runs'],
+  )
 }
