@@ -4,6 +4,7 @@ import { testAudit } from './ledger-suite/audit.ts'
 import { testBatches } from './ledger-suite/batches.ts'
 import { testEnvelope } from './ledger-suite/envelope.ts'
 import { testFetching } from './ledger-suite/fetching.ts'
+import { testHostileRuns } from './ledger-suite/hostile-runs.ts'
 import { testIdempotency } from './ledger-suite/idempotency.ts'
 import { testLayerTwo } from './ledger-suite/layer-two.ts'
 import { testLeases } from './ledger-suite/leases.ts'
@@ -46,6 +47,7 @@ export function testLedger(name: string, openLedger: OpenLedger, options: Ledger
     describe('fetching', () => testFetching(suite))
     describe('transitions', () => testTransitions(suite))
     describe('projection', () => testProjection(suite))
+    describe('hostile runs', () => testHostileRuns(suite))
     describe('alerts', () => testAlerts(suite))
     describe('layer two', () => testLayerTwo(suite))
     describe('leases', () => testLeases(suite))
