@@ -1,0 +1,158 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { open } from '../annals.ts'
+import type { ByteString } from '../core/bytes.ts'
+import { newId } from '../core/id.ts'
+import { Database } from '../engine/database.ts'
+import { resolveScope, tenantShared } from '../engine/keys.ts'
+import { pages } from '../engine/pages.ts'
+import type { Operation } from '../engine/storage.ts'
+import { ReferenceStorage } from '../testing/reference-storage.ts'
+import type { LedgerContext } from './authority.ts'
+import { deriveIdempotencyKey } from './idempotency-key.ts'
+import { Ledger } from './ledger.ts'
+import { LedgerMetrics } from './metrics.ts'
+import { Projector } from './projector.ts'
+import type { LedgerAlert, RunEventWrite } from './run-events.ts'
+import { PROJECTED, placeOf, stepsIn } from './stored.ts'
+
+const RUN = 'run-1'
+
+function eventOf(eventType: string, fields: Partial<RunEventWrite> = {}): RunEventWrite {
+  const event = {
+    eventId: newId(),
+    eventType,
+    emittedAt: '2025-06-15T15:06:40Z',
+    runId: RUN,
+    tenantId: 'acme',
+    projectId: 'shop',
+    environmentId: 'test',
+    planId: 'plan',
+    planVersion: '1',
+    engineAttemptId: 1,
+    logicalAttemptId: 1,
+    ...fields,
+  }
+  return { ...event, idempotencyKey: deriveIdempotencyKey(event) }
+}
+
+function setUp(): { context: LedgerContext; ledger: Ledger; projector: Projector } {
+  const scopeOf = (runId: string): ByteString => resolveScope('default', runId)
+  const context: LedgerContext = {
+    database: new Database(new ReferenceStorage()),
+    tenant: 'default',
+    shared: resolveScope('default', tenantShared({ tenant: 'default' })),
+    scopeOf,
+    metrics: new LedgerMetrics(),
+    validateTransitions: false,
+  }
+  // As a reader: only this test projects.
+  return { context, ledger: new Ledger(context, true), projector: new Projector(context) }
+}
+
+const MIXED: readonly RunEventWrite[] = [
+  eventOf('RunPaused'),
+  eventOf('RunStarted'),
+  eventOf('StepStarted', { stepId: 'a' }),
+  eventOf('StepFailed', { stepId: 'a', payload: { error: { deep: [1] } } }),
+  eventOf('StepSkipped', { stepId: 'a' }),
+  eventOf('StepStarted', { stepId: 'a', logicalAttemptId: 2 }),
+  eventOf('RunCompleted'),
+  eventOf('RunFailed'),
+]
+
+describe('the projector', () => {
+  test('L30, L31: what is rebuilt from nothing is the same, and alerts nobody twice', async () => {
+    const { context, ledger, projector } = setUp()
+    const { database, scopeOf } = context
+    await ledger.appendEvents(MIXED)
+    await projector.advance(RUN)
+    const before = JSON.stringify([await ledger.getSnapshot(RUN), await ledger.alerts()])
+    expect(await ledger.alerts()).toHaveLength(3)
+
+    const scope = scopeOf(RUN)
+    const operations: Operation[] = [{ op: 'delete', ...placeOf(scope, PROJECTED.run) }]
+    for await (const page of pages(database, stepsIn(scope))) {
+      for (const { key } of page) operations.push({ op: 'delete', ...placeOf(scope, key) })
+    }
+    expect(operations).toHaveLength(2)
+    await database.write(operations)
+    await new Projector(context).advance(RUN)
+    expect(JSON.stringify([await ledger.getSnapshot(RUN), await ledger.alerts()])).toBe(before)
+    expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: MIXED.length })
+  })
+
+  test('L31: wherever it is interrupted, it comes to the same', async () => {
+    const states: unknown[] = []
+    for (let cut = 0; cut <= MIXED.length; cut++) {
+      const { ledger, projector } = setUp()
+      if (cut > 0) await ledger.appendEvents(MIXED.slice(0, cut))
+      await projector.advance(RUN)
+      await ledger.appendEvents(MIXED)
+      await Promise.all([projector.advance(RUN), projector.advance(RUN)])
+      const snapshot = await ledger.getSnapshot(RUN)
+      const alerts = await ledger.alerts()
+      states.push({
+        status: snapshot?.status,
+        steps: snapshot?.steps.map(({ status }) => status),
+        ids: idsOf(alerts),
+      })
+    }
+    expect(new Set(states.map(state => JSON.stringify(state))).size).toBe(1)
+    expect(states[0]).toMatchObject({ status: 'COMPLETED', steps: ['RUNNING'] })
+  })
+
+  test('L31: a run that is longer than one commit takes in is projected wholly', async () => {
+    const { ledger, projector, context } = setUp()
+    const events = Array.from({ length: 2_500 }, (_, i) => eventOf('RunResumed', { logicalAttemptId: i + 1 }))
+    await ledger.appendEvents(events)
+    await projector.advance(RUN)
+    expect(await ledger.getSnapshot(RUN)).toMatchObject({ lastEventSeq: 2_500, invalidEvents: 2_500 })
+    expect(await ledger.alerts({ runId: RUN })).toHaveLength(2_500)
+    expect(context.metrics).toMatchObject({ projected: 2_500, alerts: 2_500 })
+  })
+
+  test('LD13: a store that is opened read-only projects without writing, and refuses to append', async () => {
+    const path = mkdtempSync(join(tmpdir(), 'annals-projector-'))
+    try {
+      const writer = await open({ path })
+      await writer.ledger.appendEvents(MIXED)
+      const expected = await writer.ledger.projectSnapshot(RUN)
+      await writer.close()
+      const reader = await open({ path, readOnly: true })
+      expect(await reader.ledger.projectSnapshot(RUN)).toEqual(expected)
+      expect(await reader.ledger.getSnapshot(RUN)).toEqual(expected)
+      expect(await reader.ledger.verifyRun(RUN)).toEqual({ isValid: true, events: MIXED.length })
+      expect(await reader.ledger.alerts()).toHaveLength(3)
+      await expect(reader.ledger.appendEvent(eventOf('Noted'))).rejects.toMatchObject({ code: 'READ_ONLY' })
+      await reader.close()
+    } finally {
+      rmSync(path, { recursive: true, force: true })
+    }
+  })
+
+  test('L29, L30: what a process that died had not projected is projected when the store is opened', async () => {
+    const path = mkdtempSync(join(tmpdir(), 'annals-projector-'))
+    try {
+      const first = await open({ path })
+      // Closed before the projector, which waits a little, can have come so far.
+      await first.ledger.appendEvents(MIXED)
+      await first.close()
+      const db = await open({ path })
+      const runs = db.runs
+      for (let status = ''; status !== 'Completed'; status = (await runs.get(RUN))?.status ?? '') {
+        await new Promise(resolve => setImmediate(resolve))
+      }
+      expect(await db.ledger.alerts()).toHaveLength(3)
+      await db.close()
+    } finally {
+      rmSync(path, { recursive: true, force: true })
+    }
+  })
+})
+
+function idsOf(alerts: readonly LedgerAlert[]): string[] {
+  return alerts.map(({ eventId }) => eventId)
+}
