@@ -16,7 +16,7 @@ import { Ledger } from './ledger.ts'
 import { LedgerMetrics } from './metrics.ts'
 import { Projector } from './projector.ts'
 import type { LedgerAlert, RunEventWrite } from './run-events.ts'
-import { PROJECTED, placeOf, stepsIn } from './stored.ts'
+import { chunksIn, placeOf, RUN_STATE_KEY } from './stored.ts'
 
 const RUN = 'run-1'
 
@@ -68,18 +68,18 @@ describe('the projector', () => {
     const { context, ledger, projector } = setUp()
     const { database, scopeOf } = context
     await ledger.appendEvents(MIXED)
-    await projector.advance(RUN)
+    await projector.project(RUN)
     const before = JSON.stringify([await ledger.getSnapshot(RUN), await ledger.alerts()])
     expect(await ledger.alerts()).toHaveLength(3)
 
     const scope = scopeOf(RUN)
-    const operations: Operation[] = [{ op: 'delete', ...placeOf(scope, PROJECTED.run) }]
-    for await (const page of pages(database, stepsIn(scope))) {
+    const operations: Operation[] = [{ op: 'delete', ...placeOf(scope, RUN_STATE_KEY) }]
+    for await (const page of pages(database, chunksIn(scope))) {
       for (const { key } of page) operations.push({ op: 'delete', ...placeOf(scope, key) })
     }
     expect(operations).toHaveLength(2)
     await database.write(operations)
-    await new Projector(context).advance(RUN)
+    await new Projector(context).project(RUN)
     expect(JSON.stringify([await ledger.getSnapshot(RUN), await ledger.alerts()])).toBe(before)
     expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: MIXED.length })
   })
@@ -89,9 +89,9 @@ describe('the projector', () => {
     for (let cut = 0; cut <= MIXED.length; cut++) {
       const { ledger, projector } = setUp()
       if (cut > 0) await ledger.appendEvents(MIXED.slice(0, cut))
-      await projector.advance(RUN)
+      await projector.project(RUN)
       await ledger.appendEvents(MIXED)
-      await Promise.all([projector.advance(RUN), projector.advance(RUN)])
+      await Promise.all([projector.project(RUN), projector.project(RUN)])
       const snapshot = await ledger.getSnapshot(RUN)
       const alerts = await ledger.alerts()
       states.push({
@@ -108,7 +108,7 @@ describe('the projector', () => {
     const { ledger, projector, context } = setUp()
     const events = Array.from({ length: 2_500 }, (_, i) => eventOf('RunResumed', { logicalAttemptId: i + 1 }))
     await ledger.appendEvents(events)
-    await projector.advance(RUN)
+    await projector.project(RUN)
     expect(await ledger.getSnapshot(RUN)).toMatchObject({ lastEventSeq: 2_500, invalidEvents: 2_500 })
     expect(await ledger.alerts({ runId: RUN })).toHaveLength(2_500)
     expect(context.metrics).toMatchObject({ projected: 2_500, alerts: 2_500 })
