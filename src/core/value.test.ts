@@ -287,8 +287,8 @@ describe('a malformed encoding is CORRUPT', () => {
     ['a needless s', '"\\u0000sx"'],
     ['a lone surrogate', '"\\ud800"'],
     ['a lone surrogate in a key', '{"\\ud800":1}'],
-    ['65 containers', `${'['.repeat(65)}${']'.repeat(65)}`],
-    ['65 containers around a leaf of its own', `${'['.repeat(65)}"\\u0000n"${']'.repeat(65)}`],
+    ['67 containers: a value of 64 in a record in a record has 66', `${'['.repeat(67)}${']'.repeat(67)}`],
+    ['67 containers around a leaf of its own', `${'['.repeat(67)}"\\u0000n"${']'.repeat(67)}`],
     ['a million containers', `${'['.repeat(1_000_000)}${']'.repeat(1_000_000)}`],
   ])('%s', (_, bytes) => {
     expect(codeOf(() => decodeValue(bytes))).toBe('CORRUPT')

@@ -15,16 +15,15 @@ const ORDER: MachineDefinition = {
 /** P18: machines. */
 export function testMachines(suite: Suite): void {
   suite.holds('P18: an unknown machine is MACHINE_NOT_FOUND, whatever is asked of it', async db => {
-    for (const attempt of [
+    const attempts = [
       db.machines.send(RUN, 'm', 'pay'),
       db.machines.current(RUN, 'm'),
       db.machines.isTerminal(RUN, 'm'),
       db.machines.can(RUN, 'm', 'pay'),
       db.machines.definition(RUN, 'm'),
       db.machines.toMermaid(RUN, 'm'),
-    ]) {
-      await refused(attempt, 'MACHINE_NOT_FOUND')
-    }
+    ]
+    await Promise.all(attempts.map(attempt => refused(attempt, 'MACHINE_NOT_FOUND')))
   })
 
   suite.holds('P18: a machine begins in its initial state and moves as its definition allows', async db => {
