@@ -208,7 +208,8 @@ class Request {
         if (details !== undefined) {
           const indexed = this.#envelopes.length === 1 ? details : { ...details, index }
           const remembered = putJson(rejectionPlace(run.scope, envelope.idempotencyKey), indexed)
-          return verdict({ kind: 'rejected', details: indexed }, [remembered])
+          // After others of this batch, which are not written either, it says nothing about the event alone.
+          return verdict({ kind: 'rejected', details: indexed }, run.answers.size === 0 ? [remembered] : [])
         }
       }
       run.answers.set(envelope.idempotencyKey, appends)

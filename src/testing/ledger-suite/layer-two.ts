@@ -111,6 +111,16 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
+    'LD2: what is rejected because of others in its batch may come alone',
+    async ledger => {
+      await ledger.appendEvent(said('RunStarted'))
+      await refused(ledger.appendEvents([said('RunCompleted'), said('StepStarted a')]), 'INVALID_TRANSITION')
+      expect(await ledger.appendEvent(said('StepStarted a'))).toMatchObject({ runSeq: 2, persisted: true })
+    },
+    ['layerTwo'],
+  )
+
+  suite.holds(
     'L26: many steps at once are let in, each by its own state',
     async ledger => {
       await tell(ledger, ['RunStarted'])
