@@ -137,6 +137,8 @@ BEGIN
   ON CONFLICT (role_name) DO UPDATE SET tenant = excluded.tenant;
   EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), to_role);
   EXECUTE format('GRANT SELECT ON trees, entries, events, feed_remains, deletions, migrations TO %I', to_role);
+  EXECUTE format('GRANT SELECT ON runs, run_events, logged_events, traces, snapshots, alerts TO %I', to_role);
+  EXECUTE format('GRANT EXECUTE ON FUNCTION as_text, as_json, as_time, part_of TO %I', to_role);
   EXECUTE format(
     'GRANT EXECUTE ON FUNCTION read_time, newest_version, read_points, read_range, read_feed, read_scopes,
        commit_batch, commit_append, listen_to, wait_for_writers, wait_for_commits, reached_tenant TO %I', to_role);

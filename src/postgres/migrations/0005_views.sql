@@ -1,0 +1,99 @@
+-- For people: plain columns instead of scopes, tags and bytes. Values are JSON, in our own canonical form, and shown as
+-- `json`, not `jsonb`, which knows no U+0000. Who reads sees the tenant that his role reaches, as everywhere.
+
+-- NULL for what is no UTF-8: nothing that Annals stores, but a look at a table must not fail because of one row.
+CREATE FUNCTION as_text(bytes bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN convert_from(bytes, 'UTF8');
+EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
+  RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION as_json(bytes bytea) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN convert_from(bytes, 'UTF8')::json;
+EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character OR invalid_text_representation THEN
+  RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION as_time(ms bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+  SELECT to_timestamp(ms / 1000.0)
+$$;
+
+-- 1: tenant, 2: app, 3: agent, 4: run.
+CREATE FUNCTION part_of(scope bytea, part integer) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN replace(replace(split_part(convert_from(scope, 'UTF8'), ':', part), '%3A', ':'), '%25', '%');
+EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
+  RETURN NULL;
+END
+$$;
+
+-- Trees that the reader's role reaches.
+CREATE VIEW reached_trees WITH (security_barrier) AS
+SELECT t.* FROM trees t
+WHERE substring(t.scope FROM 1 FOR length((SELECT reached_tenant()))) = (SELECT reached_tenant());
+
+CREATE VIEW runs WITH (security_barrier) AS
+SELECT part_of(t.scope, 1) AS tenant, as_text(substring(e.key || e.tail FROM 2)) AS run_id, r.record ->> 'status' AS status,
+  as_time((r.record ->> 'createdAt')::bigint) AS created_at, as_time(e.committed_at) AS changed_at, r.record
+FROM reached_trees t
+JOIN entries e USING (tree_id)
+CROSS JOIN LATERAL (SELECT as_json(e.value) AS record) r
+WHERE t.tag = 5 AND e.key >= 'r' AND e.key < 's';
+
+-- The ledger's records.
+CREATE VIEW run_events WITH (security_barrier) AS
+SELECT part_of(t.scope, 1) AS tenant, part_of(t.scope, 4) AS run_id, e.sequence + 1 AS run_seq,
+  as_time(e.time) AS persisted_at, r.event ->> 'eventType' AS event_type, r.event ->> 'stepId' AS step_id, r.event,
+  encode(e.prev_hash, 'hex') AS prev_hash, encode(e.hash, 'hex') AS hash
+FROM reached_trees t
+JOIN events e USING (tree_id)
+CROSS JOIN LATERAL (SELECT as_json(e.body) AS event) r
+WHERE t.tag = 6;
+
+-- The logs of `events.append`: two bytes say how long the type is, then come the type and the payload.
+CREATE VIEW logged_events WITH (security_barrier) AS
+SELECT part_of(t.scope, 1) AS tenant, part_of(t.scope, 2) AS app, part_of(t.scope, 3) AS agent, part_of(t.scope, 4) AS run_id,
+  e.sequence, as_time(e.time) AS time, as_text(substring(e.body FROM 3 FOR l.length)) AS type,
+  as_json(substring(e.body FROM 3 + l.length)) AS payload,
+  encode(e.prev_hash, 'hex') AS prev_hash, encode(e.hash, 'hex') AS hash
+FROM reached_trees t
+JOIN events e USING (tree_id)
+CROSS JOIN LATERAL (SELECT get_byte(e.body, 0) * 256 + get_byte(e.body, 1) AS length) l
+WHERE t.tag = 2;
+
+CREATE VIEW traces WITH (security_barrier) AS
+SELECT part_of(t.scope, 1) AS tenant, part_of(t.scope, 4) AS run_id,
+  as_text(substring(e.key || e.tail FROM 2)) AS trace_id, as_time(e.committed_at) AS recorded_at, as_json(e.value) AS trace
+FROM reached_trees t
+JOIN entries e USING (tree_id)
+WHERE t.tag = 4 AND e.key >= 'r' AND e.key < 's';
+
+-- What runs have come to, as far as it was projected and stored.
+CREATE VIEW snapshots WITH (security_barrier) AS
+SELECT part_of(t.scope, 1) AS tenant, part_of(t.scope, 4) AS run_id, as_json(e.value) AS state,
+  (
+    SELECT json_agg(s.step ORDER BY c.key, s.i)
+    FROM entries c CROSS JOIN LATERAL json_array_elements(as_json(c.value)) WITH ORDINALITY AS s (step, i)
+    WHERE c.tree_id = t.tree_id AND c.key >= 's' AND c.key < 't'
+  ) AS steps,
+  as_time(e.committed_at) AS projected_at
+FROM reached_trees t
+JOIN entries e USING (tree_id)
+WHERE t.tag = 8 AND e.key = 'r' AND part_of(t.scope, 4) <> '_shared';
+
+CREATE VIEW alerts WITH (security_barrier) AS
+SELECT part_of(t.scope, 1) AS tenant, part_of(t.scope, 4) AS run_id,
+  as_time(e.committed_at) AS raised_at, as_json(e.value) AS alert
+FROM reached_trees t
+JOIN entries e USING (tree_id)
+WHERE t.tag = 8 AND e.key >= 'a' AND e.key < 'b' AND part_of(t.scope, 4) <> '_shared';
+
+DO $$
+BEGIN
+  EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());
+END
+$$;
