@@ -1,3 +1,4 @@
+import { type CopyReport, copyTenant } from './copying.ts'
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
 import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
@@ -248,6 +249,33 @@ export class Annals implements AsyncDisposable {
       ...(storage instanceof EmbeddedStore ? storage.stats() : {}),
       ledger: this.ledger.stats(),
     }
+  }
+
+  /**
+   * Copies all that this handle reaches into a store that has nothing of its tenant yet, on whatever engine: a move
+   * without a rewrite. Records, hashes, sequences, cell versions and times come along; the `version` and `updatedAt` that
+   * `kv` and `cells` show of an entry are those of the copy. What is written here meanwhile is not copied.
+   * @example
+   * await db.events.append(run, 'note', 'hello')
+   * const other = await open({ memory: true })
+   * const { events } = await db.copyTo(other)
+   * events // → 1
+   * await other.events.verifyChain(run) // → { isValid: true, length: 1 }
+   * await other.close()
+   */
+  async copyTo(other: Annals): Promise<CopyReport> {
+    if (!(other instanceof Annals) || other.#store === this.#store) {
+      throw invalid('other', 'must be another store that was opened', undefined)
+    }
+    if (other.tenant !== this.tenant) {
+      throw invalid(
+        'other',
+        `must be a handle of the same tenant, ${JSON.stringify(this.tenant)}`,
+        other.tenant,
+      )
+    }
+    const shared = this.#scopeOf(tenantShared({ tenant: this.tenant }))
+    return copyTenant(this.#store.database, other.#store.database, this.tenant, shared)
   }
 
   /** What opening had to cut off or leave aside; undefined if nothing. */

@@ -1,4 +1,5 @@
 export { Annals, type LedgerOptions, type OpenOptions, open, type Stats } from './annals.ts'
+export type { CopyReport } from './copying.ts'
 export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'
 export type { Value } from './core/value.ts'
 export type { Durability } from './embedded/open.ts'

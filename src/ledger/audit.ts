@@ -4,7 +4,7 @@ import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { parseRfc3339 } from '../core/time.ts'
 import type { Database } from '../engine/database.ts'
-import { feedKey } from '../engine/log.ts'
+import { feedKey, parseFeed } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
@@ -55,7 +55,9 @@ export async function* auditRecords(
   if (start === undefined) return
   for await (const page of pages(database, { ...feed, from: start })) {
     const records = await recordsListed(database, page)
-    for (const [i, { time }] of page.entries()) {
+    for (const [i, entry] of page.entries()) {
+      const { time } = parseFeed(entry)
+      if (time < fromMs) continue
       if (time !== crowdMs) {
         yield* inOrder(crowd, after)
         crowd = []
@@ -99,7 +101,7 @@ function compare(a: Position, b: Position): number {
 async function firstAt(reader: Reader, shared: ByteString, time: number): Promise<ByteString | undefined> {
   const feed = feedTree(shared)
   const [last] = await reader.scan({ ...feed, reverse: true, limit: 1 })
-  if (last === undefined || last.time < time) return undefined
+  if (last === undefined || parseFeed(last).time < time) return undefined
   const entryFrom = async (version: number): Promise<Entry> => {
     const [entry] = await reader.scan({ ...feed, from: feedKey(version, 0), limit: 1 })
     return entry ?? last
@@ -109,10 +111,12 @@ async function firstAt(reader: Reader, shared: ByteString, time: number): Promis
   let high = last.version
   while (low < high) {
     const middle = Math.floor((low + high) / 2)
-    if ((await entryFrom(middle)).time < time) low = middle + 1
+    if (parseFeed(await entryFrom(middle)).time < time) low = middle + 1
     else high = middle
   }
-  return u64(high)
+  // The commit before it may have begun earlier: one that copies has records of many times.
+  const [before] = await reader.scan({ ...feed, to: u64(high), reverse: true, limit: 1 })
+  return u64(before?.version ?? high)
 }
 
 function checkAudit(query: AuditQuery): Window {

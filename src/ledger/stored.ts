@@ -101,6 +101,11 @@ export function projectedIn(scope: ByteString): readonly KeyRange[] {
   return [kind(scope, RUN_STATE_KEY), chunksIn(scope), alertsIn(scope)]
 }
 
+/** Whether an entry of this tree can be had from the records again. */
+export function isDerived(key: ByteString): boolean {
+  return [RUN_STATE_KEY, CHUNK, ALERT, PROGRESS_KEY].includes(key[0])
+}
+
 /** Of an idempotency key: which event it was, and what it said. */
 const EVENT_ID_CHARS = 36
 

@@ -101,8 +101,13 @@ async function count(reader: Reader, tree: TreeId): Promise<number> {
 
 /** The hash chain alone. */
 export function verifyLedgerChain(reader: Reader, scope: ByteString): Promise<ChainReport> {
+  return verifyChain(reader, { scope, tag: LOG }, recordBodyHash(scope))
+}
+
+/** Of the body of a record in this scope. */
+export function recordBodyHash(scope: ByteString): (body: ByteString) => ByteString {
   const prefix = bodyPrefixOf(scope)
-  return verifyChain(reader, { scope, tag: LOG }, body => bodyHashAfter(prefix, typeIn(body), body))
+  return body => bodyHashAfter(prefix, typeIn(body), body)
 }
 
 /** A body that is no event any more has the type of none, and so another hash. */

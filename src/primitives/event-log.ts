@@ -344,11 +344,16 @@ function contentOf(bytes: ByteString, at = 0): { type: ByteString; payload: Byte
 
 /** @internal */
 export function verifyEvents(reader: Reader, scope: ByteString): Promise<ChainReport> {
+  return verifyChain(reader, { scope, tag: TAG }, eventBodyHash(scope))
+}
+
+/** @internal Of the body of an entry in this scope. */
+export function eventBodyHash(scope: ByteString): (body: ByteString) => ByteString {
   const prefix = bodyPrefixOf(scope)
-  return verifyChain(reader, { scope, tag: TAG }, body => {
+  return body => {
     const { type, payload } = contentOf(body)
     return bodyHashAfter(prefix, type, payload)
-  })
+  }
 }
 
 function eventOf(entry: Entry): Event {

@@ -1,0 +1,174 @@
+import { type ByteString, fromUtf8, u64 } from './core/bytes.ts'
+import { AnnalsError } from './core/errors.ts'
+import type { Database } from './engine/database.ts'
+import { dedupeTag, TAGS, tenantRange } from './engine/keys.ts'
+import { parseDedupe, parseFeed, parseLogEntry } from './engine/log.ts'
+import { pages } from './engine/pages.ts'
+import type { Append, Entry, Operation, Reader } from './engine/storage.ts'
+import { feedTree, isDerived, LOG } from './ledger/stored.ts'
+import { recordBodyHash } from './ledger/verification.ts'
+import { eventBodyHash } from './primitives/event-log.ts'
+import { allScopes } from './upkeep.ts'
+
+/** What was copied. */
+export interface CopyReport {
+  readonly scopes: number
+  readonly entries: number
+  /** Of event logs and of the ledger. */
+  readonly events: number
+}
+
+const OPERATIONS_MAX = 1_000
+const BYTES_MAX = 1024 * 1024
+/** Runs whose keys are kept in memory. */
+const RUNS_MAX = 64
+/** Trees that are copied entry by entry. */
+const PLAIN_TAGS: readonly number[] = Object.values(TAGS).filter(
+  tag => tag !== TAGS.event && tag !== TAGS.ledger,
+)
+
+/**
+ * Copies all of a tenant into a store that has nothing of it, on any engine.
+ * Logs are appended again with their own times: so every hash comes out the
+ * same, which is checked. What the projector makes of records it makes again
+ * over there. The ledger is copied in the order of its feed, so that whoever
+ * follows the feed over there sees the same order.
+ */
+export async function copyTenant(
+  source: Database,
+  target: Database,
+  tenant: string,
+  shared: ByteString,
+): Promise<CopyReport> {
+  const range = tenantRange(tenant)
+  const [known] = await target.scopes({ ...range, limit: 1 })
+  if (known !== undefined) {
+    const message = `the other store has data of tenant ${JSON.stringify(tenant)} already: copy into an empty one`
+    throw new AnnalsError('INVALID_OPERATION', message, { tenant, scope: fromUtf8(known) })
+  }
+  return source.view(async reader => {
+    const copy = new Copy(target)
+    let scopes = 0
+    for await (const scope of allScopes(source, range)) {
+      if (await copyScope(reader, copy, scope)) scopes++
+    }
+    await copyLedger(reader, copy, shared)
+    await copy.flush()
+    return Object.freeze({ scopes, entries: copy.entries, events: copy.events })
+  })
+}
+
+/** Operations on their way, some at a time. */
+class Copy {
+  entries = 0
+  events = 0
+  readonly #target: Database
+  #operations: Operation[] = []
+  /** What the appends among them have to come to. */
+  #hashes: ByteString[] = []
+  #bytes = 0
+
+  constructor(target: Database) {
+    this.#target = target
+  }
+
+  async put(operation: Operation & { readonly op: 'put' }): Promise<void> {
+    this.entries++
+    await this.#add(operation, operation.value.length)
+  }
+
+  async append(operation: Append, hash: ByteString): Promise<void> {
+    this.events++
+    this.#hashes.push(hash)
+    await this.#add(operation, operation.body.length)
+  }
+
+  async #add(operation: Operation, bytes: number): Promise<void> {
+    this.#operations.push(operation)
+    this.#bytes += bytes
+    if (this.#operations.length === OPERATIONS_MAX || this.#bytes >= BYTES_MAX) await this.flush()
+  }
+
+  async flush(): Promise<void> {
+    const operations = this.#operations
+    const hashes = this.#hashes
+    this.#operations = []
+    this.#hashes = []
+    this.#bytes = 0
+    if (operations.length === 0) return
+    const appended = await this.#target.write(operations)
+    const wrong = appended.findIndex(({ hash, duplicate }, i) => duplicate || hash !== hashes[i])
+    if (wrong < 0) return
+    const message = 'an event has another hash in the copy: it was changed in the store that is copied'
+    throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence: appended[wrong].sequence })
+  }
+}
+
+/** All but the ledger's log. Answers whether there was anything. */
+async function copyScope(reader: Reader, copy: Copy, scope: ByteString): Promise<boolean> {
+  const before = copy.entries + copy.events
+  for (const tag of PLAIN_TAGS) {
+    for await (const page of pages(reader, { scope, tag })) {
+      for (const { key, value, expiresAt } of page) {
+        if (tag === TAGS.projection && isDerived(key)) continue
+        await copy.put({ op: 'put', scope, tag, key, value, expiresAt })
+      }
+    }
+  }
+  const bodyHash = eventBodyHash(scope)
+  const dedupes = await dedupesIn(reader, scope, TAGS.event)
+  for await (const page of pages(reader, { scope, tag: TAGS.event })) {
+    for (const entry of page) {
+      const { sequence, hash } = parseLogEntry(entry)
+      await copy.append(appendOf(scope, TAGS.event, entry, bodyHash, dedupes.get(sequence)), hash)
+    }
+  }
+  return copy.entries + copy.events > before
+}
+
+async function copyLedger(reader: Reader, copy: Copy, shared: ByteString): Promise<void> {
+  /** Of the runs that were met last. */
+  const runs = new Map<ByteString, Awaited<ReturnType<typeof dedupesIn>>>()
+  for await (const page of pages(reader, feedTree(shared))) {
+    for (const listed of page) {
+      const { scope, sequence } = parseFeed(listed)
+      const entry = await reader.get(scope, LOG, u64(sequence))
+      // Its run was deleted since.
+      if (entry?.version !== listed.version) continue
+      let dedupes = runs.get(scope)
+      if (dedupes === undefined) {
+        dedupes = await dedupesIn(reader, scope, LOG)
+        if (runs.size === RUNS_MAX) runs.clear()
+        runs.set(scope, dedupes)
+      }
+      const append = appendOf(scope, LOG, entry, recordBodyHash(scope), dedupes.get(sequence))
+      await copy.append({ ...append, feed: shared }, parseLogEntry(entry).hash)
+    }
+  }
+}
+
+type Dedupe = NonNullable<Append['dedupe']>
+
+/** By sequence, under which key an event is known. */
+async function dedupesIn(reader: Reader, scope: ByteString, log: number): Promise<Map<number, Dedupe>> {
+  const dedupes = new Map<number, Dedupe>()
+  for await (const page of pages(reader, { scope, tag: dedupeTag(log) })) {
+    for (const entry of page) {
+      const { sequence, memo } = parseDedupe(entry)
+      dedupes.set(sequence, { key: entry.key, memo })
+    }
+  }
+  return dedupes
+}
+
+function appendOf(
+  scope: ByteString,
+  tag: number,
+  entry: Entry,
+  bodyHash: (body: ByteString) => ByteString,
+  dedupe: Dedupe | undefined,
+): Append {
+  const { time, body } = parseLogEntry(entry)
+  const append: Append = { op: 'append', scope, tag, body, bodyHash: bodyHash(body), time }
+  return dedupe === undefined ? append : { ...append, dedupe }
+}

@@ -1,0 +1,29 @@
+import { expect, test } from 'vitest'
+import { open } from '../../src/index.ts'
+import { contentsOf, fill, goOn, verify } from './everything.ts'
+
+test('a copy has everything, proves itself, and goes on', async () => {
+  await using source = await open({ memory: true, tenant: 'acme' })
+  await using target = await open({ memory: true, tenant: 'acme' })
+  await fill(source)
+  const report = await source.copyTo(target)
+  expect(report).toMatchObject({ events: 60 })
+  expect(await contentsOf(target)).toEqual(await contentsOf(source))
+  await verify(source)
+  await verify(target)
+  await goOn(target)
+})
+
+test('only into a store that has nothing of the tenant, and is another one', async () => {
+  await using source = await open({ memory: true })
+  await using target = await open({ memory: true })
+  await source.kv.put('r', 'k', 1)
+  await target.forTenant('other').kv.put('r', 'k', 1)
+  await source.copyTo(target)
+  await expect(source.copyTo(target)).rejects.toMatchObject({ code: 'INVALID_OPERATION' })
+  await expect(source.copyTo(source)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  await expect(source.copyTo(source.forTenant('x'))).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  await expect(source.copyTo(target.forTenant('x'))).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  await expect(source.copyTo({} as typeof target)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  expect(await target.kv.get('r', 'k')).toBe(1)
+})
