@@ -129,8 +129,11 @@ export class Batch {
       int4Array(twinsOf(appends)),
       int4Array(appends.map(({ feed }) => feed)),
       int4Array(appends.map(({ tx, place }) => place - this.#firstAppends[tx])),
+      this.#steps === 1 && new Set(appends.map(({ tree }) => tree)).size === appends.length,
+      int4Array([...new Set(appends.map(({ feed }) => feed))].filter(feed => feed !== undefined)),
       byteaArray(written.map(({ scope }) => scope)),
       int2Array(written.map(({ tag }) => tag)),
+      byteaArray([...new Set(written.map(({ scope }) => tenantOf(scope)))]),
     ]
   }
 
@@ -345,6 +348,11 @@ function bytesOf({ operations }: Commit): number {
     else if (operation.op === 'put') bytes += operation.value.length
   }
   return bytes
+}
+
+/** The first part of a scope, with the colon behind it; as the server finds it. */
+function tenantOf(scope: ByteString): ByteString {
+  return scope.slice(0, scope.indexOf(':') + 1)
 }
 
 function treeKey({ scope, tag }: TreeId): ByteString {

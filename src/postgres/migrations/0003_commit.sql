@@ -86,6 +86,17 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION has_listeners(tenants bytea[], seed bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1 .. cardinality(tenants) LOOP
+    IF has_listener(tenants[i], seed) THEN
+      RETURN true;
+    END IF;
+  END LOOP;
+  RETURN false;
+END
+$$;
+
 -- Tells who listens, in few messages. A dropped scope has tag 0.
 CREATE FUNCTION announce(seed bigint, scopes bytea[], tags smallint[]) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -155,7 +166,9 @@ CREATE FUNCTION commit_batch(
   append_txs integer[], append_steps integer[], append_trees integer[], append_times bigint[],
   append_body_hashes bytea[], append_bodies bytea[], append_dedupes bytea[], append_dedupe_tails bytea[],
   append_memos bytea[], append_twins integer[], append_feeds integer[], append_counts integer[],
-  written_scopes bytea[], written_tags smallint[],
+  -- One step, and at most one append to each log.
+  is_flat boolean, feed_trees integer[],
+  written_scopes bytea[], written_tags smallint[], written_tenants bytea[],
   OUT version bigint, OUT at_ms bigint,
   OUT lost_txs integer[], OUT lost_points integer[], OUT lost_ranges integer[],
   OUT sequences bigint[], OUT hashes bytea[], OUT times bigint[], OUT duplicates boolean[],
@@ -174,6 +187,7 @@ DECLARE
   step integer;
   r record;
   twin integer;
+  found_versions bigint[];
   -- The log that is being appended to, and its head.
   tree integer := 0;
   id bigint;
@@ -194,6 +208,11 @@ DECLARE
   head_versions bigint[];
   -- By the feed's place among the trees.
   feed_ids bigint[];
+  -- What the statement for flat batches has done: places among the appends, and their answers.
+  done integer[];
+  done_sequences bigint[];
+  done_hashes bytea[];
+  done_times bigint[];
   told_scopes bytea[];
   told_tags smallint[];
 BEGIN
@@ -208,21 +227,23 @@ BEGIN
   at_ms := now_at[2];
 
   IF cardinality(point_txs) > 0 THEN
+    found_versions := array_fill(0::bigint, ARRAY[cardinality(point_txs)]);
     FOR r IN
-      SELECT p.i, p.tx
-      FROM unnest(point_txs, point_versions) WITH ORDINALITY AS p (tx, version, i)
-      LEFT JOIN read_points(
+      SELECT f.i::integer AS i, f.version
+      FROM read_points(
         at_ms, false,
         ARRAY(SELECT tree_scopes[t] FROM unnest(point_trees) t),
         ARRAY(SELECT tree_tags[t] FROM unnest(point_trees) t),
         ARRAY(SELECT tree_kinds[t] FROM unnest(point_trees) t),
         point_keys, point_tails, point_sequences
-      ) f ON f.i = p.i
-      WHERE coalesce(f.version, 0) <> p.version ORDER BY p.i
+      ) f
     LOOP
-      IF lost_txs IS NULL OR NOT r.tx = ANY (lost_txs) THEN
-        lost_txs := lost_txs || r.tx;
-        lost_points := lost_points || r.i::integer;
+      found_versions[r.i] := r.version;
+    END LOOP;
+    FOR i IN 1 .. cardinality(point_txs) LOOP
+      IF found_versions[i] <> point_versions[i] AND (lost_txs IS NULL OR NOT point_txs[i] = ANY (lost_txs)) THEN
+        lost_txs := lost_txs || point_txs[i];
+        lost_points := lost_points || i;
         lost_ranges := lost_ranges || NULL::integer;
       END IF;
     END LOOP;
@@ -258,9 +279,7 @@ BEGIN
         SELECT DISTINCT p.tree FROM unnest(put_txs, put_steps, put_trees, put_values) AS p (tx, step, tree, value)
         WHERE p.step = step AND p.value IS NOT NULL AND (lost_txs IS NULL OR NOT p.tx = ANY (lost_txs))
       ) w
-      WHERE NOT EXISTS (
-        SELECT FROM trees t WHERE t.scope = tree_scopes[w.tree] AND t.tag = tree_tags[w.tree]
-      );
+      ON CONFLICT (scope, tag) DO NOTHING;
       WITH written AS MATERIALIZED (
         SELECT DISTINCT ON (p.tree, p.key, p.tail) p.*
         FROM unnest(put_txs, put_steps, put_trees, put_keys, put_tails, put_values, put_expiries)
@@ -275,8 +294,14 @@ BEGIN
           WHERE t.scope = tree_scopes[w.tree] AND t.tag = tree_tags[w.tree] LIMIT 1
         ) t
       ), deleted AS (
-        DELETE FROM entries e USING placed p
-        WHERE p.value IS NULL AND e.tree_id = p.tree_id AND e.key = p.key AND e.tail_id = p.tail_id
+        DELETE FROM entries e WHERE e.ctid = ANY (ARRAY(
+          SELECT f.ctid FROM placed p
+          CROSS JOIN LATERAL (
+            SELECT x.ctid FROM entries x
+            WHERE x.tree_id = p.tree_id AND x.key = p.key AND x.tail_id = p.tail_id LIMIT 1
+          ) f
+          WHERE p.value IS NULL
+        ))
       )
       INSERT INTO entries AS e (tree_id, key, tail, tail_id, value, version, committed_at, expires_at)
       SELECT p.tree_id, p.key, p.tail, p.tail_id, p.value, base + p.tx, at_ms, p.expires_at
@@ -295,6 +320,62 @@ BEGIN
         times := array_fill(at_ms, ARRAY[cardinality(append_txs)]);
         duplicates := array_fill(false, ARRAY[cardinality(append_txs)]);
         memos := prevs;
+      END IF;
+      feed_ids := array_fill(NULL::bigint, ARRAY[cardinality(tree_scopes)]);
+      FOR i IN 1 .. cardinality(feed_trees) LOOP
+        feed_ids[feed_trees[i]] := tree_named(tree_scopes[feed_trees[i]], tree_tags[feed_trees[i]]);
+      END LOOP;
+      IF is_flat AND lost_txs IS NULL THEN
+        -- Mostly each log gets one entry, is there, and does not know the key: then all are linked in one statement.
+        WITH found AS MATERIALIZED (
+          SELECT a.i::integer AS i, a.tx, a.tree, a.body, a.dedupe, a.dedupe_tail, a.memo, a.feed, a.count,
+            t.tree_id, t.length, t.prev, s.stamp,
+            sha256('annals:link:1\000'::bytea || t.prev || int8send(t.length) || int8send(s.stamp) || a.body_hash) AS link
+          FROM unnest(
+              append_txs, append_trees, append_times, append_body_hashes, append_bodies,
+              append_dedupes, append_dedupe_tails, append_memos, append_feeds, append_counts
+            ) WITH ORDINALITY AS a (tx, tree, time, body_hash, body, dedupe, dedupe_tail, memo, feed, count, i)
+          CROSS JOIN LATERAL (
+            SELECT t.tree_id, t.length, coalesce(t.hash, zero_hash()) AS prev, t.last_time FROM trees t
+            WHERE t.scope = tree_scopes[a.tree] AND t.tag = tree_tags[a.tree] LIMIT 1
+          ) t
+          CROSS JOIN LATERAL (SELECT coalesce(a.time, greatest(at_ms, t.last_time)) AS stamp) s
+          LEFT JOIN LATERAL (
+            SELECT e.sequence FROM events e
+            WHERE e.tree_id = t.tree_id AND e.dedupe = a.dedupe AND e.dedupe_tail = a.dedupe_tail LIMIT 1
+          ) d ON true
+          WHERE d.sequence IS NULL
+        ), inserted AS (
+          INSERT INTO events (
+            tree_id, sequence, version, time, committed_at, prev_hash, hash, body,
+            dedupe, dedupe_tail, dedupe_tail_id, memo, feed_id, feed_count
+          )
+          SELECT f.tree_id, f.length, base + f.tx, f.stamp, at_ms, f.prev, f.link, f.body,
+            f.dedupe, f.dedupe_tail, CASE WHEN f.dedupe_tail = '' THEN ''::bytea ELSE sha256(f.dedupe_tail) END,
+            f.memo, feed_ids[f.feed], CASE WHEN f.feed IS NOT NULL THEN f.count END
+          FROM found f
+        ), moved AS (
+          INSERT INTO trees (tree_id, scope, tag, length, hash, last_time, version, committed_at)
+          SELECT f.tree_id, tree_scopes[f.tree], tree_tags[f.tree], f.length + 1, f.link, f.stamp, base + f.tx, at_ms
+          FROM found f
+          ON CONFLICT (tree_id) DO UPDATE
+          SET length = excluded.length, hash = excluded.hash, last_time = excluded.last_time,
+            version = excluded.version, committed_at = excluded.committed_at
+        )
+        SELECT array_agg(f.i ORDER BY f.i), array_agg(f.length ORDER BY f.i), array_agg(f.link ORDER BY f.i),
+          array_agg(f.stamp ORDER BY f.i)
+        INTO done, done_sequences, done_hashes, done_times FROM found f;
+        IF cardinality(done) = cardinality(append_txs) THEN
+          sequences := done_sequences;
+          hashes := done_hashes;
+          times := done_times;
+          EXIT;
+        END IF;
+        FOR i IN 1 .. coalesce(cardinality(done), 0) LOOP
+          sequences[done[i]] := done_sequences[i];
+          hashes[done[i]] := done_hashes[i];
+          times[done[i]] := done_times[i];
+        END LOOP;
       END IF;
       tree := 0;
       head_trees := '{}'; head_ids := '{}'; head_lengths := '{}';
@@ -315,7 +396,7 @@ BEGIN
           SELECT e.sequence, e.hash, e.time, e.memo FROM events e
           WHERE e.tree_id = t.tree_id AND e.dedupe = a.dedupe AND e.dedupe_tail = a.dedupe_tail LIMIT 1
         ) d ON true
-        WHERE a.step = step AND (lost_txs IS NULL OR NOT a.tx = ANY (lost_txs))
+        WHERE a.step = step AND sequences[a.i] IS NULL AND (lost_txs IS NULL OR NOT a.tx = ANY (lost_txs))
         ORDER BY a.tree, a.i
       LOOP
         IF r.tree <> tree THEN
@@ -375,12 +456,6 @@ BEGIN
         END IF;
       END LOOP;
 
-      feed_ids := array_fill(NULL::bigint, ARRAY[cardinality(tree_scopes)]);
-      FOR i IN 1 .. cardinality(tree_scopes) LOOP
-        IF tree_kinds[i] = 4 AND i = ANY (append_feeds) THEN
-          feed_ids[i] := tree_named(tree_scopes[i], tree_tags[i]);
-        END IF;
-      END LOOP;
       INSERT INTO events (
         tree_id, sequence, version, time, committed_at, prev_hash, hash, body,
         dedupe, dedupe_tail, dedupe_tail_id, memo, feed_id, feed_count
@@ -393,15 +468,20 @@ BEGIN
         append_dedupes, append_dedupe_tails, append_memos, append_feeds, append_counts
       ) AS a (tx, step, id, sequence, time, prev, hash, body, dedupe, dedupe_tail, memo, feed, count)
       WHERE a.step = step AND a.id IS NOT NULL;
-      UPDATE trees t
-      SET length = h.length, hash = h.hash, last_time = h.time, version = h.version, committed_at = at_ms
-      FROM unnest(head_ids, head_lengths, head_hashes, head_times, head_versions)
-        AS h (id, length, hash, time, version)
-      WHERE t.tree_id = h.id;
+      -- Each is there already. An UPDATE would join, and a join that was planned on an empty table would stay as it is.
+      INSERT INTO trees (tree_id, scope, tag, length, hash, last_time, version, committed_at)
+      SELECT h.id, tree_scopes[h.tree], tree_tags[h.tree], h.length, h.hash, h.time, h.version, at_ms
+      FROM unnest(head_ids, head_trees, head_lengths, head_hashes, head_times, head_versions)
+        AS h (id, tree, length, hash, time, version)
+      ON CONFLICT (tree_id) DO UPDATE
+      SET length = excluded.length, hash = excluded.hash, last_time = excluded.last_time,
+        version = excluded.version, committed_at = excluded.committed_at;
     END IF;
   END LOOP;
 
-  IF lost_txs IS NULL THEN
+  IF NOT has_listeners(written_tenants, seed) THEN
+    RETURN;
+  ELSIF lost_txs IS NULL THEN
     ok := announce(seed, written_scopes, written_tags);
   ELSE
     SELECT array_agg(w.scope), array_agg(w.tag) INTO told_scopes, told_tags FROM (
@@ -435,8 +515,11 @@ DECLARE
   ok boolean;
   now_at bigint[];
   scopes bytea[];
+  -- The log and its head.
   id bigint;
+  len bigint;
   prev bytea;
+  last bigint;
   feed bigint;
 BEGIN
   SELECT s.seed, a.tenant, a.role_name IS NOT NULL INTO seed, tenant, is_known
@@ -447,34 +530,28 @@ BEGIN
   now_at := tick(seed, given_ms);
   version := now_at[1];
   at_ms := now_at[2];
-  FOR attempt IN 1 .. 2 LOOP
-    -- Finds the log, sees that the key is new, links and counts, all in one look.
-    UPDATE trees t
-    SET length = t.length + 1, last_time = coalesce(given_time, greatest(at_ms, t.last_time)),
-      version = version, committed_at = at_ms,
-      hash = sha256('annals:link:1\000'::bytea || o.hash || int8send(t.length)
-        || int8send(coalesce(given_time, greatest(at_ms, t.last_time))) || body_hash)
-    FROM (
-      SELECT l.tree_id, coalesce(l.hash, zero_hash()) AS hash FROM trees l
-      WHERE l.scope = of_scope AND l.tag = of_tag AND NOT EXISTS (
-        SELECT FROM events e
-        WHERE e.tree_id = l.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail
-      ) LIMIT 1
-    ) o
-    WHERE t.tree_id = o.tree_id
-    RETURNING t.tree_id, t.length - 1, o.hash, t.hash, t.last_time INTO id, sequences, prev, hashes, times;
-    EXIT WHEN FOUND;
-    SELECT e.sequence, e.hash, e.time, true, e.memo INTO sequences, hashes, times, duplicates, memos
-    FROM trees t CROSS JOIN LATERAL (
-      SELECT e.sequence, e.hash, e.time, e.memo FROM events e
-      WHERE e.tree_id = t.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail LIMIT 1
-    ) e
-    WHERE t.scope = of_scope AND t.tag = of_tag;
-    IF FOUND THEN
-      RETURN;
-    END IF;
-    INSERT INTO trees (tree_id, scope, tag) VALUES (nextval('tree_ids'), of_scope, of_tag);
-  END LOOP;
+  SELECT t.tree_id, t.length, coalesce(t.hash, zero_hash()), t.last_time, d.sequence, d.hash, d.time, d.memo
+  INTO id, len, prev, last, sequences, hashes, times, memos
+  FROM trees t
+  LEFT JOIN LATERAL (
+    SELECT e.sequence, e.hash, e.time, e.memo FROM events e
+    WHERE e.tree_id = t.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail LIMIT 1
+  ) d ON true
+  WHERE t.scope = of_scope AND t.tag = of_tag LIMIT 1;
+  IF sequences IS NOT NULL THEN
+    duplicates := true;
+    RETURN;
+  ELSIF id IS NULL THEN
+    id := tree_named(of_scope, of_tag);
+    len := 0;
+    prev := zero_hash();
+    last := 0;
+  END IF;
+  sequences := len;
+  times := coalesce(given_time, greatest(at_ms, last));
+  hashes := sha256('annals:link:1\000'::bytea || prev || int8send(len) || int8send(times) || body_hash);
+  UPDATE trees t SET length = len + 1, hash = hashes, last_time = times, version = version, committed_at = at_ms
+  WHERE t.tree_id = id;
   duplicates := false;
   memos := of_memo;
   IF feed_scope IS NOT NULL THEN

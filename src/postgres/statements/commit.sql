@@ -7,5 +7,5 @@ SELECT * FROM commit_batch(
   $30::integer[], $31::integer[], $32::integer[], $33::bytea[], $34::bytea[], $35::bytea[], $36::bigint[],
   $37::integer[], $38::integer[], $39::integer[], $40::bigint[], $41::bytea[], $42::bytea[], $43::bytea[],
   $44::bytea[], $45::bytea[], $46::integer[], $47::integer[], $48::integer[],
-  $49::bytea[], $50::smallint[]
+  $49::boolean, $50::integer[], $51::bytea[], $52::smallint[], $53::bytea[]
 )
