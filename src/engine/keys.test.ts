@@ -8,6 +8,7 @@ import {
   dedupeTag,
   feedTag,
   headTag,
+  isDedupeTag,
   isEngineTag,
   isLogTag,
   logOfHeadTag,
@@ -68,6 +69,8 @@ describe('tags', () => {
     expect(dedupeTag(TAGS.event)).toBe(0x82)
     expect(isEngineTag(dedupeTag(TAGS.event))).toBe(true)
     expect(isLogTag(dedupeTag(TAGS.event))).toBe(false)
+    const dedupes = Array.from({ length: 256 }, (_, tag) => tag).filter(isDedupeTag)
+    expect(dedupes).toEqual([dedupeTag(TAGS.event), dedupeTag(TAGS.ledger)])
   })
 
   test('the tree of a feed is the engine’s, and no log', () => {

@@ -37,6 +37,10 @@ export function dedupeTag(tag: number): number {
   return tag | ENGINE_BIT
 }
 
+export function isDedupeTag(tag: number): boolean {
+  return (tag & ENGINE_BIT) !== 0 && isLogTag(tag & ~ENGINE_BIT)
+}
+
 /** The tree in which an engine keeps the head of the log with this tag, under `HEAD_KEY`. */
 export function headTag(tag: number): number {
   return tag | ENGINE_BIT | HEAD_BIT

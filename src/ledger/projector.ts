@@ -32,6 +32,8 @@ const LISTED_MAX = 4_000
 /** How long a crowd of records is waited for: one commit for many is cheaper, and nobody was promised the latest. */
 const PAUSE_MS = 100
 const RETRY_MS = 1_000
+/** So that on a server their commits and reads go together. */
+const RUNS_AT_ONCE = 64
 /** Runs that are kept in memory between two looks at the feed, by their steps; a run counts as one at least. */
 const KEPT_STEPS_MAX = 100_000
 
@@ -214,7 +216,10 @@ export class Projector {
       metrics.waitingSince = page[0]?.time
       if (page.length === 0) return
       const scopes = new Set(page.map(entry => parseFeed(entry).scope))
-      for (const scope of scopes) await this.#projectInPassing(parseScope(scope).run)
+      const runIds = [...scopes].map(scope => parseScope(scope).run)
+      for (let i = 0; i < runIds.length; i += RUNS_AT_ONCE) {
+        await Promise.all(runIds.slice(i, i + RUNS_AT_ONCE).map(runId => this.#projectInPassing(runId)))
+      }
       this.#forgetSome()
       before = page[page.length - 1].key
       await this.#reach(before)

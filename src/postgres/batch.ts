@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { sha256 } from '../core/hash.ts'
-import { feedTag, storageKey } from '../engine/keys.ts'
+import { dedupeTag, feedTag, isDedupeTag, storageKey } from '../engine/keys.ts'
 import type { Append, Commit, Delete, Operation, Place, Put, RangeRead, TreeId } from '../engine/storage.ts'
 import {
   type Bounds,
@@ -286,12 +286,17 @@ class Written {
     }
     this.#trees.add(treeKey(treeAddress(operation)))
     if (operation.op !== 'append') this.#keys.add(storageKey(operation.scope, operation.tag, operation.key))
-    else if (operation.feed !== undefined) this.#trees.add(treeKey(feedOf(operation, operation.feed)))
+    else {
+      const { scope, tag, dedupe, feed } = operation
+      if (dedupe !== undefined) this.#keys.add(storageKey(scope, dedupeTag(tag), dedupe.key))
+      if (feed !== undefined) this.#trees.add(treeKey(feedOf(operation, feed)))
+    }
   }
 
   hasPoint({ scope, tag, key }: Place): boolean {
-    // A log is one thing with its head and its dedupe keys.
-    if (treeAddress({ scope, tag }).kind !== 0) return this.hasTree({ scope, tag })
+    // A log is one thing with its head; a dedupe key is changed by an append with that key alone.
+    const isOne = treeAddress({ scope, tag }).kind !== 0 && !isDedupeTag(tag)
+    if (isOne) return this.hasTree({ scope, tag })
     return this.#scopes.has(scope) || this.#keys.has(storageKey(scope, tag, key))
   }
 

@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { isDedupeTag } from '../engine/keys.ts'
 import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
 import type {
   Commit,
@@ -22,6 +23,7 @@ import { Listener } from './listener.ts'
 import { PlaceQueue } from './place-queue.ts'
 import { BatchedReader } from './reader.ts'
 import { bytes } from './reads.ts'
+import { RememberedPlaces } from './remembered-places.ts'
 import { Snapshots } from './snapshots.ts'
 import { STATEMENTS } from './statements.ts'
 
@@ -45,6 +47,7 @@ export class PostgresStore implements Storage {
   readonly #snapshots: Snapshots
   readonly #listener: Listener
   readonly #places = new PlaceQueue()
+  readonly #remembered = new RememberedPlaces()
   readonly #underWay = new Set<Promise<unknown>>()
   /** Of all that was answered. */
   #latestTime = 0
@@ -147,7 +150,52 @@ export class PostgresStore implements Storage {
   }
 
   /** Read, step, commit with what was read to be validated; again if somebody else was faster. */
-  async #update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+  #update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    const isAppending = reads.some(({ tag }) => isDedupeTag(tag))
+    return isAppending ? this.#updateAppending(reads, step) : this.#updateInTurn(reads, step)
+  }
+
+  /**
+   * A step that looks for a dedupe key is about to append, which changes nothing that others look at: it need not wait
+   * for them. It is tried on what is remembered; what it makes of that counts only if the commit finds it so.
+   */
+  async #updateAppending<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    let recalled = this.#remembered.recall(reads)
+    for (let attempt = 1; ; attempt++) {
+      const found = recalled ?? (await this.#reader.points(reads))
+      if (recalled === undefined) for (const entry of found) this.#noteEntry(entry)
+      const judged = judgedBy(step, found)
+      const isAppend = 'operations' in judged && judged.operations.length > 0
+      if (!isAppend && recalled !== undefined) {
+        recalled = undefined
+        continue
+      }
+      if ('error' in judged) throw judged.error
+      const { operations, result } = judged
+      if (operations.length === 0) {
+        const [version, time] = [this.#latestVersion, this.now()]
+        return { status: 'committed', version, time, appended: [], result }
+      }
+      if (operations.some(({ op }) => op !== 'append')) return this.#updateInTurn(reads, step)
+      checkOperations(operations)
+      // One append alone tells by itself that its key is known, and has changed nothing then.
+      const validated = operations.length === 1 ? reads.filter(({ tag }) => !isDedupeTag(tag)) : reads
+      const versions = new Map(reads.map((place, i) => [place, found[i]?.version ?? 0]))
+      const points = validated.map(place => ({ ...place, version: versions.get(place) ?? 0 }))
+      const outcome = await this.#commit({ points, operations })
+      if (outcome.status === 'committed' && !(operations.length === 1 && outcome.appended[0].duplicate)) {
+        this.#remembered.remember(reads, found)
+        return { ...outcome, result }
+      }
+      if (outcome.status === 'conflict') {
+        this.#remembered.forget(reads)
+        if (attempt === STEP_ATTEMPTS_MAX) throw tooManyConflicts(attempt, outcome.on)
+      }
+      recalled = undefined
+    }
+  }
+
+  async #updateInTurn<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     const endTurn = await this.#places.turn(reads)
     try {
       await this.#committer.quiet(reads.map(place => place.scope))
@@ -165,10 +213,7 @@ export class PostgresStore implements Storage {
         const points = reads.map((place, i) => ({ ...place, version: found[i]?.version ?? 0 }))
         const outcome = await this.#commit({ points, operations })
         if (outcome.status === 'committed') return { ...outcome, result }
-        if (attempt === STEP_ATTEMPTS_MAX) {
-          const message = `a step found what it had read changed by others, ${attempt} times`
-          throw new AnnalsError('CONFLICT', message, { attempts: attempt, on: outcome.on })
-        }
+        if (attempt === STEP_ATTEMPTS_MAX) throw tooManyConflicts(attempt, outcome.on)
         await pause(Math.random() * Math.min(STEP_PAUSE_MAX_MS, attempt))
       }
     } finally {
@@ -209,6 +254,23 @@ export class PostgresStore implements Storage {
   #checkOpen(): void {
     if (this.#closing !== undefined) throw closedError()
   }
+}
+
+/** What it throws may be due to what is not so any more. */
+function judgedBy<T>(
+  step: Step<T>,
+  found: readonly (Entry | undefined)[],
+): ReturnType<Step<T>> | { readonly error: unknown } {
+  try {
+    return step(found)
+  } catch (error) {
+    return { error }
+  }
+}
+
+function tooManyConflicts(attempts: number, on: TreeId): AnnalsError {
+  const message = `a step found what it had read changed by others, ${attempts} times`
+  return new AnnalsError('CONFLICT', message, { attempts, on })
 }
 
 function pause(ms: number): Promise<void> {
