@@ -82,7 +82,7 @@ CREATE FUNCTION has_listener(tenant bytea, seed bigint) RETURNS boolean LANGUAGE
 DECLARE
   key bigint := hashtextextended(encode(tenant, 'hex'), seed + 3);
 BEGIN
-  RETURN NOT (pg_try_advisory_lock(key) AND pg_advisory_unlock(key));
+  RETURN tenant IS NOT NULL AND NOT (pg_try_advisory_lock(key) AND pg_advisory_unlock(key));
 END
 $$;
 
@@ -565,9 +565,11 @@ BEGIN
     CASE WHEN of_dedupe_tail = '' THEN ''::bytea ELSE sha256(of_dedupe_tail) END, of_memo,
     feed, CASE WHEN feed IS NOT NULL THEN 0 END
   );
-  ok := CASE
-    WHEN feed_scope IS NULL THEN announce(seed, scopes, ARRAY[of_tag])
-    ELSE announce(seed, ARRAY[of_scope, feed_scope], ARRAY[of_tag, feed_tag])
-  END;
+  IF has_listener(tenant_of(of_scope), seed) OR has_listener(tenant_of(feed_scope), seed) THEN
+    ok := CASE
+      WHEN feed_scope IS NULL THEN announce(seed, scopes, ARRAY[of_tag])
+      ELSE announce(seed, ARRAY[of_scope, feed_scope], ARRAY[of_tag, feed_tag])
+    END;
+  END IF;
 END
 $$;
