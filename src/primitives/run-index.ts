@@ -20,7 +20,17 @@ import {
   withStatus,
 } from './run.ts'
 import { planQuery, type RunQuery, rangeBehind } from './run-query.ts'
-import { BY_STATUS, existing, runOf, runOperations, runPlace, stored } from './run-records.ts'
+import {
+  BY_PARENT,
+  BY_STATUS,
+  BY_TIME,
+  existing,
+  notFound,
+  runOf,
+  runOperations,
+  runPlace,
+  stored,
+} from './run-records.ts'
 
 const TAG = TAGS.run
 /** Tombstones have the shape of an index, with something in them. */
@@ -387,17 +397,30 @@ export class Runs {
   }
 
   /** The parent exists, and the run is none of its ancestors: an id that was used before may still have children. */
-  async #checkParent(reader: Reader, runId: string, parentRun: string): Promise<void> {
-    let ancestor: Run | undefined = await this.#existing(reader, parentRun)
+  async #checkParent(tx: Reader, runId: string, parentRun: string): Promise<void> {
+    let ancestor = await this.#ancestor(tx, parentRun)
+    if (ancestor === undefined) throw notFound(parentRun)
+    const children = indexRange(this.#tree(), BY_PARENT, utf8(runId))
+    if ((await tx.scan({ ...children, limit: 1 })).length === 0) return
     while (ancestor?.parentRun !== undefined) {
       if (ancestor.parentRun === runId) {
         const message = `run ${JSON.stringify(runId)} would be its own ancestor`
         throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'parentRun', runId, parentRun })
       }
-      const { scope, tag, key } = this.#record(ancestor.parentRun)
-      const entry: Entry | undefined = await reader.get(scope, tag, key)
-      ancestor = entry === undefined ? undefined : runOf(entry)
+      ancestor = await this.#ancestor(tx, ancestor.parentRun)
     }
+  }
+
+  /**
+   * The run, read beside the transaction: its tags or metadata may change as often as they like. What the transaction
+   * depends on is that it exists, and whose child it is; both stand for as long as its index entry by time does.
+   */
+  async #ancestor(tx: Reader, runId: string): Promise<Run | undefined> {
+    const { scope, tag, key } = this.#record(runId)
+    const entry = await this.#database.get(scope, tag, key)
+    const run = entry === undefined ? undefined : runOf(entry)
+    const proof = run === undefined ? key : indexKey(BY_TIME, '', run.createdAt, utf8(runId))
+    return (await tx.get(scope, tag, proof)) === undefined ? undefined : run
   }
 
   async #existing(reader: Reader, runId: string): Promise<Run> {

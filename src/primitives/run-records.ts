@@ -62,5 +62,9 @@ export function stored(run: Run): Run {
 
 export function existing(runId: string, entry: Entry | undefined): Entry {
   if (entry !== undefined) return entry
-  throw new AnnalsError('RUN_NOT_FOUND', `there is no run ${JSON.stringify(runId)}`, { runId })
+  throw notFound(runId)
+}
+
+export function notFound(runId: string): AnnalsError {
+  return new AnnalsError('RUN_NOT_FOUND', `there is no run ${JSON.stringify(runId)}`, { runId })
 }

@@ -150,6 +150,46 @@ export function testRuns(suite: Suite): void {
     },
   )
 
+  suite.holds('P10: children are made while their parent and its parent are being changed', async db => {
+    await db.runs.create({ runId: 'grandparent' })
+    await db.runs.create({ runId: 'parent', parentRun: 'grandparent' })
+    let done = false
+    const change = async (runId: string): Promise<void> => {
+      for (let i = 0; !done; i++) await db.runs.updateMetadata(runId, i)
+    }
+    const changing = [change('parent'), change('grandparent')]
+    try {
+      for (const i of times(20, i => i)) await db.runs.create({ runId: `c${i}`, parentRun: 'parent' })
+      // An id that was used before and has children: then the ancestors are looked at, too.
+      await db.runs.create({ runId: 'again' })
+      await db.runs.create({ runId: 'orphan', parentRun: 'again' })
+      for (const _ of times(20, i => i)) {
+        await db.runs.delete('again')
+        await db.runs.create({ runId: 'again', parentRun: 'parent' })
+      }
+      await refused(db.runs.create({ runId: 'x', parentRun: 'nobody' }), 'RUN_NOT_FOUND')
+    } finally {
+      done = true
+      await Promise.allSettled(changing)
+    }
+    expect(await db.runs.children('parent')).toHaveLength(21)
+    expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
+  })
+
+  suite.holds('P10: of creates that would close a circle together one is refused', async db => {
+    await db.runs.create({ runId: 'a' })
+    await db.runs.create({ runId: 'b' })
+    await db.runs.create({ runId: 'child-of-a', parentRun: 'a' })
+    await db.runs.create({ runId: 'child-of-b', parentRun: 'b' })
+    await db.runs.delete('a')
+    await db.runs.delete('b')
+    const { won, codes } = await outcomes([
+      db.runs.create({ runId: 'a', parentRun: 'child-of-b' }),
+      db.runs.create({ runId: 'b', parentRun: 'child-of-a' }),
+    ])
+    expect([won.length, codes]).toEqual([1, ['INVALID_ARGUMENT']])
+  })
+
   suite.holds('whatever is asked of an unknown run is RUN_NOT_FOUND', async db => {
     const attempts = [
       ...STATUSES.map(status => METHODS[status](db, 'nobody')),
