@@ -86,7 +86,7 @@ export class Runs {
     checkOptions('create', options, ['runId', 'parentRun', 'tags', 'metadata'])
     const now = this.#database.now()
     const { runId = newOrderedId(now), parentRun, tags = [], metadata = {} } = options
-    const run: Run = {
+    const run = stored({
       runId,
       ...(parentRun === undefined ? {} : { parentRun }),
       status: 'Active',
@@ -94,7 +94,7 @@ export class Runs {
       updatedAt: now,
       tags: checkTags(tags),
       metadata,
-    }
+    })
     const record = this.#record(runId)
     const operations = runOperations(this.#index, undefined, run)
     const refuseKnown = (known: Entry | undefined): void => {
@@ -113,7 +113,7 @@ export class Runs {
         await tx.write(operations)
       })
     }
-    return stored(run)
+    return run
   }
 
   /**
@@ -232,8 +232,9 @@ export class Runs {
    * metadata // → { b: 2 }
    */
   async updateMetadata(runId: string, metadata: Value): Promise<Run> {
-    encodeValue(metadata)
-    return this.#change(runId, run => ({ ...run, metadata }))
+    // A copy: the caller may change it before the step runs, and after.
+    const copy = decodeValue(encodeValue(metadata))
+    return this.#change(runId, run => ({ ...run, metadata: copy }))
   }
 
   /**

@@ -55,7 +55,7 @@ export function runOf({ value }: Entry): Run {
   return decodeValue(value) as unknown as Run
 }
 
-/** As it will be read: frozen, and with copies of what the caller gave. */
+/** As it will be read: frozen, with copies of what the caller gave, who may change it at any time. */
 export function stored(run: Run): Run {
   return decodeValue(encodeRecord({ ...run })) as unknown as Run
 }

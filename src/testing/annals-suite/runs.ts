@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Annals, Run, RunStatus } from '../../index.ts'
-import { expectFrozen, outcomes, RUN, refused, runsOf, type Suite, times } from './suite.ts'
+import { bad, expectFrozen, outcomes, RUN, refused, runsOf, type Suite, times } from './suite.ts'
 
 const STATUSES: readonly RunStatus[] = ['Active', 'Completed', 'Failed', 'Cancelled', 'Paused', 'Archived']
 const ENDS: readonly RunStatus[] = ['Completed', 'Failed', 'Cancelled']
@@ -220,6 +220,26 @@ export function testRuns(suite: Suite): void {
       status: 'Failed',
     })
     expect(await db.runs.query({ tags: ['b'] })).toEqual([run])
+  })
+
+  suite.holds('what the caller does with metadata after the call changes nothing', async db => {
+    const metadata: Record<string, unknown> = { a: 1, bytes: new Uint8Array([1]) }
+    const spoil = (): void => {
+      metadata['a'] = () => {}
+      ;(metadata['bytes'] as Uint8Array)[0] = 9
+    }
+    const created = db.runs.create({ runId: RUN, metadata: bad(metadata) })
+    spoil()
+    expect((await created).metadata).toEqual({ a: 1, bytes: new Uint8Array([1]) })
+    expect(await db.runs.get(RUN)).toEqual(await created)
+    Object.assign(metadata, { a: 2, bytes: new Uint8Array([2]) })
+    const updated = db.runs.updateMetadata(RUN, bad(metadata))
+    spoil()
+    expect((await updated).metadata).toEqual({ a: 2, bytes: new Uint8Array([2]) })
+    expect(await db.runs.get(RUN)).toEqual(await updated)
+    // The bytes that one reader got are no other reader's.
+    ;((await updated).metadata as { bytes: Uint8Array }).bytes[0] = 7
+    expect(await db.runs.get(RUN)).toMatchObject({ metadata: { bytes: new Uint8Array([2]) } })
   })
 
   suite.holds('concurrent changes of one run are all kept', async db => {
