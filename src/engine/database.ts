@@ -43,8 +43,8 @@ export interface Timing {
   /** From 0 up to, not including, 1. */
   random(): number
   sleep(ms: number): Promise<void>
-  /** Calls `fire` after a while; returns what cancels it. Must not keep the process alive. */
-  timer(ms: number, fire: () => void): () => void
+  /** Calls `fire` after a while; returns what cancels it. Keeps the process alive only if somebody is waiting. */
+  timer(ms: number, fire: () => void, awaited: boolean): () => void
   /** Milliseconds from some start; never goes back. */
   now(): number
 }
@@ -62,8 +62,9 @@ const TIMER_MAX_MS = 2_147_483_647
 const REAL_TIMING: Timing = {
   random: Math.random,
   sleep: ms => new Promise(resolve => setTimeout(resolve, ms)),
-  timer(ms, fire) {
-    const timeout = setTimeout(fire, ms).unref()
+  timer(ms, fire, awaited) {
+    const timeout = setTimeout(fire, ms)
+    if (!awaited) timeout.unref()
     return () => clearTimeout(timeout)
   },
   now: () => performance.now(),
@@ -154,7 +155,8 @@ export class Database implements Session {
       gate: this.#gate,
       onEnd: () => cancelTimer(),
     })
-    cancelTimer = this.#timing.timer(timeoutMs, () => transaction.abandon('timed out'))
+    // Who forgets to end it shall not keep the process from ending.
+    cancelTimer = this.#timing.timer(timeoutMs, () => transaction.abandon('timed out'), false)
     return transaction
   }
 
@@ -202,10 +204,11 @@ export class Database implements Session {
     })
     // It may be rejected while nobody is listening: during a commit.
     interrupted.catch(() => {})
-    const cancelTimer = this.#timing.timer(timeoutMs, () => {
+    const timedOut = (): void => {
       current?.abandon('timed out')
       interrupt(timeoutError(timeoutMs))
-    })
+    }
+    const cancelTimer = this.#timing.timer(timeoutMs, timedOut, true)
     const abort = (): void => {
       current?.abandon('aborted')
       interrupt(signal?.reason)
