@@ -139,7 +139,8 @@ export class Events {
   }
 
   /**
-   * All events in order, read as they are asked for.
+   * All events in order, read as they are asked for: all that were there when it began, or `EVENT_CHAIN_BROKEN` if the run
+   * is deleted meanwhile.
    * @example
    * for (const payload of [1, 2, 3]) await db.events.append(run, 'note', payload)
    * let sum = 0
@@ -251,24 +252,20 @@ export class ScopedEvents {
   async *iterate(options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
     checkOptions('iterate', options, ['from'])
     const { from = 0 } = options
-    let before: Event | undefined
-    for await (const page of pages(this.#session, this.#range(checkWhole('from', from)))) {
-      for (const entry of page) {
-        before = follow(before, eventOf(entry))
-        yield before
-      }
-    }
+    yield* eventsFrom(this.#session, this.#scope, checkWhole('from', from))
   }
 
   async readByType(type: string): Promise<readonly Event[]> {
     const bytes = checkType(type)
-    const events: Event[] = []
-    for await (const page of pages(this.#session, this.#range(0))) {
-      for (const entry of page) {
-        if (contentOf(entry.value, BODY_AT).type === bytes) events.push(eventOf(entry))
+    return this.#session.view(async reader => {
+      const events: Event[] = []
+      for await (const page of pages(reader, this.#range(0))) {
+        for (const entry of page) {
+          if (contentOf(entry.value, BODY_AT).type === bytes) events.push(eventOf(entry))
+        }
       }
-    }
-    return Object.freeze(events)
+      return Object.freeze(events)
+    })
   }
 
   async verifyChain(): Promise<ChainReport> {
@@ -305,13 +302,12 @@ export class LiveEvents extends ScopedEvents {
       let before = next === 0 ? undefined : await this.read(next - 1)
       while (!isAborted()) {
         const seen = changes.count
-        for await (const event of this.iterate({ from: next })) {
-          before = follow(before, event)
+        for await (const event of eventsFrom(this.#database, this.#tree.scope, next, before)) {
+          before = event
           next = event.sequence + 1
-          yield before
+          yield event
           if (isAborted()) return
         }
-        if (before !== undefined && (await this.length()) < next) throw broken(next)
         await changes.beyond(seen, signal)
       }
     } finally {
@@ -384,6 +380,29 @@ function receiptToCome(ticket: Ticket): EventReceipt {
       return hex(ticket.hash)
     },
   })
+}
+
+/**
+ * Events page by page, of which each follows the one before. In the end the last one must still be there: then so was
+ * everything before it, and what was read is all there was. To hold a snapshot instead would keep a reader's pace from
+ * being its own business.
+ */
+async function* eventsFrom(
+  reader: Reader,
+  scope: ByteString,
+  from: number,
+  known?: Event,
+): AsyncGenerator<Event, void, void> {
+  let before = known
+  for await (const page of pages(reader, { scope, tag: TAG, from: u64(from) })) {
+    for (const entry of page) {
+      before = follow(before, eventOf(entry))
+      yield before
+    }
+  }
+  if (before === undefined) return
+  const last = await reader.get(scope, TAG, u64(before.sequence))
+  if (last === undefined || hashesInHex(last).hash !== before.hash) throw broken(before.sequence + 1)
 }
 
 /** The event, if it follows the one before. Else the run was deleted and begun anew while somebody was reading. */

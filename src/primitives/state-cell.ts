@@ -206,11 +206,13 @@ export class ScopedCells {
   }
 
   async list(): Promise<readonly string[]> {
-    const names: string[] = []
-    for await (const page of pages(this.#session, { scope: this.#scope, tag: TAG })) {
-      for (const entry of page) if (isThere(entry)) names.push(fromUtf8(entry.key))
-    }
-    return Object.freeze(names)
+    return this.#session.view(async reader => {
+      const names: string[] = []
+      for await (const page of pages(reader, { scope: this.#scope, tag: TAG })) {
+        for (const entry of page) if (isThere(entry)) names.push(fromUtf8(entry.key))
+      }
+      return Object.freeze(names)
+    })
   }
 
   async transition<T>(name: string, step: Transition<T>): Promise<Transitioned<T>> {

@@ -264,11 +264,13 @@ export class ScopedTraces {
   }
 
   async list(): Promise<readonly string[]> {
-    const ids: string[] = []
-    for await (const page of pages(this.#session, this.#index(BY_TIME, ''))) {
-      for (const { key } of page) ids.push(fromUtf8(idOfIndexKey(key) ?? ''))
-    }
-    return Object.freeze(ids)
+    return this.#session.view(async reader => {
+      const ids: string[] = []
+      for await (const page of pages(reader, this.#index(BY_TIME, ''))) {
+        for (const { key } of page) ids.push(fromUtf8(idOfIndexKey(key) ?? ''))
+      }
+      return Object.freeze(ids)
+    })
   }
 
   async count(): Promise<number> {

@@ -1,6 +1,18 @@
 import { expect } from 'vitest'
 import { type Annals, agentShared, appShared, namespace, tenantShared } from '../../index.ts'
-import { bad, contentsOf, outcomes, RUN, refused, runsOf, type Suite, times, ZERO_HASH } from './suite.ts'
+import {
+  bad,
+  contentsOf,
+  gather,
+  outcomes,
+  RUN,
+  refused,
+  runsOf,
+  type Suite,
+  take,
+  times,
+  ZERO_HASH,
+} from './suite.ts'
 
 const EMPTY = { kv: [], events: [], length: 0, cells: [], traces: [] }
 
@@ -42,6 +54,57 @@ export function testDeletion(suite: Suite): void {
       events: 0,
       headHash: ZERO_HASH,
     })
+  })
+
+  suite.holds(
+    'P11: who iterates gets all events, or EVENT_CHAIN_BROKEN; never a part that looks whole',
+    async db => {
+      const COUNT = 60
+      const events = (count: number, life: string) => times(count, i => ({ type: life, payload: i }))
+      // Pages end here and there; afterwards the run is gone, shorter, as long as it was, or longer.
+      for (const [turn, taken] of [1, 15, 16, 17, 30, 48, 60].entries()) {
+        for (const again of [0, taken, COUNT, COUNT + 5]) {
+          const runId = `run-${turn}-${again}`
+          await db.runs.create({ runId })
+          await db.events.appendBatch(runId, events(COUNT, 'first'))
+          const reader = db.events.iterate(runId)
+          const seen = (await take(reader, taken)).length
+          await db.runs.delete(runId)
+          if (again > 0) await db.events.appendBatch(runId, events(again, 'second'))
+          const rest = gather(reader)
+          if (seen === COUNT) await rest.catch(() => undefined)
+          else await refused(rest, 'EVENT_CHAIN_BROKEN', runId)
+        }
+      }
+    },
+  )
+
+  suite.holds('P11: a list that is read while the run is deleted has all of it, or nothing', async db => {
+    const COUNT = 100
+    const lists: readonly ((runId: string) => Promise<number>)[] = [
+      async runId => (await db.events.readByType(runId, 'n')).length,
+      async runId => (await db.cells.list(runId)).length,
+      async runId => (await db.traces.list(runId)).length,
+      runId => db.traces.count(runId),
+    ]
+    // One begins a little later than the other: sooner or later the deletion falls between two pages.
+    for (const ticks of times(12, i => i)) {
+      const runId = `run-${ticks}`
+      await db.runs.create({ runId })
+      await db.transaction(runId, async tx => {
+        for (let i = 0; i < COUNT; i++) {
+          await tx.events.append('n', i)
+          await tx.cells.set(`c${i}`, i)
+          await tx.traces.record({ type: 'Thought', content: 'x' }, { id: `t${i}` })
+        }
+      })
+      const deleted = db.runs.delete(runId)
+      for (let i = 0; i < ticks; i++) await undefined
+      for (const count of await Promise.all(lists.map(list => list(runId)))) {
+        expect([0, COUNT], runId).toContain(count)
+      }
+      await deleted
+    }
   })
 
   suite.holds('P11: other runs, namespaces and shared scopes are untouched', async db => {
