@@ -57,10 +57,10 @@ export function timeOfIndexKey(key: ByteString): number {
   return fromU64(key, key.indexOf('\0', 1) + 1)
 }
 
-/** The records that index entries lead to, in their order. One without a record is left out: `indexProblems` tells. */
-export async function recordsOf(reader: Reader, tree: TreeId, index: readonly Entry[]): Promise<Entry[]> {
+/** The records that keys of an index lead to, in their order. One without a record is left out: `indexProblems` tells. */
+export async function recordsOf(reader: Reader, tree: TreeId, keys: readonly ByteString[]): Promise<Entry[]> {
   const found = await Promise.all(
-    index.map(async ({ key }) => {
+    keys.map(async key => {
       const id = idOfIndexKey(key)
       return id === undefined ? undefined : reader.get(tree.scope, tree.tag, recordKey(id))
     }),

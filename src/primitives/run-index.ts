@@ -19,7 +19,7 @@ import {
   touched,
   withStatus,
 } from './run.ts'
-import { planQuery, type RunQuery, rangeBehind } from './run-query.ts'
+import { newestFirst, planQuery, type RunQuery } from './run-query.ts'
 import {
   BY_PARENT,
   BY_STATUS,
@@ -238,7 +238,7 @@ export class Runs {
   }
 
   /**
-   * Runs, newest first. Archived ones only if `includeArchived` or `status: 'Archived'` asks for them.
+   * Runs, newest first: by the time of creation, within a millisecond by the commit. Archived ones only if `includeArchived` or `status: 'Archived'` asks for them.
    * @example
    * await db.runs.create({ runId: 'r1', tags: ['eval', 'nightly'] })
    * await db.runs.create({ runId: 'r2', tags: ['eval'] })
@@ -249,10 +249,9 @@ export class Runs {
     const { wanted, limit, range } = planQuery(this.#tree(), query)
     return this.#database.view(async reader => {
       const found: Run[] = []
-      const rest =
-        query.after === undefined ? range : rangeBehind(range, await this.#existing(reader, query.after))
-      for await (const page of pages(reader, { ...rest, reverse: true })) {
-        for (const entry of await recordsOf(reader, range, page)) {
+      const after = query.after === undefined ? undefined : await this.#existing(reader, query.after)
+      for await (const keys of newestFirst(reader, range, after)) {
+        for (const entry of await recordsOf(reader, range, keys)) {
           const run = runOf(entry)
           if (!wanted(run)) continue
           found.push(run)

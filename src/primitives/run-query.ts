@@ -1,9 +1,10 @@
-import { type ByteString, utf8 } from '../core/bytes.ts'
+import { type ByteString, u64, utf8 } from '../core/bytes.ts'
 import { checkLimit, checkTime } from '../core/numbers.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { indexKey, indexRange, timeOfIndexKey } from '../engine/indexes.ts'
-import type { Range, TreeId } from '../engine/storage.ts'
+import { pages } from '../engine/pages.ts'
+import type { Range, Reader, TreeId } from '../engine/storage.ts'
 import { checkStatus, type Run, type RunStatus } from './run.ts'
 import { BY_PARENT, BY_STATUS, BY_TAG, BY_TIME } from './run-records.ts'
 
@@ -72,11 +73,61 @@ function indexFor(
   return status === undefined ? [BY_TIME, ''] : [BY_STATUS, status]
 }
 
-/** What comes behind that run, newest first: what is older, or as old with an id that sorts before. */
-export function rangeBehind(range: Range, run: Run): Range {
+/**
+ * The keys of an index, newest run first, from behind the run `after` on. Within a millisecond the order is that of the
+ * commits that made the runs. It is the version of a run's entry by time, which is written with the run and stays; so
+ * it is looked up only for runs that share their millisecond.
+ */
+export async function* newestFirst(
+  reader: Reader,
+  range: Range,
+  after: Run | undefined,
+): AsyncGenerator<readonly ByteString[], void, void> {
+  const cursor = after === undefined ? undefined : keyIn(range, after)
+  // Of the last millisecond seen: there may be more of it.
+  let held: ByteString[] = cursor === undefined ? [] : [cursor]
+  const behindCursor = async (keys: readonly ByteString[]): Promise<readonly ByteString[]> => {
+    const ordered = await inOrder(reader, range, keys)
+    return cursor === undefined ? ordered : ordered.slice(ordered.indexOf(cursor) + 1)
+  }
+  const rest = cursor === undefined ? range : upTo(range, timeOfIndexKey(cursor))
+  for await (const page of pages(reader, { ...rest, reverse: true })) {
+    const keys = [...held, ...page.map(({ key }) => key).filter(key => key !== cursor)]
+    const last = timeOfIndexKey(keys[keys.length - 1])
+    held = keys.filter(key => timeOfIndexKey(key) === last)
+    if (held.length < keys.length) yield behindCursor(keys.slice(0, keys.length - held.length))
+  }
+  if (held.length > 0) yield behindCursor(held)
+}
+
+async function inOrder(
+  reader: Reader,
+  tree: TreeId,
+  keys: readonly ByteString[],
+): Promise<readonly ByteString[]> {
+  const times = keys.map(timeOfIndexKey)
+  const made = await Promise.all(
+    keys.map(async (key, i) => {
+      if (times[i] !== times[i - 1] && times[i] !== times[i + 1]) return 0
+      const entry = await reader.get(tree.scope, tree.tag, BY_TIME + key.slice(key.indexOf('\0', 1)))
+      return entry?.version ?? 0
+    }),
+  )
+  const places = [...keys.keys()].sort((a, b) => times[b] - times[a] || made[b] - made[a])
+  return places.map(i => keys[i])
+}
+
+/** What is of this millisecond or before. */
+function upTo(range: Range, time: number): Range {
   const from = range.from as ByteString
-  const prefix = from.slice(0, from.indexOf('\0', 1))
-  const bound = indexKey(prefix[0], prefix.slice(1), run.createdAt, utf8(run.runId))
-  if (timeOfIndexKey(bound) < timeOfIndexKey(from)) return { ...range, to: from }
-  return range.to === undefined || bound < range.to ? { ...range, to: bound } : range
+  if (time < timeOfIndexKey(from)) return { ...range, to: from }
+  const end = from.slice(0, from.indexOf('\0', 1) + 1) + u64(time + 1)
+  return range.to === undefined || end < range.to ? { ...range, to: end } : range
+}
+
+/** Where the run has its place in the index, whether or not it is in it. */
+function keyIn(range: Range, run: Run): ByteString {
+  const from = range.from as ByteString
+  const component = from.slice(1, from.indexOf('\0', 1))
+  return indexKey(from[0], component, run.createdAt, utf8(run.runId))
 }

@@ -301,7 +301,8 @@ export class ScopedTraces {
   }
 
   async #find(reader: Reader, range: Range): Promise<readonly StoredTrace[]> {
-    const records = await recordsOf(reader, range, await reader.scan(range))
+    const keys = (await reader.scan(range)).map(({ key }) => key)
+    const records = await recordsOf(reader, range, keys)
     return Object.freeze(records.map(traceOf))
   }
 

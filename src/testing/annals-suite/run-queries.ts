@@ -97,14 +97,35 @@ export function testRunQueries(suite: Suite): void {
     },
   )
 
-  suite.holdsInTime('pages are exact for runs of one millisecond', async db => {
-    for (const runId of times(10, i => `r${i}`)) await db.runs.create({ runId, tags: ['t'] })
-    const whole = ids(await db.runs.query({ tags: ['t'] }))
-    expect(whole.toSorted()).toEqual(times(10, i => `r${i}`))
-    for (const [i, runId] of whole.entries()) {
-      expect(ids(await db.runs.query({ tags: ['t'], after: runId }))).toEqual(whole.slice(i + 1))
-    }
-  })
+  suite.holdsInTime(
+    'runs of one millisecond come newest first too, and pages of them are exact',
+    async db => {
+      // More than a page of a reader, and in no order of their ids.
+      const made = times(50, i => `r${(i * 37) % 50}`)
+      for (const [i, runId] of made.entries()) {
+        const tags = i % 3 === 0 ? ['t', 'third'] : ['t']
+        await db.runs.create({ runId, tags, ...(i === 0 ? {} : { parentRun: made[0] }) })
+      }
+      // What happens to a run later changes its place in no index.
+      for (const runId of [made[40], made[3], made[20]]) {
+        await db.runs.pause(runId)
+        await db.runs.addTags(runId, ['late'])
+      }
+      const newest = made.toReversed()
+      expect(await db.runs.list()).toEqual(newest)
+      expect(ids(await db.runs.children(made[0]))).toEqual(newest.slice(0, -1))
+      expect(ids(await db.runs.query({ status: 'Paused' }))).toEqual([made[40], made[20], made[3]])
+      expect(ids(await db.runs.query({ tags: ['late'], limit: 2 }))).toEqual([made[40], made[20]])
+      const third = newest.filter(runId => made.indexOf(runId) % 3 === 0)
+      for (const [i, runId] of newest.entries()) {
+        expect(ids(await db.runs.query({ tags: ['t'], after: runId }))).toEqual(newest.slice(i + 1))
+        expect(ids(await db.runs.query({ after: runId, limit: 3 }))).toEqual(newest.slice(i + 1, i + 4))
+        expect(ids(await db.runs.query({ tags: ['third'], after: runId }))).toEqual(
+          third.filter(other => made.indexOf(other) < made.indexOf(runId)),
+        )
+      }
+    },
+  )
 
   suite.holdsInTime('P10: archived runs are hidden unless asked for', async (db, clock) => {
     await fill(db, clock)
