@@ -62,27 +62,32 @@ export function statesOf(
   return [...new Set([initial, ...transitions.flatMap(({ from, to }) => [from, to]), ...terminal])]
 }
 
-/** A Mermaid state diagram. */
+/**
+ * A Mermaid state diagram. No state is drawn by its own name: it may be a word of Mermaid's, or nothing that Mermaid takes
+ * for a name, and an alias beside names could be somebody's name.
+ */
 export function drawMachine({ initial, terminal, transitions }: Required<MachineDefinition>): string {
   const states = statesOf(initial, transitions, terminal)
-  // Mermaid takes words as they are; anything else needs a name of its own.
-  const nameOf = (state: string): string =>
-    /^[A-Za-z]\w*$/.test(state) ? state : `s${states.indexOf(state)}`
-  const lines = states
-    .filter(state => nameOf(state) !== state)
-    .map(state => `  state "${escapeText(state)}" as ${nameOf(state)}`)
-  lines.push(`  [*] --> ${nameOf(initial)}`)
+  const aliasOf = new Map(states.map((state, i) => [state, `s${i}`]))
+  const lines = states.map(state => `  state "${escapeText(state)}" as ${aliasOf.get(state)}`)
+  lines.push(`  [*] --> ${aliasOf.get(initial)}`)
   for (const { from, event, to, guard } of transitions) {
-    const label = guard === undefined ? event : `${event} [${guard}]`
-    lines.push(`  ${nameOf(from)} --> ${nameOf(to)}: ${escapeText(label)}`)
+    const condition = guard === undefined ? '' : ` [${escapeText(guard)}]`
+    lines.push(`  ${aliasOf.get(from)} --> ${aliasOf.get(to)}: ${escapeText(event)}${condition}`)
   }
-  for (const state of terminal) lines.push(`  ${nameOf(state)} --> [*]`)
+  for (const state of terminal) lines.push(`  ${aliasOf.get(state)} --> [*]`)
   return `stateDiagram-v2\n${lines.join('\n')}\n`
 }
 
-/** Mermaid's own way to write what it would take for syntax. */
+/**
+ * Mermaid's own way to write what it would take for syntax: comments, styles, `[[fork]]`. `direction TB` it finds anywhere
+ * in a line.
+ */
 function escapeText(text: string): string {
-  return text.replace(/["#;:<>\n\r]/g, char => `#${char.charCodeAt(0)};`)
+  const escapeChar = (char: string): string => `#${char.codePointAt(0)};`
+  return text
+    .replace(/[^\p{L}\p{N}\p{M} _.,()/-]/gu, escapeChar)
+    .replace(/direction(?= )/gi, word => escapeChar(word) + word.slice(1))
 }
 
 function checkTransition(

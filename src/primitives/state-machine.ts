@@ -137,7 +137,8 @@ export class Machines {
    * @example
    * await db.machines.define(run, 'light', { initial: 'off', transitions: [{ from: 'off', event: 'flip', to: 'on' }] })
    * const drawing = await db.machines.toMermaid(run, 'light')
-   * drawing.split('\n')[2] // → '  off --> on: flip'
+   * drawing.split('\n')[1] // → '  state "off" as s0'
+   * drawing.split('\n')[4] // → '  s0 --> s1: flip'
    */
   async toMermaid(scope: Scope, name: string): Promise<string> {
     return this.#at(scope).toMermaid(name)

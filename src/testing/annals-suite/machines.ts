@@ -151,15 +151,55 @@ export function testMachines(suite: Suite): void {
 
   suite.holds('toMermaid draws every state and transition', async db => {
     await db.machines.define(RUN, 'm', ORDER)
-    const drawing = await db.machines.toMermaid(RUN, 'm')
-    expect(drawing.startsWith('stateDiagram-v2\n')).toBe(true)
-    for (const line of [
-      '[*] --> open',
-      'open --> paid: pay',
-      'paid --> shipped: ship',
-      'cancelled --> [*]',
-    ]) {
-      expect(drawing).toContain(line)
+    expect(lineByLine(await db.machines.toMermaid(RUN, 'm'))).toEqual([
+      'stateDiagram-v2',
+      'state "open" as s0',
+      'state "paid" as s1',
+      'state "cancelled" as s2',
+      'state "shipped" as s3',
+      '[*] --> s0',
+      's0 --> s1: pay',
+      's0 --> s2: cancel',
+      's1 --> s3: ship',
+      's3 --> [*]',
+      's2 --> [*]',
+    ])
+  })
+
+  suite.holds('toMermaid draws no two states as one, and none as syntax', async db => {
+    const states = ['s1', 'a b', 's0', 'state', 'note', 'default', 'class', 'scale', 'end', 'direction TB']
+    states.push(
+      'Direction  LR',
+      '[[fork]]',
+      '"',
+      '#',
+      ';',
+      ':',
+      '%%',
+      '-->',
+      '\n',
+      '<b>',
+      '[*]',
+      'é',
+      '💡',
+      'a_b-c.d',
+    )
+    const transitions = states.map((from, i) => ({ from, event: from, to: states[(i + 1) % states.length] }))
+    await db.machines.define(RUN, 'm', { initial: states[0], transitions })
+    const lines = lineByLine(await db.machines.toMermaid(RUN, 'm'))
+    const drawn = lines.slice(1, states.length + 1).map(line => /^state "([^"]*)" as (s\d+)$/.exec(line)!)
+    expect(drawn.map(([, , alias]) => alias)).toEqual(states.map((_, i) => `s${i}`))
+    const unescaped = (text: string): string =>
+      text.replace(/#(\d+);/g, (_, code) => String.fromCodePoint(Number(code)))
+    expect(drawn.map(([, label]) => unescaped(label))).toEqual(states)
+    const arrows = lines.slice(states.length + 2)
+    expect(arrows.map(unescaped)).toEqual(
+      states.map((state, i) => unescaped(`s${i} --> s${(i + 1) % states.length}: ${state}`)),
+    )
+    for (const line of lines) {
+      // What is not escaped is no syntax of Mermaid's, wherever it stands.
+      const label = /^(?:state "(.*)" as s\d+|s\d+ --> s\d+: (.*))$/.exec(line)?.slice(1).join('') ?? ''
+      expect(label.replace(/#\d+;/g, ''), line).not.toMatch(/[":;#%<>[\]{}]|direction\s/i)
     }
   })
 
@@ -169,6 +209,13 @@ export function testMachines(suite: Suite): void {
     expectFrozen(await db.machines.current(RUN, 'm'))
     expectFrozen(await db.machines.definition(RUN, 'm'))
   })
+}
+
+function lineByLine(text: string): string[] {
+  return text
+    .trimEnd()
+    .split('\n')
+    .map(line => line.trim())
 }
 
 function testGuards(suite: Suite): void {
