@@ -46,15 +46,14 @@ await agent.machines.define('task', {
 
 // ── Events and traces: what happened, and why ────────────────────────────────────────────────────────────────────────
 if (await agent.machines.can('task', 'search')) {
-  const call = await agent.traces.record(
-    { type: 'ToolCall', toolName: 'web_search', arguments: { query: 'b-trees' }, durationMs: 150 },
-    { tags: ['network'] },
-  )
-  await agent.traces.recordChild(call, { type: 'Thought', content: 'two good results', confidence: 0.85 })
-
   // All of it or nothing: there is no moment at which a crash could tear it apart.
   await agent.transaction(async tx => {
     await tx.machines.send('task', 'search')
+    const call = await tx.traces.record(
+      { type: 'ToolCall', toolName: 'web_search', arguments: { query: 'b-trees' }, durationMs: 150 },
+      { tags: ['network'] },
+    )
+    await tx.traces.recordChild(call, { type: 'Thought', content: 'two good results', confidence: 0.85 })
     await tx.events.append('tool_call', { tool: 'web_search', query: 'b-trees' })
     await tx.events.append('tool_result', { tool: 'web_search', results: ['Bayer 1972', 'Comer 1979'] })
     await tx.kv.put('results', ['Bayer 1972', 'Comer 1979'])
@@ -73,8 +72,10 @@ if (await agent.machines.can('task', 'answer')) {
       reasoning: 'a survey is easier to read',
     })
   })
-  await db.runs.complete(runId)
 }
+
+// A step of its own, so it is asked for by itself: the attempt before may have died between the two.
+if (run.status === 'Active' && (await agent.machines.isTerminal('task'))) await db.runs.complete(runId)
 
 // ── And afterwards: read it, prove it ────────────────────────────────────────────────────────────────────────────────
 for await (const event of agent.events.iterate()) {

@@ -1,5 +1,5 @@
-import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { execFileSync, spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -38,6 +38,50 @@ test('agent-memory does its work once, and remembers it', () => {
   expect(events(second)).toEqual(events(first))
   expect(events(first)).toHaveLength(3)
 })
+
+/** A copy of the example that is killed at the await whose number it is given. */
+function makeMortal(example: string): string {
+  const code = readFileSync(join(folder, `${example}.js`), 'utf8')
+  const mortal = code.replaceAll(/(?<!for )\bawait /g, 'await reached() || await ')
+  const prelude = `let awaits = 0
+async function reached() {
+  if (++awaits !== Number(process.env.DIE_AT)) return
+  process.kill(process.pid, 'SIGKILL')
+  await new Promise(resolve => setTimeout(resolve, 60_000))
+}
+`
+  const program = join(folder, `${example}-mortal.js`)
+  writeFileSync(program, prelude + mortal)
+  return program
+}
+
+test('agent-memory can be killed at each of its awaits: run again, it comes to the same end', () => {
+  const program = makeMortal('agent-memory')
+  const outcome = (output: string): string[] => {
+    const lines = output.trim().split('\n')
+    // Hashes hold the time.
+    return lines
+      .slice(lines.findIndex(line => line.startsWith('attempt')) + 1)
+      .map(line => line.replace(/\b[0-9a-f]{12}$/, ''))
+  }
+  const expected = outcome(run('agent-memory', join(folder, 'immortal')))
+  expect(expected.at(-1)).toBe('research-42 is Completed')
+  let deaths = 0
+  for (;;) {
+    const path = join(folder, `memory-${deaths}`)
+    const env = { ...process.env, DIE_AT: String(deaths + 1) }
+    const { signal, stderr } = spawnSync(process.execPath, [program, path], {
+      env,
+      encoding: 'utf8',
+      timeout: 30_000,
+    })
+    expect(stderr).toBe('')
+    expect(outcome(run('agent-memory', path)), `killed at await ${deaths + 1}`).toEqual(expected)
+    if (signal === null) break
+    deaths++
+  }
+  expect(deaths).toBeGreaterThan(25)
+}, 240_000)
 
 test('ledger loses its power, goes on where it was, and has each event once', () => {
   const path = join(folder, 'books')
