@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
+import { onAbort } from './follower.ts'
 import { Gate } from './gate.ts'
 import type { Session } from './session.ts'
 import type {
@@ -213,7 +214,7 @@ export class Database implements Session {
       current?.abandon('aborted')
       interrupt(signal?.reason)
     }
-    signal?.addEventListener('abort', abort, { once: true })
+    const unlisten = signal === undefined ? undefined : onAbort(signal, abort)
 
     try {
       for (let attempt = 1; ; attempt++) {
@@ -236,7 +237,7 @@ export class Database implements Session {
       // After a commit it has ended and this does nothing.
       current?.abandon('aborted')
       cancelTimer()
-      signal?.removeEventListener('abort', abort)
+      unlisten?.()
     }
   }
 }

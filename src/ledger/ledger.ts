@@ -2,6 +2,7 @@ import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
+import { Follower } from '../engine/follower.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
 import { type AuditQuery, auditRecords } from './audit.ts'
@@ -251,7 +252,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The records of a run, then new ones as they come, each once. Ends when the signal aborts.
+   * The records of a run, then new ones as they come, each once. Ends when the signal aborts, or its `return` is called.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * for await (const record of db.ledger.subscribe({ runId: run, afterSeq: 0 })) {
@@ -259,11 +260,14 @@ export class Ledger implements RunStateStore {
    *   break
    * }
    */
-  async *subscribe(options: SubscribeOptions): AsyncGenerator<RunEventRecord, void, void> {
-    checkOptions('subscribe', options, ['runId', 'afterSeq', 'signal'])
-    const { runId, afterSeq = 0, signal } = options
-    checkSignal(signal)
-    yield* followRun(this.#context, runId, checkWhole('afterSeq', afterSeq), signal)
+  subscribe(options: SubscribeOptions): AsyncGenerator<RunEventRecord, void, void> {
+    const context = this.#context
+    return new Follower(async function* (endWith) {
+      checkOptions('subscribe', options, ['runId', 'afterSeq', 'signal'])
+      const { runId, afterSeq = 0, signal } = options
+      checkSignal(signal)
+      yield* followRun(context, runId, checkWhole('afterSeq', afterSeq), endWith(signal))
+    })
   }
 
   /**
@@ -277,11 +281,14 @@ export class Ledger implements RunStateStore {
    *   break
    * }
    */
-  async *subscribeAll(options: SubscribeAllOptions = {}): AsyncGenerator<FeedItem, void, void> {
-    checkOptions('subscribeAll', options, ['cursor', 'signal'])
-    const { cursor, signal } = options
-    checkSignal(signal)
-    yield* followAll(this.#context, cursor, signal)
+  subscribeAll(options: SubscribeAllOptions = {}): AsyncGenerator<FeedItem, void, void> {
+    const context = this.#context
+    return new Follower(async function* (endWith) {
+      checkOptions('subscribeAll', options, ['cursor', 'signal'])
+      const { cursor, signal } = options
+      checkSignal(signal)
+      yield* followAll(context, cursor, endWith(signal))
+    })
   }
 
   /**

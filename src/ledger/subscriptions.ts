@@ -20,13 +20,13 @@ export async function* followRun(
   { database, scopeOf }: LedgerContext,
   runId: string,
   afterSeq: number,
-  signal: AbortSignal | undefined,
+  end: AbortSignal,
 ): AsyncGenerator<RunEventRecord, void, void> {
   const tree: TreeId = { scope: scopeOf(runId), tag: LOG }
   const head = headPlace(tree.scope)
   let next = afterSeq
   let lastHash: ByteString | undefined
-  for await (const _ of wakings(database, tree, signal)) {
+  for await (const _ of wakings(database, tree, end)) {
     for await (const page of pages(database, { ...tree, from: u64(next) })) {
       for (const entry of page) {
         const { prevHash, hash } = parseLogEntry(entry)
@@ -35,7 +35,7 @@ export async function* followRun(
         lastHash = hash
         next++
         yield recordOf(entry)
-        if (signal?.aborted === true) return
+        if (end.aborted) return
       }
     }
     if (lastHash !== undefined && (await database.get(head.scope, head.tag, head.key)) === undefined) {
@@ -53,11 +53,11 @@ function deleted(runId: string): AnnalsError {
 export async function* followAll(
   { database, shared }: LedgerContext,
   cursor: string | undefined,
-  signal: AbortSignal | undefined,
+  end: AbortSignal,
 ): AsyncGenerator<FeedItem, void, void> {
   const feed = feedTree(shared)
   let last = cursor === undefined ? undefined : parseCursor(cursor)
-  for await (const _ of wakings(database, feed, signal)) {
+  for await (const _ of wakings(database, feed, end)) {
     const from = last === undefined ? undefined : `${last}\0`
     for await (const page of pages(database, { ...feed, from })) {
       const records = await recordsListed(database, page)
@@ -67,7 +67,7 @@ export async function* followAll(
         // Listed, but its run was deleted since.
         if (record === undefined) continue
         yield Object.freeze({ record, cursor: toBuffer(last).toString('hex') })
-        if (signal?.aborted === true) return
+        if (end.aborted) return
       }
     }
   }
@@ -91,15 +91,15 @@ export function recordsListed(
 async function* wakings(
   source: LedgerContext['database'],
   tree: TreeId,
-  signal: AbortSignal | undefined,
+  end: AbortSignal,
 ): AsyncGenerator<void, void, void> {
   // Before the first read, so that nothing is missed in between.
   const changes = await Changes.of(source, tree)
   try {
-    while (signal?.aborted !== true) {
+    while (!end.aborted) {
       const seen = changes.count
       yield
-      await changes.beyond(seen, signal)
+      await changes.beyond(seen, end)
     }
   } finally {
     changes.end()

@@ -8,6 +8,7 @@ import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/chain.ts'
 import { Changes } from '../engine/changes.ts'
 import type { Database } from '../engine/database.ts'
+import { Follower } from '../engine/follower.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import { BODY_AT, hashesInHex, timeOf } from '../engine/log.ts'
 import { Ticket } from '../engine/own-log.ts'
@@ -153,8 +154,8 @@ export class Events {
 
   /**
    * All events in order, then new ones as they come. Each comes once. A reader that is slow holds up nobody and costs no
-   * memory: events are read when it asks for them. It ends when the signal aborts; if the run is deleted meanwhile, with
-   * `EVENT_CHAIN_BROKEN`.
+   * memory: events are read when it asks for them. It ends when the signal aborts, or its `return` is called, also while it waits; if the run
+   * is deleted meanwhile, with `EVENT_CHAIN_BROKEN`.
    * @example
    * await db.events.append(run, 'note', 'before')
    * const stop = new AbortController()
@@ -165,8 +166,11 @@ export class Events {
    * }
    * seen // → ['before', 'live']
    */
-  async *tail(scope: Scope, options: TailOptions = {}): AsyncGenerator<Event, void, void> {
-    yield* this.#at(scope).tail(options)
+  tail(scope: Scope, options: TailOptions = {}): AsyncGenerator<Event, void, void> {
+    const [database, scopeOf] = [this.#database, this.#scopeOf]
+    return new Follower(async function* (endWith) {
+      yield* followEvents(database, scopeOf(scope), options, endWith)
+    })
   }
 
   /**
@@ -280,39 +284,50 @@ export class ScopedEvents {
 /** The same outside of a transaction, where there is something to wait for. */
 export class LiveEvents extends ScopedEvents {
   readonly #database: Database
-  readonly #tree: { readonly scope: ByteString; readonly tag: number }
+  readonly #scope: ByteString
 
   /** @internal Use `run`. */
   constructor(database: Database, scope: ByteString) {
     super(database, scope)
     this.#database = database
-    this.#tree = { scope, tag: TAG }
+    this.#scope = scope
   }
 
-  async *tail(options: TailOptions = {}): AsyncGenerator<Event, void, void> {
-    checkOptions('tail', options, ['from', 'signal'])
-    const { from = 0, signal } = options
-    checkSignal(signal)
-    const isAborted = (): boolean => signal?.aborted === true
-    let next = checkWhole('from', from)
-    // Before the first read, so that nothing is missed in between.
-    const changes = await Changes.of(this.#database, this.#tree)
-    try {
-      // Else who begins at the end would not notice that the run it began with was deleted.
-      let before = next === 0 ? undefined : await this.read(next - 1)
-      while (!isAborted()) {
-        const seen = changes.count
-        for await (const event of eventsFrom(this.#database, this.#tree.scope, next, before)) {
-          before = event
-          next = event.sequence + 1
-          yield event
-          if (isAborted()) return
-        }
-        await changes.beyond(seen, signal)
+  tail(options: TailOptions = {}): AsyncGenerator<Event, void, void> {
+    return new Follower(endWith => followEvents(this.#database, this.#scope, options, endWith))
+  }
+}
+
+async function* followEvents(
+  database: Database,
+  scope: ByteString,
+  options: TailOptions,
+  endWith: (signal: AbortSignal | undefined) => AbortSignal,
+): AsyncGenerator<Event, void, void> {
+  checkOptions('tail', options, ['from', 'signal'])
+  const { from = 0, signal } = options
+  checkSignal(signal)
+  const end = endWith(signal)
+  const isEnded = (): boolean => end.aborted
+  let next = checkWhole('from', from)
+  // Before the first read, so that nothing is missed in between.
+  const changes = await Changes.of(database, { scope, tag: TAG })
+  try {
+    // Else who begins at the end would not notice that the run it began with was deleted.
+    const first = next === 0 ? undefined : await database.get(scope, TAG, u64(next - 1))
+    let before = first === undefined ? undefined : eventOf(first)
+    while (!isEnded()) {
+      const seen = changes.count
+      for await (const event of eventsFrom(database, scope, next, before)) {
+        before = event
+        next = event.sequence + 1
+        yield event
+        if (isEnded()) return
       }
-    } finally {
-      changes.end()
+      await changes.beyond(seen, end)
     }
+  } finally {
+    changes.end()
   }
 }
 

@@ -101,6 +101,60 @@ export function testLive(suite: Suite): void {
     expect(await tail.next()).toEqual({ done: true, value: undefined })
   })
 
+  suite.holds('P19: a reader that waits is ended by its return, without a signal', async db => {
+    await append(db, 0, 2)
+    const waits = async (tail: AsyncGenerator<Event, void, void>): Promise<void> => {
+      const next = tail.next()
+      // Nobody can see that it waits; after so many answers to others it does.
+      for (let i = 0; i < 20; i++) expect(await db.events.length(RUN)).toBe(2)
+      expect(await tail.return()).toEqual({ done: true, value: undefined })
+      expect(await next).toEqual({ done: true, value: undefined })
+      expect(await tail.next()).toEqual({ done: true, value: undefined })
+    }
+    await waits(db.events.tail(RUN, { from: 2 }))
+    await waits(db.run(RUN).events.tail({ from: 2 }))
+    const begun = db.events.tail(RUN)
+    await take(begun, 2)
+    await waits(begun)
+    const never = db.events.tail(RUN)
+    expect(await never.return()).toEqual({ done: true, value: undefined })
+    expect(await never.next()).toEqual({ done: true, value: undefined })
+    {
+      await using tail = db.events.tail(RUN)
+      await take(tail, 2)
+    }
+    const thrown = db.events.tail(RUN, { from: 2 })
+    const next = thrown.next()
+    await expect(thrown.throw(new Error('enough'))).rejects.toThrow('enough')
+    expect(await next).toEqual({ done: true, value: undefined })
+  })
+
+  suite.holds('P19: one signal ends any number of readers, and nobody is warned of them', async db => {
+    await append(db, 0, 1)
+    const warnings: Error[] = []
+    const onWarning = (warning: Error): void => void warnings.push(warning)
+    process.on('warning', onWarning)
+    const stop = new AbortController()
+    const { signal } = stop
+    try {
+      const readers = times(30, () => drained(db.events.tail(RUN, { signal })))
+      const never = new Promise<never>(() => {})
+      const transactions = times(30, () =>
+        db.transaction(RUN, () => never, { signal }).catch(() => 'aborted'),
+      )
+      for (let i = 0; i < 20; i++) await db.events.length(RUN)
+      await new Promise(resolve => setTimeout(resolve, 10))
+      stop.abort()
+      for (const events of await Promise.all(readers)) expect(events).toHaveLength(1)
+      expect(await Promise.all(transactions)).toEqual(times(30, () => 'aborted'))
+      // Warnings are told in a later turn.
+      await new Promise(resolve => setTimeout(resolve, 10))
+      expect(warnings.filter(({ name }) => name === 'MaxListenersExceededWarning')).toEqual([])
+    } finally {
+      process.off('warning', onWarning)
+    }
+  })
+
   suite.holds('P19: a reader leaves with break, and the next one finds everything', async db => {
     await append(db, 0, 3)
     for await (const event of db.events.tail(RUN)) if (event.sequence === 1) break

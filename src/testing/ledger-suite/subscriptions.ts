@@ -48,6 +48,20 @@ export function testSubscriptions(suite: LedgerSuite): void {
     }
   })
 
+  suite.holds('LD17: a subscription that waits is ended by its return, without a signal', async ledger => {
+    await tell(ledger, ['RunStarted'])
+    const ended = { done: true, value: undefined }
+    for (const open of [ledger.subscribe({ runId: RUN }), ledger.subscribeAll()]) {
+      await open.next()
+      const next = open.next()
+      // Nobody can see that it waits; after so many answers to others it does.
+      for (let i = 0; i < 20; i++) await ledger.fetchEvents(RUN)
+      expect(await open.return()).toEqual(ended)
+      expect(await next).toEqual(ended)
+      expect(await open.next()).toEqual(ended)
+    }
+  })
+
   suite.holds(
     'LD17: an aborted signal ends a subscription quietly, before and while it waits',
     async ledger => {

@@ -1,0 +1,80 @@
+/** Is told with which signal of the caller's it ends, too, and gives back the one to look at. */
+type EndWith = (signal: AbortSignal | undefined) => AbortSignal
+type Follow<T> = (endWith: EndWith) => AsyncGenerator<T, void, void>
+
+/**
+ * What follows something that has no end of its own. A generator can't be ended while it waits: `return` waits for its
+ * turn behind the `next` that waits for something to happen. So here it ends the waiting first.
+ */
+export class Follower<T> implements AsyncGenerator<T, void, void> {
+  readonly #items: AsyncGenerator<T, void, void>
+  readonly #end = new AbortController()
+
+  constructor(follow: Follow<T>) {
+    this.#items = this.#follow(follow)
+  }
+
+  next(): Promise<IteratorResult<T, void>> {
+    return this.#items.next()
+  }
+
+  return(): Promise<IteratorResult<T, void>> {
+    this.#end.abort()
+    return this.#items.return()
+  }
+
+  throw(error: unknown): Promise<IteratorResult<T, void>> {
+    this.#end.abort()
+    return this.#items.throw(error)
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.return()
+  }
+
+  async *#follow(follow: Follow<T>): AsyncGenerator<T, void, void> {
+    const end = this.#end
+    let unlink = (): void => {}
+    try {
+      yield* follow(signal => {
+        if (signal !== undefined) unlink = onAbort(signal, () => end.abort())
+        return end.signal
+      })
+    } finally {
+      unlink()
+    }
+  }
+}
+
+/** Who waits for a signal: one listener calls them all, as Node warns of more than ten. */
+const waiting = new WeakMap<AbortSignal, Set<() => void>>()
+
+/** Calls back once the signal aborts, at once if it has; returns what calls it off. */
+export function onAbort(signal: AbortSignal, call: () => void): () => void {
+  if (signal.aborted) {
+    call()
+    return () => {}
+  }
+  let calls = waiting.get(signal)
+  if (calls === undefined) {
+    const all = new Set<() => void>()
+    signal.addEventListener(
+      'abort',
+      () => {
+        for (const each of all) each()
+      },
+      { once: true },
+    )
+    waiting.set(signal, all)
+    calls = all
+  }
+  const mine = calls
+  // A function of its own, so that one may wait twice.
+  const each = (): void => call()
+  mine.add(each)
+  return () => void mine.delete(each)
+}
