@@ -227,8 +227,12 @@ export class ScopedEvents {
       checkOptions('an event', event, ['type', 'payload'])
       return appendOf(this.#scope, event.type, event.payload)
     })
-    if (appends.length === 0) return Object.freeze([])
-    return Object.freeze((await this.#session.write(appends)).map(receiptOf))
+    // Also of no events: who may not append hears it.
+    const appended =
+      appends.length === 0
+        ? (await this.#session.update([], () => ({ operations: [], result: undefined }))).appended
+        : await this.#session.write(appends)
+    return Object.freeze(appended.map(receiptOf))
   }
 
   async read(sequence: number): Promise<Event | undefined> {

@@ -8,6 +8,8 @@ const CALLS: Readonly<Record<string, (db: Annals) => Promise<unknown>>> = {
   'kv.delete': db => db.kv.delete(RUN, 'k'),
   'kv.list': db => db.kv.list(RUN),
   'events.append': db => db.events.append(RUN, 'n', 1),
+  'events.appendBatch': db => db.events.appendBatch(RUN, [{ type: 'n', payload: 1 }]),
+  'events.appendBatch of nothing': db => db.events.appendBatch(RUN, []),
   'events.read': db => db.events.read(RUN, 0),
   'events.length': db => db.events.length(RUN),
   'events.iterate': db => gather(db.events.iterate(RUN)),

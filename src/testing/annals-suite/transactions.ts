@@ -7,6 +7,7 @@ const MACHINE = { initial: 'a', transitions: [{ from: 'a', event: 'go', to: 'b' 
 
 /** Something written by every primitive. */
 const WRITES: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown>>> = {
+  'events.appendBatch of nothing': tx => tx.events.appendBatch([]),
   'kv.put': tx => tx.kv.put('k', 1),
   'kv.delete': tx => tx.kv.delete('k'),
   'events.append': tx => tx.events.append('n', 1),
