@@ -286,7 +286,7 @@ export class Annals implements AsyncDisposable {
 
   /** Waits for what is under way. After it, every call is refused with `CLOSED`; closing twice is fine. */
   close(): Promise<void> {
-    return this.#store.storage.close()
+    return this.#store.database.close()
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -19,6 +19,7 @@ import type {
   Updated,
 } from './storage.ts'
 import {
+  closedError,
   conflictError,
   type ManualTransaction,
   OptimisticTransaction,
@@ -81,11 +82,12 @@ export class Database implements Session {
   readonly #storage: Storage
   readonly #timing: Timing
   readonly #gate: Gate
+  #closed = false
 
   constructor(storage: Storage, timing: Timing = REAL_TIMING) {
     this.#storage = storage
     this.#timing = timing
-    this.#gate = new Gate(timing)
+    this.#gate = new Gate((ms, fire) => timing.timer(ms, fire, false))
   }
 
   // What is malformed the storage refuses; to hand on its promise as it is costs no turn of the microtask queue.
@@ -143,17 +145,20 @@ export class Database implements Session {
   }
 
   close(): Promise<void> {
+    this.#closed = true
     return this.#storage.close()
   }
 
   /** A transaction that the caller ends, and that isn't retried. */
   begin(options: BeginOptions = {}): ManualTransaction {
     const timeoutMs = checkTimeout(options.timeoutMs)
+    if (this.#closed) throw closedError()
     let cancelTimer = (): void => {}
     const transaction = new OptimisticTransaction(this.#storage, {
       readOnly: options.readOnly ?? false,
       isOverdue: this.#deadline(timeoutMs),
       gate: this.#gate,
+      isClosed: () => this.#closed,
       onEnd: () => cancelTimer(),
     })
     // Who forgets to end it shall not keep the process from ending.
@@ -196,6 +201,8 @@ export class Database implements Session {
     const timeoutMs = checkTimeout(options.timeoutMs)
     const maxRetries = checkRetries(options.maxRetries)
     const isOverdue = this.#deadline(timeoutMs)
+    const isClosed = (): boolean => this.#closed
+    if (isClosed()) throw closedError()
     signal?.throwIfAborted()
 
     let current: OptimisticTransaction | undefined
@@ -220,7 +227,7 @@ export class Database implements Session {
       for (let attempt = 1; ; attempt++) {
         const open = attempt > CONFLICTS_MAX ? await this.#alone() : undefined
         const gate = open === undefined ? this.#gate : undefined
-        current = new OptimisticTransaction(this.#storage, { readOnly, isOverdue, gate })
+        current = new OptimisticTransaction(this.#storage, { readOnly, isOverdue, isClosed, gate })
         let result: T
         let outcome: CommitOutcome
         try {

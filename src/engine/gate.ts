@@ -11,7 +11,7 @@ export class Gate {
   readonly #timer: (ms: number, fire: () => void) => () => void
   #closed: Promise<void> | undefined
 
-  constructor({ timer }: { readonly timer: (ms: number, fire: () => void) => () => void }) {
+  constructor(timer: (ms: number, fire: () => void) => () => void) {
     this.#timer = timer
   }
 

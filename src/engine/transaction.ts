@@ -61,6 +61,7 @@ export class OptimisticTransaction implements ManualTransaction {
   readonly #onEnd: (() => void) | undefined
   readonly #isOverdue: () => boolean
   readonly #gate: Gate | undefined
+  readonly #isClosed: () => boolean
   /** Undefined if the transaction is read-only. A snapshot is consistent: such reads need no validation. */
   readonly #reads: ReadSet | undefined
   readonly #writes = new WriteSet()
@@ -78,6 +79,8 @@ export class OptimisticTransaction implements ManualTransaction {
       readonly isOverdue: () => boolean
       /** Absent for who is let through alone. */
       readonly gate?: Gate | undefined
+      /** Whether the storage is closed: what is only written would hear of it at the commit alone. */
+      readonly isClosed: () => boolean
       readonly onEnd?: () => void
     },
   ) {
@@ -86,6 +89,7 @@ export class OptimisticTransaction implements ManualTransaction {
     this.#onEnd = options.onEnd
     this.#isOverdue = options.isOverdue
     this.#gate = options.gate
+    this.#isClosed = options.isClosed
     this.#snapshot = storage.snapshot()
     // A transaction that never reads must not crash the process because of its snapshot.
     this.#snapshot.catch(() => {})
@@ -221,6 +225,10 @@ export class OptimisticTransaction implements ManualTransaction {
   }
 
   #checkOpen(): void {
+    if (this.#isClosed()) {
+      this.abandon('aborted')
+      throw closedError()
+    }
     if (this.#state === 'open' && this.#isOverdue()) this.abandon('timed out')
     if (this.#state === 'open') return
     if (this.#state === 'timed out') throw timeoutError()
@@ -354,6 +362,10 @@ export function conflictError(attempts: number, { on }: Conflict): AnnalsError {
     attempts,
     on,
   })
+}
+
+export function closedError(): AnnalsError {
+  return new AnnalsError('CLOSED', 'the store is closed: open it again')
 }
 
 export function timeoutError(timeoutMs?: number): AnnalsError {

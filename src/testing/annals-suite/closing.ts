@@ -30,6 +30,9 @@ const CALLS: Readonly<Record<string, (db: Annals) => Promise<unknown>>> = {
   'runs.tombstones': db => db.runs.tombstones(),
   'transaction that writes': db => db.transaction(RUN, tx => tx.kv.put('k', 1)),
   'transaction that reads': db => db.transaction(RUN, tx => tx.kv.get('k'), { readOnly: true }),
+  'transaction that does nothing': db => db.transaction(RUN, () => undefined),
+  begin: db => db.begin(RUN),
+  'begin of a run handle': db => db.run(RUN).begin(),
   'verifyIndices of one': db => db.verifyIndices(RUN),
   'verifyIndices of all': db => db.verifyIndices(),
   rebuildIndices: db => db.rebuildIndices(),
@@ -48,11 +51,17 @@ export function testClosing(suite: Suite): void {
     await refused(db.run(RUN).kv.get('k'), 'CLOSED')
   })
 
-  suite.holds('a transaction that was open when the database closed writes nothing', async db => {
+  suite.holds('a transaction that was open when the database closed hears CLOSED at every call', async db => {
     const tx = await db.begin(RUN)
+    const other = await db.begin(RUN)
     await tx.kv.put('k', 1)
     await db.close()
-    await refused(tx.commit(), 'CLOSED')
+    await refused(tx.kv.put('k', 2), 'CLOSED', 'put')
+    await refused(tx.kv.get('k'), 'CLOSED', 'get')
+    await refused(tx.events.append('n', 1), 'CLOSED', 'append')
+    await refused(tx.commit(), 'CLOSED', 'commit')
+    await refused(tx.rollback(), 'CLOSED', 'rollback')
+    await refused(other.commit(), 'CLOSED', 'commit of another')
   })
 
   suite.holds('close waits for what is under way: each write is done or was refused', async db => {

@@ -7,7 +7,6 @@ const MACHINE = { initial: 'a', transitions: [{ from: 'a', event: 'go', to: 'b' 
 
 /** Something written by every primitive. */
 const WRITES: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown>>> = {
-  'events.appendBatch of nothing': tx => tx.events.appendBatch([]),
   'kv.put': tx => tx.kv.put('k', 1),
   'kv.delete': tx => tx.kv.delete('k'),
   'events.append': tx => tx.events.append('n', 1),
@@ -18,6 +17,7 @@ const WRITES: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown
   'cells.transitionOrInit': tx => tx.cells.transitionOrInit('c', 0, () => ({ value: 1, result: 1 })),
   'machines.define': tx => tx.machines.define('m', MACHINE),
   'traces.record': tx => tx.traces.record({ type: 'Thought', content: '' }),
+  'events.appendBatch of nothing': tx => tx.events.appendBatch([]),
 }
 
 const READS: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown>>> = {
