@@ -20,6 +20,11 @@ export function checkTime(name: string, value: unknown): number {
   return refuse(name, 'must be a whole number of milliseconds since 1970', value)
 }
 
+/** The same as an end, which may be `Infinity`: undefined then. */
+export function checkEndTime(name: string, value: unknown): number | undefined {
+  return value === Number.POSITIVE_INFINITY ? undefined : checkTime(name, value)
+}
+
 /** A half-open range must not end before it starts. */
 export function checkOrder(start: number, end: number): void {
   if (end >= start) return

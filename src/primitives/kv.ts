@@ -221,14 +221,12 @@ function expiryOf(options: PutOptions, session: Session): number {
   checkOptions('put', options, ['ttlMs'])
   const { ttlMs } = options
   if (ttlMs === undefined) return 0
-  if (Number.isSafeInteger(ttlMs) && ttlMs > 0) {
-    const expiresAt = session.now() + ttlMs
-    if (Number.isSafeInteger(expiresAt)) return expiresAt
-  }
-  throw new AnnalsError('INVALID_ARGUMENT', 'ttlMs must be a positive integer', {
-    name: 'ttlMs',
-    value: ttlMs,
-  })
+  const now = session.now()
+  const ttlMax = Number.MAX_SAFE_INTEGER - now
+  if (Number.isSafeInteger(ttlMs) && ttlMs > 0 && ttlMs <= ttlMax) return now + ttlMs
+  const why =
+    Number.isSafeInteger(ttlMs) && ttlMs > 0 ? `can be at most ${ttlMax} now` : 'must be a positive integer'
+  throw new AnnalsError('INVALID_ARGUMENT', `ttlMs ${why}`, { name: 'ttlMs', value: ttlMs, max: ttlMax })
 }
 
 function rangeOf(scope: ByteString, options: ListOptions): Range {

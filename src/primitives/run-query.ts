@@ -1,5 +1,5 @@
 import { type ByteString, u64, utf8 } from '../core/bytes.ts'
-import { checkLimit, checkTime } from '../core/numbers.ts'
+import { checkEndTime, checkLimit, checkOrder, checkTime } from '../core/numbers.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { indexKey, indexRange, timeOfIndexKey } from '../engine/indexes.ts'
@@ -14,7 +14,7 @@ export interface RunQuery {
   readonly tags?: readonly string[]
   /** Inclusive; milliseconds since 1970. */
   readonly createdAfter?: number
-  /** Exclusive. */
+  /** Exclusive; `Infinity` is as good as nothing. */
   readonly createdBefore?: number
   readonly parentRun?: string
   readonly includeArchived?: boolean
@@ -50,8 +50,10 @@ export function planQuery(tree: TreeId, query: RunQuery): RunPlan {
   if (parentRun !== undefined) checkText('parentRun', parentRun, { bytesMax: 256 })
   const status = query.status === undefined ? undefined : checkStatus(query.status)
   const tags = checkTags(wantedTags)
-  const from = query.createdAfter === undefined ? 0 : checkTime('createdAfter', query.createdAfter)
-  const to = query.createdBefore === undefined ? undefined : checkTime('createdBefore', query.createdBefore)
+  const { createdAfter = 0, createdBefore = Number.POSITIVE_INFINITY } = query
+  const from = checkTime('createdAfter', createdAfter)
+  const to = checkEndTime('createdBefore', createdBefore)
+  checkOrder(from, to ?? Number.POSITIVE_INFINITY)
   const [kind, component] = indexFor(parentRun, tags, status)
   return {
     range: indexRange(tree, kind, utf8(component), from, to),

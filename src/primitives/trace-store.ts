@@ -1,7 +1,7 @@
 import { type ByteString, fromUtf8, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
-import { checkOrder, checkTime } from '../core/numbers.ts'
+import { checkEndTime, checkOrder, checkTime } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { decodeValue, encodeFields, encodeRecord, joinFields, type Value } from '../core/value.ts'
@@ -119,7 +119,7 @@ export class Traces {
   }
 
   /**
-   * Traces from `startMs` up to, not including, `endMs`.
+   * Traces from `startMs` up to, not including, `endMs`, which may be `Infinity`.
    * @example
    * await db.traces.record(run, { type: 'Thought', content: 'now' })
    * const found = await db.traces.queryByTime(run, Date.now() - 60_000, Date.now() + 60_000)
@@ -246,7 +246,7 @@ export class ScopedTraces {
 
   async queryByTime(startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
     const start = checkTime('startMs', startMs)
-    const end = checkTime('endMs', endMs)
+    const end = checkEndTime('endMs', endMs)
     checkOrder(startMs, endMs)
     return this.#query(this.#index(BY_TIME, '', start, end))
   }

@@ -105,7 +105,7 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
     'machines: a version': db =>
       NO_WHOLE_NUMBERS.map(version => [version, () => db.machines.definition(RUN, 'm', bad(version))]),
     'traces: a time': db =>
-      [Number.NaN, 1.5, '0', null, undefined, Number.POSITIVE_INFINITY, new Date(0)].flatMap(time => [
+      [Number.NaN, 1.5, '0', null, undefined, Number.NEGATIVE_INFINITY, new Date(0)].flatMap(time => [
         [time, () => db.traces.queryByTime(RUN, bad(time), 5)],
         [time, () => db.traces.queryByTime(RUN, 0, bad(time))],
       ]),

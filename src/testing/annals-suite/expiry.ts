@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import { RUN, type Suite } from './suite.ts'
+import { RUN, refused, type Suite } from './suite.ts'
 
 const DEADLINE_MS = 5_000
 
@@ -56,6 +56,21 @@ export function testExpiry(suite: Suite): void {
     clock.advance(1_000)
     expect(await db.kv.get(RUN, 'a')).toBe(2)
   })
+
+  suite.holdsInTime(
+    'P14: a ttlMs that no clock can count up to is refused with the limit',
+    async (db, clock) => {
+      const max = Number.MAX_SAFE_INTEGER - clock.now()
+      await db.kv.put(RUN, 'a', 1, { ttlMs: max })
+      const { message, details } = await refused(
+        db.kv.put(RUN, 'a', 2, { ttlMs: max + 1 }),
+        'INVALID_ARGUMENT',
+      )
+      expect(message).toContain(`at most ${max}`)
+      expect(details).toMatchObject({ name: 'ttlMs', max })
+      expect(await db.kv.get(RUN, 'a')).toBe(1)
+    },
+  )
 
   suite.holdsInTime('P14: ttlMs counts in a transaction as well', async (db, clock) => {
     await db.transaction(RUN, async tx => {

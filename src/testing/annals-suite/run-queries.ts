@@ -55,7 +55,11 @@ export function testRunQueries(suite: Suite): void {
     expect(await found({ createdAfter: start + 6 })).toEqual(['r7', 'r6'])
     expect(await found({ createdBefore: start + 2 })).toEqual(['r1', 'r0'])
     expect(await found({ createdAfter: start + 2, createdBefore: start + 4 })).toEqual(['r3', 'r2'])
-    expect(await found({ createdAfter: start + 4, createdBefore: start + 2 })).toEqual([])
+    expect(await found({ createdAfter: start + 4, createdBefore: start + 4 })).toEqual([])
+    expect(await found({ createdAfter: start + 6, createdBefore: Number.POSITIVE_INFINITY })).toEqual([
+      'r7',
+      'r6',
+    ])
     expect(await found({ createdAfter: -1, limit: 2 })).toEqual(['r7', 'r6'])
     expect(await found({ tags: ['odd'], status: 'Paused', createdAfter: start + 2 })).toEqual(['r5'])
     expect(await found({ parentRun: 'r0', tags: ['even'], status: 'Active' })).toEqual(['r6'])
@@ -190,7 +194,9 @@ export function testRunQueries(suite: Suite): void {
       { createdAfter: Number.NaN },
       { createdAfter: 1.5 },
       { createdBefore: '2020' },
-      { createdBefore: Number.POSITIVE_INFINITY },
+      { createdBefore: Number.NEGATIVE_INFINITY },
+      { createdAfter: Number.POSITIVE_INFINITY },
+      { createdAfter: 2, createdBefore: 1 },
       { parentRun: '' },
       { parentRun: 7 },
       { includeArchived: 'yes' },

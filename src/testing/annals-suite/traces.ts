@@ -131,6 +131,7 @@ export function testTraces(suite: Suite): void {
     expect(await between(10, 20)).toEqual(['a', 'z'])
     expect(await between(1, 10)).toEqual([])
     expect(await between(10, 10)).toEqual([])
+    expect(await between(20, Number.POSITIVE_INFINITY)).toEqual(['m', 'b'])
     expect(ids(await db.traces.queryByTime(RUN, -5, start + 1))).toEqual(['c'])
   })
 
