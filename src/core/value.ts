@@ -62,10 +62,22 @@ function encodeField(name: string, value: unknown): ByteString {
   }
 }
 
+/** A value of the largest size with what a record has around it; what an engine takes under one key. */
+export const RECORD_BYTES_MAX: number = 17 * 1024 * 1024
+
 /** Fields that are encoded already. */
 export function joinFields(fields: Readonly<Record<string, ByteString>>): ByteString {
   const names = Object.keys(fields).sort()
-  return `{${names.map(name => `"${name}":${fields[name]}`).join(',')}}`
+  const record = `{${names.map(name => `"${name}":${fields[name]}`).join(',')}}`
+  if (record.length > RECORD_BYTES_MAX) refuseRecord(fields, record.length)
+  return record
+}
+
+/** Each field may be within its limit, and all together not. */
+function refuseRecord(fields: Readonly<Record<string, ByteString>>, bytes: number): never {
+  const [[largest], [next]] = Object.entries(fields).sort(([, a], [, b]) => b.length - a.length)
+  const message = `a record takes at most ${RECORD_BYTES_MAX} bytes, and this one would be ${bytes}: ${largest} and ${next} are too large together`
+  throw new AnnalsError('INVALID_ARGUMENT', message, { name: largest, bytes, bytesMax: RECORD_BYTES_MAX })
 }
 
 /** A value in a record in a record. */

@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { RECORD_BYTES_MAX } from '../core/value.ts'
 import { isEngineTag, isLogTag } from './keys.ts'
 import type { Operation, Place, Range, TreeId } from './storage.ts'
 
@@ -15,8 +16,6 @@ const SCOPE_BYTES_MAX = 4096
 /** Of one commit: all scopes, keys and values together. */
 export const COMMIT_BYTES_MAX: number = 256 * 1024 * 1024
 const BODY_HASH_BYTES = 32
-/** A value of the largest size that the layers allow, with what they put around it. */
-const VALUE_BYTES_MAX = 17 * 1024 * 1024
 const MEMO_BYTES_MAX = 64 * 1024
 /** What an operation costs beside its bytes, at least. */
 const OPERATION_BYTES = 32
@@ -40,7 +39,7 @@ export function checkOperation(operation: Operation): number {
     if (operation.bodyHash.length !== BODY_HASH_BYTES) {
       throw invalid('bodyHash', `is ${operation.bodyHash.length} bytes long, not ${BODY_HASH_BYTES}`)
     }
-    checkValue('body', operation.body, VALUE_BYTES_MAX)
+    checkValue('body', operation.body, RECORD_BYTES_MAX)
     checkTime('time', operation.time)
     if (operation.feed !== undefined) checkScope(operation.feed)
     const bytes = OPERATION_BYTES + operation.scope.length + operation.body.length
@@ -54,7 +53,7 @@ export function checkOperation(operation: Operation): number {
   checkKey('key', operation.key)
   const bytes = OPERATION_BYTES + operation.scope.length + operation.key.length
   if (operation.op === 'delete') return bytes
-  checkValue('value', operation.value, VALUE_BYTES_MAX)
+  checkValue('value', operation.value, RECORD_BYTES_MAX)
   checkTime('expiresAt', operation.expiresAt)
   return bytes + operation.value.length
 }

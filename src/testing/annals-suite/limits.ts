@@ -167,6 +167,22 @@ export function testLimits(suite: Suite): void {
     )
   }
 
+  suite.holds(
+    'P17: a record that is too large as a whole is refused with its limit and its fields',
+    async db => {
+      const large = 'v'.repeat(9 * 1024 * 1024)
+      const limit = String(17 * 1024 * 1024)
+      const call = { type: 'ToolCall', toolName: 'x', arguments: large, result: large } as const
+      const { message } = await refused(db.traces.record(RUN, call), 'INVALID_ARGUMENT')
+      for (const said of [limit, 'arguments', 'result']) expect(message).toContain(said)
+      await db.runs.create({ runId: RUN, metadata: large + large.slice(2_500_000) })
+      const failed = await refused(db.runs.fail(RUN, large.slice(7_000_000)), 'INVALID_ARGUMENT')
+      for (const said of [limit, 'metadata', 'error']) expect(failed.message).toContain(said)
+      expect(await db.runs.get(RUN)).toMatchObject({ status: 'Active' })
+      expect(await db.traces.count(RUN)).toBe(0)
+    },
+  )
+
   suite.holds('P17: a value of 16 MiB in its encoding passes, one byte more does not', async db => {
     // Two quotes around the text.
     const largest = 'v'.repeat(VALUE_BYTES_MAX - 2)
