@@ -15,7 +15,10 @@ export interface MachineTransition {
 
 export interface MachineDefinition {
   readonly initial: string
-  /** States that nothing leaves; without it, those that no transition leaves. */
+  /**
+   * The states in which the machine is at its end; no transition may leave them. Without it, all that no transition
+   * leaves; what is given is all there are, so with `[]` there is none.
+   */
   readonly terminal?: readonly string[]
   /** Of several from the same state on the same event, the first whose guard agrees is taken. */
   readonly transitions: readonly MachineTransition[]

@@ -100,7 +100,8 @@ export class Machines {
   }
 
   /**
-   * Whether nothing leaves the state that the machine is in.
+   * Whether the machine is at its end: in a state that its definition names as `terminal`, or, if it names none at all, in
+   * one that no transition leaves.
    * @example
    * await db.machines.define(run, 'light', { initial: 'off', transitions: [] })
    * await db.machines.isTerminal(run, 'light') // → true

@@ -149,6 +149,31 @@ export function testMachines(suite: Suite): void {
     expect(await db.events.length(RUN)).toBe(0)
   })
 
+  suite.holds(
+    'P18: terminal is what the definition names, or else every state that nothing leaves',
+    async db => {
+      const transitions = [
+        { from: 'a', event: 'stop', to: 'stopped' },
+        { from: 'a', event: 'stick', to: 'stuck' },
+      ]
+      const cases: readonly [terminal: readonly string[] | undefined, stopped: boolean, stuck: boolean][] = [
+        [undefined, true, true],
+        [['stopped'], true, false],
+        [[], false, false],
+      ]
+      for (const [i, [terminal, stopped, stuck]] of cases.entries()) {
+        for (const [event, isTerminal] of [['stop', stopped] as const, ['stick', stuck] as const]) {
+          const name = `${event}-${i}`
+          const named = terminal === undefined ? {} : { terminal }
+          await db.machines.define(RUN, name, { initial: 'a', transitions, ...named })
+          expect(await db.machines.isTerminal(RUN, name), name).toBe(false)
+          await db.machines.send(RUN, name, event)
+          expect(await db.machines.isTerminal(RUN, name), name).toBe(isTerminal)
+        }
+      }
+    },
+  )
+
   suite.holds('toMermaid draws every state and transition', async db => {
     await db.machines.define(RUN, 'm', ORDER)
     expect(lineByLine(await db.machines.toMermaid(RUN, 'm'))).toEqual([
