@@ -134,6 +134,11 @@ export class Ticket implements Appended {
     return this.#settled?.memo ?? ''
   }
 
+  /** Whether it was committed. */
+  get isSettled(): boolean {
+    return this.#settled !== undefined
+  }
+
   /** For the commit. */
   operation(): Append {
     return this.#log.isLinked ? { ...this.append, time: this.askedAt } : this.append

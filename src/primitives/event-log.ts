@@ -1,3 +1,4 @@
+import { inspect } from 'node:util'
 import { type ByteString, fromU64, fromUtf8, hex, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
@@ -391,14 +392,18 @@ function receiptOf(appended: Appended): EventReceipt {
 
 /** In a transaction, where an event has no place yet, what is asked for is looked up when it is asked for. */
 function receiptToCome(ticket: Ticket): EventReceipt {
-  return Object.freeze({
+  const receipt = {
     get sequence(): number {
       return ticket.sequence
     },
     get hash(): string {
       return hex(ticket.hash)
     },
-  })
+  }
+  // To print it must not be to look: that would make the append one that is validated.
+  const print = (): object | string =>
+    ticket.isSettled ? { sequence: ticket.sequence, hash: hex(ticket.hash) } : '[an append to be committed]'
+  return Object.freeze(Object.defineProperty(receipt, inspect.custom, { value: print }))
 }
 
 /**

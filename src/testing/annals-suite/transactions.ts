@@ -1,3 +1,4 @@
+import { inspect } from 'node:util'
 import { expect } from 'vitest'
 import type { ScopedTransaction } from '../../index.ts'
 import { bad, contentsOf, gather, RUN, refused, type Suite, times } from './suite.ts'
@@ -156,6 +157,20 @@ export function testTransactions(suite: Suite): void {
     }
     expect(await contentsOf(db, RUN)).toEqual(EMPTY)
   })
+
+  suite.holds(
+    'P12: to print the receipt of an append is not to look at it; after the commit it says all',
+    async db => {
+      const tx = await db.begin(RUN)
+      const receipt = await tx.events.append('n', 1)
+      expect(inspect(receipt)).toBe('[an append to be committed]')
+      await db.events.append(RUN, 'n', 'of another')
+      await tx.commit()
+      expect(inspect(receipt)).toBe(inspect({ sequence: 1, hash: (await db.events.read(RUN, 1))!.hash }))
+      const { sequence, hash } = receipt
+      expect({ ...receipt }).toStrictEqual({ sequence, hash })
+    },
+  )
 
   suite.holds('P5: a rollback leaves nothing and burns no sequence', async db => {
     await db.events.append(RUN, 'n', 0)
