@@ -17,6 +17,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   postgres: ['core', 'engine'],
   primitives: ['core', 'engine'],
   ledger: ['core', 'engine', 'primitives'],
+  telemetry: ['core'],
+  launch: ['core', 'telemetry'],
   testing: ['core', 'engine', 'embedded'],
 }
 

@@ -30,6 +30,8 @@ export type ErrorCode =
   | 'WRITER_FENCED'
   | 'EVENT_CHAIN_BROKEN'
   | 'ILLEGAL_STATE'
+  | 'LLM_CALL_FAILED'
+  | 'LLM_REPLAY_MISS'
 
 export type ErrorDetails = Readonly<Record<string, unknown>>
 

@@ -1,0 +1,39 @@
+import { AnnalsError } from '../../core/errors.ts'
+import { callError } from './failure.ts'
+import type { Llm } from './llm.ts'
+import type { Fetch } from './transport.ts'
+
+/**
+ * A `fetch` for an SDK that takes one (OpenAI's, the AI SDK …): its chat
+ * completions are recorded, answered again and retried like those of `chat`,
+ * all other requests pass. Give the SDK no retries of its own (`maxRetries:
+ * 0`): each of them would be another call.
+ */
+export function recordedFetch(llm: Llm, span: { readonly parentSpanId?: string } = {}): Fetch {
+  return async (input, init) => {
+    if (!isChat(input, init)) {
+      if (llm.mode !== 'replay') return llm.fetch(input, init)
+      const message = 'replay makes no network calls, and records chat completions alone'
+      throw new AnnalsError('INVALID_OPERATION', message, { mode: 'replay' })
+    }
+    const request = new Request(input, init)
+    const { response, outcome } = await llm.exchange({
+      url: request.url,
+      headers: [...request.headers],
+      body: await request.text(),
+      signal: request.signal,
+      parentSpanId: span.parentSpanId,
+    })
+    if (response !== undefined) return response
+    const ended = await outcome
+    if (!ended.ok) throw callError(ended.callId, ended.failure, ended.attempts)
+    throw new AnnalsError('ILLEGAL_STATE', `the call ${ended.callId} ended without a response`)
+  }
+}
+
+function isChat(input: string | URL | Request, init: RequestInit | undefined): boolean {
+  const isRequest = input instanceof Request
+  const method = init?.method ?? (isRequest ? input.method : 'GET')
+  const url = new URL(isRequest ? input.url : input)
+  return method.toUpperCase() === 'POST' && url.pathname.endsWith('/chat/completions')
+}

@@ -1,0 +1,250 @@
+import { AnnalsError } from '../core/errors.ts'
+import { formatRfc3339 } from '../core/time.ts'
+import { postRun, readRecord, type TelemetryRecord, truncationRun } from './model.ts'
+import { type Death, Outbox, type TelemetryLog } from './outbox.ts'
+import { retryAfterMs } from './retry-after.ts'
+
+/**
+ * Sends telemetry records, in order, and never fails: what can't be delivered
+ * now waits in the outbox.
+ *
+ * State machine of a record: sent at once if nothing waits → accepted | dead |
+ * waiting; sent by a flush → accepted | dead | still waiting, and then all
+ * behind it wait too. While anything waits, what comes later joins it without
+ * asking the service.
+ */
+
+export const TELEMETRY_URL_DEFAULT = 'http://127.0.0.1:8765'
+
+export interface TelemetryClientOptions {
+  /** `TELEMETRY_API_URL` of the environment, else the local service. */
+  readonly baseUrl?: string
+  readonly token?: string
+  /** The run's folder, where the outbox is. */
+  readonly folder: string
+  /** For the record that tells of a full outbox. */
+  readonly runId?: string
+  readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
+  readonly clock?: () => number
+  readonly sleep?: (ms: number) => Promise<void>
+  readonly log?: TelemetryLog
+  /** Of one try. 10 s without it. */
+  readonly timeoutMs?: number
+  readonly bytesMax?: number
+}
+
+export type Delivery = 'accepted' | 'waiting' | 'dead' | 'lost'
+
+export interface FlushReport {
+  readonly accepted: number
+  readonly dead: number
+  /** Those that still wait. */
+  readonly waiting: number
+}
+
+type Answer =
+  | { readonly kind: 'accepted' }
+  | { readonly kind: 'later'; readonly why: string; readonly retryAfterMs?: number }
+  | { readonly kind: 'forbidden'; readonly why: string }
+  | { readonly kind: 'never'; readonly death: Death }
+
+const TRIES_MAX = 3
+const WAITS_MS: readonly number[] = [1_000, 2_000]
+const RETRY_AFTER_MAX_MS = 10_000
+/** Besides 5xx: those that may pass by themselves. */
+const LATER: readonly number[] = [408, 425, 429]
+const FORBIDDEN: readonly number[] = [401, 403]
+const ANSWER_CHARS_MAX = 4_096
+
+export class TelemetryClient {
+  readonly #options: TelemetryClientOptions
+  readonly #outbox: Outbox
+  readonly #url: string
+  readonly #clock: () => number
+  readonly #log: TelemetryLog
+  #warnedOfAuth = false
+  #last: Promise<unknown> = Promise.resolve()
+  #flush: Promise<FlushReport> | undefined
+
+  private constructor(options: TelemetryClientOptions, outbox: Outbox, url: string, log: TelemetryLog) {
+    this.#options = options
+    this.#outbox = outbox
+    this.#url = url
+    this.#log = log
+    this.#clock = options.clock ?? Date.now
+  }
+
+  static async open(options: TelemetryClientOptions): Promise<TelemetryClient> {
+    const { folder, bytesMax, clock = Date.now, log = WARNINGS } = options
+    const url = baseUrlOf(options.baseUrl ?? process.env['TELEMETRY_API_URL'])
+    const truncated = (dropped: number): TelemetryRecord =>
+      postRun(truncationRun(dropped, options.runId, clock()), clock())
+    const limits = bytesMax === undefined ? {} : { bytesMax }
+    const outbox = await Outbox.open({ folder, log, truncated, ...limits })
+    return new TelemetryClient(options, outbox, url, log)
+  }
+
+  get waiting(): number {
+    return this.#outbox.length
+  }
+
+  /**
+   * In the order of the calls. `ifWaiting` goes to the outbox in its place if it can't be delivered now: the end of a
+   * launch says something else then.
+   */
+  send(record: TelemetryRecord, ifWaiting: TelemetryRecord = record): Promise<Delivery> {
+    const turn = this.#last.then(() => this.#deliver(record, ifWaiting)).catch(error => this.#lost(error))
+    this.#last = turn
+    return turn
+  }
+
+  /** Sends what waits, oldest first, up to the first record that can't be delivered. One at a time. */
+  async flush(): Promise<FlushReport> {
+    await this.#last
+    // One that is under way may be about to give up: it counts as no try of ours.
+    await this.#flush
+    this.#flush ??= this.#flushOnce().finally(() => {
+      this.#flush = undefined
+    })
+    return this.#flush
+  }
+
+  async #deliver(record: TelemetryRecord, ifWaiting: TelemetryRecord): Promise<Delivery> {
+    if (!this.#outbox.isEmpty) {
+      await this.#outbox.append(ifWaiting)
+      return 'waiting'
+    }
+    const answer = await this.#ask(record)
+    switch (answer.kind) {
+      case 'accepted':
+        return 'accepted'
+      case 'never':
+        this.#log.warn(`telemetry refused: ${answer.death.reason}`)
+        await this.#outbox.buryRecord(record, answer.death)
+        return 'dead'
+      default:
+        this.#warn(answer)
+        await this.#outbox.append(ifWaiting)
+        return 'waiting'
+    }
+  }
+
+  async #flushOnce(): Promise<FlushReport> {
+    let [accepted, dead] = [0, 0]
+    try {
+      for (let line = this.#outbox.peek(); line !== undefined; line = this.#outbox.peek()) {
+        const record = readRecord(line.text)
+        const answer = typeof record === 'string' ? this.#unreadable(record) : await this.#askAgain(record)
+        if (answer.kind === 'accepted') {
+          await this.#outbox.accept(line.sequence)
+          accepted++
+        } else if (answer.kind === 'never') {
+          this.#log.warn(`telemetry refused: ${answer.death.reason}`)
+          await this.#outbox.bury(line.sequence, answer.death)
+          dead++
+        } else {
+          this.#warn(answer)
+          break
+        }
+      }
+      await this.#outbox.settle()
+    } catch (error) {
+      // Nothing is lost by it: what was accepted is sent again, and known to be a duplicate.
+      this.#log.error(`the telemetry outbox can't be written: ${String(error)}`)
+    }
+    return { accepted, dead, waiting: this.#outbox.length }
+  }
+
+  #unreadable(why: string): Answer {
+    const reason = `no record: ${why}`
+    return { kind: 'never', death: { reason, died_at: formatRfc3339(this.#clock()) } }
+  }
+
+  async #askAgain(record: TelemetryRecord): Promise<Answer> {
+    const { sleep = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, ms)) } = this.#options
+    for (let tries = 1; ; tries++) {
+      const answer = await this.#ask(record)
+      if (answer.kind !== 'later' || tries === TRIES_MAX) return answer
+      await sleep(Math.min(answer.retryAfterMs ?? WAITS_MS[tries - 1], RETRY_AFTER_MAX_MS))
+    }
+  }
+
+  /** One try. */
+  async #ask({ method, endpoint, payload }: TelemetryRecord): Promise<Answer> {
+    const { token, timeoutMs = 10_000, fetch = globalThis.fetch } = this.#options
+    const headers: Record<string, string> = { 'content-type': 'application/json' }
+    if (token !== undefined) headers['authorization'] = `Bearer ${token}`
+    try {
+      const response = await fetch(`${this.#url}${endpoint}`, {
+        method,
+        headers,
+        body: JSON.stringify(payload),
+        // To wherever it points, the token was not meant to go.
+        redirect: 'manual',
+        signal: AbortSignal.timeout(timeoutMs),
+      })
+      const text = await response.text()
+      return this.#judge(response, text)
+    } catch (error) {
+      return { kind: 'later', why: reasonOf(error) }
+    }
+  }
+
+  #judge(response: Response, text: string): Answer {
+    const { status } = response
+    if (response.ok) return { kind: 'accepted' }
+    if (FORBIDDEN.includes(status)) return { kind: 'forbidden', why: `HTTP ${status}` }
+    if (status >= 400 && status < 500 && !LATER.includes(status)) {
+      const answer = answerOf(text)
+      const reason = `HTTP ${status}: ${JSON.stringify(answer).slice(0, 300)}`
+      return { kind: 'never', death: { reason, status, answer, died_at: formatRfc3339(this.#clock()) } }
+    }
+    const wait = retryAfterMs(response.headers.get('retry-after'), this.#clock())
+    return { kind: 'later', why: `HTTP ${status}`, ...(wait === undefined ? {} : { retryAfterMs: wait }) }
+  }
+
+  #warn(answer: Extract<Answer, { kind: 'later' | 'forbidden' }>): void {
+    if (answer.kind === 'later') {
+      this.#log.warn(`telemetry waits in the outbox: ${answer.why}`)
+      return
+    }
+    // Until the operator acts, every record would say the same.
+    if (this.#warnedOfAuth) return
+    this.#warnedOfAuth = true
+    this.#log.warn(`telemetry waits in the outbox: ${answer.why}, check TELEMETRY_API_AUTH_TOKEN`)
+  }
+
+  #lost(error: unknown): Delivery {
+    this.#log.error(`a telemetry record is lost, as the outbox can't be written: ${String(error)}`)
+    return 'lost'
+  }
+}
+
+const WARNINGS: TelemetryLog = {
+  warn: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY' }),
+  error: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY_ERROR' }),
+}
+
+function baseUrlOf(given: string | undefined): string {
+  const url = given === undefined || given === '' ? TELEMETRY_URL_DEFAULT : given
+  if (/^https?:\/\//.test(url) && URL.canParse(url)) return url.replace(/\/+$/, '')
+  throw new AnnalsError('INVALID_ARGUMENT', 'the telemetry URL must start with http:// or https://', {
+    name: 'baseUrl',
+  })
+}
+
+function answerOf(text: string): unknown {
+  try {
+    return text.length <= ANSWER_CHARS_MAX ? JSON.parse(text) : text.slice(0, ANSWER_CHARS_MAX)
+  } catch (error) {
+    if (error instanceof SyntaxError) return text
+    throw error
+  }
+}
+
+/** `fetch failed` says nothing; its cause does. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  const code = (error.cause as { code?: unknown } | undefined)?.code
+  return typeof code === 'string' ? `${error.message} (${code})` : error.message
+}
