@@ -33,7 +33,8 @@ export interface TelemetryClientOptions {
   readonly bytesMax?: number
 }
 
-export type Delivery = 'accepted' | 'waiting' | 'dead' | 'lost'
+/** `unwritten`: it could not be kept, so it is in memory at best. */
+export type Delivery = 'accepted' | 'waiting' | 'dead' | 'unwritten'
 
 export interface FlushReport {
   readonly accepted: number
@@ -93,7 +94,9 @@ export class TelemetryClient {
    * launch says something else then.
    */
   send(record: TelemetryRecord, ifWaiting: TelemetryRecord = record): Promise<Delivery> {
-    const turn = this.#last.then(() => this.#deliver(record, ifWaiting)).catch(error => this.#lost(error))
+    const turn = this.#last
+      .then(() => this.#deliver(record, ifWaiting))
+      .catch(error => this.#unwritten(error))
     this.#last = turn
     return turn
   }
@@ -214,9 +217,9 @@ export class TelemetryClient {
     this.#log.warn(`telemetry waits in the outbox: ${answer.why}, check TELEMETRY_API_AUTH_TOKEN`)
   }
 
-  #lost(error: unknown): Delivery {
-    this.#log.error(`a telemetry record is lost, as the outbox can't be written: ${String(error)}`)
-    return 'lost'
+  #unwritten(error: unknown): Delivery {
+    this.#log.error(`a telemetry record can't be kept, and is lost if the process ends now: ${String(error)}`)
+    return 'unwritten'
   }
 }
 
