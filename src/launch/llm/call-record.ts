@@ -140,20 +140,19 @@ export class CallRecord {
     const { redactor } = this.#start
     const before = redactor.count
     const body = redactor.value(completion) as Completion
-    const headers = redactor.headers(arrival.answer.headers)
+    const redacted = redactor.count > before
+    const { status, headers } = arrival.answer
     const usage = usageOf(completion)
     const hash = outputHash(completion)
     const answer = {
-      status: arrival.answer.status,
-      headers,
+      status,
+      headers: redactor.headers(headers),
       streamed: arrival.streamed,
       body,
       output_hash: hash,
+      redacted,
     }
-    const notes = [
-      ...(usage === undefined ? ['the provider counted no tokens: they are recorded as 0'] : []),
-      ...(redactor.count > before ? ['secrets were taken out of the answer'] : []),
-    ]
+    const notes = usage === undefined ? ['the provider counted no tokens: they are recorded as 0'] : []
     const { attempts, failed } = arrival
     await this.#end({ attempts, failed_tries: failed, answer, notes })
     const cost = usage && costUsd(this.#recording.prices, this.#start.body.model, usage)

@@ -1,18 +1,18 @@
-import { mkdir, open, readdir, readFile } from 'node:fs/promises'
+import { mkdir, open, readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AnnalsError } from '../../core/errors.ts'
 import { unlessMissing, writeDurably } from '../../telemetry/durable-file.ts'
 import type { ChatBody } from './chat-request.ts'
-import { type Completion, readCompletion } from './completion.ts'
+import { type Completion, outputHash, readCompletion } from './completion.ts'
 import { isPlainObject, type JsonObject, parseJsonText } from './json.ts'
 import type { FailedTry } from './tries.ts'
 
 /**
  * What was asked and answered, in the run's folder: `evidence/llm/<call_id>.json`
  * for each call, written with the request before it is sent and again with the
- * answer or the failure, and `evidence/llm/index.jsonl`, a line for each answer
- * that can be given again. The index only saves reading every file: an answer
- * whose line was lost in a crash is found in its file.
+ * answer or the failure, and `evidence/llm/index.jsonl`, a line for each call
+ * that has ended. The index only saves reading every file: an answer whose
+ * line was lost in a crash is found in its file.
  */
 export interface Evidence {
   readonly evidence_version: 1
@@ -54,7 +54,10 @@ interface EvidenceAnswer {
   readonly streamed: boolean
   /** Of a stream, what its pieces add up to: a secret cut in two would not be seen in them. */
   readonly body: Completion
+  /** Of the answer as it came. */
   readonly output_hash: string
+  /** Whether secrets were taken out, so that the hash can't be computed again. */
+  readonly redacted: boolean
 }
 
 export type AnsweredEvidence = Evidence & { readonly answer: EvidenceAnswer }
@@ -81,7 +84,10 @@ export class EvidenceStore {
   static async open(runFolder: string): Promise<EvidenceStore> {
     const folder = join(runFolder, FOLDER)
     await mkdir(folder, { recursive: true })
-    const files = (await readdir(folder)).filter(name => name.endsWith(SUFFIX))
+    const names = await readdir(folder)
+    // Of a process that died while it wrote: never renamed, hence never relied on.
+    for (const name of names.filter(isLeftOver)) await rm(join(folder, name), { force: true })
+    const files = names.filter(name => name.endsWith(SUFFIX))
     const store = new EvidenceStore(folder, new Set(files.map(name => name.slice(0, -SUFFIX.length))))
     await store.#load()
     return store
@@ -125,9 +131,9 @@ export class EvidenceStore {
       join(this.#folder, `${evidence.call_id}${SUFFIX}`),
       `${JSON.stringify(evidence, null, 2)}\n`,
     )
-    if (evidence.answer === undefined) return
-    await this.#inTurn(() => this.#append(evidence.cache_key, evidence.call_id))
-    this.#remember(evidence.cache_key, evidence.call_id)
+    if (evidence.finished_at === undefined) return
+    await this.#inTurn(() => this.#append(evidence))
+    if (evidence.answer !== undefined) this.#remember(evidence.cache_key, evidence.call_id)
   }
 
   /** The n-th answer to a request, from 1; the last one where there are fewer. Undefined if there is none. */
@@ -137,6 +143,9 @@ export class EvidenceStore {
     const callId = callIds[Math.min(n, callIds.length) - 1]
     const evidence = await this.#read(callId)
     if (evidence?.answer === undefined || evidence.cache_key !== cacheKey) return this.#corrupt(callId)
+    const { body, output_hash: hash, redacted } = evidence.answer
+    // What is given again is what was answered, or nothing.
+    if (!redacted && outputHash(body) !== hash) return this.#corrupt(callId)
     return evidence as AnsweredEvidence
   }
 
@@ -157,7 +166,7 @@ export class EvidenceStore {
       const callId = entry['call_id']
       if (typeof callId !== 'string' || !this.#callIds.has(callId) || indexed.has(callId)) continue
       indexed.add(callId)
-      this.#remember(entry['cache_key'], callId)
+      if (entry['answered'] === true) this.#remember(entry['cache_key'], callId)
     }
     const lost: Evidence[] = []
     for (const callId of this.#callIds) {
@@ -167,9 +176,10 @@ export class EvidenceStore {
     }
     const order = (evidence: Evidence): string => `${evidence.finished_at ?? ''} ${evidence.call_id}`
     lost.sort((a, b) => (order(a) < order(b) ? -1 : 1))
-    for (const { cache_key: cacheKey, call_id: callId } of lost) {
-      await this.#append(cacheKey, callId, !text.endsWith('\n') && text !== '')
-      this.#remember(cacheKey, callId)
+    for (const evidence of lost) {
+      // An empty line more is no harm; a line behind half a one would be lost.
+      await this.#append(evidence, '\n')
+      this.#remember(evidence.cache_key, evidence.call_id)
     }
   }
 
@@ -186,11 +196,11 @@ export class EvidenceStore {
     return value
   }
 
-  async #append(cacheKey: string, callId: string, afterTornLine = false): Promise<void> {
+  async #append({ cache_key, call_id, answer }: Evidence, before = ''): Promise<void> {
     const file = await open(join(this.#folder, INDEX), 'a', 0o600)
     try {
-      const line = JSON.stringify({ cache_key: cacheKey, call_id: callId })
-      await file.writeFile(`${afterTornLine ? '\n' : ''}${line}\n`, 'utf8')
+      const line = JSON.stringify({ cache_key, call_id, answered: answer !== undefined })
+      await file.writeFile(`${before}${line}\n`, 'utf8')
     } finally {
       await file.close()
     }
@@ -207,6 +217,10 @@ export class EvidenceStore {
     const file = EvidenceStore.pathOf(callId)
     throw new AnnalsError('CORRUPT', `${file} is no evidence of the call ${callId}`, { file, callId })
   }
+}
+
+function isLeftOver(name: string): boolean {
+  return /\.json\.\d+\.tmp$/.test(name)
 }
 
 function isEvidence(value: unknown): value is Evidence {

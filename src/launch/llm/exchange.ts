@@ -108,7 +108,7 @@ export class Exchanges {
       found === undefined
         ? 'replay: nothing was recorded in this run'
         : `replay: this request was not recorded. The nearest is that of the call ${found.item.call_id}: ` +
-          `${words.slice(0, WORDS_MAX).join('; ') || 'only members that are null differ'}${more}`
+          `${words.slice(0, WORDS_MAX).join('; ') || 'only secrets differ, which are not kept'}${more}`
     const error = new AnnalsError('LLM_REPLAY_MISS', summary, {
       callId: record.callId,
       cacheKey: record.hashes.cacheKey,

@@ -21,7 +21,8 @@ export function recordedFetch(llm: Llm, span: { readonly parentSpanId?: string }
       url: request.url,
       headers: [...request.headers],
       body: await request.text(),
-      signal: request.signal,
+      // Not that of `request`: it follows this one only as long as `request` is not collected.
+      signal: init?.signal ?? (input instanceof Request ? input.signal : undefined),
       parentSpanId: span.parentSpanId,
     })
     if (response !== undefined) return response

@@ -15,8 +15,9 @@ export const REDACTED = '[redacted]'
 /** Local servers take any key, so people pass words such as `ollama`: those are no secrets, and may be in every prompt. */
 const KNOWN_SECRET_CHARS_MIN = 8
 
+/** Not `x-ratelimit-remaining-tokens`, which is worth keeping. */
 const SECRET_HEADER =
-  /auth|cookie|token|secret|password|credential|session|signature|(^|[_-])key($|[_-])|apikey/i
+  /auth|cookie|token(?!s)|secret|password|credential|session|signature|(^|[_-])key($|[_-])|apikey/i
 
 /** Of texts only: a bare `token` is what `logprobs` are made of, and `max_tokens` is a number. */
 const SECRET_MEMBER =
@@ -26,11 +27,11 @@ const SECRET_MEMBER =
 const SHAPES: readonly RegExp[] = [
   /-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:[^-]|-(?!-)){0,20000}(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?/g,
   // OpenAI, Anthropic and those who copied them; providers echo them with stars in the middle. A word has no digits.
-  /\bsk-(?=[A-Za-z_-]{0,200}[0-9*])[A-Za-z0-9_*-]{12,}/g,
+  /(?<![\w-])sk-(?=[A-Za-z_-]{0,200}[0-9*])[A-Za-z0-9_*-]{12,}/g,
   /\b(?:gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,})/g,
   /\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{20,})/g,
   /\b(?:[psr]k_(?:live|test)_[A-Za-z0-9]{16,}|xai-[A-Za-z0-9]{20,}|pplx-[A-Za-z0-9]{20,}|ya29\.[\w-]{20,})/g,
-  /\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?/g,
+  /(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?/g,
   /(\bauthorization\\{0,4}["']?\s{0,4}[:=]\s{0,4}\\{0,4}["']?(?:(?:bearer|basic|token)\s{1,4})?)([^\s"'\\,;]{4,})/gi,
   /(\bbearer\s{1,4})((?=[A-Za-z._~+/=-]{0,200}\d)[\w.~+/=-]{8,})/gi,
   /(\b[a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/:@"']{1,200}:[^\s/@"']{1,200})(?=@)/gi,
