@@ -139,8 +139,9 @@ function responseOf(
   body: string | ReadableStream<Uint8Array>,
   more: Readonly<Record<string, string>> = {},
 ): Response {
-  const headers = new Headers(more)
+  const headers = new Headers()
   for (const [name, value] of answer.headers) if (!OF_THE_WAY.includes(name)) headers.append(name, value)
+  for (const [name, value] of Object.entries(more)) headers.set(name, value)
   return new Response(body, { status: answer.status, headers })
 }
 
