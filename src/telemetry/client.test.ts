@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { TelemetryClient, type TelemetryClientOptions } from './client.ts'
 import { type FakeTelemetry, openFakeTelemetry, type ServiceFault } from './fake-service.ts'
 import { eventIdOf, patchRun, postRun, type TelemetryRecord, type TelemetryRun } from './model.ts'
-import { DEAD_FILE, OUTBOX_FILE } from './outbox.ts'
+import { DEAD_FILE, OUTBOX_FILE, Outbox } from './outbox.ts'
 import { flushRunsFolder } from './runs-folder.ts'
 
 const NOW = Date.UTC(2026, 10, 15, 3, 30)
@@ -262,6 +262,21 @@ describe('N11: the outbox', () => {
     expect(runs.map(run => run['run_id'])).toEqual(
       Array.from({ length: runs.length }, (_, i) => `run-1-node-${100 - runs.length + i}`),
     )
+  })
+
+  test('N11: a record that is given up while it is sent takes no other with it', async () => {
+    const log = { warn: () => undefined, error: () => undefined }
+    const outbox = await Outbox.open({ folder, log, bytesMax: 5_000, truncated: () => record(0, 'post') })
+    for (let n = 1; n <= 8; n++) await outbox.append(record(n, 'post', 'x'.repeat(300)))
+    const sending = outbox.peek()!
+    while (outbox.peek()?.sequence === sending.sequence)
+      await outbox.append(record(9, 'post', 'y'.repeat(300)))
+    const before = outbox.length
+    await outbox.accept(sending.sequence)
+    await outbox.bury(sending.sequence, { reason: 'x', died_at: '2026-11-15T03:30:00Z' })
+    expect(outbox.length).toBe(before)
+    expect(lines(OUTBOX_FILE)).toHaveLength(before)
+    expect(existsSync(join(folder, DEAD_FILE))).toBe(false)
   })
 
   test('N11: records sent during a flush come after those that wait', async () => {

@@ -1,7 +1,7 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, truncateSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { AnnalsError } from '../../core/errors.ts'
 import { sha256Hex } from '../../core/hash.ts'
 import { type FakeOpenAi, type FakeOpenAiOptions, openFakeOpenAi } from './fake-openai.ts'
@@ -201,6 +201,36 @@ describe('ND9: retries', () => {
     expect((await llm.chat(ASKED)).attempts).toBe(3)
   })
 
+  test('ND9: a stream has its time for each piece, not for all of them', async () => {
+    await start()
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    try {
+      /** So long before each piece. */
+      const streamWith = (pauses: readonly number[]): Llm => {
+        const left = [...pauses]
+        const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
+          const pause = left.shift()
+          if (pause !== undefined) await vi.advanceTimersByTimeAsync(pause)
+          const choice = {
+            index: 0,
+            delta: { content: 'x' },
+            finish_reason: left.length === 0 ? 'stop' : null,
+          }
+          controller.enqueue(Buffer.from(`data: ${JSON.stringify({ choices: [choice] })}\n\n`))
+          if (left.length === 0) controller.close()
+        }
+        const headers = { 'content-type': 'text/event-stream' }
+        const fetch = async (): Promise<Response> => new Response(new ReadableStream({ pull }), { headers })
+        return open({ fetch, timeoutMs: 100 })
+      }
+      expect((await streamWith([80, 80, 80, 80, 80]).chat({ ...ASKED, stream: true })).content).toBe('xxxxx')
+      const error = await failureOf(streamWith([80, 80, 120]).chat({ ...ASKED, stream: true }))
+      expect(error.details).toMatchObject({ errorClass: 'TIMEOUT', retryable: true })
+    } finally {
+      vi.useRealTimers()
+    }
+  })
+
   test('ND9: an answer that is no completion fails the call at once', async () => {
     const llm = await start({ faults: { 1: 'malformed' } })
     const error = await failureOf(llm.chat(ASKED))
@@ -305,7 +335,6 @@ describe('ND9: modes', () => {
     const llm = await start()
     const first = await llm.chat(ASKED)
     const index = join(folder, 'evidence', 'llm', 'index.jsonl')
-    const { truncateSync, statSync } = await import('node:fs')
     truncateSync(index, statSync(index).size - 10)
     const again = await open({ mode: 'replay' }).chat(ASKED)
     expect(again.content).toBe(first.content)
@@ -379,8 +408,14 @@ describe('recordedFetch', () => {
       `${fake.baseUrl}/chat/completions`,
       post({ ...ASKED, stream: true }),
     )
-    const text = await response.text()
-    expect(typesOf()).toEqual(['LLM_CALL_STARTED', 'LLM_CALL_FINISHED'])
+    let text = ''
+    let typesAtDone: string[] | undefined
+    for await (const piece of response.body!) {
+      text += Buffer.from(piece).toString('utf8')
+      // An SDK goes on as soon as it reads this, and waits for no end of the body.
+      if (text.includes('[DONE]')) typesAtDone ??= typesOf()
+    }
+    expect(typesAtDone).toEqual(['LLM_CALL_STARTED', 'LLM_CALL_FINISHED'])
     expect(text).toContain('data: [DONE]')
     const replayed = recordedFetch(open({ mode: 'replay' }))
     const again = await replayed(`${fake.baseUrl}/chat/completions`, post({ ...ASKED, stream: true }))
