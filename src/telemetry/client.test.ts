@@ -153,6 +153,16 @@ describe('N11: the outbox', () => {
     expect(taken()).toEqual(expected(TRAIL))
   })
 
+  test.each(['nonsense', 'ftp://host', 'http://me:hunter2hunter2@127.0.0.1:1'])(
+    'N11: with %s for a URL everything waits, and nobody sees it',
+    async baseUrl => {
+      const client = await open({ baseUrl })
+      expect(await client.send(TRAIL[0])).toBe('waiting')
+      expect(warnings.join()).toContain('is no plain http or https URL')
+      expect(warnings.join()).not.toContain('hunter2')
+    },
+  )
+
   test('N11: the token is sent, and is in no file', async () => {
     await service.close()
     service = await openFakeTelemetry('a-token-of-telemetry')

@@ -1,4 +1,3 @@
-import { AnnalsError } from '../core/errors.ts'
 import { formatRfc3339 } from '../core/time.ts'
 import { postRun, readRecord, type TelemetryRecord, truncationRun } from './model.ts'
 import { type Death, Outbox, type TelemetryLog } from './outbox.ts'
@@ -14,7 +13,7 @@ import { retryAfterMs } from './retry-after.ts'
  * asking the service.
  */
 
-export const TELEMETRY_URL_DEFAULT = 'http://127.0.0.1:8765'
+const TELEMETRY_URL_DEFAULT = 'http://127.0.0.1:8765'
 
 export interface TelemetryClientOptions {
   /** `TELEMETRY_API_URL` of the environment, else the local service. */
@@ -60,29 +59,29 @@ const ANSWER_CHARS_MAX = 4_096
 export class TelemetryClient {
   readonly #options: TelemetryClientOptions
   readonly #outbox: Outbox
-  readonly #url: string
+  /** Undefined if what was given is none: then everything waits, as if the service were down. */
+  readonly #url: string | undefined
   readonly #clock: () => number
   readonly #log: TelemetryLog
   #warnedOfAuth = false
   #last: Promise<unknown> = Promise.resolve()
   #flush: Promise<FlushReport> | undefined
 
-  private constructor(options: TelemetryClientOptions, outbox: Outbox, url: string, log: TelemetryLog) {
+  private constructor(options: TelemetryClientOptions, outbox: Outbox, log: TelemetryLog) {
     this.#options = options
     this.#outbox = outbox
-    this.#url = url
+    this.#url = baseUrlOf(options.baseUrl ?? process.env['TELEMETRY_API_URL'])
     this.#log = log
     this.#clock = options.clock ?? Date.now
   }
 
   static async open(options: TelemetryClientOptions): Promise<TelemetryClient> {
     const { folder, bytesMax, clock = Date.now, log = WARNINGS } = options
-    const url = baseUrlOf(options.baseUrl ?? process.env['TELEMETRY_API_URL'])
     const truncated = (dropped: number): TelemetryRecord =>
       postRun(truncationRun(dropped, options.runId, clock()), clock())
     const limits = bytesMax === undefined ? {} : { bytesMax }
     const outbox = await Outbox.open({ folder, log, truncated, ...limits })
-    return new TelemetryClient(options, outbox, url, log)
+    return new TelemetryClient(options, outbox, log)
   }
 
   get waiting(): number {
@@ -175,6 +174,9 @@ export class TelemetryClient {
   /** One try. */
   async #ask({ method, endpoint, payload }: TelemetryRecord): Promise<Answer> {
     const { token, timeoutMs = 10_000, fetch = globalThis.fetch } = this.#options
+    // Not shown, as it may hold a password.
+    if (this.#url === undefined)
+      return { kind: 'later', why: 'TELEMETRY_API_URL is no plain http or https URL' }
     const headers: Record<string, string> = { 'content-type': 'application/json' }
     if (token !== undefined) headers['authorization'] = `Bearer ${token}`
     try {
@@ -223,17 +225,17 @@ export class TelemetryClient {
   }
 }
 
-const WARNINGS: TelemetryLog = {
+export const WARNINGS: TelemetryLog = {
   warn: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY' }),
   error: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY_ERROR' }),
 }
 
-function baseUrlOf(given: string | undefined): string {
-  const url = given === undefined || given === '' ? TELEMETRY_URL_DEFAULT : given
-  if (/^https?:\/\//.test(url) && URL.canParse(url)) return url.replace(/\/+$/, '')
-  throw new AnnalsError('INVALID_ARGUMENT', 'the telemetry URL must start with http:// or https://', {
-    name: 'baseUrl',
-  })
+function baseUrlOf(given: string | undefined): string | undefined {
+  const text = given === undefined || given === '' ? TELEMETRY_URL_DEFAULT : given
+  if (!/^https?:\/\//.test(text) || !URL.canParse(text)) return undefined
+  const { username, password, origin, pathname } = new URL(text)
+  if (username !== '' || password !== '') return undefined
+  return `${origin}${pathname}`.replace(/\/+$/, '')
 }
 
 function answerOf(text: string): unknown {

@@ -1,11 +1,11 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { isUuidV4 } from '../core/id.ts'
-import { TelemetryClient } from './client.ts'
 import { type FakeTelemetry, openFakeTelemetry, type ServiceScript } from './fake-service.ts'
 import { LaunchTelemetry } from './launch-telemetry.ts'
+import { openLaunchTelemetry } from './launch-trail.ts'
 import { childRunId, eventIdOf, utcInId } from './model.ts'
 import { DEAD_FILE, OUTBOX_FILE } from './outbox.ts'
 
@@ -29,18 +29,18 @@ afterEach(async () => {
   rmSync(folder, { recursive: true })
 })
 
-async function open(): Promise<LaunchTelemetry> {
-  const clock = (): number => time++
-  const log = { warn: () => undefined, error: () => undefined }
-  const client = await TelemetryClient.open({
+function open(): Promise<LaunchTelemetry> {
+  return openLaunchTelemetry({
     baseUrl: service.baseUrl,
     folder,
-    runId: RUN,
-    clock,
+    clock: () => time++,
     sleep: async () => undefined,
-    log,
+    log: { warn: () => undefined, error: () => undefined },
+    runId: RUN,
+    launch: 'docs',
+    traceId: TRACE,
+    spanId: ROOT,
   })
-  return new LaunchTelemetry({ client, runId: RUN, launch: 'docs', traceId: TRACE, spanId: ROOT, clock, log })
 }
 
 const span = (n: number): { spanId: string; parentSpanId: string } => ({
@@ -255,6 +255,25 @@ describe('N11: whatever the service does', () => {
       ['PATCH', 404],
     ])
     expect(dead[0].reason).toContain('told to answer 422')
+  })
+
+  test('N11: an outbox that is no file fails no launch, and is left as it is', async () => {
+    mkdirSync(join(folder, OUTBOX_FILE))
+    const errors: string[] = []
+    const log = { warn: () => undefined, error: (message: string) => errors.push(message) }
+    const telemetry = await openLaunchTelemetry({
+      baseUrl: service.baseUrl,
+      folder,
+      log,
+      runId: RUN,
+      launch: 'docs',
+      traceId: TRACE,
+      spanId: ROOT,
+    })
+    await tell(telemetry)
+    expect(errors).toHaveLength(1)
+    expect(errors[0]).toContain('no telemetry of this launch')
+    expect(service.arrived).toEqual([])
   })
 
   test('N11: no hook rejects, not even if its client throws', async () => {

@@ -88,11 +88,14 @@ export interface LaunchEnd {
   readonly metrics?: JsonMap
 }
 
+/** What of a `TelemetryClient` a trail needs. */
+export interface RecordSender {
+  send(record: TelemetryRecord, ifWaiting?: TelemetryRecord): Promise<Delivery>
+  flush(): Promise<FlushReport>
+}
+
 export interface LaunchTelemetryOptions {
-  readonly client: {
-    send(record: TelemetryRecord, ifWaiting?: TelemetryRecord): Promise<Delivery>
-    flush(): Promise<FlushReport>
-  }
+  readonly client: RecordSender
   readonly runId: string
   readonly launch: string
   readonly launchVersion?: string
