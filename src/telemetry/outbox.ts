@@ -17,7 +17,7 @@ import { readRecord, type TelemetryRecord } from './model.ts'
 
 export const OUTBOX_FILE = 'telemetry_outbox.jsonl'
 export const DEAD_FILE = 'telemetry_dead.jsonl'
-export const OUTBOX_BYTES_MAX = 10_000_000
+const OUTBOX_BYTES_MAX = 10_000_000
 /** What is cut off at once when it is full: rewriting 10 MB for every record more would be a way to fail a run. */
 const CUT_SHARE = 0.1
 const REWRITE_BYTES_MIN = 64 * 1024

@@ -1,7 +1,7 @@
 import { AnnalsError } from '../../core/errors.ts'
 import { retryAfterMs } from '../../telemetry/retry-after.ts'
 
-export type ErrorClass =
+type ErrorClass =
   | 'TIMEOUT'
   | 'NETWORK'
   | 'RATE_LIMITED'

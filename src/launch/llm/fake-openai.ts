@@ -12,7 +12,7 @@ import { DONE, sseEvent } from './sse.ts'
  * give the same every time. It can be told to fail for the n-th request.
  */
 
-export type Fault =
+type Fault =
   /** Answers with this status, and `Retry-After` if it is given, in seconds. */
   | { readonly status: number; readonly retryAfter?: string; readonly message?: string }
   /** Never answers. */
@@ -141,7 +141,7 @@ interface FakeCompletion {
 }
 
 /** A pure function of the request. Asked for with tools and told to `use a tool`, it calls the first one. */
-export function fakeCompletion(
+function fakeCompletion(
   body: ChatBody,
   reply?: (body: ChatBody) => string,
   countsTokens = true,

@@ -2,7 +2,7 @@ import { AnnalsError } from '../../core/errors.ts'
 import type { TokenUsage } from './completion.ts'
 
 /** USD per million tokens. */
-export interface Price {
+interface Price {
   readonly input: number
   readonly output: number
 }
