@@ -66,8 +66,11 @@ function judge(answer: RawAnswer, { clock, redactor }: TransportOptions): Tried<
     const clean = said === undefined ? undefined : redactor.text(said)
     return { ok: false, failure: statusFailure(answer, clean, clock()) }
   }
+  // Shortened only when it is redacted: half a key does not look like one.
   const completion =
-    value === undefined ? `the answer is no JSON: ${clip(answer.text, 80)}` : readCompletion(value)
+    value === undefined
+      ? `the answer is no JSON: ${clip(redactor.text(answer.text), 80)}`
+      : readCompletion(value)
   if (typeof completion !== 'string') return { ok: true, value: { kind: 'whole', answer, completion } }
   const summary = clip(redactor.text(completion))
   return { ok: false, failure: { errorClass: 'MALFORMED_ANSWER', summary, retryable: false, answer } }
