@@ -20,6 +20,7 @@ export const eventsModel = {
   append: (view: View, type: string, payload: Value): Receipt => append(view, { type, payload }),
 
   appendBatch(view: View, events: readonly NewEvent[]): Receipt[] {
+    checkWritable(view)
     return events.map(event => append(view, event))
   },
 

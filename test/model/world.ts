@@ -110,7 +110,7 @@ export class World {
   performIn(tx: TransactionModel, call: Call, now: number): Outcome {
     if (call.bad === true) return { error: 'INVALID_ARGUMENT' }
     const isEmptyBatch = call.name === 'appendBatch' && (call.args[0] as unknown[]).length === 0
-    if (tx.ended && !isEmptyBatch) return { error: 'INVALID_OPERATION' }
+    if (tx.ended) return { error: 'INVALID_OPERATION' }
     tx.calls.push({ call, now })
     const { moment, readOnly, tracker, parts } = tx
     const view: View = { scope: tx.seen, parts, now, moment, stamp: 0, time: moment, tracker, readOnly }
