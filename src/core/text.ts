@@ -33,8 +33,10 @@ const TAG_BYTES_MAX = 256
 /** Tags that a user gave, each once. */
 export function checkTags(tags: unknown): readonly string[] {
   if (!Array.isArray(tags)) return refuse('tags', 'not an array of strings')
-  for (const tag of tags) checkText('tag', tag, { bytesMax: TAG_BYTES_MAX })
-  return Object.freeze([...new Set<string>(tags)])
+  // A copy first: what was checked is what is used.
+  const once = new Set<string>(tags)
+  for (const tag of once) checkText('tag', tag, { bytesMax: TAG_BYTES_MAX })
+  return Object.freeze([...once])
 }
 
 function refuse(name: string, reason: string, details: ErrorDetails = {}): never {

@@ -130,8 +130,8 @@ describe('scopes', () => {
     for (const name of ['tenant', 'app', 'agent', 'run'] as const) {
       refused(() => namespace({ ...good, [name]: value }))
     }
-    refused(() => agentShared({ ...good, agent: value }))
-    refused(() => appShared({ ...good, app: value }))
+    refused(() => agentShared({ tenant: 't', app: 'a', agent: value }))
+    refused(() => appShared({ tenant: 't', app: value }))
     refused(() => tenantShared({ tenant: value }))
     refused(() => resolveScope('t', value))
   })
@@ -173,6 +173,29 @@ describe('namespaces', () => {
 
   test('P3: another tenant’s namespace is refused', () => {
     refused(() => resolveScope('t', tenantShared({ tenant: 'other' })))
+  })
+
+  test('P3: the parts of a namespace are read once: none becomes _shared behind the check', () => {
+    let reads = 0
+    const sly = {
+      tenant: 't',
+      app: 'a',
+      agent: 'g',
+      get run() {
+        return reads++ === 0 ? 'r' : '_shared'
+      },
+    }
+    expect(String(namespace(sly))).toBe('t:a:g:r')
+    expect(reads).toBe(1)
+  })
+
+  test('P3: a part that a shared namespace does not have is refused, not left out', () => {
+    const parts = { tenant: 't', app: 'a', agent: 'g', run: 'r' }
+    refused(() => agentShared(parts))
+    refused(() => appShared(parts))
+    refused(() => tenantShared(parts))
+    refused(() => namespace({ ...parts, user: 'u' } as NamespaceParts))
+    expect(String(agentShared({ tenant: 't', app: 'a', agent: 'g' }))).toBe('t:a:g:_shared')
   })
 
   test('what only looks like a namespace is refused', () => {

@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { fromUtf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
 
 /**
@@ -206,6 +207,7 @@ function escapePart(name: string, part: string): ByteString {
   return bytes.replaceAll('%', '%25').replaceAll(':', '%3A')
 }
 
+/** A copy, each part read once: what was checked is what is used. */
 function checkParts<P extends keyof NamespaceParts>(
   parts: Pick<NamespaceParts, P>,
   names: readonly P[],
@@ -213,8 +215,13 @@ function checkParts<P extends keyof NamespaceParts>(
   if (typeof parts !== 'object' || parts === null) {
     throw new AnnalsError('INVALID_ARGUMENT', `a namespace is made of ${names.join(', ')}`, { name: 'parts' })
   }
-  for (const name of names) refuseShared(name, parts[name])
-  return parts
+  checkOptions('a namespace', parts, names)
+  const copy = {} as Record<P, string>
+  for (const name of names) {
+    copy[name] = parts[name]
+    refuseShared(name, copy[name])
+  }
+  return copy
 }
 
 function refuseShared(name: string, part: string): void {
