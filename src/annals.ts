@@ -222,7 +222,7 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Mends what `verifyIndices` reports.
+   * Mends what `verifyIndices` reports; a record that is unreadable it can't, and leaves alone.
    * @example
    * await db.rebuildIndices(run) // → { repaired: 0 }
    */

@@ -91,6 +91,47 @@ describe('P16: verifyIndices and rebuildIndices', () => {
     })
   }
 
+  for (const [of, scope, tag] of INDEXES) {
+    const [record, other] = of === 'traces' ? ['rt1', 'rt2'] : ['rr1', 'rr2']
+
+    test(`${of}: a record that can't be read is reported with its id, and the others are looked after`, async () => {
+      for (const value of ['{', 'null', '{}', '7']) {
+        const { db, storage } = await setUp()
+        const [lost] = (await indexPlaces(storage, scope, tag)).filter(({ key }) =>
+          key.endsWith(other.slice(1)),
+        )
+        await storage.commit({
+          operations: [
+            { op: 'put', scope, tag, key: record, value },
+            { op: 'delete', ...lost },
+          ],
+        })
+        const { ok, problems } = await db.verifyIndices()
+        expect(ok).toBe(false)
+        expect(problems).toHaveLength(2)
+        expect(problems).toContainEqual({ scope, of, problem: 'unreadable', id: record.slice(1) })
+        expect(problems).toContainEqual({ scope, of, problem: 'missing', id: other.slice(1) })
+        expect(await db.rebuildIndices()).toEqual({ repaired: 1 })
+        expect((await db.verifyIndices()).problems).toEqual([
+          { scope, of, problem: 'unreadable', id: record.slice(1) },
+        ])
+        expect(await db.rebuildIndices()).toEqual({ repaired: 0 })
+      }
+    })
+
+    test(`${of}: a record under another's key is reported, not mended for ever`, async () => {
+      const { db, storage } = await setUp()
+      const before = await indexPlaces(storage, scope, tag)
+      const { value } = (await storage.get(scope, tag, other))!
+      await storage.commit({ operations: [{ op: 'put', scope, tag, key: record, value }] })
+      const problem = { scope, of, problem: 'unreadable', id: record.slice(1) }
+      expect((await db.verifyIndices()).problems).toEqual([problem])
+      expect(await db.rebuildIndices()).toEqual({ repaired: 0 })
+      expect((await db.verifyIndices()).problems).toEqual([problem])
+      expect(await indexPlaces(storage, scope, tag)).toEqual(before)
+    })
+  }
+
   test('a record that was taken away leaves orphans, which go', async () => {
     const { db, storage } = await setUp()
     await storage.commit({ operations: [{ op: 'delete', scope: RUN_SCOPE, tag: TAGS.trace, key: 'rt2' }] })

@@ -10,13 +10,16 @@ import { TRACE_INDEXES } from './primitives/trace-store.ts'
 
 /** What looks after a whole store: its indexes, and its chains. */
 
-/** An index entry that is not as it should be. */
+/** An index entry, or a record, that is not as it should be. */
 export interface IndexFault {
   /** `tenant:app:agent:run`, escaped. */
   readonly scope: string
   readonly of: 'traces' | 'runs'
-  /** Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. */
-  readonly problem: 'missing' | 'orphaned' | 'wrong'
+  /**
+   * Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. Unreadable: the record itself is
+   * damaged, or another's; nothing can mend it, and its index entries are left alone.
+   */
+  readonly problem: 'missing' | 'orphaned' | 'wrong' | 'unreadable'
   /** Of the trace or run. */
   readonly id: string
 }

@@ -68,10 +68,13 @@ export async function recordsOf(reader: Reader, tree: TreeId, keys: readonly Byt
   return found.filter(entry => entry !== undefined)
 }
 
-/** An index entry that is not as it should be. */
+/** An index entry, or a record, that is not as it should be. */
 export interface IndexProblem {
-  /** Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. */
-  readonly problem: 'missing' | 'orphaned' | 'wrong'
+  /**
+   * Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. Unreadable: the record itself, or
+   * it is another's than its key says; nothing can be said about its entries, and they are left alone.
+   */
+  readonly problem: 'missing' | 'orphaned' | 'wrong' | 'unreadable'
   readonly key: ByteString
   /** Of the record. */
   readonly id: ByteString
@@ -85,7 +88,7 @@ export async function* indexProblems(
 ): AsyncGenerator<IndexProblem, void, void> {
   for await (const page of pages(reader, { scope, tag: indexing.tag })) {
     for (const entry of page) {
-      if (entry.key.startsWith(RECORD)) yield* missing(reader, scope, indexing, entry)
+      if (entry.key.startsWith(RECORD)) yield* problemsOfRecord(reader, scope, indexing, entry)
       else if (indexing.kinds.includes(entry.key[0])) {
         const id = idOfIndexKey(entry.key) ?? ''
         const record = id === '' ? undefined : await reader.get(scope, indexing.tag, recordKey(id))
@@ -96,15 +99,29 @@ export async function* indexProblems(
   }
 }
 
-async function* missing(
+async function* problemsOfRecord(
   reader: Reader,
   scope: ByteString,
   indexing: Indexing,
   record: Entry,
 ): AsyncGenerator<IndexProblem, void, void> {
-  for (const key of indexing.keysOf(record)) {
+  const id = record.key.slice(RECORD.length)
+  const keys = keysOf(indexing, record)
+  if (keys === undefined) yield { problem: 'unreadable', key: record.key, id }
+  for (const key of keys ?? []) {
     const entry = await reader.get(scope, indexing.tag, key)
-    if (entry === undefined) yield { problem: 'missing', key, id: record.key.slice(RECORD.length) }
+    if (entry === undefined) yield { problem: 'missing', key, id }
+  }
+}
+
+/** Undefined if the record is none that was stored under its key: damaged, or somebody else's. */
+function keysOf(indexing: Indexing, record: Entry): readonly ByteString[] | undefined {
+  const id = record.key.slice(RECORD.length)
+  try {
+    const keys = indexing.keysOf(record)
+    return keys.every(key => idOfIndexKey(key) === id) ? keys : undefined
+  } catch {
+    return undefined
   }
 }
 
@@ -113,8 +130,10 @@ function problemOf(
   key: ByteString,
   entry: Entry | undefined,
   record: Entry | undefined,
-): IndexProblem['problem'] | undefined {
-  const wanted = record !== undefined && indexing.keysOf(record).includes(key)
+): Exclude<IndexProblem['problem'], 'unreadable'> | undefined {
+  const keys = record === undefined ? [] : keysOf(indexing, record)
+  if (keys === undefined) return undefined
+  const wanted = keys.includes(key)
   if (entry === undefined) return wanted ? 'missing' : undefined
   if (!wanted) return 'orphaned'
   return entry.value === '' ? undefined : 'wrong'
@@ -128,6 +147,8 @@ export async function mendIndex(
   { key, id }: IndexProblem,
 ): Promise<boolean> {
   const { tag } = indexing
+  // There is nothing to make it from again.
+  if (key.startsWith(RECORD)) return false
   const place = { scope, tag, key }
   const reads = id === '' ? [place] : [place, { scope, tag, key: recordKey(id) }]
   const { result } = await session.update(reads, ([entry, record]) => {
