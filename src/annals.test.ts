@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -14,6 +14,35 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }))
 
 const refusal = (code: ErrorCode, details: object = {}) =>
   expect.objectContaining({ name: 'AnnalsError', code, details: expect.objectContaining(details) })
+
+describe('backup', () => {
+  test("into the store's own folder is refused and makes nothing there, by whatever path", async () => {
+    const path = join(folder, 'store')
+    const db = await open({ path })
+    await db.kv.put('r', 'k', 1)
+    symlinkSync(path, join(folder, 'link'))
+    const files = readdirSync(path)
+    const targets = [
+      path,
+      join(path, 'b'),
+      join(path, 'a', 'b'),
+      join(folder, 'link', 'b'),
+      join(path, '..', 'store', 'b'),
+    ]
+    for (const target of targets) {
+      await expect(db.backup(target), target).rejects.toEqual(refusal('INVALID_ARGUMENT', { name: 'folder' }))
+    }
+    expect(readdirSync(path)).toEqual(files)
+    await expect(db.backup('')).rejects.toEqual(refusal('INVALID_ARGUMENT'))
+    for (const target of [join(folder, 'store-2'), join(folder, '..store')]) {
+      await db.backup(target)
+      const copy = await open({ path: target })
+      expect(await copy.kv.get('r', 'k')).toBe(1)
+      await copy.close()
+    }
+    await db.close()
+  })
+})
 
 describe('open', () => {
   test('makes the folder, and finds again what was put', async () => {

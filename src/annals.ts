@@ -1,8 +1,9 @@
+import { resolve } from 'node:path'
 import { type CopyReport, copyTenant } from './copying.ts'
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
 import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
-import { openNodeDisk } from './embedded/node-disk.ts'
+import { isWithin, openNodeDisk } from './embedded/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
 import { EmbeddedStore, type Recovery, type StorageStats } from './embedded/store.ts'
 import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
@@ -89,6 +90,8 @@ const SCOPES_MAX = 1_000
 export async function open(options: OpenOptions): Promise<Annals> {
   const { path, memory, durability, readOnly, verifyOnOpen, cacheBytes } = checkOpenOptions(options)
   const disk = memory === true ? undefined : openNodeDisk(path as string, { readOnly: readOnly === true })
+  // Now: the process may change its folder.
+  const folder = path === undefined ? {} : { path: resolve(path) }
   const storage = await openEmbedded({ disk, durability, readOnly, verifyOnOpen, cacheBytes })
   const database = new Database(storage)
   try {
@@ -97,12 +100,12 @@ export async function open(options: OpenOptions): Promise<Annals> {
     await storage.close()
     throw error
   }
-  return annalsOver({ storage, database, readOnly: readOnly === true }, options)
+  return annalsOver({ storage, database, readOnly: readOnly === true, ...folder }, options)
 }
 
 /** @internal The handle over any engine. */
 export function annalsOver(
-  store: Pick<Store, 'storage' | 'database' | 'readOnly'>,
+  store: Pick<Store, 'storage' | 'database' | 'readOnly' | 'path'>,
   options: Pick<OpenOptions, 'guards' | 'tenant' | 'ledger'>,
 ): Annals {
   const { guards = {}, tenant = TENANT_DEFAULT, ledger = {} } = options
@@ -121,6 +124,8 @@ interface Store {
   readonly guards: Readonly<Record<string, Guard>>
   readonly ledger?: LedgerOptions
   readonly readOnly?: boolean
+  /** Of its folder, if it has one; absolute. */
+  readonly path?: string
 }
 
 /** A store as one tenant sees it. */
@@ -236,10 +241,15 @@ export class Annals implements AsyncDisposable {
     if (this.#store.storage instanceof EmbeddedStore) await this.#store.storage.checkpoint()
   }
 
-  /** Copies all that was committed into an empty folder, while others go on reading and writing. */
+  /** Copies all that was committed into an empty folder outside of the store's, while others go on reading and writing. */
   async backup(folder: string): Promise<void> {
     const embedded = this.#embedded('backup')
     embedded.checkBackup()
+    const { path } = this.#store
+    // Whoever loses the store's folder must not lose the backup with it; and its files are the store's own business.
+    if (path !== undefined && typeof folder === 'string' && isWithin(path, folder)) {
+      throw invalid('folder', "must not be in the store's own folder", folder)
+    }
     await embedded.backup(openNodeDisk(folder))
   }
 

@@ -11,6 +11,7 @@ import {
   openSync,
   readdirSync,
   readSync,
+  realpathSync,
   rmdirSync,
   statSync,
   unlinkSync,
@@ -18,7 +19,7 @@ import {
   writeSync,
 } from 'node:fs'
 import { unlink } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Disk, DiskFile } from './disk.ts'
@@ -39,6 +40,21 @@ export function openNodeDisk(path: string, options: { readonly readOnly?: boolea
     makeFolder(folder)
   }
   return new NodeDisk(folder, readOnly)
+}
+
+/** Whether a path, which need not be there yet, is the folder or leads into it, by whatever links. */
+export function isWithin(folder: string, path: string): boolean {
+  const way = relative(realPath(resolve(folder)), realPath(resolve(path)))
+  return way !== '..' && !way.startsWith(`..${sep}`) && !isAbsolute(way)
+}
+
+function realPath(path: string): string {
+  try {
+    return realpathSync(path)
+  } catch {
+    const parent = dirname(path)
+    return parent === path ? path : join(realPath(parent), basename(path))
+  }
 }
 
 class NodeDisk implements Disk {
