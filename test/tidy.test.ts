@@ -18,7 +18,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   primitives: ['core', 'engine'],
   ledger: ['core', 'engine', 'primitives'],
   telemetry: ['core'],
-  launch: ['core', 'telemetry'],
+  // The folder lock is the embedded engine's: a run's folder is locked like a store's.
+  launch: ['core', 'engine', 'embedded', 'primitives', 'ledger', 'telemetry'],
   testing: ['core', 'engine', 'embedded'],
 }
 

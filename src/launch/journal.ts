@@ -1,0 +1,158 @@
+import { createHash, type Hash, randomBytes } from 'node:crypto'
+import { canonicalJson } from '../core/canonical-json.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { newId, type Random } from '../core/id.ts'
+import { formatRfc3339, parseRfc3339 } from '../core/time.ts'
+import { eventHash, lineOf } from './chain.ts'
+import { contractProblems } from './contracts.ts'
+import type { AnyLaunchEvent, LaunchEvent, LaunchEventType, LaunchPayloads } from './events.ts'
+import type { EventLog } from './log.ts'
+import { type LaunchState, reduce } from './reduce.ts'
+import { type LaunchSnapshot, snapshotOf } from './snapshot.ts'
+import type { StateModel } from './states.ts'
+
+export interface Spans {
+  readonly spanId?: string
+  readonly parentSpanId?: string
+}
+
+export interface JournalOptions {
+  readonly runId: string
+  readonly model: StateModel
+  readonly log: EventLog
+  /** Called with what is durable, in order. */
+  readonly writeSnapshot: (snapshot: LaunchSnapshot) => void
+  /** Called with each event once it is durable, in order, before whoever appended it hears of it. */
+  readonly onEvent: (event: LaunchEvent, index: number) => void
+  readonly clock: () => number
+  readonly random?: Random
+}
+
+/** What calls for a snapshot: every change of state, and every way to stop. */
+const SNAPSHOT_AFTER: ReadonlySet<LaunchEventType> = new Set<LaunchEventType>([
+  'RUN_CREATED',
+  'RUN_STATE_CHANGED',
+  'RESUME_REWIND',
+  'RUN_RESTARTED',
+  'RUN_PAUSED',
+  'RUN_RESUMED',
+  'RUN_COMPLETED',
+  'RUN_FAILED',
+  'RUN_CANCELLED',
+])
+
+/**
+ * The one writer of a run's log. An event is judged by the reducer before it is
+ * written, so that nothing illegal ever gets there; it counts once it is
+ * durable; the snapshot follows it.
+ */
+export class Journal {
+  readonly #options: JournalOptions
+  #state: LaunchState | undefined
+  readonly #digest: Hash = createHash('sha256')
+  #events = 0
+  #bytes = 0
+  #last: { readonly hash: string; readonly ts: string } = { hash: '', ts: formatRfc3339(0) }
+  #traceId: string
+  #rootSpanId: string
+  /** Ends when the event before is durable, and its snapshot written. */
+  #settled: Promise<void> = Promise.resolve()
+
+  constructor(options: JournalOptions) {
+    this.#options = options
+    this.#traceId = this.newHex(16)
+    this.#rootSpanId = this.newHex(8)
+  }
+
+  /** Takes in what the log holds already. */
+  adopt(events: readonly LaunchEvent[], state: LaunchState): void {
+    for (const event of events) this.#count(event, lineOf(event))
+    this.#traceId = events[0].trace_id
+    this.#rootSpanId = events[0].span_id
+    this.#state = state
+  }
+
+  /** How the run stands, with all that was appended. */
+  get state(): LaunchState {
+    if (this.#state === undefined) throw new AnnalsError('ILLEGAL_STATE', 'the run was not created yet')
+    return this.#state
+  }
+
+  get traceId(): string {
+    return this.#traceId
+  }
+
+  /** Of the run itself: that of its first event. */
+  get rootSpanId(): string {
+    return this.#rootSpanId
+  }
+
+  /** Random hex digits, two a byte. */
+  newHex(bytes: number): string {
+    return Buffer.from((this.#options.random ?? randomBytes)(bytes)).toString('hex')
+  }
+
+  /** Resolves once the event is durable. One that may not follow is `ILLEGAL_STATE`, and changes nothing. */
+  async append<T extends LaunchEventType>(
+    type: T,
+    payload: LaunchPayloads[T],
+    spans: Spans = {},
+  ): Promise<LaunchEvent> {
+    const { log, model, onEvent, writeSnapshot } = this.#options
+    const event = this.#event(type, payload, spans)
+    const state = reduce(this.#state, event, model)
+    const line = lineOf(event)
+    this.#state = state
+    this.#count(event, line)
+    const index = this.#events
+    const snapshot = SNAPSHOT_AFTER.has(type) ? snapshotOf(state, this.#seal()) : undefined
+    const written = log.append(line)
+    // Nobody comes to hear of this one if the event before it has failed: that failure is everybody's.
+    written.catch(() => undefined)
+    this.#settled = this.#settled.then(async () => {
+      await written
+      onEvent(event, index)
+      if (snapshot !== undefined) writeSnapshot(snapshot)
+    })
+    await this.#settled
+    return event
+  }
+
+  /** Waits for what is under way. */
+  async settle(): Promise<void> {
+    await this.#settled
+  }
+
+  #event<T extends LaunchEventType>(type: T, payload: LaunchPayloads[T], spans: Spans): LaunchEvent {
+    const { runId, clock, random } = this.#options
+    const now = Math.max(Math.floor(clock()), parseRfc3339(this.#last.ts, { offset: 'any' }) as number)
+    const head = {
+      event_id: newId(random),
+      run_id: runId,
+      ts: formatRfc3339(now),
+      type,
+      // As it will be read: what the caller changes afterwards changes nothing, and -0 is 0.
+      payload: JSON.parse(canonicalJson(payload)) as LaunchPayloads[T],
+      trace_id: this.#traceId,
+      span_id: spans.spanId ?? this.#rootSpanId,
+      ...(spans.parentSpanId === undefined ? {} : { parent_span_id: spans.parentSpanId }),
+      prev_hash: this.#last.hash,
+    }
+    const event = { ...head, event_hash: eventHash(head) }
+    const [problem] = contractProblems('event', event)
+    if (problem === undefined) return event as LaunchEvent
+    const message = `${type} is not as its contract says: ${problem.path} ${problem.message}`
+    throw new AnnalsError('INVALID_ARGUMENT', message, { type, path: problem.path })
+  }
+
+  #count(event: AnyLaunchEvent, line: string): void {
+    this.#digest.update(line)
+    this.#events++
+    this.#bytes += Buffer.byteLength(line)
+    this.#last = { hash: event.event_hash, ts: event.ts }
+  }
+
+  #seal(): LaunchSnapshot['log'] {
+    return { events: this.#events, bytes: this.#bytes, sha256: this.#digest.copy().digest('hex') }
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * JSON Schema, draft 2020-12: the part of it that the contracts use, and not a
+ * word more. A keyword that is not here is a type error in `contracts.ts`, so
+ * nothing is written into a schema that would not be checked.
+ */
+
+type JsonType = 'object' | 'array' | 'string' | 'integer' | 'number' | 'boolean' | 'null'
+
+export interface JsonSchema {
+  readonly $schema?: string
+  readonly $id?: string
+  readonly $defs?: Readonly<Record<string, JsonSchema>>
+  readonly $ref?: string
+  readonly title?: string
+  readonly description?: string
+  readonly type?: JsonType
+  readonly const?: string | number | boolean
+  readonly enum?: readonly string[]
+  readonly pattern?: string
+  readonly minLength?: number
+  readonly minimum?: number
+  readonly properties?: Readonly<Record<string, JsonSchema>>
+  readonly required?: readonly string[]
+  readonly additionalProperties?: boolean | JsonSchema
+  readonly items?: JsonSchema
+  readonly allOf?: readonly JsonSchema[]
+  readonly if?: JsonSchema
+  readonly then?: JsonSchema
+}
+
+export interface SchemaProblem {
+  /** `$.payload.inputs[0]` */
+  readonly path: string
+  readonly message: string
+  /** The keyword that was not met. */
+  readonly keyword: keyof JsonSchema
+}
+
+/** The schema that a `$ref` names. */
+export type ResolveSchema = (ref: string) => JsonSchema
+
+/** What is wrong with the value; nothing if it is as the schema says. */
+export function schemaProblems(
+  schema: JsonSchema,
+  value: unknown,
+  resolve: ResolveSchema,
+  path = '$',
+): readonly SchemaProblem[] {
+  const problems: SchemaProblem[] = []
+  const wrong = (keyword: keyof JsonSchema, message: string): void => {
+    problems.push({ path, message, keyword })
+  }
+  const also = (part: JsonSchema, of: unknown = value, at: string = path): void => {
+    problems.push(...schemaProblems(part, of, resolve, at))
+  }
+  if (schema.$ref !== undefined) also(resolve(schema.$ref))
+  if (schema.type !== undefined && !hasType(value, schema.type)) {
+    wrong('type', `is not of type ${schema.type}`)
+    return problems
+  }
+  if (schema.const !== undefined && value !== schema.const)
+    wrong('const', `is not ${JSON.stringify(schema.const)}`)
+  if (schema.enum !== undefined && !schema.enum.includes(value as string)) {
+    wrong('enum', `is none of ${schema.enum.join(', ')}`)
+  }
+  if (typeof value === 'string') checkString(schema, value, wrong)
+  if (typeof value === 'number' && schema.minimum !== undefined && value < schema.minimum) {
+    wrong('minimum', `is less than ${schema.minimum}`)
+  }
+  if (Array.isArray(value) && schema.items !== undefined) {
+    for (const [index, item] of value.entries()) also(schema.items, item, `${path}[${index}]`)
+  }
+  if (hasType(value, 'object')) checkObject(schema, value as Record<string, unknown>, path, wrong, also)
+  for (const part of schema.allOf ?? []) also(part)
+  if (schema.if !== undefined && schema.then !== undefined) {
+    if (schemaProblems(schema.if, value, resolve, path).length === 0) also(schema.then)
+  }
+  return problems
+}
+
+function checkString(
+  schema: JsonSchema,
+  text: string,
+  wrong: (keyword: keyof JsonSchema, message: string) => void,
+): void {
+  if (schema.minLength !== undefined && text.length < schema.minLength) wrong('minLength', 'is too short')
+  if (schema.pattern !== undefined && !new RegExp(schema.pattern, 'u').test(text)) {
+    wrong('pattern', `does not match ${schema.pattern}`)
+  }
+}
+
+function checkObject(
+  schema: JsonSchema,
+  value: Readonly<Record<string, unknown>>,
+  path: string,
+  wrong: (keyword: keyof JsonSchema, message: string) => void,
+  also: (part: JsonSchema, of: unknown, at: string) => void,
+): void {
+  const { properties = {}, required = [], additionalProperties = true } = schema
+  for (const name of required) if (!Object.hasOwn(value, name)) wrong('required', `has no ${name}`)
+  for (const [name, part] of Object.entries(value)) {
+    if (Object.hasOwn(properties, name)) also(properties[name], part, `${path}.${name}`)
+    else if (additionalProperties === false) wrong('additionalProperties', `has an unknown field ${name}`)
+    else if (additionalProperties !== true) also(additionalProperties, part, `${path}.${name}`)
+  }
+}
+
+function hasType(value: unknown, type: JsonType): boolean {
+  switch (type) {
+    case 'object':
+      return typeof value === 'object' && value !== null && !Array.isArray(value)
+    case 'array':
+      return Array.isArray(value)
+    case 'integer':
+      return Number.isInteger(value)
+    case 'null':
+      return value === null
+    default:
+      return typeof value === type
+  }
+}

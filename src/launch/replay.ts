@@ -1,0 +1,113 @@
+import { AnnalsError } from '../core/errors.ts'
+import { sha256Hex } from '../core/hash.ts'
+import { broken, lineOf, type VerifiedLog, verifyLog } from './chain.ts'
+import type { LaunchEvent } from './events.ts'
+import { type LaunchState, reduce } from './reduce.ts'
+import { type LaunchSnapshot, type LogSeal, type ReadSnapshot, snapshotOf, snapshotText } from './snapshot.ts'
+import type { StateModel } from './states.ts'
+
+/** From the lines of a log to a state: pure, and no worker has a part in it. */
+
+export interface Replayed {
+  readonly state: LaunchState
+  readonly events: readonly LaunchEvent[]
+  readonly seal: LogSeal
+  readonly tornBytes: number
+  /** Why the snapshot that was there is of no use; absent if it is. */
+  readonly snapshotProblem?: string
+}
+
+/** The state after the last event, or after the first `events` of them. `RUN_NOT_FOUND` without any. */
+export function replayBytes(
+  bytes: Buffer,
+  runId: string,
+  model: StateModel,
+  found: ReadSnapshot,
+  events?: number,
+): Replayed {
+  const sealProblem = found.kind === 'read' ? problemOfSeal(bytes, found.snapshot.log) : undefined
+  const log = verifiedLog(bytes, runId, sealProblem)
+  if (log.events.length === 0) throw nothingThere(runId)
+  if (sealProblem !== undefined) throw sealProblem
+  const chosen = events === undefined ? log.events : log.events.slice(0, events)
+  if (chosen.length === 0 || (events !== undefined && chosen.length < events)) {
+    const message = `the log has ${log.events.length} events: atEvent must be from 1 to that`
+    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'atEvent', value: events })
+  }
+  const upTo = found.kind === 'read' ? found.snapshot.log.events : 0
+  let state: LaunchState | undefined
+  let covered: LaunchState | undefined
+  for (const [index, event] of chosen.entries()) {
+    state = reduceLine(state, event, model, index + 1)
+    if (index + 1 === upTo) covered = state
+  }
+  const problem = problemOfSnapshot(found, covered)
+  return {
+    state: state as LaunchState,
+    events: chosen,
+    seal: sealOf(chosen),
+    tornBytes: log.tornBytes,
+    ...(problem === undefined ? {} : { snapshotProblem: problem }),
+  }
+}
+
+export function snapshotAt({ state, seal }: Pick<Replayed, 'state' | 'seal'>): LaunchSnapshot {
+  return snapshotOf(state, seal)
+}
+
+function reduceLine(
+  state: LaunchState | undefined,
+  event: LaunchEvent,
+  model: StateModel,
+  line: number,
+): LaunchState {
+  try {
+    return reduce(state, event, model)
+  } catch (error) {
+    if (!(error instanceof AnnalsError)) throw error
+    throw broken(line, `${error.message}. If the launch has states of its own, give them`, {}, error)
+  }
+}
+
+/** A seal that does not fit says that a line was changed, even one that reads as if a later version had written it. */
+function verifiedLog(bytes: Buffer, runId: string, sealProblem: AnnalsError | undefined): VerifiedLog {
+  try {
+    return verifyLog(bytes, runId)
+  } catch (error) {
+    if (sealProblem === undefined || !(error instanceof AnnalsError) || error.code !== 'FORMAT_TOO_NEW')
+      throw error
+    throw broken(Number(error.details['line']), 'it is not what it was when the snapshot was made', {}, error)
+  }
+}
+
+function problemOfSeal(bytes: Buffer, { events, bytes: sealed, sha256 }: LogSeal): AnnalsError | undefined {
+  if (bytes.length < sealed) {
+    return broken(events, `the log has lost its end: the snapshot has seen ${sealed} bytes`, {
+      bytes: sealed,
+    })
+  }
+  if (sha256Hex(bytes.subarray(0, sealed)) === sha256) return undefined
+  const why =
+    `one of the lines 1 to ${events} is not what it was when the snapshot was made ` +
+    '(its hash does not cover trace and span ids)'
+  return broken(events, why, { fromLine: 1 })
+}
+
+/** Of a log that has passed the seal, the snapshot must be what its events give. */
+function problemOfSnapshot(found: ReadSnapshot, covered: LaunchState | undefined): string | undefined {
+  if (found.kind === 'missing') return 'it is missing'
+  if (found.kind === 'invalid') return found.reason
+  if (covered === undefined) return undefined
+  const expected = snapshotText(snapshotOf(covered, found.snapshot.log))
+  return found.text === expected ? undefined : 'it is not what its events give'
+}
+
+function sealOf(events: readonly LaunchEvent[]): LogSeal {
+  const text = events.map(lineOf).join('')
+  return { events: events.length, bytes: Buffer.byteLength(text), sha256: sha256Hex(text) }
+}
+
+function nothingThere(runId: string): AnnalsError {
+  const message = `run ${JSON.stringify(runId)} has no events: it was never started here`
+  return new AnnalsError('RUN_NOT_FOUND', message, { runId })
+}
