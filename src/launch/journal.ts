@@ -55,6 +55,8 @@ export class Journal {
   #last: { readonly hash: string; readonly ts: string } = { hash: '', ts: formatRfc3339(0) }
   #traceId: string
   #rootSpanId: string
+  /** Why nothing more is written. */
+  #failure: unknown
   /** Ends when the event before is durable, and its snapshot written. */
   #settled: Promise<void> = Promise.resolve()
 
@@ -99,6 +101,7 @@ export class Journal {
     spans: Spans = {},
   ): Promise<LaunchEvent> {
     const { log, model, onEvent, writeSnapshot } = this.#options
+    if (this.#failure !== undefined) throw this.#failure
     const event = this.#event(type, payload, spans)
     const state = reduce(this.#state, event, model)
     const line = lineOf(event)
@@ -114,13 +117,18 @@ export class Journal {
       onEvent(event, index)
       if (snapshot !== undefined) writeSnapshot(snapshot)
     })
-    await this.#settled
+    try {
+      await this.#settled
+    } catch (error) {
+      this.#failure = error
+      throw error
+    }
     return event
   }
 
-  /** Waits for what is under way. */
-  async settle(): Promise<void> {
-    await this.#settled
+  /** Why nothing more is written: what is on disk is for the next process to find out. */
+  get failure(): unknown {
+    return this.#failure
   }
 
   #event<T extends LaunchEventType>(type: T, payload: LaunchPayloads[T], spans: Spans): LaunchEvent {

@@ -79,6 +79,8 @@ export interface LaunchMemory {
   readonly firstItem: number
   readonly clonedInputs?: readonly ClonedInput[]
   readonly pullRequest?: PullRequest
+  /** How often each gate was run. */
+  readonly gateRuns: Readonly<Record<string, number>>
   /** The event that follows the last change of state was written. */
   readonly hasEnded: boolean
 }
@@ -112,7 +114,14 @@ function created(
     section_states: {},
     created_at: event.ts,
     updated_at: event.ts,
-    memory: { launch, launchVersion: launch_version, config: run_config, firstItem: 0, hasEnded: false },
+    memory: {
+      launch,
+      launchVersion: launch_version,
+      config: run_config,
+      firstItem: 0,
+      gateRuns: {},
+      hasEnded: false,
+    },
   }
 }
 
@@ -148,6 +157,11 @@ function changes(state: LaunchState, event: LaunchEvent, model: StateModel): Cha
         status: 'skipped',
         finished_at: ts,
       })
+    case 'GATE_RUN_STARTED': {
+      const { gateRuns } = state.memory
+      const { gate } = event.payload
+      return { memory: { ...state.memory, gateRuns: withEntry(gateRuns, gate, gateRunsOf(state, gate) + 1) } }
+    }
     case 'GATE_RUN_FINISHED': {
       const { gate, ok, issues } = event.payload
       const result = { name: gate, ok, finished_at: ts, issues }
@@ -181,7 +195,7 @@ function changes(state: LaunchState, event: LaunchEvent, model: StateModel): Cha
     case 'RUN_RESTARTED':
       return restarted(state, event.payload, model)
     default:
-      // Gates that began, and calls of models, are part of the story and change nothing.
+      // Calls of models are part of the story and change nothing.
       return {}
   }
 }
@@ -249,6 +263,10 @@ export function sectionState(sections: LaunchState['section_states'], section: s
   return Object.hasOwn(sections, section) ? sections[section] : 'NOT_STARTED'
 }
 
+export function gateRunsOf({ memory: { gateRuns } }: LaunchState, gate: string): number {
+  return Object.hasOwn(gateRuns, gate) ? gateRuns[gate] : 0
+}
+
 function nextState(
   state: LaunchState,
   { old_state, new_state }: LaunchPayloads['RUN_STATE_CHANGED'],
@@ -283,7 +301,7 @@ function restarted(
 ): Changes {
   checkFrom(state, from_state)
   if (generation !== state.generation + 1) throw illegal(`generation ${generation} after ${state.generation}`)
-  const { launch, launchVersion, config } = state.memory
+  const { launch, launchVersion, config, gateRuns } = state.memory
   return {
     run_state: model.initial,
     generation,
@@ -291,7 +309,7 @@ function restarted(
     issues: [],
     gates: [],
     section_states: {},
-    memory: { launch, launchVersion, config, firstItem: state.work_items.length, hasEnded: false },
+    memory: { launch, launchVersion, config, gateRuns, firstItem: state.work_items.length, hasEnded: false },
   }
 }
 

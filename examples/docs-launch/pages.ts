@@ -1,0 +1,39 @@
+/** What the workers and the gates agree on about pages; text in, text out. */
+
+const LINK = /\[([^\]]*)\]\(([^)]*)\)/g
+
+export interface Link {
+  readonly text: string
+  readonly target: string
+  readonly line: number
+}
+
+export function linksOf(page: string): readonly Link[] {
+  return page
+    .split('\n')
+    .flatMap((line, index) =>
+      [...line.matchAll(LINK)].map(match => ({ text: match[1], target: match[2], line: index + 1 })),
+    )
+}
+
+/** Leaves the words of a link, and takes the link away. */
+export function withoutLink(page: string, target: string): string {
+  return page.replace(LINK, (whole, text: string, found: string) => (found === target ? text : whole))
+}
+
+export function titleOf(page: string): string | undefined {
+  return /^---\ntitle: (.+)\n---\n/.exec(page)?.[1]
+}
+
+export function withTitle(page: string, title: string): string {
+  return `---\ntitle: ${title}\n---\n${page}`
+}
+
+export function rendered(page: string): string {
+  const body = page.replace(/^---\n[\s\S]*?\n---\n/, '')
+  return body
+    .split('\n')
+    .filter(line => line !== '')
+    .map(line => (line.startsWith('# ') ? `<h1>${line.slice(2)}</h1>` : `<p>${line}</p>`))
+    .join('\n')
+}

@@ -1,0 +1,155 @@
+import { readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { AnnalsError } from '../core/errors.ts'
+import { sha256Hex } from '../core/hash.ts'
+import type { ReadableArtifacts } from './context.ts'
+import type { ArtifactRef } from './events.ts'
+import type { Journal, Spans } from './journal.ts'
+import type { ArtifactEntry } from './reduce.ts'
+import { isThere, makeFolder, syncFolder, writeDurably } from './run-folder.ts'
+
+const FOLDER = 'artifacts'
+const PENDING = '.pending'
+const PART = /^[A-Za-z0-9_-][A-Za-z0-9._-]*$/
+const NAME_LENGTH_MAX = 512
+
+/**
+ * The files that workers leave to each other. A file is written beside its
+ * place and synced; then the event says what it is; only then it takes its
+ * place. So what the log says is there, or can be put there: a process that
+ * dies in between leaves a pending file, and `recover` moves or removes it.
+ */
+export class Artifacts implements ReadableArtifacts {
+  readonly #folder: string
+  readonly #journal: Journal
+
+  constructor(folder: string, journal: Journal) {
+    this.#folder = folder
+    this.#journal = journal
+  }
+
+  has(name: string): boolean {
+    return this.#entry(name) !== undefined
+  }
+
+  names(prefix = ''): readonly string[] {
+    return Object.keys(this.#journal.state.artifacts_index)
+      .filter(name => name.startsWith(prefix))
+      .sort()
+  }
+
+  read(name: string): Buffer {
+    const entry = this.#entry(name)
+    if (entry === undefined) {
+      throw new AnnalsError('INVALID_ARGUMENT', `there is no artifact ${JSON.stringify(name)}`, { name })
+    }
+    const content = this.#content(entry)
+    if (content !== undefined && sha256Hex(content) === entry.sha256) return content
+    const message = `the file of artifact ${name}, ${entry.path}, is ${content === undefined ? 'missing' : 'not what was written'}`
+    throw new AnnalsError('CORRUPT', message, { name, path: entry.path })
+  }
+
+  readText(name: string): string {
+    return this.read(name).toString()
+  }
+
+  readJson(name: string): unknown {
+    return JSON.parse(this.readText(name))
+  }
+
+  /** With the hash that the log says. */
+  refOf(name: string): ArtifactRef {
+    const entry = this.#entry(name)
+    if (entry !== undefined) return { name, sha256: entry.sha256 }
+    const message = `there is no artifact ${JSON.stringify(name)} to be the input of a worker`
+    throw new AnnalsError('INVALID_ARGUMENT', message, { name })
+  }
+
+  /** Whether the file is there as the log says. */
+  isIntact(name: string): boolean {
+    const entry = this.#entry(name)
+    if (entry === undefined) return false
+    const content = this.#content(entry)
+    return content !== undefined && sha256Hex(content) === entry.sha256
+  }
+
+  async write(
+    name: string,
+    content: string | Uint8Array,
+    schemaId: string,
+    writer: string,
+    spans: Spans,
+  ): Promise<ArtifactRef> {
+    const path = `${FOLDER}/${checkArtifactName(name)}`
+    const bytes = typeof content === 'string' ? Buffer.from(content) : content
+    const sha256 = sha256Hex(bytes)
+    const place = join(this.#folder, path)
+    const pending = pendingPath(place, sha256)
+    makeFolder(dirname(place))
+    // What an earlier generation wrote serves this one too.
+    const isCached = isThere(place) && sha256Hex(readFileSync(place)) === sha256
+    if (!isCached) writeDurably(pending, bytes)
+    await this.#journal.append(
+      'ARTIFACT_WRITTEN',
+      { name, path, sha256, schema_id: schemaId, writer_worker: writer },
+      spans,
+    )
+    settle(pending, place)
+    return { name, sha256 }
+  }
+
+  /** Puts into their place the files that the log says are there, and removes those that it does not know. */
+  recover(): void {
+    const root = join(this.#folder, FOLDER)
+    if (!isThere(root)) return
+    for (const { path, sha256 } of Object.values(this.#journal.state.artifacts_index)) {
+      const place = join(this.#folder, path)
+      settle(pendingPath(place, sha256), place)
+    }
+    for (const file of readdirSync(root, { recursive: true, encoding: 'utf8' })) {
+      if (file.endsWith(PENDING)) rmSync(join(root, file))
+    }
+  }
+
+  #entry(name: string): ArtifactEntry | undefined {
+    const { artifacts_index } = this.#journal.state
+    return Object.hasOwn(artifacts_index, name) ? artifacts_index[name] : undefined
+  }
+
+  #content({ path }: ArtifactEntry): Buffer | undefined {
+    const file = join(this.#folder, path)
+    return isThere(file) ? readFileSync(file) : undefined
+  }
+}
+
+function settle(pending: string, place: string): void {
+  // Two that write the same at once share a pending file.
+  if (!isThere(pending)) return
+  renameSync(pending, place)
+  syncFolder(dirname(place))
+}
+
+function pendingPath(place: string, sha256: string): string {
+  return `${place}.${sha256.slice(0, 16)}${PENDING}`
+}
+
+function checkArtifactName(name: unknown): string {
+  const isFine =
+    typeof name === 'string' &&
+    name.length <= NAME_LENGTH_MAX &&
+    !name.endsWith(PENDING) &&
+    name.split('/').every(part => PART.test(part))
+  if (isFine) return name
+  const message =
+    'the name of an artifact is a relative path of the characters A-Z a-z 0-9 . _ -; no part starts with a dot'
+  throw new AnnalsError('INVALID_ARGUMENT', message, { name })
+}
+
+/** Any text as one part of such a name; different texts have different ones. */
+export function artifactPart(text: string): string {
+  const escaped = Buffer.from(text)
+    .toString('latin1')
+    .replace(/[^A-Za-z0-9-]/g, char => `_${char.charCodeAt(0).toString(16).padStart(2, '0')}`)
+  // File names have their limit.
+  return escaped.length <= 150 ? escaped : `${escaped.slice(0, 80)}_.${sha256Hex(text)}`
+}

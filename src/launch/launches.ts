@@ -1,0 +1,225 @@
+import { rmdirSync } from 'node:fs'
+import { AnnalsError } from '../core/errors.ts'
+import { newOrderedId } from '../core/id.ts'
+import { checkFlag } from '../core/options.ts'
+import type { FolderLock } from '../embedded/lock.ts'
+import type { Launch } from './definition.ts'
+import { activeRun, LaunchRun } from './launch-run.ts'
+import {
+  type CancelOptions,
+  checkLaunchOptions,
+  type LaunchOptions,
+  type PauseOptions,
+  type ReplayOptions,
+  type ResumeOptions,
+  type StartOptions,
+} from './options.ts'
+import { snapshotAt } from './replay.ts'
+import { closeInterrupted, goOn, startOver } from './resume.ts'
+import { existingFolder, type FoundRun, findRun, lockRun, openLog, readLog } from './run-files.ts'
+import { checkRunId, isThere, makeFolder, runFolder } from './run-folder.ts'
+import { type LaunchSnapshot, snapshotText, writeSnapshot } from './snapshot.ts'
+import { isTerminal, RUN_STATES, type StateModel } from './states.ts'
+
+/** Starts a run. Resolves once it is created, durably; `RUN_EXISTS` if there is one of that id. */
+export async function startLaunch(launch: Launch, options: StartOptions): Promise<LaunchRun> {
+  checkLaunchOptions('startLaunch', options)
+  const { clock = Date.now, random, config = {} } = options
+  const runId = checkRunId(options.runId ?? newOrderedId(Math.floor(clock()), random))
+  const folder = runFolder(options.runsFolder, runId)
+  const isNew = !isThere(folder)
+  makeFolder(folder)
+  const lock = lockRun(folder, runId)
+  try {
+    await refuseKnown(folder, runId, options)
+    const log = await openLog(folder, runId, options)
+    // Of a process that died before its first line was whole.
+    await log.cut(0)
+    const run = new LaunchRun(launch, runId, folder, options, log, lock)
+    await run.begin(false, async () => {
+      const { name, version } = launch
+      const created = { run_id: runId, launch: name, launch_version: version, run_config: config }
+      await run.journal.append('RUN_CREATED', created)
+    })
+    return run
+  } catch (error) {
+    lock.release()
+    if (isNew) removeIfEmpty(folder)
+    throw error
+  }
+}
+
+/**
+ * Goes on with a run whose process died, was stopped, or paused it. Finished work is not done again. A run that has ended is
+ * `ILLEGAL_STATE`, unless `force` asks for all of it once more.
+ */
+export async function resumeLaunch(
+  launch: Launch,
+  runId: string,
+  options: ResumeOptions,
+): Promise<LaunchRun> {
+  checkLaunchOptions('resumeLaunch', options)
+  checkFlag('force', options.force)
+  const isForced = options.force === true
+  return takeOver(launch, runId, options, async ({ replayed }) => {
+    const { memory, run_state } = replayed.state
+    if (memory.launch !== launch.name) {
+      const message = `run ${JSON.stringify(runId)} is one of launch ${memory.launch}, not ${launch.name}`
+      throw new AnnalsError('INVALID_ARGUMENT', message, { runId, launch: memory.launch })
+    }
+    if (memory.hasEnded && !isForced) {
+      const message = `run ${JSON.stringify(runId)} is ${run_state}: it has ended. With force: true all is done again`
+      throw new AnnalsError('ILLEGAL_STATE', message, { runId, state: run_state })
+    }
+    return run => run.begin(true, () => (isForced ? startOver(run) : goOn(run)))
+  })
+}
+
+/** Cancels a run: one that this process works on, or one that nobody works on. */
+export async function cancelLaunch(runId: string, options: CancelOptions): Promise<void> {
+  checkLaunchOptions('cancelLaunch', options)
+  const { reason = 'cancelled', states = RUN_STATES } = options
+  const working = activeRun(existingFolder(runId, options))
+  if (working !== undefined) {
+    await working.cancel(reason)
+    return
+  }
+  const { states: _, reason: __, ...common } = options
+  await takeOver(bystander(states), runId, common, async ({ replayed }) => {
+    if (isTerminal(states, replayed.state.run_state)) {
+      const message = `run ${JSON.stringify(runId)} is ${replayed.state.run_state}: it has ended already`
+      throw new AnnalsError('ILLEGAL_STATE', message, { runId, state: replayed.state.run_state })
+    }
+    return async run => {
+      await run.begin(true, async () => {
+        await closeInterrupted(run, false)
+        await run.orchestrator.end(states.cancelled, reason)
+      })
+      await run.result
+    }
+  })
+}
+
+/** Pauses a run that this process works on; resolves when its running workers have ended. */
+export async function pauseLaunch(runId: string, options: PauseOptions): Promise<void> {
+  await workingRun(runId, options).pause(options.reason)
+}
+
+/** Goes on with a run that this process has paused. */
+export async function unpauseLaunch(runId: string, options: PauseOptions): Promise<void> {
+  await workingRun(runId, options).unpause()
+}
+
+export interface ReplayedLaunch {
+  readonly snapshot: LaunchSnapshot
+  /** As it is on disk, byte for byte. */
+  readonly text: string
+  readonly events: number
+  /** Bytes behind the last complete line; they count for nothing. */
+  readonly tornBytes: number
+  /** Whether `snapshot.json` was written: it was missing or not this one, and nobody was working on the run. */
+  readonly written: boolean
+}
+
+/**
+ * What the log of a run comes to, from the log alone: no worker runs, and a run that is being worked on is not disturbed. A
+ * log that was tampered with is `EVENT_CHAIN_BROKEN`, with the line.
+ */
+export async function replayLaunch(runId: string, options: ReplayOptions): Promise<ReplayedLaunch> {
+  checkLaunchOptions('replayLaunch', options)
+  const { states = RUN_STATES, atEvent } = options
+  const { folder, replayed, snapshot: found } = await findRun(runId, options, states, atEvent)
+  const snapshot = snapshotAt(replayed)
+  const text = snapshotText(snapshot)
+  const isThereAlready = found.kind === 'read' && found.text === text
+  const written =
+    atEvent === undefined && !isThereAlready && (await writeIfIdle(folder, runId, options, states))
+  return { snapshot, text, events: replayed.events.length, tornBytes: replayed.tornBytes, written }
+}
+
+/** Under the lock, and as of now: between looking and locking somebody may have worked on it. */
+async function writeIfIdle(
+  folder: string,
+  runId: string,
+  options: ReplayOptions,
+  states: StateModel,
+): Promise<boolean> {
+  let lock: FolderLock
+  try {
+    lock = lockRun(folder, runId)
+  } catch (error) {
+    if (error instanceof AnnalsError && error.code === 'LOCKED') return false
+    throw error
+  }
+  try {
+    writeSnapshot(folder, snapshotAt((await findRun(runId, options, states)).replayed))
+    return true
+  } finally {
+    lock.release()
+  }
+}
+
+/** Locks a run, looks at it, and only if all is well opens its log to write. */
+async function takeOver(
+  launch: Launch,
+  runId: string,
+  options: LaunchOptions,
+  judge: (found: FoundRun) => Promise<(run: LaunchRun) => Promise<void>>,
+): Promise<LaunchRun> {
+  const folder = existingFolder(runId, options)
+  const lock = lockRun(folder, runId)
+  try {
+    const found = await findRun(runId, options, launch.states)
+    const work = await judge(found)
+    const { events, state, seal, tornBytes } = found.replayed
+    const log = await openLog(folder, runId, options)
+    await log.cut(seal.bytes)
+    const run = new LaunchRun(launch, runId, folder, options, log, lock)
+    run.journal.adopt(events, state)
+    run.session.artifacts.recover()
+    run.recall(events)
+    if (tornBytes > 0) options.warn?.(`a torn line of ${tornBytes} bytes was set aside in ${folder}`)
+    await work(run)
+    return run
+  } catch (error) {
+    lock.release()
+    throw error
+  }
+}
+
+function workingRun(runId: string, { runsFolder }: PauseOptions): LaunchRun {
+  const run = activeRun(existingFolder(runId, { runsFolder }))
+  if (run !== undefined) return run
+  const message = `this process does not work on run ${JSON.stringify(runId)}`
+  throw new AnnalsError('ILLEGAL_STATE', message, { runId })
+}
+
+async function refuseKnown(folder: string, runId: string, options: LaunchOptions): Promise<void> {
+  if (!(await readLog(folder, runId, options)).includes(0x0a)) return
+  const message = `there is a run ${JSON.stringify(runId)} already: resume it, or choose another id`
+  throw new AnnalsError('RUN_EXISTS', message, { runId })
+}
+
+function removeIfEmpty(folder: string): void {
+  try {
+    rmdirSync(folder)
+  } catch (error) {
+    // Something is in it by now, or it is gone: either is fine.
+    const { code } = error as NodeJS.ErrnoException
+    if (code !== 'ENOTEMPTY' && code !== 'EEXIST' && code !== 'ENOENT') throw error
+  }
+}
+
+/** For who only ends a run: no worker of it is needed. */
+function bystander(states: StateModel): Launch {
+  return {
+    name: '-',
+    version: '-',
+    states,
+    nodes: new Map(),
+    workers: new Map(),
+    gates: new Map(),
+    fixer: undefined,
+    concurrency: 1,
+  }
+}

@@ -1,0 +1,281 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import { canonicalJson } from '../core/canonical-json.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { sha256Hex } from '../core/hash.ts'
+import { artifactPart } from './artifacts.ts'
+import type { AnyWorkOptions, LaunchEvents, LlmClient, WorkerContext } from './context.ts'
+import type { RuntimeWorker } from './definition.ts'
+import type { ArtifactRef, LaunchFailure } from './events.ts'
+import type { Spans } from './journal.ts'
+import type { WorkItem } from './reduce.ts'
+import { CANCELLED, outcomeOf, type Session } from './session.ts'
+import { withTimeLimit } from './time-limit.ts'
+import {
+  failureOf,
+  failuresOf,
+  itemsOf,
+  NO_SCOPE,
+  nextAttempt,
+  type WorkKey,
+  workItemId,
+} from './work-items.ts'
+
+const ATTEMPTS_MAX = 3
+const BACKOFF_MS = 100
+const BACKOFF_MS_MAX = 30_000
+/** The name under which the hash of what a worker is given stands among its inputs; no artifact has it. */
+const GIVEN = '$input'
+const OUTPUT_SCHEMA = 'urn:annals:launch:worker-output:1'
+const SCHEMA_DEFAULT = 'application/octet-stream'
+
+export interface WorkMode {
+  /** Of the node that asks. */
+  readonly parentSpanId: string
+  /** Aborts when nobody waits for it any more. */
+  readonly signal: AbortSignal
+  /** Not answered from a record, though it may take up what is queued. */
+  readonly isFresh?: boolean
+}
+
+/**
+ * Has workers do their work. An item goes queued → running → finished or
+ * failed; after a failure that may pass the next attempt is queued. Work that
+ * is finished, with the same inputs, is answered from its record.
+ */
+export class WorkerRuns {
+  readonly #session: Session
+  /** Who asks for the same twice at once gets the same. */
+  readonly #underWay = new Map<string, Promise<unknown>>()
+
+  constructor(session: Session) {
+    this.#session = session
+  }
+
+  run(worker: string, options: AnyWorkOptions, mode: WorkMode): Promise<unknown> {
+    const { definition, key } = this.#check(worker, options)
+    const name = canonicalJson(key)
+    const known = this.#underWay.get(name)
+    if (known !== undefined) return known
+    const running = this.#run(definition, key, options.input, mode).finally(() => this.#underWay.delete(name))
+    this.#underWay.set(name, running)
+    return running
+  }
+
+  /** Resolves when all that was asked for has come to an end. */
+  async settle(): Promise<void> {
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay.values())
+  }
+
+  #check(
+    worker: string,
+    { scope = NO_SCOPE, input, inputs = [] }: AnyWorkOptions,
+  ): {
+    definition: RuntimeWorker
+    key: WorkKey
+  } {
+    const { launch, artifacts } = this.#session
+    const definition = launch.workers.get(worker)
+    if (definition === undefined) {
+      throw new AnnalsError('INVALID_ARGUMENT', `the launch has no worker ${String(worker)}`, { worker })
+    }
+    if (typeof scope !== 'string' || scope === '' || !scope.isWellFormed()) {
+      throw new AnnalsError('INVALID_ARGUMENT', 'a scope must be a text that is not empty', { scope })
+    }
+    const given = input === undefined ? [] : [{ name: GIVEN, sha256: sha256Hex(canonicalJson(input)) }]
+    const refs = [...given, ...inputs.map(name => artifacts.refOf(name))]
+    return { definition, key: { worker, scope, inputs: refs } }
+  }
+
+  async #run(
+    definition: RuntimeWorker,
+    key: WorkKey,
+    input: unknown,
+    { parentSpanId, signal, isFresh = false }: WorkMode,
+  ): Promise<unknown> {
+    const { slots, journal } = this.#session
+    if (!isFresh) {
+      const done = this.#finished(key)
+      if (done !== undefined) return done.value
+    }
+    const before = isFresh ? itemsOf(journal.state, key).length : 0
+    for (;;) {
+      const spans = { spanId: journal.newHex(8), parentSpanId }
+      const item = await this.#queued(key, spans)
+      const release = await slots.take(key.worker, signal)
+      try {
+        // Closed in the very moment in which the place was free: nothing begins now.
+        if (slots.isClosed) continue
+        const answer = await this.#attempt(definition, item, input, spans, signal)
+        if ('value' in answer) return answer.value
+        const failures = failuresOf(itemsOf(journal.state, key).slice(before))
+        const { attemptsMax = ATTEMPTS_MAX } = definition
+        if (!answer.failure.retryable || failures >= attemptsMax) throw answer.cause
+        release()
+        await wait(backoffMs(definition, failures), undefined, { signal }).catch(() =>
+          signal.throwIfAborted(),
+        )
+      } finally {
+        release()
+      }
+    }
+  }
+
+  /** What it gave, if it is finished and everything it left is as it was. */
+  #finished(key: WorkKey): { readonly value: unknown } | undefined {
+    const { artifacts, journal } = this.#session
+    const item = itemsOf(journal.state, key).findLast(({ status }) => status === 'finished')
+    if (item === undefined || !item.outputs.every(({ name }) => artifacts.isIntact(name))) return undefined
+    const output = item.outputs.find(({ name }) => name === outputName(key))
+    if (output === undefined) return { value: undefined }
+    return artifacts.refOf(output.name).sha256 === output.sha256
+      ? { value: artifacts.readJson(output.name) }
+      : undefined
+  }
+
+  async #queued(key: WorkKey, spans: Spans): Promise<WorkItem> {
+    const { journal } = this.#session
+    const { worker, scope, inputs } = key
+    const waiting = itemsOf(journal.state, key).find(({ status }) => status === 'queued')
+    if (waiting !== undefined) return waiting
+    const { run_id } = journal.state
+    const attempt = nextAttempt(journal.state, worker, scope)
+    const work_item_id = workItemId(run_id, worker, attempt, scope)
+    await journal.append(
+      'WORK_ITEM_QUEUED',
+      { work_item_id, worker, scope_key: scope, attempt, inputs },
+      spans,
+    )
+    return journal.state.work_items.findLast(item => item.work_item_id === work_item_id) as WorkItem
+  }
+
+  async #attempt(
+    definition: RuntimeWorker,
+    item: WorkItem,
+    input: unknown,
+    spans: Required<Spans>,
+    signal: AbortSignal,
+  ): Promise<{ readonly value: unknown } | { readonly failure: LaunchFailure; readonly cause: unknown }> {
+    const { journal, clock, tell } = this.#session
+    const { work_item_id, worker } = item
+    const activity = { name: worker, id: work_item_id, ...spans, startedAt: clock() }
+    const outputs = new Map<string, ArtifactRef>()
+    const started = journal.append('WORK_ITEM_STARTED', { work_item_id }, spans)
+    tell('workerStarted', activity)
+    await started
+    const finish = (failure?: LaunchFailure): void =>
+      tell('workerFinished', {
+        ...activity,
+        ...outcomeOf(failure),
+        durationMs: clock() - activity.startedAt,
+      })
+    try {
+      const value = await this.#execute(definition, item, input, spans, outputs, signal)
+      const refs = [...outputs.values()]
+      await journal.append('WORK_ITEM_FINISHED', { work_item_id, outputs: refs }, spans)
+      finish()
+      return { value }
+    } catch (cause) {
+      const failure = signal.aborted
+        ? { code: CANCELLED, message: 'it was called off', retryable: false }
+        : failureOf(cause)
+      await journal.append('WORK_ITEM_FAILED', { work_item_id, error: failure }, spans)
+      finish(failure)
+      return { failure, cause }
+    }
+  }
+
+  async #execute(
+    { run, timeoutMs }: RuntimeWorker,
+    item: WorkItem,
+    input: unknown,
+    spans: Required<Spans>,
+    outputs: Map<string, ArtifactRef>,
+    signal: AbortSignal,
+  ): Promise<unknown> {
+    const { artifacts } = this.#session
+    const { worker, scope_key } = item
+    const what = `worker ${worker} on ${scope_key}`
+    const end = new AbortController()
+    try {
+      const value = await withTimeLimit(what, signal, timeoutMs, limited =>
+        run(input, this.#context(item, limited, end.signal, spans, outputs)),
+      )
+      if (value === undefined) return undefined
+      const text = canonicalJson(value)
+      const name = outputName({ worker, scope: scope_key })
+      outputs.set(name, await artifacts.write(name, text, OUTPUT_SCHEMA, worker, spans))
+      // As it will be answered when it is asked for again.
+      return JSON.parse(text)
+    } finally {
+      end.abort(new AnnalsError('ILLEGAL_STATE', `${what} has ended: it can't write any more`))
+    }
+  }
+
+  #context(
+    item: WorkItem,
+    signal: AbortSignal,
+    ended: AbortSignal,
+    spans: Required<Spans>,
+    outputs: Map<string, ArtifactRef>,
+  ): WorkerContext {
+    const { artifacts, journal, folder, llm } = this.#session
+    const { state, traceId } = journal
+    const { work_item_id: workItemId, worker, scope_key: scope, attempt } = item
+    const events = workerEvents(this.#session, ended, spans)
+    const base = { runId: state.run_id, workItemId, folder, signal, events, traceId, spanId: spans.spanId }
+    let client: LlmClient | undefined
+    return {
+      ...base,
+      config: state.memory.config,
+      scope,
+      attempt,
+      artifacts: {
+        has: name => artifacts.has(name),
+        names: prefix => artifacts.names(prefix),
+        read: name => artifacts.read(name),
+        readText: name => artifacts.readText(name),
+        readJson: name => artifacts.readJson(name),
+        write: async (name, content, { schemaId = SCHEMA_DEFAULT } = {}) => {
+          ended.throwIfAborted()
+          signal.throwIfAborted()
+          const ref = await artifacts.write(name, content, schemaId, worker, spans)
+          outputs.set(name, ref)
+          return ref
+        },
+      },
+      get llm(): LlmClient {
+        if (llm === undefined) {
+          throw new AnnalsError(
+            'ILLEGAL_STATE',
+            'this launch was started without llm: give it a client of a model',
+          )
+        }
+        const { generation } = state
+        client ??= llm({ ...base, generation, worker, newSpanId: () => journal.newHex(8) })
+        return client
+      },
+    }
+  }
+}
+
+/** ND7: only the orchestrator changes state; a worker tells what it asks of models. */
+function workerEvents({ journal }: Session, ended: AbortSignal, spans: Required<Spans>): LaunchEvents {
+  return {
+    append: async (type, payload, { spanId = journal.newHex(8), parentSpanId = spans.spanId } = {}) => {
+      ended.throwIfAborted()
+      if (!type.startsWith('LLM_CALL_')) {
+        const message = `a worker may append LLM_CALL_ events, not ${type}: only the orchestrator changes state`
+        throw new AnnalsError('ILLEGAL_STATE', message, { type })
+      }
+      return journal.append(type, payload, { spanId, parentSpanId })
+    },
+  }
+}
+
+function outputName({ worker, scope }: Pick<WorkKey, 'worker' | 'scope'>): string {
+  return `output/${artifactPart(worker)}/${artifactPart(scope)}.json`
+}
+
+function backoffMs({ backoffMs: first = BACKOFF_MS }: RuntimeWorker, failures: number): number {
+  return Math.min(first * 2 ** (failures - 1), BACKOFF_MS_MAX)
+}
