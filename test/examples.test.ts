@@ -111,3 +111,22 @@ test('ledger loses its power, goes on where it was, and has each event once', ()
   expect(third).toContain('a run that is COMPLETED')
   expect(records(third)).toEqual(records(second))
 })
+
+test('docs-launch goes through every state to a branch with pages', () => {
+  const output = run('docs-launch/main', join(folder, 'docs'))
+  expect(output).toContain('run completed in state DONE')
+  expect(output).toContain('replayed to state DONE')
+  expect(output).toContain('RESOLVED: pages/queue.md has no title')
+  expect(output).toContain('RESOLVED: pages/stack.md links to tutorial.md')
+  expect(output).toContain('3 files changed')
+  expect(output).toContain('the ledger says COMPLETED after 15 steps')
+})
+
+test('docs-launch fails with its reason, and can be called off', () => {
+  const failed = run('docs-launch/main', join(folder, 'failed'), 'failure')
+  expect(failed).toContain('run failed in state FAILED: the model does not write documentation')
+  expect(failed).toContain('the ledger says FAILED')
+  const cancelled = run('docs-launch/main', join(folder, 'cancelled'), 'cancellation')
+  expect(cancelled).toContain('run cancelled in state CANCELLED')
+  expect(cancelled).toContain('the ledger says CANCELLED')
+})

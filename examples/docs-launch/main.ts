@@ -5,31 +5,39 @@ import { replayLaunch, startLaunch } from 'annals/launch'
 import { makeDemoRepository } from './demo-repository.ts'
 import { git } from './git.ts'
 import { docsLaunch } from './launch.ts'
-import { localWriter } from './writer.ts'
+import { localWriter, refusingWriter } from './writer.ts'
 
-// Documents a small library, from its clone to the branch of a pull request.
+// Documents a small library, from its clone to the branch of a pull request. As a second argument, `failure` gives it a
+// writer that refuses to write, and `cancellation` calls it off while it drafts.
 const folder = resolve(process.argv[2] ?? 'docs-launch-demo')
+const variant = process.argv[3] ?? 'success'
 mkdirSync(folder, { recursive: true })
 const repository = await makeDemoRepository(folder)
 const db = await open({ path: join(folder, 'store') })
+const calledOff = new AbortController()
 
 const run = await startLaunch(docsLaunch, {
   runsFolder: join(folder, 'runs'),
   config: { repository },
   db,
-  llm: () => localWriter(),
+  llm: () => (variant === 'failure' ? refusingWriter() : localWriter()),
+  signal: calledOff.signal,
   observer: {
+    nodeStarted: ({ name }) => {
+      if (name === 'draft' && variant === 'cancellation') calledOff.abort('nobody needs it any more')
+    },
     nodeFinished: ({ name, outcome }) => console.log(`${name}: ${outcome}`),
   },
 })
-const { status, state } = await run.result
-console.log(`run ${status} in state ${state}`)
+const { status, state, error } = await run.result
+console.log(`run ${status} in state ${state}${error === undefined ? '' : `: ${error.message}`}`)
 
 const { snapshot, events } = await replayLaunch(run.runId, { runsFolder: join(folder, 'runs') })
 console.log(`${events} events, replayed to state ${snapshot.run_state}`)
-for (const { message, status: of } of snapshot.issues) console.log(`  ${of}: ${message}`)
-console.log(await git(repository, ['log', '--oneline', '--stat', 'docs-launch', '-1']))
+for (const issue of snapshot.issues) console.log(`  ${issue.status}: ${issue.message}`)
+if (status === 'completed')
+  console.log(await git(repository, ['log', '--oneline', '--stat', 'docs-launch', '-1']))
 
-const { steps } = await db.ledger.projectSnapshot(run.runId)
-console.log(`the ledger has seen ${steps.length} steps`)
+const ledger = await db.ledger.projectSnapshot(run.runId)
+console.log(`the ledger says ${ledger.status} after ${ledger.steps.length} steps`)
 await db.close()

@@ -25,7 +25,9 @@ export function titleOf(page: string): string | undefined {
   return /^---\ntitle: (.+)\n---\n/.exec(page)?.[1]
 }
 
+/** Once: whoever mends a page may have been killed after it was mended. */
 export function withTitle(page: string, title: string): string {
+  if (titleOf(page) !== undefined) return page
   return `---\ntitle: ${title}\n---\n${page}`
 }
 

@@ -19,3 +19,15 @@ export function localWriter(): LlmClient {
     },
   }
 }
+
+/** One that says no, and will say no again. */
+export function refusingWriter(): LlmClient {
+  return {
+    chat: async () => {
+      throw Object.assign(new Error('the model does not write documentation'), {
+        code: 'REFUSED',
+        retryable: false,
+      })
+    },
+  }
+}

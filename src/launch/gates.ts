@@ -10,7 +10,7 @@ import { outcomeOf, type Session } from './session.ts'
 import { withTimeLimit } from './time-limit.ts'
 import { failureOf } from './work-items.ts'
 
-export const REPORT_NAME = 'validation_report.json'
+const REPORT_NAME = 'validation_report.json'
 /** The writer of what no worker writes. */
 const ORCHESTRATOR = 'orchestrator'
 

@@ -12,6 +12,3 @@ export interface EventLog {
   append(line: string): Promise<void>
   close(): Promise<void>
 }
-
-/** A log that one can only look at; needs no lock. */
-export type ReadableLog = Pick<EventLog, 'read'>

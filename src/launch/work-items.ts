@@ -4,7 +4,7 @@ import type { LaunchState, WorkItem } from './reduce.ts'
 /** Questions about the work items of a run; pure. */
 
 export const NO_SCOPE = '-'
-export const INTERRUPTED = 'INTERRUPTED'
+const INTERRUPTED = 'INTERRUPTED'
 
 /** What makes two pieces of work the same. */
 export interface WorkKey {
@@ -38,6 +38,14 @@ export function itemsOf(state: LaunchState, key: WorkKey): readonly WorkItem[] {
     item =>
       item.worker === key.worker && item.scope_key === key.scope && haveSameInputs(item.inputs, key.inputs),
   )
+}
+
+/** The item that did this work, unless the same worker has done other work on the scope since: that replaced what it left. */
+export function lastFinished(state: LaunchState, { worker, scope, inputs }: WorkKey): WorkItem | undefined {
+  const last = currentItems(state).findLast(
+    item => item.worker === worker && item.scope_key === scope && item.status === 'finished',
+  )
+  return last !== undefined && haveSameInputs(last.inputs, inputs) ? last : undefined
 }
 
 function haveSameInputs(a: readonly ArtifactRef[], b: readonly ArtifactRef[]): boolean {

@@ -19,6 +19,7 @@ import {
   type StateModel,
   stableStateOf,
 } from '../../src/launch/states.ts'
+import { gateway } from './small-launch.ts'
 import { newJournal, rewritten, TYPES_SEEN_IN_RESTARTS, writeFullLog } from './written-log.ts'
 
 const root = mkdtempSync(join(tmpdir(), 'annals-launch-log-'))
@@ -377,6 +378,43 @@ describe('snapshots', () => {
       ...['event_id', 'path', 'schema_id', 'sha256', 'ts', 'writer_worker'],
     ])
     expect(issues[0]).toMatchObject({ status: 'RESOLVED', resolved_at: expect.any(String) })
+  })
+})
+
+describe('durability', () => {
+  test('N2 an event counts once it is durable, N5 its snapshot comes after it', async () => {
+    const { journal, log, snapshots } = newJournal()
+    const story: string[] = []
+    const synced = gateway()
+    log.append = async line => {
+      story.push(`written ${(JSON.parse(line) as { type: string }).type}`)
+      await synced.passed
+      story.push('durable')
+    }
+    const created = { run_id: 'run-1', launch: 'x', launch_version: '1', run_config: {} }
+    const appended = journal
+      .append('RUN_CREATED', created)
+      .then(() => story.push(`${snapshots.length} snapshot`))
+    await new Promise(setImmediate)
+    expect(story).toEqual(['written RUN_CREATED'])
+    expect(snapshots).toEqual([])
+    synced.open()
+    await appended
+    expect(story).toEqual(['written RUN_CREATED', 'durable', '1 snapshot'])
+  })
+
+  test('N2 after a write that failed nothing more is written, and everybody hears of it', async () => {
+    const { journal, log, snapshots } = newJournal()
+    const created = { run_id: 'run-1', launch: 'x', launch_version: '1', run_config: {} }
+    await journal.append('RUN_CREATED', created)
+    const full = new AnnalsError('DISK_FULL', 'no room')
+    log.append = () => Promise.reject(full)
+    const both = [journal.append('RUN_PAUSED', {}), journal.append('ISSUE_RESOLVED', { issue_id: 'x' })]
+    const outcomes = await Promise.allSettled(both)
+    expect(outcomes[0]).toMatchObject({ status: 'rejected', reason: full })
+    await expect(journal.append('RUN_PAUSED', {})).rejects.toBe(full)
+    expect(journal.failure).toBe(full)
+    expect(snapshots).toHaveLength(1)
   })
 })
 

@@ -8,7 +8,7 @@ import { RUN_STATES, type StateModel } from '../../src/launch/states.ts'
 
 /** A log in memory, and a journal that writes it. */
 
-export class MemoryLog implements EventLog {
+class MemoryLog implements EventLog {
   text = ''
   async read(): Promise<Buffer> {
     return Buffer.from(this.text)

@@ -1,0 +1,204 @@
+import { execFile, execFileSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { expect } from 'vitest'
+import { verifyLog } from '../../src/launch/chain.ts'
+import type { LaunchEvent } from '../../src/launch/events.ts'
+import { replayLaunch } from '../../src/launch/launches.ts'
+import type { LaunchSnapshot } from '../../src/launch/snapshot.ts'
+
+/** Runs of the documentation launch in processes of their own, which may be killed. */
+
+const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
+const PROGRAM = fileURLToPath(new URL('docs-process.mjs', import.meta.url))
+
+export interface DocsOutcome {
+  /** `killed` if it did not live to tell. */
+  readonly status: string
+  readonly code?: string
+  readonly message?: string
+}
+
+export class DocsLaunches {
+  readonly folder: string
+  readonly #example: string
+
+  private constructor(folder: string, example: string) {
+    this.folder = folder
+    this.#example = example
+  }
+
+  /** Compiles the example against the built package, as its readers would. */
+  static make(): DocsLaunches {
+    mkdirSync(join(ROOT, 'temp'), { recursive: true })
+    // Inside the package, so that `import 'annals/launch'` finds it by its own name.
+    const folder = mkdtempSync(join(ROOT, 'temp', 'launches-'))
+    const example = join(folder, 'example')
+    const compiler = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc')
+    execFileSync(process.execPath, [compiler, '-p', join(ROOT, 'examples'), '--outDir', example], {
+      cwd: ROOT,
+    })
+    return new DocsLaunches(folder, example)
+  }
+
+  remove(): void {
+    rmSync(this.folder, { recursive: true, force: true })
+  }
+
+  /** In a folder of its own, with a repository of its own at the same relative place. */
+  async place(name: string): Promise<DocsPlace> {
+    const folder = join(this.folder, name)
+    mkdirSync(folder, { recursive: true })
+    const module = pathToFileURL(join(this.#example, 'docs-launch', 'demo-repository.js')).href
+    const { makeDemoRepository } = (await import(module)) as {
+      makeDemoRepository(at: string): Promise<string>
+    }
+    await makeDemoRepository(folder)
+    return new DocsPlace(folder, this.#example)
+  }
+}
+
+export class DocsPlace {
+  readonly runId: string = 'docs-1'
+  readonly folder: string
+  readonly #example: string
+
+  constructor(folder: string, example: string) {
+    this.folder = folder
+    this.#example = example
+  }
+
+  get runsFolder(): string {
+    return join(this.folder, 'runs')
+  }
+
+  get runFolder(): string {
+    return join(this.runsFolder, this.runId)
+  }
+
+  work(mode: 'start' | 'resume' | 'force', killAt = 0): Promise<DocsOutcome> {
+    const settings = {
+      example: this.#example,
+      mode,
+      killAt,
+      runsFolder: this.runsFolder,
+      runId: this.runId,
+      // Relative, so that runs in different folders have the same input.
+      repository: '../../library.git',
+      executions: join(this.folder, 'executions'),
+    }
+    return new Promise((resolve, reject) => {
+      const args = [PROGRAM, JSON.stringify(settings)]
+      execFile(process.execPath, args, { timeout: 60_000 }, (error, stdout, stderr) => {
+        if (error?.signal === 'SIGKILL') resolve({ status: 'killed' })
+        else if (error) reject(new Error(`${error.message}\n${stderr}`))
+        else resolve(JSON.parse(stdout) as DocsOutcome)
+      })
+    })
+  }
+
+  logBytes(): Buffer {
+    return readFileSync(join(this.runFolder, 'events.ndjson'))
+  }
+
+  events(): readonly LaunchEvent[] {
+    return verifyLog(this.logBytes(), this.runId).events
+  }
+
+  /** Of each work item, how often its worker was run. */
+  executions(): ReadonlyMap<string, number> {
+    const counts = new Map<string, number>()
+    const file = join(this.folder, 'executions')
+    const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : []
+    for (const id of lines) counts.set(id, 1 + (counts.get(id) ?? 0))
+    return counts
+  }
+
+  branch(): string {
+    const repository = join(this.folder, 'library.git')
+    return execFileSync('git', ['rev-parse', 'docs-launch'], { cwd: repository, encoding: 'utf8' }).trim()
+  }
+
+  /** What a run comes to, without times, ids, attempts, and what was cut off. */
+  async comesTo(): Promise<unknown> {
+    const { snapshot } = await replayLaunch(this.runId, { runsFolder: this.runsFolder })
+    return { ...outcomeOf(snapshot), branch: this.branch() }
+  }
+
+  /** No item that was finished was executed again, under its own id or another one. */
+  checkExecutions(): void {
+    const finished = new Set<string>()
+    const { work_items } = this.lastSnapshot()
+    for (const { work_item_id, worker, scope_key, inputs, status } of work_items) {
+      if (status !== 'finished') continue
+      const work = JSON.stringify([worker, scope_key, inputs])
+      expect(finished.has(work), `${work} was finished once`).toBe(false)
+      finished.add(work)
+      expect(this.executions().get(work_item_id), work_item_id).toBe(1)
+    }
+    for (const [id, count] of this.executions()) expect(count, id).toBe(1)
+  }
+
+  lastSnapshot(): LaunchSnapshot {
+    return JSON.parse(readFileSync(join(this.runFolder, 'snapshot.json'), 'utf8')) as LaunchSnapshot
+  }
+
+  snapshotText(): string {
+    return readFileSync(join(this.runFolder, 'snapshot.json'), 'utf8')
+  }
+}
+
+function outcomeOf(snapshot: LaunchSnapshot): Record<string, unknown> {
+  const { run_state, artifacts_index, work_items, issues, gates, section_states } = snapshot
+  return {
+    run_state,
+    artifacts: Object.fromEntries(
+      Object.entries(artifacts_index).map(([name, { path, sha256, schema_id, writer_worker }]) => [
+        name,
+        { path, sha256, schema_id, writer_worker },
+      ]),
+    ),
+    finished: work_items
+      .filter(({ status }) => status === 'finished')
+      .map(({ worker, scope_key, inputs, outputs }) => JSON.stringify({ worker, scope_key, inputs, outputs }))
+      .sort(),
+    issues: issues.map(({ resolved_at: _, ...issue }) => issue),
+    gates: gates.map(({ finished_at: _, ...gate }) => gate),
+    section_states,
+  }
+}
+
+/**
+ * Starts a run, kills it at an event, and resumes it: once more with a kill if
+ * `againAt` says so. It must end as `expected`.
+ */
+export async function killAndResume(
+  launches: DocsLaunches,
+  killAt: number,
+  expected: unknown,
+  againAt = 0,
+): Promise<void> {
+  const place = await launches.place(`killed-at-${killAt}-${againAt}`)
+  expect(await place.work('start', killAt)).toEqual({ status: 'killed' })
+  expect(place.events().length).toBeGreaterThanOrEqual(killAt)
+  if (againAt > 0) await place.work('resume', againAt)
+  const outcome = await place.work('resume')
+  if (outcome.status === 'refused') {
+    // It had said that it was done, and was killed before its last snapshot.
+    expect(outcome.code).toBe('ILLEGAL_STATE')
+    expect(place.events().at(-1)?.type).toBe('RUN_COMPLETED')
+  } else expect(outcome).toMatchObject({ status: 'completed' })
+  expect(await place.comesTo(), `killed at event ${killAt}`).toEqual(expected)
+  place.checkExecutions()
+  await checkReplay(place)
+  rmSync(place.folder, { recursive: true, force: true })
+}
+
+/** The log gives the live snapshot, byte for byte. */
+export async function checkReplay(place: DocsPlace): Promise<void> {
+  const live = place.snapshotText()
+  const replayed = await replayLaunch(place.runId, { runsFolder: place.runsFolder })
+  expect(replayed.text).toBe(live)
+  expect(place.snapshotText()).toBe(live)
+}

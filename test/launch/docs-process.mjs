@@ -1,0 +1,49 @@
+import { appendFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+
+/**
+ * A process that works on a run of the documentation launch, and dies at an
+ * event if it is told to. Each execution of a worker leaves a line in a file.
+ */
+const { example, mode, runsFolder, runId, repository, killAt, executions, log } = JSON.parse(process.argv[2])
+
+const load = path => import(pathToFileURL(join(example, path)).href)
+const { docsLaunch } = await load('docs-launch/launch.js')
+const { localWriter } = await load('docs-launch/writer.js')
+const { startLaunch, resumeLaunch } = await import('annals/launch')
+
+const counted = new Map(
+  [...docsLaunch.workers].map(([name, worker]) => [
+    name,
+    {
+      ...worker,
+      run: (input, context) => {
+        appendFileSync(executions, `${context.workItemId}\n`)
+        return worker.run(input, context)
+      },
+    },
+  ]),
+)
+const launch = { ...docsLaunch, workers: counted }
+let seen = 0
+const options = {
+  runsFolder,
+  log,
+  llm: () => localWriter(),
+  warn: () => undefined,
+  observer: {
+    eventAppended: () => {
+      if (++seen === killAt) process.kill(process.pid, 'SIGKILL')
+    },
+  },
+}
+try {
+  const run =
+    mode === 'start'
+      ? await startLaunch(launch, { ...options, runId, config: { repository } })
+      : await resumeLaunch(launch, runId, { ...options, force: mode === 'force' })
+  console.log(JSON.stringify(await run.result))
+} catch (error) {
+  console.log(JSON.stringify({ status: 'refused', code: error.code, message: error.message }))
+}
