@@ -79,6 +79,7 @@ export type {
   GateResult,
   LaunchMemory,
   LaunchState,
+  NamedArtifact,
   TrackedIssue,
   WorkItem,
   WorkItemStatus,

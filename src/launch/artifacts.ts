@@ -33,7 +33,8 @@ export class Artifacts implements ReadableArtifacts {
   }
 
   names(prefix = ''): readonly string[] {
-    return Object.keys(this.#journal.state.artifacts_index)
+    return this.#journal.state.artifacts
+      .map(({ name }) => name)
       .filter(name => name.startsWith(prefix))
       .sort()
   }
@@ -102,7 +103,7 @@ export class Artifacts implements ReadableArtifacts {
   recover(): void {
     const root = join(this.#folder, FOLDER)
     if (!isThere(root)) return
-    for (const { path, sha256 } of Object.values(this.#journal.state.artifacts_index)) {
+    for (const { path, sha256 } of this.#journal.state.artifacts) {
       const place = join(this.#folder, path)
       settle(pendingPath(place, sha256), place)
     }
@@ -112,8 +113,7 @@ export class Artifacts implements ReadableArtifacts {
   }
 
   #entry(name: string): ArtifactEntry | undefined {
-    const { artifacts_index } = this.#journal.state
-    return Object.hasOwn(artifacts_index, name) ? artifacts_index[name] : undefined
+    return this.#journal.state.artifacts.find(artifact => artifact.name === name)
   }
 
   #content({ path }: ArtifactEntry): Buffer | undefined {

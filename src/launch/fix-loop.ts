@@ -110,10 +110,10 @@ function fixesOf({ launch }: Session, state: LaunchState, issueId?: string): rea
 }
 
 /** Of all artifacts that gates could look at: what the fixer answers, and what was said of it, is not its work. */
-function hashes({ artifacts_index }: LaunchState): string {
-  return Object.entries(artifacts_index)
-    .filter(([name]) => !name.startsWith('output/'))
-    .map(([name, { sha256 }]) => `${name} ${sha256}`)
+function hashes({ artifacts }: LaunchState): string {
+  return artifacts
+    .filter(({ name }) => !name.startsWith('output/'))
+    .map(({ name, sha256 }) => `${name} ${sha256}`)
     .sort()
     .join('\n')
 }

@@ -84,9 +84,20 @@ function checkString(
   wrong: (keyword: keyof JsonSchema, message: string) => void,
 ): void {
   if (schema.minLength !== undefined && text.length < schema.minLength) wrong('minLength', 'is too short')
-  if (schema.pattern !== undefined && !new RegExp(schema.pattern, 'u').test(text)) {
+  if (schema.pattern !== undefined && !expressionOf(schema.pattern).test(text)) {
     wrong('pattern', `does not match ${schema.pattern}`)
   }
+}
+
+const expressions = new Map<string, RegExp>()
+
+/** Made once: to make one takes longer than to use it. */
+function expressionOf(pattern: string): RegExp {
+  const known = expressions.get(pattern)
+  if (known !== undefined) return known
+  const expression = new RegExp(pattern, 'u')
+  expressions.set(pattern, expression)
+  return expression
 }
 
 function checkObject(
@@ -98,10 +109,14 @@ function checkObject(
 ): void {
   const { properties = {}, required = [], additionalProperties = true } = schema
   for (const name of required) if (!Object.hasOwn(value, name)) wrong('required', `has no ${name}`)
-  for (const [name, part] of Object.entries(value)) {
-    if (Object.hasOwn(properties, name)) also(properties[name], part, `${path}.${name}`)
-    else if (additionalProperties === false) wrong('additionalProperties', `has an unknown field ${name}`)
-    else if (additionalProperties !== true) also(additionalProperties, part, `${path}.${name}`)
+  for (const name of Object.keys(properties)) {
+    if (Object.hasOwn(value, name)) also(properties[name], value[name], `${path}.${name}`)
+  }
+  if (additionalProperties === true) return
+  for (const name of Object.keys(value)) {
+    if (Object.hasOwn(properties, name)) continue
+    if (additionalProperties === false) wrong('additionalProperties', `has an unknown field ${name}`)
+    else also(additionalProperties, value[name], `${path}.${name}`)
   }
 }
 

@@ -1,10 +1,12 @@
 import { rmdirSync } from 'node:fs'
+import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkFlag } from '../core/options.ts'
 import type { FolderLock } from '../embedded/lock.ts'
 import type { Launch } from './definition.ts'
 import { activeRun, LaunchRun } from './launch-run.ts'
+import type { EventLog } from './log.ts'
 import {
   type CancelOptions,
   checkLaunchOptions,
@@ -25,6 +27,7 @@ import { isTerminal, RUN_STATES, type StateModel } from './states.ts'
 export async function startLaunch(launch: Launch, options: StartOptions): Promise<LaunchRun> {
   checkLaunchOptions('startLaunch', options)
   const { clock = Date.now, random, config = {} } = options
+  checkConfig(config)
   const runId = checkRunId(options.runId ?? newOrderedId(Math.floor(clock()), random))
   const folder = runFolder(options.runsFolder, runId)
   const isNew = !isThere(folder)
@@ -168,11 +171,12 @@ async function takeOver(
 ): Promise<LaunchRun> {
   const folder = existingFolder(runId, options)
   const lock = lockRun(folder, runId)
+  let log: EventLog | undefined
   try {
     const found = await findRun(runId, options, launch.states)
     const work = await judge(found)
     const { events, state, seal, tornBytes } = found.replayed
-    const log = await openLog(folder, runId, options)
+    log = await openLog(folder, runId, options)
     await log.cut(seal.bytes)
     const run = new LaunchRun(launch, runId, folder, options, log, lock)
     run.journal.adopt(events, state)
@@ -182,6 +186,7 @@ async function takeOver(
     await work(run)
     return run
   } catch (error) {
+    await log?.close()
     lock.release()
     throw error
   }
@@ -198,6 +203,14 @@ async function refuseKnown(folder: string, runId: string, options: LaunchOptions
   if (!(await readLog(folder, runId, options)).includes(0x0a)) return
   const message = `there is a run ${JSON.stringify(runId)} already: resume it, or choose another id`
   throw new AnnalsError('RUN_EXISTS', message, { runId })
+}
+
+/** Before anything is made of it: it goes into the first line of the log. */
+function checkConfig(config: unknown): void {
+  if (typeof config !== 'object' || config === null || Array.isArray(config)) {
+    throw new AnnalsError('INVALID_ARGUMENT', 'config must be an object', { name: 'config' })
+  }
+  canonicalJson(config)
 }
 
 function removeIfEmpty(folder: string): void {

@@ -44,7 +44,7 @@ export class FileLog implements EventLog {
     const file = await open(path, isNew ? 'wx+' : 'r+')
     // The process that wrote the last lines may have died before it synced them, and readers have seen them since.
     await file.datasync()
-    if (isNew) syncFolder(folder)
+    syncFolder(folder)
     return new FileLog(folder, file, (await file.stat()).size)
   }
 

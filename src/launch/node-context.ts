@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import { canonicalJson } from '../core/canonical-json.ts'
 import type { AnyNodeContext } from './context.ts'
 import { fix, validate } from './fix-loop.ts'
@@ -19,6 +20,8 @@ export function nodeContext(
   const { journal, artifacts, folder, signal, slots } = session
   const { run_id: runId, memory } = journal.state
   const either = AbortSignal.any([signal, ended])
+  // As many may wait for it as a node has work: that is no leak.
+  setMaxListeners(0, either)
   const allowed = async (): Promise<void> => {
     ended.throwIfAborted()
     await slots.opened(signal)

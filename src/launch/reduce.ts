@@ -21,6 +21,10 @@ export interface ArtifactEntry {
   readonly event_id: string
 }
 
+export interface NamedArtifact extends ArtifactEntry {
+  readonly name: string
+}
+
 export type WorkItemStatus = 'queued' | 'running' | 'finished' | 'failed' | 'skipped'
 
 export interface WorkItem {
@@ -57,7 +61,8 @@ export interface LaunchState {
   /** From 1; a forced restart begins the next. */
   readonly generation: number
   readonly paused: boolean
-  readonly artifacts_index: Readonly<Record<string, ArtifactEntry>>
+  /** In the order in which they were first written. A list: to copy one is cheap, and each event makes a new state. */
+  readonly artifacts: readonly NamedArtifact[]
   /** In the order in which they were queued. */
   readonly work_items: readonly WorkItem[]
   /** In the order in which they were opened. */
@@ -107,7 +112,7 @@ function created(
     run_state: model.initial,
     generation: 1,
     paused: false,
-    artifacts_index: {},
+    artifacts: [],
     work_items: [],
     issues: [],
     gates: [],
@@ -133,9 +138,8 @@ function changes(state: LaunchState, event: LaunchEvent, model: StateModel): Cha
     case 'INPUTS_CLONED':
       return { memory: { ...state.memory, clonedInputs: event.payload.inputs } }
     case 'ARTIFACT_WRITTEN': {
-      const { name, ...entry } = event.payload
-      const { event_id } = event
-      return { artifacts_index: withEntry(state.artifacts_index, name, { ...entry, ts, event_id }) }
+      const artifact = { ...event.payload, ts, event_id: event.event_id }
+      return { artifacts: replaced(state.artifacts, ({ name }) => name === artifact.name, artifact) }
     }
     case 'WORK_ITEM_QUEUED':
       return { work_items: withQueued(state, event.payload, ts) }
@@ -200,9 +204,9 @@ function changes(state: LaunchState, event: LaunchEvent, model: StateModel): Cha
   }
 }
 
-/** An own property whatever its name is: `__proto__` too. */
+/** A computed key is an own property whatever its name is, `__proto__` too. */
 function withEntry<T>(map: Readonly<Record<string, T>>, name: string, value: T): Record<string, T> {
-  return Object.fromEntries([...Object.entries(map).filter(([key]) => key !== name), [name, value]])
+  return { ...map, [name]: value }
 }
 
 function withQueued(

@@ -4,7 +4,7 @@ import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
 import { contractProblems } from './contracts.ts'
-import type { ArtifactEntry, LaunchState, WorkItem } from './reduce.ts'
+import type { ArtifactEntry, LaunchState, NamedArtifact, WorkItem } from './reduce.ts'
 import { isThere, replaceFile, SNAPSHOT_FILE } from './run-folder.ts'
 
 /** The log up to the event of a snapshot. It seals what the chain's formula leaves out, and shows that an end is missing. */
@@ -15,13 +15,14 @@ export interface LogSeal {
 }
 
 /** What the events of a run come to, as it is on disk. */
-export interface LaunchSnapshot extends Omit<LaunchState, 'memory'> {
+export interface LaunchSnapshot extends Omit<LaunchState, 'memory' | 'artifacts'> {
   readonly schema_version: 1
+  readonly artifacts_index: Readonly<Record<string, ArtifactEntry>>
   readonly log: LogSeal
 }
 
-export function snapshotOf({ memory: _, ...state }: LaunchState, log: LogSeal): LaunchSnapshot {
-  return { schema_version: 1, ...state, log }
+export function snapshotOf({ memory: _, artifacts, ...state }: LaunchState, log: LogSeal): LaunchSnapshot {
+  return { schema_version: 1, ...state, artifacts_index: indexOf(artifacts), log }
 }
 
 /** Canonical JSON and one LF. */
@@ -93,9 +94,7 @@ export function inOurWords(value: unknown): unknown {
   }
 }
 
-function indexOf(
-  artifacts: readonly ({ readonly name: string } & ArtifactEntry)[],
-): Record<string, ArtifactEntry> {
+function indexOf(artifacts: readonly NamedArtifact[]): Record<string, ArtifactEntry> {
   return Object.fromEntries(artifacts.map(({ name, ...entry }) => [name, entry]))
 }
 
