@@ -28,6 +28,17 @@ export class Artifacts implements ReadableArtifacts {
     this.#journal = journal
   }
 
+  /** For those who may only look. */
+  get view(): ReadableArtifacts {
+    return {
+      has: name => this.has(name),
+      names: prefix => this.names(prefix),
+      read: name => this.read(name),
+      readText: name => this.readText(name),
+      readJson: name => this.readJson(name),
+    }
+  }
+
   has(name: string): boolean {
     return this.#entry(name) !== undefined
   }

@@ -91,7 +91,7 @@ async function record(
 
 function contextOf({ journal, artifacts, folder }: Session, signal: AbortSignal): GateContext {
   const { run_id: runId, memory } = journal.state
-  return { runId, config: memory.config, folder, signal, artifacts }
+  return { runId, config: memory.config, folder, signal, artifacts: artifacts.view }
 }
 
 /** With ids made of what they say, so that what is found again is the same issue; each once. */

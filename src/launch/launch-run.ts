@@ -1,3 +1,4 @@
+import { AnnalsError } from '../core/errors.ts'
 import type { FolderLock } from '../embedded/lock.ts'
 import { Artifacts } from './artifacts.ts'
 import type { LaunchDescription, LaunchObserver } from './context.ts'
@@ -117,6 +118,11 @@ export class LaunchRun {
 
   /** Goes on after a pause. */
   async unpause(): Promise<void> {
+    if (!this.state.paused) {
+      throw new AnnalsError('ILLEGAL_STATE', `run ${JSON.stringify(this.runId)} is not paused`, {
+        runId: this.runId,
+      })
+    }
     await this.journal.append('RUN_RESUMED', { from_state: this.state.run_state, cause: 'unpause' })
     this.#slots.open()
   }

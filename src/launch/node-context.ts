@@ -31,7 +31,7 @@ export function nodeContext(
     config: memory.config,
     folder,
     signal,
-    artifacts,
+    artifacts: artifacts.view,
     work: async (worker, options = {}) => {
       ended.throwIfAborted()
       return workers.run(worker, options, { parentSpanId: spans.spanId, signal: either })

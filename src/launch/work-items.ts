@@ -66,6 +66,9 @@ export const INTERRUPTION: LaunchFailure = {
   retryable: true,
 }
 
+/** Of what others say, this much is enough. */
+const TEXT_LENGTH_MAX = 4_000
+
 /** What an error comes to in the log. */
 export function failureOf(error: unknown): LaunchFailure {
   const { code, message, retryable } = Object(error) as {
@@ -73,9 +76,15 @@ export function failureOf(error: unknown): LaunchFailure {
     readonly message?: unknown
     readonly retryable?: unknown
   }
+  const given = typeof code === 'string' ? code : error instanceof Error ? error.name : ''
   return {
-    code: typeof code === 'string' && code !== '' ? code : error instanceof Error ? error.name : 'ERROR',
-    message: typeof message === 'string' ? message.toWellFormed() : String(error),
+    code: shortText(given) || 'ERROR',
+    message: shortText(typeof message === 'string' ? message : String(error)),
     retryable: retryable !== false,
   }
+}
+
+/** A text that canonical JSON can hold. */
+function shortText(text: string): string {
+  return text.slice(0, TEXT_LENGTH_MAX).toWellFormed()
 }

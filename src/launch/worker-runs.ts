@@ -228,11 +228,7 @@ export class WorkerRuns {
       scope,
       attempt,
       artifacts: {
-        has: name => artifacts.has(name),
-        names: prefix => artifacts.names(prefix),
-        read: name => artifacts.read(name),
-        readText: name => artifacts.readText(name),
-        readJson: name => artifacts.readJson(name),
+        ...artifacts.view,
         write: async (name, content, { schemaId = SCHEMA_DEFAULT } = {}) => {
           ended.throwIfAborted()
           signal.throwIfAborted()

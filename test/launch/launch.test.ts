@@ -261,6 +261,51 @@ describe('work', () => {
   })
 })
 
+test('ND7 whatever a worker throws can be told', async () => {
+  for (const thrown of [
+    new Error('\ud800'.repeat(9_000)),
+    'text',
+    undefined,
+    null,
+    { code: '' },
+    Symbol('s'),
+  ]) {
+    const runsFolder = newRunsFolder()
+    const launch = smallLaunch({
+      worker: { attemptsMax: 1 },
+      work: () => {
+        throw thrown
+      },
+    })
+    expect(await (await startLaunch(launch, { runsFolder, runId })).result).toMatchObject({
+      status: 'failed',
+    })
+    expect(itemsIn(runsFolder)).toEqual(['r1:work:1:- failed'])
+  }
+})
+
+test('N8 bad options are refused before anything is made', async () => {
+  const runsFolder = newRunsFolder()
+  const launch = smallLaunch({})
+  const bad: object[] = [
+    { config: [] },
+    { config: { at: new Date() } },
+    { log: 'database' },
+    { log: 'tape' },
+    { llm: 'gpt' },
+    { signal: {} },
+    { runsFolder: '' },
+    { runsFoldr: '' },
+  ]
+  for (const options of bad) {
+    const all = { runsFolder, runId, ...options } as Parameters<typeof startLaunch>[1]
+    await expect(startLaunch(launch, all), JSON.stringify(options)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+    })
+  }
+  expect(existsSync(join(runsFolder, runId))).toBe(false)
+})
+
 describe('gates and fixes', () => {
   /** Issues are lines of an artifact; a fix removes one. */
   const withIssues = (
@@ -567,6 +612,7 @@ describe('pausing and cancelling', () => {
     await expect(pauseLaunch(runId, { runsFolder })).rejects.toMatchObject({ code: 'ILLEGAL_STATE' })
     while ((await db.ledger.projectSnapshot(runId)).status !== 'PAUSED') await new Promise(setImmediate)
     await unpauseLaunch(runId, { runsFolder })
+    await expect(unpauseLaunch(runId, { runsFolder })).rejects.toMatchObject({ code: 'ILLEGAL_STATE' })
     expect(await run.result).toMatchObject({ status: 'completed' })
     expect(executed).toEqual(['a', 'b'])
     const { status, consistency } = await db.ledger.projectSnapshot(runId)
