@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { lockFolder } from '../../src/embedded/lock.ts'
 import { checkReplay, DocsLaunches, type DocsPlace, killAndResume } from './docs-launches.ts'
+import { fingerprint } from './small-launch.ts'
 
 /** A real process, killed for real. Every event is tried by `npm run test:soak`. */
 
@@ -40,5 +42,28 @@ describe('a documentation launch that is killed', () => {
 
   test('N8 also if it is killed again while it resumes', async () => {
     await killAndResume(launches, Math.floor(events * 0.75), expected, 2)
+  }, 60_000)
+
+  test('ND12 a second process gets LOCKED at once, changes nothing, and the lock dies with its holder', async () => {
+    const place = await launches.place('locked')
+    expect(await place.work('start', 20)).toEqual({ status: 'killed' })
+    // The holder was killed with the lock in its hands.
+    const lock = lockFolder(place.runFolder)
+    const before = fingerprint(place.runFolder)
+    const refused = await place.work('resume')
+    expect(refused).toMatchObject({ status: 'refused', code: 'LOCKED' })
+    expect(await place.work('start')).toMatchObject({ status: 'refused', code: 'LOCKED' })
+    expect(fingerprint(place.runFolder)).toEqual(before)
+    lock.release()
+    expect(await place.work('resume')).toMatchObject({ status: 'completed' })
+  }, 60_000)
+
+  test('N9 by force the whole launch is done again, to the same end', async () => {
+    const before = whole.executions().size
+    expect(await whole.work('force')).toMatchObject({ status: 'completed', generation: 2 })
+    expect(whole.executions().size).toBe(2 * before)
+    const { artifacts, issues, gates, section_states } = (await whole.comesTo()) as Record<string, unknown>
+    expect(expected).toMatchObject({ artifacts, issues, gates, section_states })
+    await checkReplay(whole)
   }, 60_000)
 })

@@ -1,0 +1,98 @@
+import { describe, expect, test } from 'vitest'
+import { CONTRACTS } from './contracts.ts'
+import { type JsonSchema, schemaProblems } from './json-schema.ts'
+
+/** By keyword: a schema, what it takes, and what it refuses. */
+const CASES: readonly (readonly [keyof JsonSchema, JsonSchema, unknown, unknown])[] = [
+  ['type', { type: 'object' }, {}, []],
+  ['type', { type: 'array' }, [], {}],
+  ['type', { type: 'integer' }, 1, 1.5],
+  ['type', { type: 'number' }, 1.5, '1'],
+  ['type', { type: 'boolean' }, false, 0],
+  ['type', { type: 'null' }, null, undefined],
+  ['type', { type: 'string' }, '', null],
+  ['const', { const: 1 }, 1, 2],
+  ['enum', { enum: ['a', 'b'] }, 'b', 'c'],
+  ['pattern', { type: 'string', pattern: '^a+$' }, 'aa', 'ab'],
+  ['minLength', { type: 'string', minLength: 1 }, 'a', ''],
+  ['minimum', { minimum: 0 }, 0, -1],
+  ['required', { required: ['a'] }, { a: 1 }, {}],
+  ['type', { properties: { a: { type: 'string' } } }, { a: '' }, { a: 1 }],
+  ['additionalProperties', { properties: { a: {} }, additionalProperties: false }, { a: 1 }, { b: 1 }],
+  ['type', { additionalProperties: { type: 'string' } }, { x: '' }, { x: 1 }],
+  ['type', { items: { type: 'string' } }, ['a'], ['a', 1]],
+  ['type', { allOf: [{ type: 'string' }, { minLength: 1 }] }, 'a', 1],
+  ['minLength', { $ref: 'name' }, 'a', ''],
+]
+const resolve = (): JsonSchema => ({ type: 'string', minLength: 1 })
+
+describe('JSON Schema', () => {
+  test.each(CASES)('N3 %s of %j takes %j and refuses %j', (keyword, schema, good, bad) => {
+    expect(schemaProblems(schema, good, resolve)).toEqual([])
+    expect(schemaProblems(schema, bad, resolve).map(problem => problem.keyword)).toContain(keyword)
+  })
+
+  test('N3 a condition holds where its if does', () => {
+    const schema: JsonSchema = {
+      if: { properties: { type: { const: 'a' } } },
+      // biome-ignore lint/suspicious/noThenProperty: the keyword's name; nobody awaits a schema.
+      then: { required: ['more'] },
+    }
+    expect(schemaProblems(schema, { type: 'b' }, resolve)).toEqual([])
+    expect(schemaProblems(schema, { type: 'a', more: 1 }, resolve)).toEqual([])
+    expect(schemaProblems(schema, { type: 'a' }, resolve)).toMatchObject([{ keyword: 'required' }])
+  })
+
+  test('N3 what is wrong is said with its place', () => {
+    const [problem] = schemaProblems(
+      { properties: { a: { items: { type: 'string' } } } },
+      { a: ['', 1] },
+      resolve,
+    )
+    expect(problem).toMatchObject({ path: '$.a[1]', keyword: 'type' })
+  })
+
+  test('N3 a name from the prototype is no field', () => {
+    const schema: JsonSchema = { properties: { a: {} }, required: ['toString'], additionalProperties: false }
+    const keywords = (value: unknown): unknown[] =>
+      schemaProblems(schema, value, resolve).map(({ keyword }) => keyword)
+    expect(keywords({})).toEqual(['required'])
+    expect(keywords(JSON.parse('{"__proto__":1,"toString":1}'))).toEqual([
+      ...['additionalProperties', 'additionalProperties'],
+    ])
+  })
+
+  test('N3 the contracts use no keyword that is not checked', () => {
+    const known = [
+      '$schema',
+      '$id',
+      '$defs',
+      '$ref',
+      'title',
+      'description',
+      'type',
+      'const',
+      'enum',
+      'pattern',
+    ]
+    known.push(
+      'minLength',
+      'minimum',
+      'properties',
+      'required',
+      'additionalProperties',
+      'items',
+      'allOf',
+      'if',
+      'then',
+    )
+    const check = (schema: JsonSchema): void => {
+      for (const keyword of Object.keys(schema)) expect(known).toContain(keyword)
+      const { $defs = {}, properties = {}, items, allOf = [], additionalProperties } = schema
+      for (const part of [...Object.values($defs), ...Object.values(properties), ...allOf]) check(part)
+      for (const part of [items, schema.if, schema.then]) if (part !== undefined) check(part)
+      if (typeof additionalProperties === 'object') check(additionalProperties)
+    }
+    for (const contract of Object.values(CONTRACTS)) check(contract)
+  })
+})
