@@ -223,6 +223,11 @@ export class Projector {
       this.#forgetSome()
       before = page[page.length - 1].key
       await this.#reach(before)
+      // What came meanwhile waits for the next time, in a crowd of its own.
+      if (page.length < LISTED_MAX) {
+        metrics.waitingSince = undefined
+        return
+      }
     }
   }
 
