@@ -169,7 +169,9 @@ export class Annals implements AsyncDisposable {
    * await db.kv.get(run, 'secret') // → undefined
    */
   forTenant(tenant: string): Annals {
-    return new Annals(this.#store, tenant, this.#ledgers)
+    const annals = new Annals(this.#store, tenant, this.#ledgers)
+    annals.ledger.start()
+    return annals
   }
 
   /**

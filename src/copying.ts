@@ -49,10 +49,10 @@ export async function copyTenant(
   return source.view(async reader => {
     const copy = new Copy(target)
     let scopes = 0
-    for await (const scope of allScopes(source, range)) {
-      if (await copyScope(reader, copy, scope)) scopes++
-    }
+    for await (const scope of allScopes(source, range)) await copyEvents(reader, copy, scope)
     await copyLedger(reader, copy, shared)
+    // Last: so their commits are not before any event, and neither is what comes after them.
+    for await (const scope of allScopes(source, range)) if (await copyEntries(reader, copy, scope)) scopes++
     await copy.flush()
     return Object.freeze({ scopes, entries: copy.entries, events: copy.events })
   })
@@ -104,9 +104,9 @@ class Copy {
   }
 }
 
-/** All but the ledger's log. Answers whether there was anything. */
-async function copyScope(reader: Reader, copy: Copy, scope: ByteString): Promise<boolean> {
-  const before = copy.entries + copy.events
+/** Answers whether there was anything. */
+async function copyEntries(reader: Reader, copy: Copy, scope: ByteString): Promise<boolean> {
+  const before = copy.entries
   for (const tag of PLAIN_TAGS) {
     for await (const page of pages(reader, { scope, tag })) {
       for (const { key, value, expiresAt } of page) {
@@ -115,6 +115,10 @@ async function copyScope(reader: Reader, copy: Copy, scope: ByteString): Promise
       }
     }
   }
+  return copy.entries > before
+}
+
+async function copyEvents(reader: Reader, copy: Copy, scope: ByteString): Promise<void> {
   const bodyHash = eventBodyHash(scope)
   const dedupes = await dedupesIn(reader, scope, TAGS.event)
   for await (const page of pages(reader, { scope, tag: TAGS.event })) {
@@ -123,7 +127,6 @@ async function copyScope(reader: Reader, copy: Copy, scope: ByteString): Promise
       await copy.append(appendOf(scope, TAGS.event, entry, bodyHash, dedupes.get(sequence)), hash)
     }
   }
-  return copy.entries + copy.events > before
 }
 
 async function copyLedger(reader: Reader, copy: Copy, shared: ByteString): Promise<void> {

@@ -185,6 +185,8 @@ export class Committer {
     if (duplicate !== undefined) return duplicate
     const { scope, tag, dedupe, feed } = append
     const linked = linkAppend(headOf(this.#forest, append), append, time)
+    // A copied event may be ahead of our clock: what comes after it is not before it.
+    if (linked.time > this.#latest) this.#latest = linked.time
     const tree = this.#forest.tree(scope, tag)
     if (recording.log !== tree) this.#endLog(recording)
     const entry = (key: ByteString, value: ByteString): Entry => ({ key, value, version, time, expiresAt: 0 })

@@ -3,6 +3,7 @@ import { dirname } from 'node:path'
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
+import { checkText } from '../core/text.ts'
 import type { Database } from '../engine/database.ts'
 import { eventIdPlace } from './stored.ts'
 
@@ -17,6 +18,8 @@ export interface EventIdRegistry {
   /** The ledger knows the event under this id: from now on so does the registry. */
   adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void>
 }
+
+const RUN_ID_BYTES_MAX = 256
 
 /** A registry in the store where the ledger is. */
 export class StoredRegistry implements EventIdRegistry {
@@ -106,6 +109,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
 
   async claim(runId: string, idempotencyKey: string, eventId: string): Promise<string> {
     checkEventId(eventId)
+    checkText('runId', runId, { bytesMax: RUN_ID_BYTES_MAX })
     return this.#inTurn(async () => {
       const known = this.#ids.get(nameOf(runId, checkKey(idempotencyKey)))
       if (known === undefined) await this.#write({ runId, idempotencyKey, eventId })
@@ -115,6 +119,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
 
   async adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
     checkEventId(eventId)
+    checkText('runId', runId, { bytesMax: RUN_ID_BYTES_MAX })
     return this.#inTurn(async () => {
       if (this.#ids.get(nameOf(runId, checkKey(idempotencyKey))) === eventId) return
       await this.#write({ runId, idempotencyKey, eventId })

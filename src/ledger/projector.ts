@@ -6,7 +6,7 @@ import { parseScope } from '../engine/keys.ts'
 import { parseFeed } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Write } from '../engine/session.ts'
-import type { Entry, Reader } from '../engine/storage.ts'
+import type { Entry, Place, Reader } from '../engine/storage.ts'
 import type { Run, RunStatus } from '../primitives/run.ts'
 import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
 import type { LedgerContext } from './authority.ts'
@@ -78,13 +78,11 @@ export class Projector {
   /** A record that was appended just now. Whatever is not the next one of a run in memory is read when its turn comes. */
   offer(runId: string, record: Projectable): void {
     const scope = this.#context.scopeOf(runId)
-    let projection = this.#kept.get(scope)
-    if (projection === undefined) {
-      if (record.fact.runSeq !== 1 || this.#following === undefined) return
-      projection = new RunProjection(scope, runId)
-      this.#kept.set(scope, projection)
+    // A run begins; what is kept under its id was another one.
+    if (record.fact.runSeq === 1 && this.#following !== undefined) {
+      this.#keep(new RunProjection(scope, runId))
     }
-    projection.take(record)
+    this.#kept.get(scope)?.take(record)
   }
 
   /** The run with all records that there are, and stored; undefined if the ledger doesn't know it. */
@@ -104,11 +102,12 @@ export class Projector {
     const { database } = this.#context
     for (;;) {
       const projection = this.#kept.get(scope) ?? (await this.#load(scope, runId))
-      const { lastSeq, lastVersion } = projection
+      const { lastSeq, lastVersion, firstVersion } = projection
       // With the last one that was taken in, to see that it is still there: the run may have been deleted and begun anew.
       const from = u64(Math.max(0, lastSeq - 1))
+      const first = lastSeq > 0 ? await database.get(scope, LOG, u64(0)) : undefined
       const entries = await database.scan({ scope, tag: LOG, from, limit: RECORDS_MAX })
-      if (lastSeq > 0 && entries[0]?.version !== lastVersion) {
+      if (lastSeq > 0 && (first?.version !== firstVersion || entries[0]?.version !== lastVersion)) {
         this.#kept.delete(scope)
         // Forgotten, and nothing is stored of a run that has no record.
         if (entries.length === 0) return new RunProjection(scope, runId)
@@ -132,16 +131,17 @@ export class Projector {
   /** False if somebody else was faster, or the run is another now: then all has to be looked at again. */
   async #stored(projection: RunProjection): Promise<boolean> {
     const { database, shared, metrics } = this.#context
-    const { scope, runId, run, lastSeq, lastVersion, lastTime, baseVersion, storedSeq } = projection
+    const { scope, runId, run, lastSeq, lastVersion, firstVersion, lastTime, baseVersion, storedSeq } =
+      projection
     if (projection.isStored || run === undefined) return true
     const state = placeOf(scope, RUN_STATE_KEY)
-    const reads = [state, runPlace(shared, runId), { scope, tag: LOG, key: u64(lastSeq - 1) }]
+    const record = (runSeq: number): Place => ({ scope, tag: LOG, key: u64(runSeq - 1) })
+    const reads = [state, runPlace(shared, runId), record(1), record(lastSeq)]
     const { puts, alerts, undo } = projection.unstored(shared)
     try {
-      const { result, version } = await database.update(reads, ([stored, indexed, last]) => {
-        if ((stored?.version ?? 0) !== baseVersion || last?.version !== lastVersion) {
-          return { operations: [], result: false }
-        }
+      const { result, version } = await database.update(reads, ([stored, indexed, first, last]) => {
+        const isSameRun = first?.version === firstVersion && last?.version === lastVersion
+        if (!isSameRun || (stored?.version ?? 0) !== baseVersion) return { operations: [], result: false }
         return { operations: [...puts, ...indexWrites(shared, indexed, run, lastTime)], result: true }
       })
       if (!result) {
@@ -274,8 +274,10 @@ export async function loadProjection(
   for await (const page of pages(reader, chunksIn(scope))) {
     for (const entry of page) for (const step of chunkIn(entry)) projection.restore(step)
   }
-  const last = await reader.get(scope, LOG, u64(run.lastEventSeq - 1))
-  projection.lastVersion = last?.version ?? 0
+  const versionOf = async (runSeq: number): Promise<number> =>
+    (await reader.get(scope, LOG, u64(runSeq - 1)))?.version ?? 0
+  projection.firstVersion = await versionOf(1)
+  projection.lastVersion = await versionOf(run.lastEventSeq)
   return projection
 }
 

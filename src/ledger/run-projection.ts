@@ -27,6 +27,8 @@ export class RunProjection {
   run: RunState | undefined
   /** Of the stored state that this one goes on from; 0 if there was none. Another version means that somebody else wrote. */
   baseVersion: number
+  /** Of the first record: another one means another run with the same id. */
+  firstVersion = 0
   /** Of the last record. */
   lastVersion = 0
   lastTime = 0
@@ -73,6 +75,7 @@ export class RunProjection {
       this.#dirty.add(Math.floor(reduced.step.position / STEPS_PER_CHUNK))
     }
     if (reduced.refusal !== undefined) this.#alerts.push({ alert: alert(reduced.refusal), time })
+    if (fact.runSeq === 1) this.firstVersion = version
     this.lastVersion = version
     this.lastTime = time
     return true

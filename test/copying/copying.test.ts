@@ -1,4 +1,7 @@
 import { expect, test } from 'vitest'
+import { Annals } from '../../src/annals.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import { Database } from '../../src/engine/database.ts'
 import { open } from '../../src/index.ts'
 import { contentsOf, fill, goOn, verify } from './everything.ts'
 
@@ -26,4 +29,18 @@ test('only into a store that has nothing of the tenant, and is another one', asy
   await expect(source.copyTo(target.forTenant('x'))).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   await expect(source.copyTo({} as typeof target)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   expect(await target.kv.get('r', 'k')).toBe(1)
+})
+
+test('LD10: what comes after a copy from a clock that is ahead is not before it', async () => {
+  const hour = 3_600_000
+  const storage = await openEmbedded({ clock: () => Date.now() + hour })
+  await using source = new Annals({ storage, database: new Database(storage), guards: {} }, 'acme')
+  await using target = await open({ memory: true, tenant: 'acme' })
+  await fill(source)
+  await source.copyTo(target)
+  await goOn(target)
+  const events = await target.events.readRange('child', 0, Number.POSITIVE_INFINITY)
+  const times = events.map(({ timestamp }) => timestamp)
+  expect(times).toEqual([...times].sort((a, b) => a - b))
+  expect(times.at(-1)).toBeGreaterThan(Date.now() + hour / 2)
 })

@@ -4,7 +4,7 @@ import { openEmbedded } from '../../src/embedded/open.ts'
 import { Database } from '../../src/engine/database.ts'
 import { TAGS } from '../../src/engine/keys.ts'
 import type { Entry, Range } from '../../src/engine/storage.ts'
-import { type RunSnapshot, reduce } from '../../src/index.ts'
+import { open, type RunEventWrite, type RunSnapshot, reduce } from '../../src/index.ts'
 import { Random } from '../../src/testing/random.ts'
 import { newEvent } from './run-event.ts'
 
@@ -51,6 +51,29 @@ describe('a run that is deleted and begins anew', () => {
     expect(records).toHaveLength(7)
     expect(snapshot).toEqual(records.reduce<RunSnapshot | null>(reduce, null))
     expect(await db.ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 7 })
+    await db.close()
+  })
+
+  test('before anybody has stored what the first one came to, leaves nothing of it', async () => {
+    const db = await open({ memory: true })
+    const random = new Random(2)
+    const event = (eventType: string, stepId?: string): RunEventWrite =>
+      newEvent(random, { runId: RUN, eventType, ...(stepId === undefined ? {} : { stepId }) })
+    await db.ledger.appendEvents([event('RunStarted'), event('StepStarted', 'old'), event('RunCompleted')])
+    await db.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+    // One more than the first one had: its last one would be the next one of the other.
+    await db.ledger.appendEvents([
+      event('RunStarted'),
+      event('StepStarted', 'a'),
+      event('StepStarted', 'b'),
+      event('StepStarted', 'c'),
+    ])
+    const snapshot = await db.ledger.projectSnapshot(RUN)
+    expect(snapshot).toEqual(await db.ledger.replaySnapshot(RUN))
+    expect(snapshot).toMatchObject({ status: 'RUNNING', invalidEvents: 0, lastEventSeq: 4 })
+    expect(await db.ledger.alerts()).toEqual([])
+    expect(await db.ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 4 })
+    expect((await db.runs.get(RUN))?.status).toBe('Active')
     await db.close()
   })
 })
