@@ -6,12 +6,8 @@ export type {
   LaunchDescription,
   LaunchEvents,
   LaunchObserver,
-  LlmClient,
   LlmContext,
   LlmFactory,
-  LlmMessage,
-  LlmReply,
-  LlmRequest,
   ReadableArtifacts,
   WorkerContext,
   WritableArtifacts,
@@ -63,6 +59,35 @@ export {
   unpauseLaunch,
 } from './launch/launches.ts'
 export type { MirrorDatabase } from './launch/ledger-mirror.ts'
+export type {
+  LlmEventSink,
+  LlmTelemetry,
+} from './launch/llm/call-record.ts'
+export type { ChatBody, ChatMessage } from './launch/llm/chat-request.ts'
+export type { Delta } from './launch/llm/chunks.ts'
+export type { Completion } from './launch/llm/completion.ts'
+export type { LlmMode } from './launch/llm/exchange.ts'
+export {
+  type FakeOpenAi,
+  type FakeOpenAiOptions,
+  type FakeRequest,
+  type LlmFault,
+  openFakeOpenAi,
+} from './launch/llm/fake-openai.ts'
+export type { JsonObject } from './launch/llm/json.ts'
+export {
+  type ChatRequest,
+  type ChatResult,
+  createLlm,
+  type Llm,
+  type LlmClient,
+  type LlmScope,
+} from './launch/llm/llm.ts'
+export type { LlmEndpoint, LlmOptions } from './launch/llm/llm-options.ts'
+export type { PriceTable } from './launch/llm/prices.ts'
+export { recordedFetch } from './launch/llm/recorded-fetch.ts'
+export type { Fetch } from './launch/llm/transport.ts'
+export type { LlmRetryOptions } from './launch/llm/tries.ts'
 export type { LogDatabase } from './launch/log-database.ts'
 export type {
   CancelOptions,

@@ -124,7 +124,9 @@ test('docs-launch goes through every state to a branch with pages', () => {
 
 test('docs-launch fails with its reason, and can be called off', () => {
   const failed = run('docs-launch/main', join(folder, 'failed'), 'failure')
-  expect(failed).toContain('run failed in state FAILED: the model does not write documentation')
+  expect(failed).toMatch(
+    /run failed in state FAILED: the call \S+ failed: HTTP 400: the model does not write documentation/,
+  )
   expect(failed).toContain('the ledger says FAILED')
   const cancelled = run('docs-launch/main', join(folder, 'cancelled'), 'cancellation')
   expect(cancelled).toContain('run cancelled in state CANCELLED')

@@ -5,22 +5,25 @@ import { replayLaunch, startLaunch } from 'annals/launch'
 import { makeDemoRepository } from './demo-repository.ts'
 import { git } from './git.ts'
 import { docsLaunch } from './launch.ts'
-import { localWriter, refusingWriter } from './writer.ts'
+import { openRefusingWriter, openWriter } from './writer.ts'
 
 // Documents a small library, from its clone to the branch of a pull request. As a second argument, `failure` gives it a
-// writer that refuses to write, and `cancellation` calls it off while it drafts.
+// writer that refuses to write, and `cancellation` calls it off while it drafts. The pages are written by a stand-in for a
+// model, unless DOCS_LLM_URL and DOCS_LLM_KEY name an endpoint that speaks OpenAI's language (and DOCS_LLM_MODEL a model).
 const folder = resolve(process.argv[2] ?? 'docs-launch-demo')
 const variant = process.argv[3] ?? 'success'
 mkdirSync(folder, { recursive: true })
 const repository = await makeDemoRepository(folder)
 const db = await open({ path: join(folder, 'store') })
+const { DOCS_LLM_URL: url, DOCS_LLM_KEY: apiKey, DOCS_LLM_MODEL: model = 'gpt-4o-mini' } = process.env
+const writer = await (variant === 'failure' ? openRefusingWriter() : openWriter())
 const calledOff = new AbortController()
 
 const run = await startLaunch(docsLaunch, {
   runsFolder: join(folder, 'runs'),
-  config: { repository },
+  config: { repository, model },
   db,
-  llm: () => (variant === 'failure' ? refusingWriter() : localWriter()),
+  llm: { baseUrl: url ?? writer.baseUrl, ...(apiKey === undefined ? {} : { apiKey }) },
   signal: calledOff.signal,
   observer: {
     nodeStarted: ({ name }) => {
@@ -40,4 +43,5 @@ if (status === 'completed')
 
 const ledger = await db.ledger.projectSnapshot(run.runId)
 console.log(`the ledger says ${ledger.status} after ${ledger.steps.length} steps`)
+await writer.close()
 await db.close()

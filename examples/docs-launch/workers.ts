@@ -62,16 +62,19 @@ export const plan = defineWorker({
   },
 })
 
+const PROMPT = `Write a page of documentation in Markdown, and nothing else.
+It begins with a front matter that has a title, then a heading, then a list of the functions.`
+
 export const draft = defineWorker({
   attemptsMax: 3,
   backoffMs: 10,
   concurrency: 2,
-  run: async ({ section }: { section: string }, { artifacts, llm }) => {
+  run: async ({ section }: { section: string }, { artifacts, config, llm }) => {
     const { functions } = artifacts.readJson(`facts/${section}.json`) as Facts
     const { content } = await llm.chat({
-      model: 'local-writer',
+      model: String(config['model']),
       messages: [
-        { role: 'system', content: 'Write a page of documentation.' },
+        { role: 'system', content: PROMPT },
         { role: 'user', content: JSON.stringify({ section, functions }) },
       ],
     })

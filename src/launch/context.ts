@@ -9,6 +9,7 @@ import type {
   PullRequest,
 } from './events.ts'
 import type { Spans } from './journal.ts'
+import type { LlmClient } from './llm/llm.ts'
 import type { SectionState } from './states.ts'
 
 /** What the code of a user is given, and what others plug into a launch. */
@@ -18,40 +19,16 @@ export interface LaunchEvents {
   append<T extends LlmEventType>(type: T, payload: LaunchPayloads[T], options?: Spans): Promise<LaunchEvent>
 }
 
-export interface LlmMessage {
-  readonly role: 'system' | 'user' | 'assistant' | 'tool'
-  readonly content: string
-}
-
-export interface LlmRequest {
-  readonly model: string
-  readonly messages: readonly LlmMessage[]
-  readonly temperature?: number
-  readonly maxTokens?: number
-  readonly tools?: readonly unknown[]
-}
-
-export interface LlmReply {
-  readonly content: string
-  readonly finishReason: string
-}
-
-/** `ctx.llm`: whatever was injected that can do this. */
-export interface LlmClient {
-  chat(request: LlmRequest): Promise<LlmReply>
-}
-
-/** What a client of a model is made with, one for each work item. */
+/** What a client of a model is made with: one for each work item, and each run of a gate. */
 export interface LlmContext {
   readonly runId: string
   readonly generation: number
-  readonly worker: string
-  readonly workItemId: string
   readonly traceId: string
-  /** Of the work item: the parent of the spans of its calls. */
+  /** Of the worker or the gate: the parent of the spans of its calls. */
   readonly spanId: string
   /** The run's folder, for evidence. */
   readonly folder: string
+  /** Aborts when whoever asks has ended, or was called off. */
   readonly signal: AbortSignal
   readonly events: LaunchEvents
   newSpanId(): string
@@ -97,12 +74,14 @@ export interface WorkerContext extends RunContext {
   readonly spanId: string
   readonly artifacts: WritableArtifacts
   readonly events: LaunchEvents
-  /** `ILLEGAL_STATE` if none was injected. */
+  /** Models, as the launch's option `llm` says; `ILLEGAL_STATE` without it. */
   readonly llm: LlmClient
 }
 
 export interface GateContext extends RunContext {
   readonly artifacts: ReadableArtifacts
+  /** Models, as the launch's option `llm` says; `ILLEGAL_STATE` without it. */
+  readonly llm: LlmClient
 }
 
 export interface FixInput {

@@ -6,6 +6,7 @@ import { contractProblems, VALIDATION_REPORT_ID } from './contracts.ts'
 import type { GateDefinition } from './definition.ts'
 import type { Issue } from './events.ts'
 import { gateRunsOf, type TrackedIssue } from './reduce.ts'
+import { llmEvents, type OpenLlm } from './run-llm.ts'
 import { outcomeOf, type Session } from './session.ts'
 import { withTimeLimit } from './time-limit.ts'
 import { failureOf } from './work-items.ts'
@@ -52,11 +53,18 @@ async function runGate(
   const activity = { name, id, ...spans, startedAt: clock() }
   tell('gateStarted', activity)
   const durationMs = (): number => clock() - activity.startedAt
+  const end = new AbortController()
+  let calls: OpenLlm | undefined
   let issues: readonly Issue[]
   try {
-    const given = await withTimeLimit(`gate ${name}`, signal, gate.timeoutMs, limited =>
-      gate.run(contextOf(session, limited)),
-    )
+    const given = await withTimeLimit(`gate ${name}`, signal, gate.timeoutMs, limited => {
+      const events = llmEvents(session, end.signal, spans)
+      calls = session.llm.open(session, spans, events, AbortSignal.any([limited, end.signal]))
+      return gate.run(contextOf(session, limited, calls))
+    }).finally(() => {
+      end.abort(new AnnalsError('ILLEGAL_STATE', `gate ${name} has ended: it can't ask any more`))
+      return calls?.settled()
+    })
     issues = issuesOf(name, given)
   } catch (error) {
     tell('gateFinished', { ...activity, ...outcomeOf(failureOf(error)), durationMs: durationMs() })
@@ -89,9 +97,22 @@ async function record(
   }
 }
 
-function contextOf({ journal, artifacts, folder }: Session, signal: AbortSignal): GateContext {
+function contextOf(
+  { journal, artifacts, folder }: Session,
+  signal: AbortSignal,
+  calls: OpenLlm,
+): GateContext {
   const { run_id: runId, memory } = journal.state
-  return { runId, config: memory.config, folder, signal, artifacts: artifacts.view }
+  return {
+    runId,
+    config: memory.config,
+    folder,
+    signal,
+    artifacts: artifacts.view,
+    get llm() {
+      return calls.client()
+    },
+  }
 }
 
 /** With ids made of what they say, so that what is found again is the same issue; each once. */

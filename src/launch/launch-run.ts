@@ -10,6 +10,7 @@ import type { EventLog } from './log.ts'
 import type { LaunchOptions } from './options.ts'
 import { type Ending, LaunchEnding, Orchestrator } from './orchestrator.ts'
 import type { LaunchState } from './reduce.ts'
+import { RunLlm } from './run-llm.ts'
 import { outcomeOf, type Session } from './session.ts'
 import { Slots } from './slots.ts'
 import { writeSnapshot } from './snapshot.ts'
@@ -92,7 +93,7 @@ export class LaunchRun {
       artifacts: new Artifacts(folder, this.journal),
       slots: this.#slots,
       signal: this.#controller.signal,
-      llm,
+      llm: new RunLlm(llm),
       clock,
       tell: (hook, ...args) => void this.#tell(hook, args),
     }

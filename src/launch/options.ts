@@ -3,6 +3,7 @@ import type { Random } from '../core/id.ts'
 import { checkFunction, checkOptions, checkSignal } from '../core/options.ts'
 import type { LaunchObserver, LlmFactory } from './context.ts'
 import type { MirrorDatabase } from './ledger-mirror.ts'
+import { checkLlmEndpoint, type LlmEndpoint } from './llm/llm-options.ts'
 import type { LogDatabase } from './log-database.ts'
 import type { StateModel } from './states.ts'
 
@@ -22,7 +23,11 @@ export interface LaunchPlace {
 }
 
 export interface LaunchOptions extends LaunchPlace {
-  readonly llm?: LlmFactory
+  /**
+   * The models of `ctx.llm`. Recorded answers are not asked for again unless `mode` says so; a factory gives clients of
+   * your own.
+   */
+  readonly llm?: LlmEndpoint | LlmFactory
   readonly observer?: LaunchObserver
   /** Aborting it cancels the run. */
   readonly signal?: AbortSignal
@@ -90,7 +95,8 @@ export function checkLaunchOptions(what: string, options: LaunchOptions | Replay
   }
   const { signal, llm, clock, warn } = options as LaunchOptions
   checkSignal(signal)
-  for (const [name, value] of Object.entries({ llm, clock, warn })) {
+  for (const [name, value] of Object.entries({ clock, warn })) {
     if (value !== undefined) checkFunction(name, value)
   }
+  if (llm !== undefined && typeof llm !== 'function') checkLlmEndpoint(llm)
 }

@@ -1,8 +1,9 @@
 import type { Artifacts } from './artifacts.ts'
-import type { FinishedActivity, LaunchObserver, LlmFactory } from './context.ts'
+import type { FinishedActivity, LaunchObserver } from './context.ts'
 import type { Launch } from './definition.ts'
 import type { LaunchFailure } from './events.ts'
 import type { Journal } from './journal.ts'
+import type { RunLlm } from './run-llm.ts'
 import type { Slots } from './slots.ts'
 
 /** What the parts of an orchestrator share while a process works on a run. */
@@ -14,7 +15,7 @@ export interface Session {
   readonly slots: Slots
   /** Aborts when the run is cancelled or stopped. */
   readonly signal: AbortSignal
-  readonly llm: LlmFactory | undefined
+  readonly llm: RunLlm
   readonly clock: () => number
   /** Tells the observer, whose troubles are not the run's. */
   tell<K extends keyof LaunchObserver>(hook: K, ...args: Parameters<NonNullable<LaunchObserver[K]>>): void

@@ -71,16 +71,19 @@ const TEXT_LENGTH_MAX = 4_000
 
 /** What an error comes to in the log. */
 export function failureOf(error: unknown): LaunchFailure {
-  const { code, message, retryable } = Object(error) as {
+  const { code, message, retryable, details } = Object(error) as {
     readonly code?: unknown
     readonly message?: unknown
     readonly retryable?: unknown
+    readonly details?: unknown
   }
+  // Of a call of a model, the details know whether it may pass.
+  const told = retryable ?? (Object(details) as { readonly retryable?: unknown }).retryable
   const given = typeof code === 'string' ? code : error instanceof Error ? error.name : ''
   return {
     code: shortText(given) || 'ERROR',
     message: shortText(typeof message === 'string' ? message : String(error)),
-    retryable: retryable !== false,
+    retryable: told !== false,
   }
 }
 

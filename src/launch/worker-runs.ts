@@ -3,11 +3,12 @@ import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { sha256Hex } from '../core/hash.ts'
 import { artifactPart } from './artifacts.ts'
-import type { AnyWorkOptions, LaunchEvents, LlmClient, WorkerContext } from './context.ts'
+import type { AnyWorkOptions, LaunchEvents, WorkerContext } from './context.ts'
 import type { RuntimeWorker } from './definition.ts'
 import type { ArtifactRef, LaunchFailure } from './events.ts'
 import type { Spans } from './journal.ts'
 import type { WorkItem } from './reduce.ts'
+import { llmEvents, type OpenLlm } from './run-llm.ts'
 import { CANCELLED, outcomeOf, type Session } from './session.ts'
 import { withTimeLimit } from './time-limit.ts'
 import {
@@ -190,14 +191,17 @@ export class WorkerRuns {
     outputs: Map<string, ArtifactRef>,
     signal: AbortSignal,
   ): Promise<unknown> {
-    const { artifacts } = this.#session
+    const { artifacts, llm } = this.#session
     const { worker, scope_key } = item
     const what = `worker ${worker} on ${scope_key}`
     const end = new AbortController()
+    let calls: OpenLlm | undefined
     try {
-      const value = await withTimeLimit(what, signal, timeoutMs, limited =>
-        run(input, this.#context(item, limited, end.signal, spans, outputs)),
-      )
+      const value = await withTimeLimit(what, signal, timeoutMs, limited => {
+        const events = llmEvents(this.#session, end.signal, spans)
+        calls = llm.open(this.#session, spans, events, AbortSignal.any([limited, end.signal]))
+        return run(input, this.#context(item, limited, end.signal, spans, outputs, events, calls))
+      })
       if (value === undefined) return undefined
       const text = canonicalJson(value)
       const name = outputName({ worker, scope: scope_key })
@@ -206,6 +210,8 @@ export class WorkerRuns {
       return JSON.parse(text)
     } finally {
       end.abort(new AnnalsError('ILLEGAL_STATE', `${what} has ended: it can't write any more`))
+      // A call that nobody waited for is called off, and has its end in the log before the worker has.
+      await calls?.settled()
     }
   }
 
@@ -215,13 +221,13 @@ export class WorkerRuns {
     ended: AbortSignal,
     spans: Required<Spans>,
     outputs: Map<string, ArtifactRef>,
+    events: LaunchEvents,
+    calls: OpenLlm,
   ): WorkerContext {
-    const { artifacts, journal, folder, llm } = this.#session
+    const { artifacts, journal, folder } = this.#session
     const { state, traceId } = journal
     const { work_item_id: workItemId, worker, scope_key: scope, attempt } = item
-    const events = workerEvents(this.#session, ended, spans)
     const base = { runId: state.run_id, workItemId, folder, signal, events, traceId, spanId: spans.spanId }
-    let client: LlmClient | undefined
     return {
       ...base,
       config: state.memory.config,
@@ -237,32 +243,10 @@ export class WorkerRuns {
           return ref
         },
       },
-      get llm(): LlmClient {
-        if (llm === undefined) {
-          throw new AnnalsError(
-            'ILLEGAL_STATE',
-            'this launch was started without llm: give it a client of a model',
-          )
-        }
-        const { generation } = state
-        client ??= llm({ ...base, generation, worker, newSpanId: () => journal.newHex(8) })
-        return client
+      get llm() {
+        return calls.client()
       },
     }
-  }
-}
-
-/** ND7: only the orchestrator changes state; a worker tells what it asks of models. */
-function workerEvents({ journal }: Session, ended: AbortSignal, spans: Required<Spans>): LaunchEvents {
-  return {
-    append: async (type, payload, { spanId = journal.newHex(8), parentSpanId = spans.spanId } = {}) => {
-      ended.throwIfAborted()
-      if (!type.startsWith('LLM_CALL_')) {
-        const message = `a worker may append LLM_CALL_ events, not ${type}: only the orchestrator changes state`
-        throw new AnnalsError('ILLEGAL_STATE', message, { type })
-      }
-      return journal.append(type, payload, { spanId, parentSpanId })
-    },
   }
 }
 

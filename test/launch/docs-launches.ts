@@ -1,11 +1,12 @@
 import { execFile, execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { expect } from 'vitest'
 import { verifyLog } from '../../src/launch/chain.ts'
 import type { LaunchEvent } from '../../src/launch/events.ts'
 import { replayLaunch } from '../../src/launch/launches.ts'
+import type { FakeOpenAi } from '../../src/launch/llm/fake-openai.ts'
 import type { LaunchSnapshot } from '../../src/launch/snapshot.ts'
 
 /** Runs of the documentation launch in processes of their own, which may be killed. */
@@ -55,18 +56,23 @@ export class DocsLaunches {
       makeDemoRepository(at: string): Promise<string>
     }
     await makeDemoRepository(folder)
-    return new DocsPlace(folder, this.#example)
+    const writer = pathToFileURL(join(this.#example, 'docs-launch', 'writer.js')).href
+    const { openWriter } = (await import(writer)) as { openWriter(): Promise<FakeOpenAi> }
+    return new DocsPlace(folder, this.#example, await openWriter())
   }
 }
 
 export class DocsPlace {
   readonly runId: string = 'docs-1'
   readonly folder: string
+  /** Lives in this process: it counts what it is asked, whoever is killed. */
+  readonly writer: FakeOpenAi
   readonly #example: string
 
-  constructor(folder: string, example: string) {
+  constructor(folder: string, example: string, writer: FakeOpenAi) {
     this.folder = folder
     this.#example = example
+    this.writer = writer
   }
 
   get runsFolder(): string {
@@ -87,6 +93,7 @@ export class DocsPlace {
       // Relative, so that runs in different folders have the same input.
       repository: '../../library.git',
       executions: join(this.folder, 'executions'),
+      llm: { baseUrl: this.writer.baseUrl },
     }
     return new Promise((resolve, reject) => {
       const args = [PROGRAM, JSON.stringify(settings)]
@@ -113,6 +120,29 @@ export class DocsPlace {
     const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : []
     for (const id of lines) counts.set(id, 1 + (counts.get(id) ?? 0))
     return counts
+  }
+
+  /** By cache key, how often the model was asked. */
+  asked(): ReadonlyMap<string, number> {
+    const counts = new Map<string, number>()
+    for (const { cacheKey = '' } of this.writer.requests)
+      counts.set(cacheKey, 1 + (counts.get(cacheKey) ?? 0))
+    return counts
+  }
+
+  /** The cache keys of the answers that are on disk. */
+  recorded(): readonly string[] {
+    const folder = join(this.runFolder, 'evidence', 'llm')
+    const names = existsSync(folder) ? readdirSync(folder).filter(name => name.endsWith('.json')) : []
+    return names
+      .map(name => JSON.parse(readFileSync(join(folder, name), 'utf8')) as Record<string, unknown>)
+      .filter(evidence => evidence['answer'] !== undefined)
+      .map(evidence => String(evidence['cache_key']))
+  }
+
+  async remove(): Promise<void> {
+    await this.writer.close()
+    rmSync(this.folder, { recursive: true, force: true })
   }
 
   branch(): string {
@@ -183,7 +213,9 @@ export async function killAndResume(
   expect(await place.work('start', killAt)).toEqual({ status: 'killed' })
   expect(place.events().length).toBeGreaterThanOrEqual(killAt)
   if (againAt > 0) await place.work('resume', againAt)
+  const [recorded, before] = [place.recorded(), place.asked()]
   const outcome = await place.work('resume')
+  for (const key of recorded) expect(place.asked().get(key), `asked for ${key}`).toBe(before.get(key))
   if (outcome.status === 'refused') {
     // It had said that it was done, and was killed before its last snapshot.
     expect(outcome.code).toBe('ILLEGAL_STATE')
@@ -192,13 +224,15 @@ export async function killAndResume(
   expect(await place.comesTo(), `killed at event ${killAt}`).toEqual(expected)
   place.checkExecutions()
   await checkReplay(place)
-  rmSync(place.folder, { recursive: true, force: true })
+  await place.remove()
 }
 
 /** The log gives the live snapshot, byte for byte. */
 export async function checkReplay(place: DocsPlace): Promise<void> {
   const live = place.snapshotText()
+  const asked = place.writer.requests.length
   const replayed = await replayLaunch(place.runId, { runsFolder: place.runsFolder })
   expect(replayed.text).toBe(live)
+  expect(place.writer.requests).toHaveLength(asked)
   expect(place.snapshotText()).toBe(live)
 }

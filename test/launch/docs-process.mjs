@@ -6,11 +6,12 @@ import { pathToFileURL } from 'node:url'
  * A process that works on a run of the documentation launch, and dies at an
  * event if it is told to. Each execution of a worker leaves a line in a file.
  */
-const { example, mode, runsFolder, runId, repository, killAt, executions, log } = JSON.parse(process.argv[2])
+const { example, mode, runsFolder, runId, repository, killAt, executions, log, llm } = JSON.parse(
+  process.argv[2],
+)
 
 const load = path => import(pathToFileURL(join(example, path)).href)
 const { docsLaunch } = await load('docs-launch/launch.js')
-const { localWriter } = await load('docs-launch/writer.js')
 const { startLaunch, resumeLaunch } = await import('annals/launch')
 
 const counted = new Map(
@@ -30,7 +31,7 @@ let seen = 0
 const options = {
   runsFolder,
   log,
-  llm: () => localWriter(),
+  llm,
   warn: () => undefined,
   observer: {
     eventAppended: () => {
@@ -41,7 +42,7 @@ const options = {
 try {
   const run =
     mode === 'start'
-      ? await startLaunch(launch, { ...options, runId, config: { repository } })
+      ? await startLaunch(launch, { ...options, runId, config: { repository, model: 'gpt-4o-mini' } })
       : await resumeLaunch(launch, runId, { ...options, force: mode === 'force' })
   console.log(JSON.stringify(await run.result))
 } catch (error) {

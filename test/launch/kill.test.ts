@@ -17,7 +17,10 @@ beforeAll(async () => {
   expected = await whole.comesTo()
   events = whole.events().length
 }, 120_000)
-afterAll(() => launches.remove())
+afterAll(async () => {
+  await whole?.writer.close()
+  launches.remove()
+})
 
 describe('a documentation launch that is killed', () => {
   test('N1 goes through every state of a run that succeeds', async () => {
@@ -60,8 +63,10 @@ describe('a documentation launch that is killed', () => {
 
   test('N9 by force the whole launch is done again, to the same end', async () => {
     const before = whole.executions().size
+    const asked = whole.writer.requests.length
     expect(await whole.work('force')).toMatchObject({ status: 'completed', generation: 2 })
     expect(whole.executions().size).toBe(2 * before)
+    expect(whole.writer.requests, 'recorded answers are used').toHaveLength(asked)
     const { artifacts, issues, gates, section_states } = (await whole.comesTo()) as Record<string, unknown>
     expect(expected).toMatchObject({ artifacts, issues, gates, section_states })
     await checkReplay(whole)

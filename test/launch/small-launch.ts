@@ -38,7 +38,7 @@ interface Parts {
   readonly work?: (input: unknown, context: WorkerContext) => unknown
   readonly mend?: (input: FixInput, context: WorkerContext) => unknown
   readonly node?: (context: AnyNodeContext) => Promise<unknown>
-  readonly gate?: (context: GateContext) => readonly FoundIssue[]
+  readonly gate?: (context: GateContext) => readonly FoundIssue[] | Promise<readonly FoundIssue[]>
   readonly worker?: {
     readonly attemptsMax?: number
     readonly backoffMs?: number

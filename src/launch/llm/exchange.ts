@@ -112,6 +112,7 @@ export class Exchanges {
     const error = new AnnalsError('LLM_REPLAY_MISS', summary, {
       callId: record.callId,
       cacheKey: record.hashes.cacheKey,
+      retryable: false,
       ...(found === undefined ? {} : { nearest: found.item.call_id, differences: words.slice(0, 20) }),
     })
     return { errorClass: 'REPLAY_MISS', summary: clip(summary), retryable: false, error }

@@ -12,7 +12,7 @@ import { DONE, sseEvent } from './sse.ts'
  * give the same every time. It can be told to fail for the n-th request.
  */
 
-type Fault =
+export type LlmFault =
   /** Answers with this status, and `Retry-After` if it is given, in seconds. */
   | { readonly status: number; readonly retryAfter?: string; readonly message?: string }
   /** Never answers. */
@@ -30,7 +30,7 @@ type Fault =
 
 export interface FakeOpenAiOptions {
   /** What happens to the n-th request, from 1. */
-  readonly faults?: Readonly<Record<number, Fault>> | ((n: number) => Fault | undefined)
+  readonly faults?: Readonly<Record<number, LlmFault>> | ((n: number) => LlmFault | undefined)
   /** What it says; a text that follows from the request without it. */
   readonly reply?: (body: ChatBody) => string
   /** Other keys are answered 401, with the key in the message, as some providers do. */
@@ -41,6 +41,8 @@ export interface FakeRequest {
   readonly path: string
   readonly headers: Readonly<Record<string, unknown>>
   readonly body: unknown
+  /** Of a request for a chat completion: what a recorded answer to it is found by. */
+  readonly cacheKey?: string
 }
 
 export async function openFakeOpenAi(options: FakeOpenAiOptions = {}): Promise<FakeOpenAi> {
@@ -89,7 +91,9 @@ export class FakeOpenAi implements AsyncDisposable {
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const text = await textOf(request)
     const value = parseJsonText(text)
-    this.requests.push({ path: request.url ?? '', headers: request.headers, body: value })
+    const body = checked(value)
+    const key = typeof body === 'string' ? {} : { cacheKey: hashesOf(body).cacheKey }
+    this.requests.push({ path: request.url ?? '', headers: request.headers, body: value, ...key })
     const { faults, apiKey } = this.#options
     const n = this.requests.length
     const fault = typeof faults === 'function' ? faults(n) : faults?.[n]
@@ -106,7 +110,6 @@ export class FakeOpenAi implements AsyncDisposable {
     if (apiKey !== undefined && authorization !== `Bearer ${apiKey}`) {
       return refuse(response, { status: 401, message: `Incorrect API key provided: ${authorization}` })
     }
-    const body = checked(value)
     if (typeof body === 'string') return refuse(response, { status: 400, message: body })
     const completion = fakeCompletion(body, this.#options.reply, fault !== 'no-usage')
     if (wantsStream(body)) return stream(response, completion, body, fault)
@@ -189,7 +192,12 @@ function nameOfTool(tool: unknown): string | undefined {
   return isPlainObject(named) && typeof named['name'] === 'string' ? named['name'] : undefined
 }
 
-function stream(response: ServerResponse, completion: FakeCompletion, body: ChatBody, fault?: Fault): void {
+function stream(
+  response: ServerResponse,
+  completion: FakeCompletion,
+  body: ChatBody,
+  fault?: LlmFault,
+): void {
   response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' })
   const { choices, usage, ...frame } = completion
   const head = { ...frame, object: 'chat.completion.chunk' }

@@ -6,7 +6,8 @@ import { AnnalsError } from '../../core/errors.ts'
 import { sha256Hex } from '../../core/hash.ts'
 import { type FakeOpenAi, type FakeOpenAiOptions, openFakeOpenAi } from './fake-openai.ts'
 import { hashJson } from './json.ts'
-import { createLlm, type Llm, type LlmOptions } from './llm.ts'
+import { createLlm, type Llm } from './llm.ts'
+import type { LlmOptions } from './llm-options.ts'
 import { recordedFetch } from './recorded-fetch.ts'
 
 interface Recorded {

@@ -1,50 +1,19 @@
 import { randomBytes } from 'node:crypto'
-import { AnnalsError } from '../../core/errors.ts'
-import { checkFunction, checkOptions, checkSignal } from '../../core/options.ts'
-import { checkText } from '../../core/text.ts'
-import type { LlmEventSink, LlmTelemetry, Outcome } from './call-record.ts'
+import { checkFunction, checkSignal } from '../../core/options.ts'
+import type { Outcome } from './call-record.ts'
 import { type ChatMessage, checkChatBody, withoutUndefined } from './chat-request.ts'
 import { ChunkAssembler, type Delta } from './chunks.ts'
 import { type Completion, firstChoice, type TokenUsage } from './completion.ts'
 import { EvidenceStore } from './evidence.ts'
 import { type Exchange, Exchanges, type LlmMode } from './exchange.ts'
 import { callError } from './failure.ts'
-import { isPlainObject, type JsonObject, parseJsonText } from './json.ts'
-import { checkPrices, LIST_PRICES, type PriceTable } from './prices.ts'
+import { type JsonObject, parseJsonText } from './json.ts'
+import { checkLlmOptions, type LlmOptions } from './llm-options.ts'
+import { LIST_PRICES } from './prices.ts'
+import { recordedFetch } from './recorded-fetch.ts'
 import { Redactor, secretsIn } from './redaction.ts'
 import { SseParser } from './sse.ts'
 import type { Fetch } from './transport.ts'
-import { type LlmRetryOptions, TRIES_MAX } from './tries.ts'
-
-export interface LlmOptions {
-  /** Such as `https://api.openai.com/v1`: any endpoint that speaks the same language. */
-  readonly baseUrl: string
-  readonly apiKey?: string
-  /** More headers for each request of `chat`. */
-  readonly headers?: Readonly<Record<string, string>>
-  /**
-   * `live` calls; `record` answers from what this run recorded, and calls for the rest; `replay` never calls. Without it,
-   * `live`. All keep evidence.
-   */
-  readonly mode?: LlmMode
-  readonly events: LlmEventSink
-  /** The run's folder: evidence goes to `evidence/llm` in it. */
-  readonly folder: string
-  /** 32 hex digits, one for the run. */
-  readonly traceId: string
-  /** Of calls that name no other. */
-  readonly parentSpanId?: string
-  readonly newSpanId?: () => string
-  readonly telemetry?: LlmTelemetry
-  /** Go before the list prices. */
-  readonly prices?: PriceTable
-  readonly fetch?: Fetch
-  readonly retry?: LlmRetryOptions
-  /** Of one try: until the whole answer is there; of a stream, the longest silence. 120 s without it. */
-  readonly timeoutMs?: number
-  /** Milliseconds since 1970. */
-  readonly clock?: () => number
-}
 
 export interface ChatRequest {
   readonly model: string
@@ -85,43 +54,46 @@ export interface ChatResult {
   readonly completion: Completion
 }
 
-const OPTIONS = [
-  'baseUrl',
-  'apiKey',
-  'headers',
-  'mode',
-  'events',
-  'folder',
-  'traceId',
-  'parentSpanId',
-  'newSpanId',
-  'telemetry',
-  'prices',
-  'fetch',
-  'retry',
-  'timeoutMs',
-  'clock',
-]
-const RETRY_OPTIONS = ['tries', 'firstMs', 'maxMs', 'retryAfterMaxMs', 'sleep', 'random']
-const MODES: readonly unknown[] = ['live', 'record', 'replay']
+/** What a worker asks models with. */
+export interface LlmClient {
+  chat(request: ChatRequest): Promise<ChatResult>
+  /** For an SDK that takes a `fetch`: its chat completions are recorded like those of `chat`. */
+  readonly fetch: Fetch
+}
+
+/** A piece of work that makes calls. */
+export interface LlmScope {
+  /** Of calls that name no other. */
+  readonly parentSpanId: string
+  /** Calls are called off with it, and refused after it. */
+  readonly signal: AbortSignal
+}
 
 /** Calls models, and records every call: events, evidence, cost, telemetry. */
 export function createLlm(options: LlmOptions): Llm {
   return new Llm(options)
 }
 
-export class Llm {
+export class Llm implements LlmClient {
   readonly #options: LlmOptions
   readonly #url: string
-  /** Opened with the first call: until then nothing touches the disk. */
-  #exchanges: Promise<Exchanges> | undefined
+  readonly #shared: Shared
+  readonly #signal: AbortSignal | undefined
   readonly #pending = new Set<Promise<unknown>>()
+  readonly fetch: Fetch = recordedFetch(this)
 
   /** @internal Use `createLlm`. */
-  constructor(options: LlmOptions) {
+  constructor(options: LlmOptions, shared: Shared = {}, signal?: AbortSignal) {
     checkLlmOptions(options)
     this.#options = { ...options }
     this.#url = `${options.baseUrl.replace(/\/+$/, '')}/chat/completions`
+    this.#shared = shared
+    this.#signal = signal
+  }
+
+  /** The same client and the same evidence, for one piece of work: `settled` then waits for its calls alone. */
+  within({ parentSpanId, signal }: LlmScope): Llm {
+    return new Llm({ ...this.#options, parentSpanId }, this.#shared, signal)
   }
 
   /** One call: one pair of events, however many tries it takes. Fails with `LLM_CALL_FAILED` or `LLM_REPLAY_MISS`. */
@@ -165,20 +137,21 @@ export class Llm {
     return this.#options.mode ?? 'live'
   }
 
-  /** @internal */
-  get fetch(): Fetch {
+  /** @internal What sends. */
+  get transport(): Fetch {
     return this.#options.fetch ?? globalThis.fetch
   }
 
   async #exchange(raw: RawRequest): Promise<Exchange> {
+    this.#signal?.throwIfAborted()
     const body = checkChatBody(parseJsonText(raw.body))
     const redactor = new Redactor([this.#options.apiKey, ...secretsIn(raw.headers)])
-    this.#exchanges ??= this.#open()
-    const exchange = await (await this.#exchanges).make({
+    this.#shared.exchanges ??= this.#open()
+    const exchange = await (await this.#shared.exchanges).make({
       sending: { url: raw.url, headers: raw.headers, body: raw.body },
       body,
       redactor,
-      signal: raw.signal,
+      signal: either(this.#signal, raw.signal),
       callId: raw.callId,
       parentSpanId: raw.parentSpanId ?? this.#options.parentSpanId,
     })
@@ -190,7 +163,7 @@ export class Llm {
   async #open(): Promise<Exchanges> {
     const { events, folder, traceId, telemetry, prices, retry = {}, timeoutMs = 120_000 } = this.#options
     const { clock = Date.now, newSpanId = () => randomBytes(8).toString('hex') } = this.#options
-    const { mode, fetch } = this
+    const { mode, transport: fetch } = this
     const store = await EvidenceStore.open(folder)
     const table = { ...LIST_PRICES, ...prices }
     const recording = { events, store, telemetry, prices: table, clock, mode, traceId, newSpanId }
@@ -205,6 +178,15 @@ export class Llm {
     work.then(forget, forget)
     return work
   }
+}
+
+/** @internal What the clients for all pieces of work have in common; opened with the first call. */
+export interface Shared {
+  exchanges?: Promise<Exchanges>
+}
+
+function either(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
+  return a === undefined || b === undefined ? (a ?? b) : AbortSignal.any([a, b])
 }
 
 /** @internal */
@@ -254,36 +236,4 @@ function resultOf(outcome: Outcome): ChatResult {
     message,
     toolCalls: Array.isArray(calls) ? calls : [],
   }
-}
-
-function checkLlmOptions(options: LlmOptions): void {
-  checkOptions('createLlm', options, OPTIONS)
-  const { baseUrl, mode, events, folder, traceId, prices, retry, timeoutMs, parentSpanId } = options
-  if (typeof baseUrl !== 'string' || !/^https?:\/\//.test(baseUrl) || !URL.canParse(baseUrl)) {
-    // Not shown: it may hold a password.
-    refuse('baseUrl', 'must be a URL that starts with http:// or https://')
-  }
-  const { username, password, search } = new URL(baseUrl)
-  if (username !== '' || password !== '')
-    refuse('baseUrl', 'must hold no credentials: pass apiKey or headers')
-  if (search !== '') refuse('baseUrl', 'must have no query')
-  if (mode !== undefined && !MODES.includes(mode)) refuse('mode', 'must be live, record or replay')
-  if (!isPlainObject(events) || typeof events.append !== 'function') refuse('events', 'must have append')
-  checkText('folder', folder, { bytesMax: 4_096 })
-  if (!/^[0-9a-f]{32}$/.test(traceId)) refuse('traceId', 'must be 32 lowercase hex digits')
-  if (parentSpanId !== undefined && !/^[0-9a-f]{16}$/.test(parentSpanId)) {
-    refuse('parentSpanId', 'must be 16 lowercase hex digits')
-  }
-  if (prices !== undefined) checkPrices(prices)
-  if (retry !== undefined) checkOptions('retry', retry, RETRY_OPTIONS)
-  const tries = retry?.tries ?? TRIES_MAX
-  if (!Number.isInteger(tries) || tries < 1 || tries > TRIES_MAX)
-    refuse('retry.tries', `must be 1 to ${TRIES_MAX}`)
-  if (timeoutMs !== undefined && !(timeoutMs > 0 && timeoutMs <= 2 ** 31 - 1)) {
-    refuse('timeoutMs', 'must be positive milliseconds')
-  }
-}
-
-function refuse(name: string, why: string): never {
-  throw new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name })
 }

@@ -12,7 +12,7 @@ import type { Fetch } from './transport.ts'
 export function recordedFetch(llm: Llm, span: { readonly parentSpanId?: string } = {}): Fetch {
   return async (input, init) => {
     if (!isChat(input, init)) {
-      if (llm.mode !== 'replay') return llm.fetch(input, init)
+      if (llm.mode !== 'replay') return llm.transport(input, init)
       const message = 'replay makes no network calls, and records chat completions alone'
       throw new AnnalsError('INVALID_OPERATION', message, { mode: 'replay' })
     }
