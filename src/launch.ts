@@ -99,6 +99,7 @@ export type {
   ResumeOptions,
   StartOptions,
 } from './launch/options.ts'
+export { type ProgressOptions, type ProgressOutput, showProgress } from './launch/progress.ts'
 export type {
   ArtifactEntry,
   GateResult,
@@ -109,6 +110,11 @@ export type {
   WorkItem,
   WorkItemStatus,
 } from './launch/reduce.ts'
+export {
+  type FlushTelemetryOptions,
+  flushTelemetry,
+  type TelemetryOptions,
+} from './launch/run-telemetry.ts'
 export type { LaunchSnapshot, LogSeal } from './launch/snapshot.ts'
 export {
   type ActiveStateOf,
@@ -122,3 +128,6 @@ export {
   type StateOf,
   type StateRule,
 } from './launch/states.ts'
+export type { FlushReport } from './telemetry/client.ts'
+export type { LlmCallEnd, LlmCallStart } from './telemetry/launch-telemetry.ts'
+export type { RunFlush } from './telemetry/runs-folder.ts'

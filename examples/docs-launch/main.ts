@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { open } from 'annals'
-import { replayLaunch, startLaunch } from 'annals/launch'
+import { replayLaunch, showProgress, startLaunch } from 'annals/launch'
 import { makeDemoRepository } from './demo-repository.ts'
 import { git } from './git.ts'
 import { docsLaunch } from './launch.ts'
@@ -26,10 +26,10 @@ const run = await startLaunch(docsLaunch, {
   llm: { baseUrl: url ?? writer.baseUrl, ...(apiKey === undefined ? {} : { apiKey }) },
   signal: calledOff.signal,
   observer: {
+    ...showProgress(),
     nodeStarted: ({ name }) => {
       if (name === 'draft' && variant === 'cancellation') calledOff.abort('nobody needs it any more')
     },
-    nodeFinished: ({ name, outcome }) => console.log(`${name}: ${outcome}`),
   },
 })
 const { status, state, error } = await run.result

@@ -5,11 +5,12 @@ import { newId, type Random } from '../core/id.ts'
 import { formatRfc3339, parseRfc3339 } from '../core/time.ts'
 import { eventHash, lineOf } from './chain.ts'
 import { contractProblems } from './contracts.ts'
-import type { AnyLaunchEvent, LaunchEvent, LaunchEventType, LaunchPayloads } from './events.ts'
+import type { LaunchEvent, LaunchEventType, LaunchPayloads } from './events.ts'
 import type { EventLog } from './log.ts'
 import { type LaunchState, reduce } from './reduce.ts'
 import { type LaunchSnapshot, snapshotOf } from './snapshot.ts'
 import type { StateModel } from './states.ts'
+import { spanIdAfter, turnOf } from './turns.ts'
 
 export interface Spans {
   readonly spanId?: string
@@ -55,6 +56,7 @@ export class Journal {
   #last: { readonly hash: string; readonly ts: string } = { hash: '', ts: formatRfc3339(0) }
   #traceId: string
   #rootSpanId: string
+  #nodeSpanId = ''
   /** Why nothing more is written. */
   #failure: unknown
   /** Ends when the event before is durable, and its snapshot written. */
@@ -68,9 +70,9 @@ export class Journal {
 
   /** Takes in what the log holds already. */
   adopt(events: readonly LaunchEvent[], state: LaunchState): void {
-    for (const event of events) this.#count(event, lineOf(event))
     this.#traceId = events[0].trace_id
     this.#rootSpanId = events[0].span_id
+    for (const event of events) this.#count(event, lineOf(event))
     this.#state = state
   }
 
@@ -87,6 +89,11 @@ export class Journal {
   /** Of the run itself: that of its first event. */
   get rootSpanId(): string {
     return this.#rootSpanId
+  }
+
+  /** Of the node of the state that the run is in. */
+  get nodeSpanId(): string {
+    return this.#nodeSpanId
   }
 
   /** Random hex digits, two a byte. */
@@ -153,7 +160,9 @@ export class Journal {
     throw new AnnalsError('INVALID_ARGUMENT', message, { type, path: problem.path })
   }
 
-  #count(event: AnyLaunchEvent, line: string): void {
+  #count(event: LaunchEvent, line: string): void {
+    if (turnOf(event, this.#rootSpanId, this.#options.model) !== undefined)
+      this.#nodeSpanId = spanIdAfter(event, 'node')
     this.#digest.update(line)
     this.#events++
     this.#bytes += Buffer.byteLength(line)

@@ -27,12 +27,12 @@ const CASES: readonly (readonly [keyof JsonSchema, JsonSchema, unknown, unknown]
 const resolve = (): JsonSchema => ({ type: 'string', minLength: 1 })
 
 describe('JSON Schema', () => {
-  test.each(CASES)('N3 %s of %j takes %j and refuses %j', (keyword, schema, good, bad) => {
+  test.each(CASES)('N3: %s of %j takes %j and refuses %j', (keyword, schema, good, bad) => {
     expect(schemaProblems(schema, good, resolve)).toEqual([])
     expect(schemaProblems(schema, bad, resolve).map(problem => problem.keyword)).toContain(keyword)
   })
 
-  test('N3 a condition holds where its if does', () => {
+  test('N3: a condition holds where its if does', () => {
     const schema: JsonSchema = {
       if: { properties: { type: { const: 'a' } } },
       // biome-ignore lint/suspicious/noThenProperty: the keyword's name; nobody awaits a schema.
@@ -43,7 +43,7 @@ describe('JSON Schema', () => {
     expect(schemaProblems(schema, { type: 'a' }, resolve)).toMatchObject([{ keyword: 'required' }])
   })
 
-  test('N3 what is wrong is said with its place', () => {
+  test('N3: what is wrong is said with its place', () => {
     const [problem] = schemaProblems(
       { properties: { a: { items: { type: 'string' } } } },
       { a: ['', 1] },
@@ -52,7 +52,7 @@ describe('JSON Schema', () => {
     expect(problem).toMatchObject({ path: '$.a[1]', keyword: 'type' })
   })
 
-  test('N3 a name from the prototype is no field', () => {
+  test('N3: a name from the prototype is no field', () => {
     const schema: JsonSchema = { properties: { a: {} }, required: ['toString'], additionalProperties: false }
     const keywords = (value: unknown): unknown[] =>
       schemaProblems(schema, value, resolve).map(({ keyword }) => keyword)
@@ -62,7 +62,7 @@ describe('JSON Schema', () => {
     ])
   })
 
-  test('N3 the contracts use no keyword that is not checked', () => {
+  test('N3: the contracts use no keyword that is not checked', () => {
     const known = [
       '$schema',
       '$id',

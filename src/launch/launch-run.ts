@@ -1,3 +1,4 @@
+import { resolve } from 'node:path'
 import { AnnalsError } from '../core/errors.ts'
 import type { FolderLock } from '../embedded/lock.ts'
 import { Artifacts } from './artifacts.ts'
@@ -11,10 +12,12 @@ import type { LaunchOptions } from './options.ts'
 import { type Ending, LaunchEnding, Orchestrator } from './orchestrator.ts'
 import type { LaunchState } from './reduce.ts'
 import { RunLlm } from './run-llm.ts'
+import { flushTelemetry, openFeed } from './run-telemetry.ts'
 import { outcomeOf, type Session } from './session.ts'
 import { Slots } from './slots.ts'
 import { writeSnapshot } from './snapshot.ts'
 import { isTerminal } from './states.ts'
+import type { TelemetryFeed } from './telemetry-feed.ts'
 
 export type LaunchStatus = 'completed' | 'failed' | 'cancelled' | 'stopped'
 
@@ -49,6 +52,7 @@ export class LaunchRun {
   readonly #slots: Slots
   readonly #controller = new AbortController()
   readonly #mirror: LedgerMirror | undefined
+  readonly #telemetry: TelemetryFeed | undefined
   #result: Promise<LaunchResult> | undefined
   #failure: LaunchFailure | undefined
   /** @internal */
@@ -76,6 +80,8 @@ export class LaunchRun {
     const { db, tenant = 'default', project = 'default', environment = 'default' } = options
     this.#mirror = db === undefined ? undefined : new LedgerMirror(db, { tenant, project, environment })
     const { clock = Date.now, random, llm } = options
+    const told = { launch, folder, clock, warn: this.#warn, environment: options.environment }
+    this.#telemetry = openFeed(options.telemetry, told)
     this.journal = new Journal({
       runId,
       model: launch.states,
@@ -124,7 +130,13 @@ export class LaunchRun {
         runId: this.runId,
       })
     }
-    await this.journal.append('RUN_RESUMED', { from_state: this.state.run_state, cause: 'unpause' })
+    const { journal } = this
+    const resumed = { from_state: this.state.run_state, cause: 'unpause' } as const
+    // Not the run's own span: its node goes on, as nothing was cut off.
+    await journal.append('RUN_RESUMED', resumed, {
+      spanId: journal.newHex(8),
+      parentSpanId: journal.rootSpanId,
+    })
     this.#slots.open()
   }
 
@@ -144,7 +156,10 @@ export class LaunchRun {
 
   /** @internal What the log holds already, for those that follow it. */
   recall(events: readonly LaunchEvent[]): void {
-    for (const event of events) this.#mirror?.push(event)
+    for (const event of events) {
+      this.#mirror?.push(event)
+      this.#telemetry?.push(event, true)
+    }
   }
 
   /** @internal Works until the run has ended. */
@@ -161,6 +176,7 @@ export class LaunchRun {
       })
       .finally(async () => {
         signal?.removeEventListener('abort', onAbort)
+        await this.#telemetry?.settle()
         active.delete(this.folder)
         await this.release()
       })
@@ -180,6 +196,7 @@ export class LaunchRun {
 
   async #work(isResumed: boolean): Promise<LaunchResult> {
     const { clock } = this.session
+    const othersFlushed = this.#flushOthers()
     const description = this.#describe(isResumed)
     this.session.tell('launchStarted', description)
     await this.orchestrator.drive()
@@ -197,7 +214,22 @@ export class LaunchRun {
       },
     ])
     await this.#mirror?.settle()
+    await othersFlushed
     return result
+  }
+
+  /** What earlier runs could not tell. */
+  async #flushOthers(): Promise<void> {
+    const { runsFolder, telemetry } = this.#options
+    try {
+      await flushTelemetry({
+        runsFolder: resolve(runsFolder),
+        warn: this.#warn,
+        ...(telemetry === undefined ? {} : { telemetry }),
+      })
+    } catch (error) {
+      this.#warn(`the telemetry of earlier runs can't be sent: ${String(error)}`)
+    }
   }
 
   #resultNow(): LaunchResult {
@@ -238,6 +270,7 @@ export class LaunchRun {
   #onEvent(event: LaunchEvent, index: number): void {
     if (event.type === 'RUN_FAILED') this.#failure = event.payload.error
     this.#mirror?.push(event)
+    this.#telemetry?.push(event)
     this.session.tell('eventAppended', event, index)
     if (event.type === 'LLM_CALL_STARTED') this.session.tell('llmStarted', event)
     if (event.type === 'LLM_CALL_FINISHED' || event.type === 'LLM_CALL_FAILED') {
@@ -245,16 +278,21 @@ export class LaunchRun {
     }
   }
 
+  readonly #warn = (message: string): void => {
+    const { warn = (text: string) => process.emitWarning(text) } = this.#options
+    warn(message)
+  }
+
   async #tell<K extends keyof LaunchObserver>(
     hook: K,
     args: Parameters<NonNullable<LaunchObserver[K]>>,
   ): Promise<void> {
-    const { observer, warn = (message: string) => process.emitWarning(message) } = this.#options
+    const { observer } = this.#options
     try {
       const told = observer?.[hook] as ((...args: unknown[]) => unknown) | undefined
       await told?.apply(observer, args)
     } catch (error) {
-      warn(`the observer of launch ${this.runId} failed at ${hook}: ${String(error)}`)
+      this.#warn(`the observer of launch ${this.runId} failed at ${hook}: ${String(error)}`)
     }
   }
 }

@@ -20,6 +20,7 @@ import { snapshotAt } from './replay.ts'
 import { closeInterrupted, goOn, startOver } from './resume.ts'
 import { existingFolder, type FoundRun, findRun, lockRun, openLog, readLog } from './run-files.ts'
 import { checkRunId, isThere, makeFolder, runFolder } from './run-folder.ts'
+import { flushedBefore } from './run-telemetry.ts'
 import { type LaunchSnapshot, snapshotText, writeSnapshot } from './snapshot.ts'
 import { isTerminal, RUN_STATES, type StateModel } from './states.ts'
 
@@ -32,6 +33,7 @@ export async function startLaunch(launch: Launch, options: StartOptions): Promis
   const folder = runFolder(options.runsFolder, runId)
   const isNew = !isThere(folder)
   makeFolder(folder)
+  await flushedBefore(folder)
   const lock = lockRun(folder, runId)
   try {
     await refuseKnown(folder, runId, options)
@@ -170,6 +172,7 @@ async function takeOver(
   judge: (found: FoundRun) => Promise<(run: LaunchRun) => Promise<void>>,
 ): Promise<LaunchRun> {
   const folder = existingFolder(runId, options)
+  await flushedBefore(folder)
   const lock = lockRun(folder, runId)
   let log: EventLog | undefined
   try {

@@ -5,6 +5,7 @@ import type { LaunchObserver, LlmFactory } from './context.ts'
 import type { MirrorDatabase } from './ledger-mirror.ts'
 import { checkLlmEndpoint, type LlmEndpoint } from './llm/llm-options.ts'
 import type { LogDatabase } from './log-database.ts'
+import { checkTelemetry, type TelemetryOptions } from './run-telemetry.ts'
 import type { StateModel } from './states.ts'
 
 /** What of a database a launch uses: what `open` gives has it all. */
@@ -29,6 +30,11 @@ export interface LaunchOptions extends LaunchPlace {
    */
   readonly llm?: LlmEndpoint | LlmFactory
   readonly observer?: LaunchObserver
+  /**
+   * The service that is told of the run and its parts; it can't fail a run. Without it `TELEMETRY_API_URL` names one, with
+   * `TELEMETRY_API_AUTH_TOKEN`; `false` for none.
+   */
+  readonly telemetry?: TelemetryOptions | false
   /** Aborting it cancels the run. */
   readonly signal?: AbortSignal
   /** Of the run in the ledger; `default` without them. */
@@ -75,7 +81,18 @@ export interface PauseOptions {
 const PLACE = ['runsFolder', 'log', 'db']
 const COMMON = [
   ...PLACE,
-  ...['llm', 'observer', 'signal', 'tenant', 'project', 'environment', 'clock', 'random', 'warn'],
+  ...[
+    'llm',
+    'observer',
+    'signal',
+    'tenant',
+    'project',
+    'environment',
+    'clock',
+    'random',
+    'warn',
+    'telemetry',
+  ],
 ]
 const NAMES: Readonly<Record<string, readonly string[]>> = {
   startLaunch: [...COMMON, 'runId', 'config'],
@@ -99,4 +116,5 @@ export function checkLaunchOptions(what: string, options: LaunchOptions | Replay
     if (value !== undefined) checkFunction(name, value)
   }
   if (llm !== undefined && typeof llm !== 'function') checkLlmEndpoint(llm)
+  checkTelemetry((options as LaunchOptions).telemetry)
 }

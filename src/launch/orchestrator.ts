@@ -93,7 +93,7 @@ export class Orchestrator {
     const { name } = node
     const count = 1 + (this.#nodeRuns.get(name) ?? 0)
     this.#nodeRuns.set(name, count)
-    const spans = { spanId: journal.newHex(8), parentSpanId: journal.rootSpanId }
+    const spans = { spanId: journal.nodeSpanId, parentSpanId: journal.rootSpanId }
     const activity = { name, id: `${name}-${count}`, ...spans, startedAt: clock() }
     tell('nodeStarted', activity)
     const finish = (failure?: LaunchFailure): void =>

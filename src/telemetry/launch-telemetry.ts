@@ -133,7 +133,8 @@ export class LaunchTelemetry {
   launchStarted(start: { readonly startedAt?: number; readonly resumed?: boolean } = {}): Promise<void> {
     return this.#safely(async () => {
       const { client, runId, launch, environment, host } = this.#options
-      await client.flush()
+      // Not waited for yet: while anything waits, what is sent now joins it, and is on disk at once.
+      const flushed = client.flush()
       const run: TelemetryRun = {
         event_id: this.#parentId,
         run_id: runId.replaceAll(':', '.'),
@@ -148,6 +149,7 @@ export class LaunchTelemetry {
       }
       await this.#post(run)
       if (start.resumed === true) await this.#patch(this.#parentId, { status: 'running' })
+      await flushed
     })
   }
 

@@ -2,10 +2,11 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
+import { LAUNCH_RULES } from './launch-rules.ts'
 import { LEDGER_RULES } from './ledger-rules.ts'
 
 /**
- * Which test proves which rule of the ledger's contract: read from the titles
+ * Which test proves which rule of the contracts of ledger and launch: read from the titles
  * of the tests themselves, and written to docs/conformance.md. A rule without
  * a test fails, and so does a page that is not what the tests say.
  * `ANNALS_UPDATE=1` writes the page.
@@ -23,7 +24,7 @@ interface Proof {
 }
 
 /** A title is the first argument of what declares a test: `test(…)`, `test.each(…)(…)`, `suite.holds(…)`, `suite.each(…)`. */
-const TITLE = /(?:\b(?:test|it|holds|each)|\))\(\s*(['"`])(LD?\d+(?:, LD?\d+)*): (.*?)\1/gs
+const TITLE = /(?:\b(?:test|it|holds|each)|\))\(\s*(['"`])([LN]D?\d+(?:, [LN]D?\d+)*): (.*?)\1/gs
 
 function proofsIn({ path, text }: File): Proof[] {
   return [...text.matchAll(TITLE)].map(([, , rules, title]) => ({ path, rules: rules.split(', '), title }))
@@ -42,7 +43,26 @@ function gapsOf(rules: Rules, proofs: readonly Proof[]): string[] {
   ]
 }
 
-function pageOf(rules: Rules, proofs: readonly Proof[]): string {
+const ALL_RULES: Rules = { ...LEDGER_RULES, ...LAUNCH_RULES }
+
+function pageOf(proofs: readonly Proof[]): string {
+  return `# Conformance
+
+Which tests prove which rule of the contracts. The tests write this page (\`ANNALS_UPDATE=1 npx vitest run
+test/conformance\`) and fail when it is not up to date, or when a rule has no test. A title with \`%s\` stands for
+one test for each row of a table; what is in \`src/testing/ledger-suite\` runs on every engine.
+
+## The ledger
+
+${tableOf(LEDGER_RULES, proofs)}
+
+## Launches
+
+${tableOf(LAUNCH_RULES, proofs)}
+`
+}
+
+function tableOf(rules: Rules, proofs: readonly Proof[]): string {
   const rows = Object.entries(rules).map(([rule, wording]) => {
     const own = proofs.filter(proof => proof.rules.includes(rule))
     const files = [...new Set(own.map(({ path }) => path))].map(path => {
@@ -51,16 +71,7 @@ function pageOf(rules: Rules, proofs: readonly Proof[]): string {
     })
     return `| ${rule} | ${cell(wording)} | ${files.join('<br>')} |`
   })
-  return `# Conformance
-
-Which tests prove which rule of the ledger's contract. The tests write this page (\`ANNALS_UPDATE=1 npx vitest run
-test/conformance\`) and fail when it is not up to date, or when a rule has no test. A title with \`%s\` stands for
-one test for each row of a table; what is in \`src/testing/ledger-suite\` runs on every engine.
-
-| Rule | What it asks | Tests |
-|---|---|---|
-${rows.join('\n')}
-`
+  return ['| Rule | What it asks | Tests |', '|---|---|---|', ...rows].join('\n')
 }
 
 function cell(text: string): string {
@@ -84,18 +95,19 @@ function sources(): File[] {
 describe('conformance', () => {
   const proofs = sources().flatMap(proofsIn)
 
-  test('there are 32 rules and 18 decisions', () => {
+  test('there are 32 rules and 18 decisions of the ledger, 11 and 13 of launches', () => {
     const numbers = (letters: string, count: number): string[] =>
       Array.from({ length: count }, (_, i) => `${letters}${i + 1}`)
     expect(Object.keys(LEDGER_RULES)).toEqual([...numbers('L', 32), ...numbers('LD', 18)])
+    expect(Object.keys(LAUNCH_RULES)).toEqual([...numbers('N', 11), ...numbers('ND', 13)])
   })
 
   test('every rule has a test, and every test that names one names one that exists', () => {
-    expect(gapsOf(LEDGER_RULES, proofs)).toEqual([])
+    expect(gapsOf(ALL_RULES, proofs)).toEqual([])
   })
 
   test('docs/conformance.md says what the tests say', () => {
-    const page = pageOf(LEDGER_RULES, proofs)
+    const page = pageOf(proofs)
     if (process.env['ANNALS_UPDATE'] === '1') writeFileSync(PAGE, page)
     expect(readFileSync(PAGE, 'utf8')).toBe(page)
   })
@@ -104,19 +116,20 @@ describe('conformance', () => {
 describe('the check can fail', () => {
   const proofs = sources().flatMap(proofsIn)
 
-  test.each(Object.keys(LEDGER_RULES))('without the tests of %s', rule => {
+  test.each(Object.keys(ALL_RULES))('without the tests of %s', rule => {
     const others = proofs.filter(({ rules }) => !rules.includes(rule))
-    expect(gapsOf(LEDGER_RULES, others)).toContain(`${rule} has no test`)
-    expect(pageOf(LEDGER_RULES, others)).not.toBe(pageOf(LEDGER_RULES, proofs))
+    expect(gapsOf(ALL_RULES, others)).toContain(`${rule} has no test`)
+    expect(pageOf(others)).not.toBe(pageOf(proofs))
   })
 
   test('at a rule that there is none of', () => {
     const planted = proofsIn({ path: 'src/a.test.ts', text: "test('L4, LD99: x', () => {})" })
-    expect(gapsOf(LEDGER_RULES, [...proofs, ...planted])).toEqual(['there is no rule LD99'])
+    expect(gapsOf(ALL_RULES, [...proofs, ...planted])).toEqual(['there is no rule LD99'])
   })
 
   test.each([
     ["test('L4: a', () => {})", ['L4'], 'a'],
+    ["test('N4, ND11: a', () => {})", ['N4', 'ND11'], 'a'],
     ["test('L4, LD11: a | b', () => {})", ['L4', 'LD11'], 'a | b'],
     ['suite.holds(\n    `L5: many at once`,', ['L5'], 'many at once'],
     ["test.each(ROWS)('LD4: %s', row => {})", ['LD4'], '%s'],

@@ -8,6 +8,8 @@ import type { LaunchEvent } from '../../src/launch/events.ts'
 import { replayLaunch } from '../../src/launch/launches.ts'
 import type { FakeOpenAi } from '../../src/launch/llm/fake-openai.ts'
 import type { LaunchSnapshot } from '../../src/launch/snapshot.ts'
+import { type FakeTelemetry, openFakeTelemetry } from '../../src/telemetry/fake-service.ts'
+import { eventIdOf } from '../../src/telemetry/model.ts'
 
 /** Runs of the documentation launch in processes of their own, which may be killed. */
 
@@ -58,7 +60,7 @@ export class DocsLaunches {
     await makeDemoRepository(folder)
     const writer = pathToFileURL(join(this.#example, 'docs-launch', 'writer.js')).href
     const { openWriter } = (await import(writer)) as { openWriter(): Promise<FakeOpenAi> }
-    return new DocsPlace(folder, this.#example, await openWriter())
+    return new DocsPlace(folder, this.#example, await openWriter(), await openFakeTelemetry())
   }
 }
 
@@ -67,12 +69,14 @@ export class DocsPlace {
   readonly folder: string
   /** Lives in this process: it counts what it is asked, whoever is killed. */
   readonly writer: FakeOpenAi
+  readonly telemetry: FakeTelemetry
   readonly #example: string
 
-  constructor(folder: string, example: string, writer: FakeOpenAi) {
+  constructor(folder: string, example: string, writer: FakeOpenAi, telemetry: FakeTelemetry) {
     this.folder = folder
     this.#example = example
     this.writer = writer
+    this.telemetry = telemetry
   }
 
   get runsFolder(): string {
@@ -94,6 +98,7 @@ export class DocsPlace {
       repository: '../../library.git',
       executions: join(this.folder, 'executions'),
       llm: { baseUrl: this.writer.baseUrl },
+      telemetry: { url: this.telemetry.baseUrl },
     }
     return new Promise((resolve, reject) => {
       const args = [PROGRAM, JSON.stringify(settings)]
@@ -140,8 +145,24 @@ export class DocsPlace {
       .map(evidence => String(evidence['cache_key']))
   }
 
-  async remove(): Promise<void> {
+  /** N10: every worker, gate and call of the log is in telemetry, and nothing is left open there. */
+  checkTrail(): void {
+    const { runs } = this.telemetry
+    for (const { type, trace_id, span_id } of this.events()) {
+      if (!/^(WORK_ITEM|GATE_RUN|LLM_CALL)_STARTED$/.test(type)) continue
+      expect(runs.has(eventIdOf(trace_id, span_id)), `${type} of ${span_id}`).toBe(true)
+    }
+    const open = [...runs.values()].filter(run => run['status'] === 'running')
+    expect(open.map(run => run['run_id'])).toEqual([])
+  }
+
+  async close(): Promise<void> {
     await this.writer.close()
+    await this.telemetry.close()
+  }
+
+  async remove(): Promise<void> {
+    await this.close()
     rmSync(this.folder, { recursive: true, force: true })
   }
 
@@ -220,7 +241,10 @@ export async function killAndResume(
     // It had said that it was done, and was killed before its last snapshot.
     expect(outcome.code).toBe('ILLEGAL_STATE')
     expect(place.events().at(-1)?.type).toBe('RUN_COMPLETED')
-  } else expect(outcome).toMatchObject({ status: 'completed' })
+  } else {
+    expect(outcome).toMatchObject({ status: 'completed' })
+    place.checkTrail()
+  }
   expect(await place.comesTo(), `killed at event ${killAt}`).toEqual(expected)
   place.checkExecutions()
   await checkReplay(place)

@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url'
  * A process that works on a run of the documentation launch, and dies at an
  * event if it is told to. Each execution of a worker leaves a line in a file.
  */
-const { example, mode, runsFolder, runId, repository, killAt, executions, log, llm } = JSON.parse(
+const { example, mode, runsFolder, runId, repository, killAt, executions, log, llm, telemetry } = JSON.parse(
   process.argv[2],
 )
 
@@ -32,6 +32,7 @@ const options = {
   runsFolder,
   log,
   llm,
+  telemetry,
   warn: () => undefined,
   observer: {
     eventAppended: () => {

@@ -18,21 +18,22 @@ beforeAll(async () => {
   events = whole.events().length
 }, 120_000)
 afterAll(async () => {
-  await whole?.writer.close()
+  await whole?.close()
   launches.remove()
 })
 
 describe('a documentation launch that is killed', () => {
-  test('N1 goes through every state of a run that succeeds', async () => {
+  test('N1: goes through every state of a run that succeeds', async () => {
     const states = whole
       .events()
       .flatMap(({ type, payload }) => (type === 'RUN_STATE_CHANGED' ? [payload] : []))
     expect(new Set(states.map(state => (state as { new_state: string }).new_state)).size).toBe(12)
     whole.checkExecutions()
+    whole.checkTrail()
     await checkReplay(whole)
   })
 
-  test('N8 resumes at whatever event it was killed, to the same end, and does nothing twice', async () => {
+  test('N8: resumes at whatever event it was killed, to the same end, and does nothing twice', async () => {
     const step = Math.max(1, Math.floor(events / 8))
     const chosen = [...Array(events).keys()].map(index => index + 1).filter(at => at % step === 1)
     const lanes = [0, 1].map(async lane => {
@@ -43,11 +44,11 @@ describe('a documentation launch that is killed', () => {
     await Promise.all(lanes)
   }, 180_000)
 
-  test('N8 also if it is killed again while it resumes', async () => {
+  test('N8: also if it is killed again while it resumes', async () => {
     await killAndResume(launches, Math.floor(events * 0.75), expected, 2)
   }, 60_000)
 
-  test('ND12 a second process gets LOCKED at once, changes nothing, and the lock dies with its holder', async () => {
+  test('ND12: a second process gets LOCKED at once, changes nothing, and the lock dies with its holder', async () => {
     const place = await launches.place('locked')
     expect(await place.work('start', 20)).toEqual({ status: 'killed' })
     // The holder was killed with the lock in its hands.
@@ -59,9 +60,10 @@ describe('a documentation launch that is killed', () => {
     expect(fingerprint(place.runFolder)).toEqual(before)
     lock.release()
     expect(await place.work('resume')).toMatchObject({ status: 'completed' })
+    await place.close()
   }, 60_000)
 
-  test('N9 by force the whole launch is done again, to the same end', async () => {
+  test('N9: by force the whole launch is done again, to the same end', async () => {
     const before = whole.executions().size
     const asked = whole.writer.requests.length
     expect(await whole.work('force')).toMatchObject({ status: 'completed', generation: 2 })

@@ -46,7 +46,7 @@ describe('definitions', () => {
   ] as const
   const base = { name: 'x', version: '1', states: SMALL_STATES, workers: { worker }, gates: { gate }, nodes }
 
-  test('ND7 inputs, outputs, issues and states are typed from the definition', () => {
+  test('ND7: inputs, outputs, issues and states are typed from the definition', () => {
     defineLaunch({
       ...base,
       nodes: [
@@ -74,7 +74,7 @@ describe('definitions', () => {
     })
   })
 
-  test('ND1 a definition that could not work is refused', () => {
+  test('ND1: a definition that could not work is refused', () => {
     const refused = (definition: unknown): string => {
       try {
         defineLaunch(definition as typeof base)
@@ -105,7 +105,7 @@ describe('definitions', () => {
 })
 
 describe('work', () => {
-  test('ND7 ids are unambiguous, attempts are counted per worker and scope', async () => {
+  test('ND7: ids are unambiguous, attempts are counted per worker and scope', async () => {
     expect(workItemId('r', 'w', 2, 'a:b%')).toBe('r:w:2:a%3Ab%25')
     const runsFolder = newRunsFolder()
     let failures = 2
@@ -131,7 +131,7 @@ describe('work', () => {
     ])
   })
 
-  test('ND7 retries end, at once for what can not pass, and the run fails with the reason', async () => {
+  test('ND7: retries end, at once for what can not pass, and the run fails with the reason', async () => {
     for (const [retryable, tries] of [
       [true, 2],
       [false, 1],
@@ -152,7 +152,7 @@ describe('work', () => {
     }
   })
 
-  test('ND7 a worker whose time is up has failed, and may not write any more', async () => {
+  test('ND7: a worker whose time is up has failed, and may not write any more', async () => {
     const runsFolder = newRunsFolder()
     const late = gateway()
     let refusal: unknown
@@ -173,7 +173,7 @@ describe('work', () => {
     expect(typesIn(runsFolder)).not.toContain('ARTIFACT_WRITTEN')
   })
 
-  test('ND7 no more run at once than the launch and the worker allow', async () => {
+  test('ND7: no more run at once than the launch and the worker allow', async () => {
     for (const [limits, most] of [
       [{ concurrency: 3 }, 3],
       [{ concurrency: 3, worker: { concurrency: 2 } }, 2],
@@ -198,7 +198,7 @@ describe('work', () => {
     }
   })
 
-  test('ND7 a worker may not change state: it has no events but those of its calls', async () => {
+  test('ND7: a worker may not change state: it has no events but those of its calls', async () => {
     let refusal: unknown
     const launch = smallLaunch({
       work: async (_, { events }) => {
@@ -212,7 +212,7 @@ describe('work', () => {
     expect(refusal).toMatchObject({ code: 'ILLEGAL_STATE' })
   })
 
-  test('N8 work is out of date once an artifact that it reads has changed', async () => {
+  test('N8: work is out of date once an artifact that it reads has changed', async () => {
     const runsFolder = newRunsFolder()
     const seen: string[] = []
     const launch = smallLaunch({
@@ -233,7 +233,7 @@ describe('work', () => {
     expect(readFileSync(join(runsFolder, runId, 'artifacts', 'source.txt'), 'utf8')).toBe('one')
   })
 
-  test('ND10 names of artifacts and ids of runs never leave their folder', async () => {
+  test('ND10: names of artifacts and ids of runs never leave their folder', async () => {
     const runsFolder = newRunsFolder()
     const refused: unknown[] = []
     const launch = smallLaunch({
@@ -261,7 +261,7 @@ describe('work', () => {
   })
 })
 
-test('ND7 whatever a worker throws can be told', async () => {
+test('ND7: whatever a worker throws can be told', async () => {
   for (const thrown of [
     new Error('\ud800'.repeat(9_000)),
     'text',
@@ -284,7 +284,7 @@ test('ND7 whatever a worker throws can be told', async () => {
   }
 })
 
-test('N8 bad options are refused before anything is made', async () => {
+test('N8: bad options are refused before anything is made', async () => {
   const runsFolder = newRunsFolder()
   const launch = smallLaunch({})
   const bad: object[] = [
@@ -333,7 +333,7 @@ describe('gates and fixes', () => {
       .filter(line => line !== message)
       .join('\n')
 
-  test('ND8 issues are fixed one at a time, worst first, and those that do not block stay open', async () => {
+  test('ND8: issues are fixed one at a time, worst first, and those that do not block stay open', async () => {
     const { runsFolder, run } = withIssues('warn w\nerror b\nblocker c\nerror a', removed)
     expect(await run).toMatchObject({ status: 'completed' })
     const { issues, gates } = snapshotIn(runsFolder, runId)
@@ -353,7 +353,7 @@ describe('gates and fixes', () => {
     expect(contractProblems('validation-report', report)).toEqual([])
   })
 
-  test('ND8 the order is severity, gate, path, line, id', () => {
+  test('ND8: the order is severity, gate, path, line, id', () => {
     const issue = (
       issue_id: string,
       severity: 'error' | 'warn',
@@ -378,17 +378,17 @@ describe('gates and fixes', () => {
     expect(worstFirst(sorted.toReversed())).toEqual(sorted)
   })
 
-  test('ND8 a fix that changes nothing fails the run', async () => {
+  test('ND8: a fix that changes nothing fails the run', async () => {
     const { run } = withIssues('error a', text => text)
     expect(await run).toMatchObject({ status: 'failed', error: { code: 'FIX_CHANGED_NOTHING' } })
   })
 
-  test('ND8 a fix that opens a blocker elsewhere fails the run', async () => {
+  test('ND8: a fix that opens a blocker elsewhere fails the run', async () => {
     const { run } = withIssues('error a', () => 'blocker new')
     expect(await run).toMatchObject({ status: 'failed', error: { code: 'FIX_OPENED_BLOCKER' } })
   })
 
-  test('ND8 an issue is fixed three times at most', async () => {
+  test('ND8: an issue is fixed three times at most', async () => {
     let fixes = 0
     const { runsFolder, run } = withIssues('error a', text => `${text}\ninfo ${++fixes}`)
     expect(await run).toMatchObject({ status: 'failed', error: { code: 'FIX_ATTEMPTS_EXHAUSTED' } })
@@ -427,7 +427,7 @@ describe('going on', () => {
     return { launch, runsFolder: copy, executed }
   }
 
-  test('N8 what is finished stays, what was running is tried again, what was queued is taken up', async () => {
+  test('N8: what is finished stays, what was running is tried again, what was queued is taken up', async () => {
     const { launch, runsFolder, executed } = await killedWhileRunning()
     executed.length = 0
     const { result } = await resumeLaunch(launch, runId, { runsFolder })
@@ -443,7 +443,7 @@ describe('going on', () => {
     await expect(resumeLaunch(launch, runId, { runsFolder })).rejects.toMatchObject({ code: 'ILLEGAL_STATE' })
   })
 
-  test('N8 an artifact that somebody changed does not count as done', async () => {
+  test('N8: an artifact that somebody changed does not count as done', async () => {
     const { launch, runsFolder, executed } = await killedWhileRunning()
     executed.length = 0
     writeFileSync(join(runsFolder, runId, 'artifacts', 'output', 'work', 'first.json'), '{"scope":"forged"}')
@@ -451,7 +451,7 @@ describe('going on', () => {
     expect(executed.sort()).toEqual(['first', 'second', 'third'])
   })
 
-  test('N8 without its snapshot, or with a damaged one, a run resumes all the same', async () => {
+  test('N8: without its snapshot, or with a damaged one, a run resumes all the same', async () => {
     for (const damage of [(path: string) => rmSync(path), (path: string) => writeFileSync(path, '{"run')]) {
       const { launch, runsFolder } = await killedWhileRunning()
       damage(join(runsFolder, runId, 'snapshot.json'))
@@ -460,7 +460,7 @@ describe('going on', () => {
     }
   })
 
-  test('ND4 a torn line is set aside, and the run goes on', async () => {
+  test('ND4: a torn line is set aside, and the run goes on', async () => {
     const { launch, runsFolder } = await killedWhileRunning()
     const path = join(runsFolder, runId, 'events.ndjson')
     writeFileSync(path, `${readFileSync(path, 'utf8')}{"event_h`)
@@ -474,7 +474,7 @@ describe('going on', () => {
     eventsIn(runsFolder, runId)
   })
 
-  test('N9 by force everything is done again, and the log goes on', async () => {
+  test('N9: by force everything is done again, and the log goes on', async () => {
     const runsFolder = newRunsFolder()
     const executed: string[] = []
     const launch = smallLaunch({
@@ -502,7 +502,7 @@ describe('going on', () => {
     ])
   })
 
-  test('N7 replay runs nobody, and gives the live snapshot byte for byte', async () => {
+  test('N7: replay runs nobody, and gives the live snapshot byte for byte', async () => {
     const { runsFolder } = await killedWhileRunning()
     const before = fingerprint(runsFolder)
     const { snapshot, written } = await replayLaunch(runId, { runsFolder, states: SMALL_STATES })
@@ -516,7 +516,7 @@ describe('going on', () => {
     expect(changed).toEqual([join(runsFolder, runId, 'snapshot.json')])
   })
 
-  test('N7 a run that is being worked on can be replayed, and is not disturbed', async () => {
+  test('N7: a run that is being worked on can be replayed, and is not disturbed', async () => {
     const runsFolder = newRunsFolder()
     const started = gateway()
     const release = gateway()
@@ -546,7 +546,7 @@ describe('going on', () => {
     await run.result
   })
 
-  test('N8 what is no run, or not this one, is refused and left as it is', async () => {
+  test('N8: what is no run, or not this one, is refused and left as it is', async () => {
     const { launch, runsFolder } = await killedWhileRunning()
     const folder = join(runsFolder, runId)
     const other = smallLaunch({})
@@ -600,7 +600,7 @@ describe('pausing and cancelling', () => {
     return { runsFolder, launch, run, release, executed }
   }
 
-  test('ND13 a paused run lets its workers end, takes no new work, and goes on', async () => {
+  test('ND13: a paused run lets its workers end, takes no new work, and goes on', async () => {
     const db = await open({ memory: true })
     const { runsFolder, run, release, executed } = await busy({ db })
     const paused = pauseLaunch(runId, { runsFolder, reason: 'lunch' })
@@ -620,7 +620,7 @@ describe('pausing and cancelling', () => {
     await db.close()
   })
 
-  test('ND13 a run that is stopped while it is paused is resumed from there', async () => {
+  test('ND13: a run that is stopped while it is paused is resumed from there', async () => {
     const { runsFolder, launch, run, release, executed } = await busy()
     const paused = run.pause()
     release.open()
@@ -637,7 +637,7 @@ describe('pausing and cancelling', () => {
     await expect(pauseLaunch(runId, { runsFolder })).rejects.toMatchObject({ code: 'ILLEGAL_STATE' })
   })
 
-  test('ND5 a cancelled run ends what is running and skips what is queued, also while it is paused', async () => {
+  test('ND5: a cancelled run ends what is running and skips what is queued, also while it is paused', async () => {
     for (const isPaused of [false, true]) {
       const { runsFolder, run } = await busy()
       if (isPaused) run.pause().catch(() => undefined)
@@ -651,14 +651,14 @@ describe('pausing and cancelling', () => {
     }
   })
 
-  test('ND5 an aborted signal cancels the run', async () => {
+  test('ND5: an aborted signal cancels the run', async () => {
     const controller = new AbortController()
     const { run } = await busy({ signal: controller.signal })
     controller.abort('the user left')
     expect(await run.result).toMatchObject({ status: 'cancelled' })
   })
 
-  test('ND5 a run that nobody works on can be cancelled too', async () => {
+  test('ND5: a run that nobody works on can be cancelled too', async () => {
     const { runsFolder, run, release } = await busy()
     const stopped = run.stop()
     release.open()
@@ -672,7 +672,7 @@ describe('pausing and cancelling', () => {
 })
 
 describe('in a database', () => {
-  test('ND11 a launch is a run of the ledger: its generations, its steps, its retries', async () => {
+  test('ND11: a launch is a run of the ledger: its generations, its steps, its retries', async () => {
     const db = await open({ memory: true })
     const runsFolder = newRunsFolder()
     let failures = 1
@@ -709,7 +709,7 @@ describe('in a database', () => {
     await db.close()
   })
 
-  test('ND11 what a process that died had not told the ledger is told by the next', async () => {
+  test('ND11: what a process that died had not told the ledger is told by the next', async () => {
     const runsFolder = newRunsFolder()
     const launch = smallLaunch({})
     const run = await startLaunch(launch, { runsFolder, runId })
@@ -725,7 +725,7 @@ describe('in a database', () => {
     await db.close()
   })
 
-  test('N2 a log in the database is the log in the file, and resumes like it', async () => {
+  test('N2: a log in the database is the log in the file, and resumes like it', async () => {
     const db = await open({ memory: true })
     const runsFolder = newRunsFolder()
     const launch = smallLaunch({ work: () => ({ text: 'bäume \0' }) })
@@ -748,7 +748,7 @@ describe('in a database', () => {
 })
 
 describe('observers', () => {
-  test('N10 every node, worker and gate is told of with its spans, and a failing observer changes nothing', async () => {
+  test('N10: every node, worker and gate is told of with its spans, and a failing observer changes nothing', async () => {
     const runsFolder = newRunsFolder()
     const seen: string[] = []
     const warnings: string[] = []
@@ -772,7 +772,7 @@ describe('observers', () => {
   })
 })
 
-test('ND2 the default states are those of the documentation launch', () => {
+test('ND2: the default states are those of the documentation launch', () => {
   const kinds = Object.entries(RUN_STATES.states).filter(([, { kind }]) => kind === 'stable')
   expect(kinds.map(([state]) => state)).toEqual([
     ...['CREATED', 'CLONED_INPUTS', 'INGESTED', 'FACTS_READY', 'PLAN_READY', 'DRAFT_READY', 'READY_FOR_PR'],

@@ -39,7 +39,7 @@ function failureOf(work: () => unknown): AnnalsError {
 }
 
 describe('states', () => {
-  test('N1 there are the fifteen states of a run and the six of a section', () => {
+  test('N1: there are the fifteen states of a run and the six of a section', () => {
     expect(Object.keys(RUN_STATES.states)).toEqual([
       ...['CREATED', 'CLONED_INPUTS', 'INGESTED', 'FACTS_READY', 'PLAN_READY', 'DRAFTING', 'DRAFT_READY'],
       ...['LINKING', 'VALIDATING', 'FIXING', 'READY_FOR_PR', 'PR_OPENED', 'DONE', 'FAILED', 'CANCELLED'],
@@ -49,7 +49,7 @@ describe('states', () => {
     ])
   })
 
-  test('ND1 exactly the transitions of the table are legal', () => {
+  test('ND1: exactly the transitions of the table are legal', () => {
     const path =
       'CREATED CLONED_INPUTS INGESTED FACTS_READY PLAN_READY DRAFTING DRAFT_READY LINKING VALIDATING'
     const steps = [...path.split(' '), 'READY_FOR_PR', 'PR_OPENED', 'DONE']
@@ -66,7 +66,7 @@ describe('states', () => {
     expect(new Set(found)).toEqual(legal)
   })
 
-  test('ND1 an illegal transition changes nothing', async () => {
+  test('ND1: an illegal transition changes nothing', async () => {
     const { journal, log } = await writeFullLog()
     const { text } = log
     const { state } = journal
@@ -84,14 +84,14 @@ describe('states', () => {
     expect(journal.state).toBe(state)
   })
 
-  test('ND2 transitional states go back, stable ones stay', () => {
+  test('ND2: transitional states go back, stable ones stay', () => {
     const back = Object.keys(RUN_STATES.states).map(state => [state, stableStateOf(RUN_STATES, state)])
     const rewinds = Object.fromEntries(back.filter(([state, to]) => state !== to))
     const draft = 'DRAFT_READY'
     expect(rewinds).toEqual({ DRAFTING: 'PLAN_READY', LINKING: draft, VALIDATING: draft, FIXING: draft })
   })
 
-  test('ND1 a model in which a run could get stuck is refused, and says why', () => {
+  test('ND1: a model in which a run could get stuck is refused, and says why', () => {
     const good: StateModel = {
       initial: 'A',
       done: 'Z',
@@ -127,7 +127,7 @@ describe('states', () => {
 })
 
 describe('the chain', () => {
-  test('ND3 hashes are those of the vectors', () => {
+  test('ND3: hashes are those of the vectors', () => {
     const first = eventHash({
       event_id: 'evt-0001',
       ts: '2026-01-28T00:00:00Z',
@@ -146,7 +146,7 @@ describe('the chain', () => {
     expect(second).toBe('e95e33b266c075ea750bddd99a74877a02fee08d08850be0ff22309a13b5c097')
   })
 
-  test('N2 every line is the canonical form of its event and one LF', async () => {
+  test('N2: every line is the canonical form of its event and one LF', async () => {
     const { log } = await writeFullLog()
     for (const line of log.text.split('\n').filter(Boolean))
       expect(line).toBe(canonicalJson(JSON.parse(line)))
@@ -157,7 +157,7 @@ describe('the chain', () => {
     })
   })
 
-  test('N3 events have the ten fields and no others, and time never goes back', async () => {
+  test('N3: events have the ten fields and no others, and time never goes back', async () => {
     let now = 5_000
     const { journal, events } = newJournal({ clock: () => (now -= 1_000) })
     const created = { run_id: 'run-1', launch: 'x', launch_version: '1', run_config: {} }
@@ -182,14 +182,14 @@ describe('the chain', () => {
     ).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
-  test('N4 every type of event has a payload of its own in the contract', async () => {
+  test('N4: every type of event has a payload of its own in the contract', async () => {
     const { events } = await writeFullLog()
     const seen = new Set([...events.map(({ type }) => type), ...TYPES_SEEN_IN_RESTARTS])
     expect([...seen].sort()).toEqual(Object.keys(CONTRACTS['event-payloads'].$defs ?? {}).sort())
     expect(seen.size).toBe(14 + 3 + 8)
   })
 
-  test('ND5 the events that the seed has no word for are there', () => {
+  test('ND5: the events that the seed has no word for are there', () => {
     const added = ['WORK_ITEM_FAILED', 'WORK_ITEM_SKIPPED', 'SECTION_STATE_CHANGED', 'RUN_CANCELLED']
     const types = Object.keys(CONTRACTS['event-payloads'].$defs ?? {})
     expect(types).toEqual(
@@ -197,7 +197,7 @@ describe('the chain', () => {
     )
   })
 
-  test('ND3 any changed byte is found, and said to be in its line or sealed with it', async () => {
+  test('ND3: any changed byte is found, and said to be in its line or sealed with it', async () => {
     const { log, snapshots } = await writeFullLog()
     const bytes = Buffer.from(log.text)
     const last = snapshots.at(-1)!
@@ -224,7 +224,7 @@ describe('the chain', () => {
     expect(sealedOnly).toBeLessThan(bytes.length * 0.05)
   }, 120_000)
 
-  test('ND3 a line that was removed, swapped or comes from another run is found', async () => {
+  test('ND3: a line that was removed, swapped or comes from another run is found', async () => {
     const { log, snapshots } = await writeFullLog()
     const last = snapshots.at(-1)!
     const found = { kind: 'read', snapshot: last, text: snapshotText(last) } as const
@@ -249,7 +249,7 @@ describe('the chain', () => {
     }
   })
 
-  test('ND3 a first line with a prev_hash, and lines without a hash, break the chain', async () => {
+  test('ND3: a first line with a prev_hash, and lines without a hash, break the chain', async () => {
     const { log } = await writeFullLog()
     const lines = log.text.split('\n').filter(Boolean)
     const check = (text: string, line: number): void => {
@@ -263,7 +263,7 @@ describe('the chain', () => {
     check(`${lines[0]}\n${canonicalJson(unhashed)}\n`, 2)
   })
 
-  test('N7 a log of a later version is refused by name, a nonsensical one as broken', async () => {
+  test('N7: a log of a later version is refused by name, a nonsensical one as broken', async () => {
     const { log } = await writeFullLog()
     const newer = rewritten(log.text, 4, event => ({ ...event, type: 'RUN_TELEPORTED' }))
     expect(failureOf(() => verifyLog(Buffer.from(newer), 'run-1'))).toMatchObject({ code: 'FORMAT_TOO_NEW' })
@@ -289,7 +289,7 @@ describe('the chain', () => {
 })
 
 describe('snapshots', () => {
-  test('N7 replayed up to the event of a live snapshot, the log gives it byte for byte', async () => {
+  test('N7: replayed up to the event of a live snapshot, the log gives it byte for byte', async () => {
     const { log, snapshots } = await writeFullLog()
     expect(snapshots.length).toBeGreaterThan(15)
     for (const live of snapshots) {
@@ -298,7 +298,7 @@ describe('snapshots', () => {
     }
   })
 
-  test('N5 there is a snapshot after every change of state and after the last event', async () => {
+  test('N5: there is a snapshot after every change of state and after the last event', async () => {
     const { events, snapshots } = await writeFullLog()
     const covered = new Set(snapshots.map(({ log }) => log.events))
     for (const [index, { type }] of events.entries()) {
@@ -307,7 +307,7 @@ describe('snapshots', () => {
     expect(covered.has(events.length)).toBe(true)
   })
 
-  test('N6 a snapshot has its fields, and is as its contract says', async () => {
+  test('N6: a snapshot has its fields, and is as its contract says', async () => {
     const { events, snapshots } = await writeFullLog()
     const last = snapshots.at(-1)!
     expect(contractProblems('snapshot', last)).toEqual([])
@@ -319,7 +319,7 @@ describe('snapshots', () => {
     expect(last.log.bytes).toBe(Buffer.byteLength(events.map(lineOf).join('')))
   })
 
-  test('N6 a log that lost its end is noticed by the snapshot', async () => {
+  test('N6: a log that lost its end is noticed by the snapshot', async () => {
     const { log, snapshots } = await writeFullLog()
     const last = snapshots.at(-1)!
     const found = { kind: 'read', snapshot: last, text: snapshotText(last) } as const
@@ -330,7 +330,7 @@ describe('snapshots', () => {
     })
   })
 
-  test('N8 a snapshot that is damaged is told apart from one that is good', async () => {
+  test('N8: a snapshot that is damaged is told apart from one that is good', async () => {
     const { log, snapshots } = await writeFullLog()
     const folder = newFolder()
     writeSnapshot(folder, snapshots.at(-1)!)
@@ -351,7 +351,7 @@ describe('snapshots', () => {
     expect(readdirSync(folder)).toEqual(['snapshot.json'])
   })
 
-  test('ND6 the words of others are read as ours', async () => {
+  test('ND6: the words of others are read as ours', async () => {
     const { snapshots } = await writeFullLog()
     const { artifacts_index, work_items, ...rest } = snapshots.at(-1)!
     const theirs = { finished: 'completed', queued: 'pending', running: 'in_progress' } as Record<
@@ -369,7 +369,7 @@ describe('snapshots', () => {
     })
   })
 
-  test('ND6 a failed item, an artifact and a resolved issue are as they must be on disk', async () => {
+  test('ND6: a failed item, an artifact and a resolved issue are as they must be on disk', async () => {
     const { snapshots } = await writeFullLog()
     const { work_items, artifacts_index, issues } = snapshots.at(-1)!
     expect(work_items.map(({ status }) => status)).toEqual(['failed', 'finished', 'skipped'])
@@ -382,7 +382,7 @@ describe('snapshots', () => {
 })
 
 describe('durability', () => {
-  test('N2 an event counts once it is durable, N5 its snapshot comes after it', async () => {
+  test('N2: an event counts once it is durable, N5 its snapshot comes after it', async () => {
     const { journal, log, snapshots } = newJournal()
     const story: string[] = []
     const synced = gateway()
@@ -403,7 +403,7 @@ describe('durability', () => {
     expect(story).toEqual(['written RUN_CREATED', 'durable', '1 snapshot'])
   })
 
-  test('N2 after a write that failed nothing more is written, and everybody hears of it', async () => {
+  test('N2: after a write that failed nothing more is written, and everybody hears of it', async () => {
     const { journal, log, snapshots } = newJournal()
     const created = { run_id: 'run-1', launch: 'x', launch_version: '1', run_config: {} }
     await journal.append('RUN_CREATED', created)
@@ -432,7 +432,7 @@ describe('contracts', () => {
 })
 
 describe('where lines are kept', () => {
-  test('ND4 a torn last line is cut off and kept beside the log', async () => {
+  test('ND4: a torn last line is cut off and kept beside the log', async () => {
     const { log } = await writeFullLog()
     const folder = newFolder()
     const path = join(folder, 'events.ndjson')
@@ -451,7 +451,7 @@ describe('where lines are kept', () => {
     )
   })
 
-  test('N2 lines appended at once are there in order, and the database exports the bytes of the file', async () => {
+  test('N2: lines appended at once are there in order, and the database exports the bytes of the file', async () => {
     const { events } = await writeFullLog()
     const folder = newFolder()
     const file = await FileLog.open(folder)

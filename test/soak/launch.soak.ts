@@ -14,6 +14,7 @@ beforeAll(async () => {
   expect(await whole.work('start')).toMatchObject({ status: 'completed', state: 'DONE' })
   expected = await whole.comesTo()
   events = whole.events().length
+  await whole.close()
 }, 120_000)
 afterAll(() => launches.remove())
 
@@ -26,11 +27,11 @@ async function inLanes(numbers: readonly number[], work: (number: number) => Pro
 
 const upTo = (count: number): number[] => [...Array(count).keys()].map(index => index + 1)
 
-test('N8 killed at every event, a launch resumes to the same end and does nothing twice', async () => {
+test('N8: killed at every event, a launch resumes to the same end and does nothing twice', async () => {
   await inLanes(upTo(events), at => killAndResume(launches, at, expected))
 })
 
-test('N8 killed at every event, and again at a random one of its resumption', async () => {
+test('N8: killed at every event, and again at a random one of its resumption', async () => {
   const seed = seedOfRun()
   const random = new Random(seed)
   await inLanes(upTo(events), at => killAndResume(launches, at, expected, 1 + random.below(30)))

@@ -1,0 +1,261 @@
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { Launch } from '../../src/launch/definition.ts'
+import type { LaunchEvent } from '../../src/launch/events.ts'
+import { resumeLaunch, startLaunch } from '../../src/launch/launches.ts'
+import { type FakeOpenAi, openFakeOpenAi } from '../../src/launch/llm/fake-openai.ts'
+import { flushTelemetry, type TelemetryOptions } from '../../src/launch/run-telemetry.ts'
+import {
+  type FakeTelemetry,
+  openFakeTelemetry,
+  type ServiceScript,
+} from '../../src/telemetry/fake-service.ts'
+import { eventIdOf } from '../../src/telemetry/model.ts'
+import { eventsIn, newRunsFolder, smallLaunch } from './small-launch.ts'
+
+/** What a telemetry service hears of launches, whatever it is like. */
+
+let service: FakeTelemetry
+let model: FakeOpenAi
+let runsFolder: string
+let warnings: string[]
+const runId = 'r'
+
+beforeEach(async () => {
+  service = await openFakeTelemetry()
+  model = await openFakeOpenAi()
+  runsFolder = newRunsFolder()
+  warnings = []
+})
+afterEach(async () => {
+  await service.close()
+  await model.close()
+})
+
+const telemetry = (): TelemetryOptions => ({ url: service.baseUrl, sleep: async () => undefined })
+const options = (): {
+  runsFolder: string
+  telemetry: TelemetryOptions
+  llm: { baseUrl: string }
+  warn: (message: string) => void
+} => ({
+  runsFolder,
+  telemetry: telemetry(),
+  llm: { baseUrl: model.baseUrl },
+  warn: message => warnings.push(message),
+})
+
+/** Two pieces of work that ask a model, an issue that is mended, and a commit. */
+function busyLaunch(): Launch {
+  return smallLaunch({
+    work: async (_, ctx) => {
+      const messages = [{ role: 'user', content: `about ${ctx.scope}` }]
+      return (await ctx.llm.chat({ model: 'gpt-4o-mini', messages })).content
+    },
+    node: async ctx => {
+      for (const scope of ['a', 'b']) await ctx.work('work', { scope })
+      await ctx.prOpened({ branch: 'b', commit_sha: 'abcdef1' })
+    },
+    gate: ({ artifacts }) => (artifacts.has('mended') ? [] : [{ severity: 'error', message: 'not mended' }]),
+    mend: async (_, { artifacts }) => {
+      await artifacts.write('mended', 'yes')
+    },
+  })
+}
+
+type Stored = Record<string, unknown>
+
+async function trail(of = runId): Promise<{ run: Stored; children: Stored[] }> {
+  const response = await fetch(`${service.baseUrl}/telemetry/${of}`)
+  expect(response.status).toBe(200)
+  return (await response.json()) as { run: Stored; children: Stored[] }
+}
+
+/** Of each child, in the order in which it was posted, what it is and how it ended. */
+function posted(): string[] {
+  return [...service.runs.values()].map(run => `${run['job_type']} ${run['run_id']} ${run['status']}`)
+}
+
+const CHILDREN = [
+  'orchestrator_node r-node-begin success',
+  'orchestrator_node r-node-work success',
+  'worker r-worker-r.work.1.a success',
+  'worker r-worker-r.work.1.b success',
+  'commit_service r-commit-abcdef1 success',
+  'orchestrator_node r-node-check success',
+  'gate r-gate-gate-1 failure',
+  'orchestrator_node r-node-mend success',
+  'orchestrator_node r-node-check success',
+  'gate r-gate-gate-2 success',
+]
+
+/** Calls have ids of their own, and fixers the issue's: both are left out here. */
+function isPlain(child: string): boolean {
+  return !child.startsWith('llm_call') && !child.includes('.mend.')
+}
+
+function checkOrder(events: readonly LaunchEvent[]): void {
+  const keys = service.accepted.map(({ method, path, payload }) => JSON.stringify([method, path, payload]))
+  expect(new Set(keys).size, 'nothing twice').toBe(keys.length)
+  const started = events.filter(({ type }) => type === 'LLM_CALL_STARTED')
+  expect(started.length).toBeGreaterThan(0)
+  for (const { trace_id, span_id, parent_span_id, payload } of started) {
+    const call = service.runs.get(eventIdOf(trace_id, span_id))
+    const { call_id } = payload as { call_id: string }
+    expect(call).toMatchObject({
+      job_type: 'llm_call',
+      run_id: `${runId}-llm-${call_id}`,
+      context_json: { trace_id, span_id, parent_span_id, call_id },
+      status: 'success',
+    })
+  }
+}
+
+describe('a launch in telemetry', () => {
+  test('N10: one parent, and a child for each node, worker, gate, call and commit, with the ids of the events', async () => {
+    const run = await startLaunch(busyLaunch(), { ...options(), runId })
+    expect(await run.result).toMatchObject({ status: 'completed' })
+    const [parent, ...children] = posted()
+    expect(parent).toBe('launch r success')
+    expect(children.filter(isPlain)).toEqual(CHILDREN)
+    expect(children).toHaveLength(CHILDREN.length + 3)
+    checkOrder(eventsIn(runsFolder, runId))
+    const { run: whole, children: below } = await trail()
+    expect(whole).toMatchObject({ items_succeeded: 3, items_failed: 0, git_commit_hash: 'abcdef1' })
+    const spans = new Map(
+      below.map(child => [(child['context_json'] as Stored)['span_id'], child['job_type']]),
+    )
+    for (const { type, span_id } of eventsIn(runsFolder, runId)) {
+      if (type === 'WORK_ITEM_STARTED') expect(spans.get(span_id)).toBe('worker')
+      if (type === 'GATE_RUN_STARTED') expect(spans.get(span_id)).toBe('gate')
+      if (type === 'PR_OPENED') expect(spans.get(span_id)).toBe('orchestrator_node')
+    }
+    expect(warnings).toEqual([])
+  })
+
+  test('N10: a launch that fails says why, of its node and of itself', async () => {
+    const launch = smallLaunch({
+      work: () => {
+        throw Object.assign(new Error('no'), { retryable: false })
+      },
+    })
+    const run = await startLaunch(launch, { ...options(), runId })
+    expect(await run.result).toMatchObject({ status: 'failed' })
+    const { run: whole, children } = await trail()
+    expect(whole).toMatchObject({ status: 'failure', error_summary: 'Error: no', items_failed: 1 })
+    const worker = children.find(child => child['job_type'] === 'worker')
+    expect(worker).toMatchObject({ status: 'failure', error_summary: 'Error: no' })
+    expect(posted()).toContain('orchestrator_node r-node-work failure')
+  })
+
+  test('N10: without the option and without TELEMETRY_API_URL nobody is told', async () => {
+    const { telemetry: _, ...others } = options()
+    const run = await startLaunch(busyLaunch(), { ...others, runId })
+    expect(await run.result).toMatchObject({ status: 'completed' })
+    expect(service.arrived).toEqual([])
+    const bad = startLaunch(busyLaunch(), { ...others, telemetry: { url: 5 } as never })
+    await expect(bad).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  })
+
+  test('N10: what a process that died had begun is closed by the one that goes on', async () => {
+    let isFirst = true
+    const launch = smallLaunch({
+      work: async (_, ctx) => {
+        const messages = [{ role: 'user', content: 'hello' }]
+        await ctx.llm.chat({ model: 'gpt-4o-mini', messages })
+        await ctx.artifacts.write(isFirst ? 'first' : 'second', 'x')
+      },
+    })
+    // As a crash leaves it: the log ends in the middle of the work, and the last records never left the process.
+    const first = await startLaunch(launch, { ...options(), runId, telemetry: false })
+    await first.result
+    isFirst = false
+    const log = join(runsFolder, runId, 'events.ndjson')
+    const lines = readFileSync(log, 'utf8').trimEnd().split('\n')
+    const cut = lines.findIndex(line => line.includes('"LLM_CALL_STARTED"')) + 1
+    writeFileSync(log, `${lines.slice(0, cut).join('\n')}\n`)
+    rmSync(join(runsFolder, runId, 'snapshot.json'))
+    const second = await resumeLaunch(launch, runId, options())
+    expect(await second.result).toMatchObject({ status: 'completed' })
+    expect(posted().filter(child => !child.startsWith('llm_call'))).toEqual([
+      'launch r success',
+      'orchestrator_node r-node-begin success',
+      'orchestrator_node r-node-work failure',
+      'worker r-worker-r.work.1.- failure',
+      'orchestrator_node r-node-begin success',
+      'orchestrator_node r-node-work success',
+      'worker r-worker-r.work.2.- success',
+    ])
+    const calls = [...service.runs.values()].filter(run => run['job_type'] === 'llm_call')
+    expect(calls.map(call => call['status'])).toEqual(['failure', 'success'])
+    expect(calls[0]).toMatchObject({ error_summary: expect.stringContaining('INTERRUPTED') })
+    expect(model.requests, 'its answer was recorded').toHaveLength(1)
+  })
+})
+
+describe('whatever the service does', () => {
+  const scripts: Record<string, ServiceScript> = {
+    'down for the whole run': () => 'down',
+    'down for half of the run': (_, n) => (n <= 8 ? 'down' : undefined),
+    'down from the middle on': (_, n) => (n > 12 ? 'down' : undefined),
+    flapping: (_, n) => (n % 3 === 0 ? undefined : 'down'),
+    'always 500': () => ({ status: 500 }),
+    'always 429': () => ({ status: 429, retryAfter: '1' }),
+    'without a token': () => ({ status: 401 }),
+    'losing its answers': (_, n) => (n % 5 === 0 ? 'accepts-silently' : undefined),
+  }
+  test.each(Object.entries(scripts))(
+    'N11: %s: the run ends the same, and the trail is whole, in order and once after the next start',
+    async (_, script) => {
+      service.script = script
+      const run = await startLaunch(busyLaunch(), { ...options(), runId })
+      expect(await run.result).toMatchObject({ status: 'completed', state: 'DONE' })
+      const outbox = join(runsFolder, runId, 'telemetry_outbox.jsonl')
+      const wasWhole = !existsSync(outbox)
+      service.script = () => undefined
+      const next = await startLaunch(smallLaunch({}), { ...options(), runId: 'next' })
+      await next.result
+      expect(existsSync(outbox)).toBe(false)
+      expect(existsSync(join(runsFolder, runId, 'telemetry_dead.jsonl'))).toBe(false)
+      const own = posted().filter(child => / r(-|\b)/.test(child))
+      const [parent, ...children] = own
+      expect(parent).toBe(wasWhole ? 'launch r success' : 'launch r partial')
+      expect(children.filter(isPlain)).toEqual(CHILDREN)
+      expect(children).toHaveLength(CHILDREN.length + 3)
+      if (!script.toString().includes('silently')) checkOrder(eventsIn(runsFolder, runId))
+    },
+  )
+
+  test('N11: what it refuses with 422 is among the dead, and holds up nothing', async () => {
+    service.script = ({ payload, method }) =>
+      method === 'POST' && payload['job_type'] === 'gate' ? { status: 422 } : undefined
+    const run = await startLaunch(busyLaunch(), { ...options(), runId })
+    expect(await run.result).toMatchObject({ status: 'completed' })
+    const dead = readFileSync(join(runsFolder, runId, 'telemetry_dead.jsonl'), 'utf8')
+      .trimEnd()
+      .split('\n')
+      .map(line => JSON.parse(line) as { method: string; status: number; payload: Stored })
+    const refused = dead.filter(({ status }) => status === 422)
+    expect(refused.map(({ payload }) => payload['run_id'])).toEqual(['r-gate-gate-1', 'r-gate-gate-2'])
+    // An update of what is not there is refused too.
+    expect(dead.filter(({ status }) => status === 404).map(({ method }) => method)).toEqual([
+      'PATCH',
+      'PATCH',
+    ])
+    const [parent, ...children] = posted()
+    expect(parent).toBe('launch r success')
+    expect(children.filter(isPlain)).toEqual(CHILDREN.filter(child => !child.startsWith('gate')))
+  })
+
+  test('N11: by hand too: flushTelemetry sends what runs left, and leaves a run alone that is at work', async () => {
+    service.script = () => 'down'
+    const run = await startLaunch(busyLaunch(), { ...options(), runId })
+    await run.result
+    service.script = () => undefined
+    const flushed = await flushTelemetry({ runsFolder, telemetry: telemetry() })
+    expect(flushed).toMatchObject([{ runId, dead: 0, waiting: 0 }])
+    expect(await flushTelemetry({ runsFolder, telemetry: telemetry() })).toEqual([])
+    expect(posted()[0]).toBe('launch r partial')
+  })
+})
