@@ -65,7 +65,7 @@ export type {
 } from './launch/llm/call-record.ts'
 export type { ChatBody, ChatMessage } from './launch/llm/chat-request.ts'
 export type { Delta } from './launch/llm/chunks.ts'
-export type { Completion } from './launch/llm/completion.ts'
+export type { Choice, Completion } from './launch/llm/completion.ts'
 export type { LlmMode } from './launch/llm/exchange.ts'
 export {
   type FakeOpenAi,
@@ -129,5 +129,5 @@ export {
   type StateRule,
 } from './launch/states.ts'
 export type { FlushReport } from './telemetry/client.ts'
-export type { LlmCallEnd, LlmCallStart } from './telemetry/launch-telemetry.ts'
+export type { ChildEnd, LlmCallEnd, LlmCallStart, Span } from './telemetry/launch-telemetry.ts'
 export type { RunFlush } from './telemetry/runs-folder.ts'

@@ -12,7 +12,7 @@ import {
   type ServiceScript,
 } from '../../src/telemetry/fake-service.ts'
 import { eventIdOf } from '../../src/telemetry/model.ts'
-import { eventsIn, newRunsFolder, smallLaunch } from './small-launch.ts'
+import { eventsIn, gateway, newRunsFolder, smallLaunch } from './small-launch.ts'
 
 /** What a telemetry service hears of launches, whatever it is like. */
 
@@ -257,5 +257,22 @@ describe('whatever the service does', () => {
     expect(flushed).toMatchObject([{ runId, dead: 0, waiting: 0 }])
     expect(await flushTelemetry({ runsFolder, telemetry: telemetry() })).toEqual([])
     expect(posted()[0]).toBe('launch r partial')
+  })
+
+  test('N11: a run whose outbox the next launch is flushing can be taken up: it is not locked for that', async () => {
+    service.script = () => 'down'
+    await (await startLaunch(busyLaunch(), { ...options(), runId })).result
+    const flushing = gateway()
+    service.script = ({ payload }) => {
+      if (payload['run_id'] === runId) flushing.open()
+      return undefined
+    }
+    const next = await startLaunch(smallLaunch({}), { ...options(), runId: 'next' })
+    await flushing.passed
+    const again = await resumeLaunch(busyLaunch(), runId, { ...options(), force: true })
+    expect(await again.result).toMatchObject({ status: 'completed', generation: 2 })
+    await next.result
+    expect(posted()).toContain('launch r success')
+    expect(posted().filter(child => child.endsWith('running'))).toEqual([])
   })
 })

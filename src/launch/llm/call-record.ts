@@ -1,8 +1,9 @@
 import { invariant } from '../../core/invariant.ts'
 import { formatRfc3339 } from '../../core/time.ts'
 import type { LlmCallEnd, LlmCallStart } from '../../telemetry/launch-telemetry.ts'
+import type { LlmEventType, TokenUsage } from '../events.ts'
 import { type ChatBody, hashesOf, type RequestHashes, sampling } from './chat-request.ts'
-import { type Completion, firstChoice, NO_USAGE, outputHash, type TokenUsage, usageOf } from './completion.ts'
+import { type Completion, firstChoice, NO_USAGE, outputHash, usageOf } from './completion.ts'
 import { type AnsweredEvidence, type Evidence, EvidenceStore } from './evidence.ts'
 import type { Failure, RawAnswer } from './failure.ts'
 import { DEPTH_OF_PARTS_MAX, isDeeperThan, parseJsonText } from './json.ts'
@@ -16,8 +17,6 @@ import type { FailedTry } from './tries.ts'
  * then telemetry. So whatever the log says has its evidence, and whatever
  * telemetry says is in the log.
  */
-
-export type LlmEventType = 'LLM_CALL_STARTED' | 'LLM_CALL_FINISHED' | 'LLM_CALL_FAILED'
 
 /** Where events go: the log of a launch, or anything that appends. */
 export interface LlmEventSink {

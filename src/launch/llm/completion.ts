@@ -1,5 +1,6 @@
 import { canonicalJson } from '../../core/canonical-json.ts'
 import { AnnalsError } from '../../core/errors.ts'
+import type { TokenUsage } from '../events.ts'
 import {
   DEPTH_OF_PARTS_MAX,
   hashJson,
@@ -21,12 +22,6 @@ export interface Choice {
   readonly message: JsonObject
   readonly finish_reason?: unknown
   readonly [field: string]: unknown
-}
-
-export interface TokenUsage {
-  readonly input_tokens: number
-  readonly output_tokens: number
-  readonly total_tokens: number
 }
 
 export const NO_USAGE: TokenUsage = { input_tokens: 0, output_tokens: 0, total_tokens: 0 }

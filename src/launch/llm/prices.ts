@@ -1,5 +1,5 @@
 import { AnnalsError } from '../../core/errors.ts'
-import type { TokenUsage } from './completion.ts'
+import type { TokenUsage } from '../events.ts'
 
 /** USD per million tokens. */
 interface Price {
