@@ -108,7 +108,7 @@ export const docsLaunch: Launch = defineLaunch({
       state: 'READY_FOR_PR',
       run: async ctx => {
         const { commit } = await ctx.work('publish', {
-          input: { branch: BRANCH },
+          input: { repository: String(ctx.config['repository']), branch: BRANCH },
           inputs: ctx.artifacts.names('pages/'),
         })
         await ctx.prOpened({ branch: BRANCH, commit_sha: commit })

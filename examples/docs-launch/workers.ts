@@ -1,21 +1,24 @@
 import { createHash } from 'node:crypto'
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { defineWorker, type FixInput } from 'annals/launch'
 import { git } from './git.ts'
 import { withoutLink, withTitle } from './pages.ts'
 
 /**
- * Each may run again after a crash, with half of its work done: so each begins
- * with an empty folder, or writes the same again.
+ * Each may run again after a crash, with half of its work done: so each writes
+ * the same again. A git that a killed process has started may still be at
+ * work: so each attempt has a folder of its own.
  */
 
 export const clone = defineWorker({
   timeoutMs: 60_000,
-  run: async ({ repository }: { repository: string }, { folder, signal }) => {
+  run: async ({ repository }: { repository: string }, { folder, signal, attempt }) => {
+    const fresh = join(folder, `clone-${attempt}`)
     const worktree = join(folder, 'worktree')
+    await git(folder, ['clone', '--quiet', repository, fresh], signal)
     rmSync(worktree, { recursive: true, force: true })
-    await git(folder, ['clone', '--quiet', repository, worktree], signal)
+    renameSync(fresh, worktree)
     return { commit: await git(worktree, ['rev-parse', 'HEAD'], signal) }
   },
 })
@@ -106,17 +109,23 @@ export const mend = defineWorker({
 
 export const publish = defineWorker({
   timeoutMs: 60_000,
-  run: async ({ branch }: { branch: string }, { folder, artifacts, signal }) => {
-    const worktree = join(folder, 'worktree')
-    await git(worktree, ['checkout', '--quiet', '--force', '-B', branch, 'origin/main'], signal)
-    const docs = join(worktree, 'docs')
-    rmSync(docs, { recursive: true, force: true })
-    mkdirSync(docs)
-    for (const name of artifacts.names('pages/'))
+  run: async (
+    { repository, branch }: { repository: string; branch: string },
+    { folder, artifacts, signal, attempt },
+  ) => {
+    const place = join(folder, `publish-${attempt}`)
+    await git(folder, ['clone', '--quiet', repository, place], signal)
+    await git(place, ['checkout', '--quiet', '-B', branch, 'origin/main'], signal)
+    const docs = join(place, 'docs')
+    mkdirSync(docs, { recursive: true })
+    for (const name of artifacts.names('pages/')) {
       writeFileSync(join(docs, basename(name)), artifacts.read(name))
-    await git(worktree, ['add', '--all', 'docs'], signal)
-    await git(worktree, ['commit', '--quiet', '-m', 'Documentation of every module'], signal)
-    await git(worktree, ['push', '--quiet', '--force', 'origin', branch], signal)
-    return { commit: await git(worktree, ['rev-parse', 'HEAD'], signal) }
+    }
+    await git(place, ['add', '--all', 'docs'], signal)
+    await git(place, ['commit', '--quiet', '-m', 'Documentation of every module'], signal)
+    await git(place, ['push', '--quiet', '--force', 'origin', branch], signal)
+    const commit = await git(place, ['rev-parse', 'HEAD'], signal)
+    rmSync(place, { recursive: true, force: true })
+    return { commit }
   },
 })

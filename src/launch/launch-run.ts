@@ -167,7 +167,8 @@ export class LaunchRun {
     active.set(this.folder, this)
     const { signal } = this.#options
     const onAbort = (): void => this.#endBy({ kind: 'cancel', reason: String(signal?.reason) })
-    const prepared = prepare()
+    // A ledger that refuses the run is heard of now, not after all the work.
+    const prepared = prepare().then(() => this.#mirror?.settle())
     this.#result = prepared
       .then(async () => {
         if (signal?.aborted === true) onAbort()

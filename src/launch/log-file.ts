@@ -99,7 +99,8 @@ export class FileLog implements EventLog {
       }
     } catch (error) {
       this.#failure = failure(error, "can't write to the event log")
-      await this.#file.truncate(this.#size)
+      // If that fails too, a torn line is left, and whoever opens the log next cuts it off.
+      await this.#file.truncate(this.#size).catch(() => undefined)
       throw this.#failure
     }
     try {

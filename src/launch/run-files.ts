@@ -24,8 +24,10 @@ export async function findRun(
   atEvent?: number,
 ): Promise<FoundRun> {
   const folder = existingFolder(runId, place)
-  const bytes = await readLog(folder, runId, place)
+  // The snapshot first: a run that is being worked on may write both in between, and a log that is older than its
+  // snapshot would seem to have lost its end.
   const snapshot = readSnapshot(folder, runId)
+  const bytes = await readLog(folder, runId, place)
   return { folder, snapshot, replayed: replayBytes(bytes, runId, states, snapshot, atEvent) }
 }
 
