@@ -11,8 +11,9 @@ interface Price {
 export type PriceTable = Readonly<Record<string, Price>>
 
 /**
- * List prices as the providers published them in 2025, for a start: prices
- * change, so those of the user go first. A model that is in neither table has
+ * For a start, and not kept up to date: what providers ask changes without
+ * notice, and nobody has compared these with their pages. So prices
+ * of the user go first. A model that is in neither table has
  * no cost in its events rather than a wrong one.
  */
 export const LIST_PRICES: PriceTable = {
