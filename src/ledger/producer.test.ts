@@ -329,3 +329,37 @@ describe('LD1: pauses', () => {
       expect(cycles).toEqual(['RunPaused 1', 'RunResumed 1', 'RunPaused 2', 'RunResumed 2', 'RunPaused 3'])
     }))
 })
+
+describe('whatever was thrown', () => {
+  const THROWN: Readonly<Record<string, unknown>> = {
+    nothing: undefined,
+    'a text': 'no',
+    'an object': { code: 7 },
+    'an object that JSON can’t hold': { n: 1n },
+    'an instance of a class': new Map([['a', 1]]),
+    'an Error with a lone surrogate': new Error('\ud800'),
+    'an Error without a name': Object.assign(new Error('x'), { name: undefined }),
+    'an Error that is too long': new Error('x'.repeat(2 * 1024 * 1024)),
+  }
+
+  test.each(Object.entries(THROWN))('L14: %s, a step can fail with it', (_, thrown) =>
+    withDb(async db => {
+      const producer = producerOf(db)
+      await producer.runStarted()
+      await producer.stepStarted('a')
+      await producer.stepFailed('a', thrown)
+      const { steps } = await db.ledger.projectSnapshot(RUN)
+      expect(steps[0].status).toBe('FAILED')
+      expect(steps[0].error).toBeDefined()
+    }),
+  )
+})
+
+test('what a producer can’t do without is asked for when it is made', () =>
+  withDb(async db => {
+    for (const wrong of [{ store: undefined }, { registry: {} }, { onInvalid: 'explode' }]) {
+      expect(() => producerOf(db, wrong as never)).toThrow(
+        expect.objectContaining({ code: 'INVALID_ARGUMENT' }),
+      )
+    }
+  }))

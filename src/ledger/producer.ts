@@ -1,6 +1,8 @@
+import { inspect } from 'node:util'
+import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
-import { checkOptions } from '../core/options.ts'
+import { checkFunction, checkOptions } from '../core/options.ts'
 import type { EventIdRegistry } from './event-id-registry.ts'
 import { deriveIdempotencyKey } from './idempotency-key.ts'
 import { factOf, Reducer, type Refusal } from './reduce.ts'
@@ -77,6 +79,14 @@ export class Producer {
   /** @internal Use `createProducer`. */
   constructor(options: ProducerOptions) {
     checkOptions('createProducer', options, OPTIONS)
+    const { store, registry, onInvalid = 'stop' } = options
+    for (const method of ['appendEvent', 'fetchEvents'] as const)
+      checkFunction(`store.${method}`, store?.[method])
+    for (const method of ['claim', 'adopt'] as const) checkFunction(`registry.${method}`, registry?.[method])
+    if (onInvalid !== 'stop' && onInvalid !== 'fail') {
+      const message = "onInvalid must be 'stop' or 'fail'"
+      throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'onInvalid', value: onInvalid })
+    }
     this.#options = { ...options }
   }
 
@@ -358,10 +368,31 @@ class Belief {
   }
 }
 
-/** As JSON: an Error has nothing to enumerate. */
+/** Of an error's texts: beyond it they are cut. */
+const ERROR_CHARS_MAX = 64 * 1024
+
+/** As JSON, whatever was thrown: that something failed can always be told. An Error has nothing to enumerate. */
 function errorOf(error: unknown): unknown {
-  if (!(error instanceof Error)) return error
-  const { name, message } = error
+  if (!(error instanceof Error))
+    return isPlain(error) ? error : { name: typeof error, message: textOf(error) }
   const code: unknown = (error as { code?: unknown }).code
-  return { name, message, ...(typeof code === 'string' ? { code } : {}) }
+  return {
+    name: textOf(error.name),
+    message: textOf(error.message),
+    ...(typeof code === 'string' ? { code: textOf(code) } : {}),
+  }
+}
+
+function isPlain(error: unknown): boolean {
+  try {
+    return canonicalJsonBytes(error).length <= ERROR_CHARS_MAX
+  } catch (refusal) {
+    if (refusal instanceof AnnalsError) return false
+    throw refusal
+  }
+}
+
+function textOf(value: unknown): string {
+  const text = typeof value === 'string' ? value : inspect(value, { depth: 2 })
+  return text.slice(0, ERROR_CHARS_MAX).toWellFormed()
 }
