@@ -181,6 +181,7 @@ export class Checkpointer {
     const { graves } = forest
     forest.graves = []
     forest.nodes.dirtyBytes = 0
+    forest.nodes.retireWritten()
     forest.nodes.freeze()
     forest.keepAll = true
     return {
@@ -271,7 +272,7 @@ export class Checkpointer {
     for (let done = false; !done; ) {
       try {
         done = steps.next().done === true
-        data.flush(node => forest.nodes.admit(node))
+        data.flush(node => forest.nodes.settle(node))
       } catch (error) {
         data.abandon()
         throw error

@@ -3,14 +3,16 @@ import { invariant } from '../core/invariant.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { DataFiles } from './data-files.ts'
 import { corrupt, fileName } from './format.ts'
-import { entryBytes, type Home, homeOf, LEAF_BYTES_MAX, Leaf, type Node } from './node.ts'
+import { entryBytes, type Home, homeOf, Inner, LEAF_BYTES_MAX, Leaf, type Node } from './node.ts'
 import { findInBlock, readInner, readLeaf } from './node-codec.ts'
 import { merge, type NodeKeeper } from './tree.ts'
 
 /**
  * Which nodes are in memory. Clean nodes stay under a limit: a clock hand goes
  * round them and unloads those that were not used since its last visit. Dirty
- * nodes can't be unloaded; the checkpoint bounds them.
+ * nodes can't be unloaded; the checkpoint bounds them. What was written
+ * and nobody reads before the next checkpoint is not worth the memory: most of
+ * what runs log is never looked at.
  */
 export class NodeStore implements NodeKeeper {
   generation = 1
@@ -26,6 +28,8 @@ export class NodeStore implements NodeKeeper {
   readonly #limitBytes: number
   readonly #ring: Node[] = []
   #hand = 0
+  /** By the last checkpoint, children before their parents; those that are read will come to the clock. */
+  #written: Node[] = []
   /** Leaves in which somebody looked for something lately, while they were not loaded. */
   #missed = new Set<number>()
   #missedBefore = new Set<number>()
@@ -58,7 +62,10 @@ export class NodeStore implements NodeKeeper {
     } else if (!readInner(node, bytes, view, node.length)) {
       throw corrupt(fileName('D', node.file), node.offset, 'an inner node makes no sense')
     }
-    if (!node.dirty) this.admit(node)
+    if (node.dirty) return
+    node.used = true
+    this.cachedBytes += node.memoryBytes()
+    if (!node.cached) this.#enter(node)
   }
 
   /**
@@ -99,18 +106,31 @@ export class NodeStore implements NodeKeeper {
     this.dirtyBytes += bytes
   }
 
-  /** A node became clean. */
-  admit(node: Node): void {
+  /** A node was written, and is clean now. */
+  settle(node: Node): void {
     if (!node.loaded) return
-    node.used = true
     this.cachedBytes += node.memoryBytes()
-    if (node.cached) return
+    if (!node.cached) this.#written.push(node)
+  }
+
+  /** Before another checkpoint, or when memory is short: what nobody has read by now goes. */
+  retireWritten(): void {
+    for (const node of this.#written) {
+      if (node.dirty || node.cached || !node.loaded) continue
+      if (node.used || isParentInUse(node)) this.#enter(node)
+      else this.#unload(node)
+    }
+    this.#written = []
+  }
+
+  #enter(node: Node): void {
     node.cached = true
     this.#ring.push(node)
   }
 
   trim(): void {
     if (this.cachedBytes <= this.#limitBytes) return
+    this.retireWritten()
     const ring = this.#ring
     // Two rounds clear every mark; what is left then can't go.
     for (let steps = ring.length * 2; steps > 0 && this.cachedBytes > this.#limitBytes; steps--) {
@@ -120,11 +140,10 @@ export class NodeStore implements NodeKeeper {
       else if (node.used) {
         node.used = false
         this.#hand++
-      } else if (!(node instanceof Leaf) && node.children.some(isInUse)) {
+      } else if (isParentInUse(node)) {
         this.#hand++
       } else {
-        this.cachedBytes -= node.memoryBytes()
-        unload(node)
+        this.#unload(node)
         this.#dismiss(node)
       }
     }
@@ -135,6 +154,18 @@ export class NodeStore implements NodeKeeper {
     return this.generation++
   }
 
+  #unload(node: Node): void {
+    this.cachedBytes -= node.memoryBytes()
+    if (node instanceof Leaf) {
+      node.entries = undefined
+      node.bytes = 0
+    } else {
+      node.keys = undefined
+      node.children = []
+      node.places = undefined
+    }
+  }
+
   #dismiss(node: Node): void {
     node.cached = false
     const last = this.#ring.pop() as Node
@@ -142,19 +173,13 @@ export class NodeStore implements NodeKeeper {
   }
 }
 
-function isInUse(child: Node | undefined): boolean {
-  return child !== undefined && (child.dirty || child.loaded)
+/** It can't go before its children. */
+function isParentInUse(node: Node): boolean {
+  return node instanceof Inner && node.children.some(isInUse)
 }
 
-function unload(node: Node): void {
-  if (node instanceof Leaf) {
-    node.entries = undefined
-    node.bytes = 0
-  } else {
-    node.keys = undefined
-    node.children = []
-    node.places = undefined
-  }
+function isInUse(child: Node | undefined): boolean {
+  return child !== undefined && (child.dirty || child.loaded)
 }
 
 function bytesOf(entries: readonly Entry[]): number {

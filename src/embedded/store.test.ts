@@ -143,6 +143,26 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
+  test('what was written and nobody reads leaves memory at the next checkpoint; what is read stays', async () => {
+    const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
+    const fill = (scope: string): Promise<unknown> => {
+      const keys = Array.from({ length: 1_000 }, (_, i) => String(i).padStart(4, '0'))
+      return storage.commit({ operations: keys.map(key => put(scope, key, 'x'.repeat(400))) })
+    }
+    for (const scope of ['looked-at', 'left-alone']) await fill(scope)
+    await storage.checkpoint()
+    expect(storage.stats().cachedBytes).toBeGreaterThan(800_000)
+    await storage.scan({ scope: 'looked-at', tag: 1 })
+    await fill('another')
+    await storage.checkpoint()
+    const { cachedBytes } = storage.stats()
+    // Of the three, the one that was read and the one that was just written.
+    expect(cachedBytes).toBeGreaterThan(800_000)
+    expect(cachedBytes).toBeLessThan(1_300_000)
+    expect(await storage.scan({ scope: 'left-alone', tag: 1 })).toHaveLength(1_000)
+    await storage.close()
+  })
+
   test('a value that would not fit a block is refused, and the store goes on', async () => {
     const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
     const large = put('s', 'key', 'x'.repeat(18 * 1024 * 1024))
