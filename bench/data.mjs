@@ -28,6 +28,13 @@ export function value(i) {
   return values[i % VALUES]
 }
 
+/** Such a value that no other entry has: a store must not live on everything being the same. */
+export function ownValue(i) {
+  const { text, ...rest } = value(i)
+  const mark = String(i)
+  return { ...rest, text: mark + text.slice(mark.length) }
+}
+
 /** Whether it is such a value, whole and with its parts: one that is made only when looked at would be too cheap. */
 export function isValue(found) {
   return found?.status === 'ok' && found.text.length > 300 && values[found.step].tool === found.tool

@@ -1,4 +1,4 @@
-import { value } from '../data.mjs'
+import { ownValue } from '../data.mjs'
 
 const BATCH = 1000
 
@@ -8,7 +8,7 @@ export async function load(store, count, placeOf, order) {
     const pairs = []
     for (let i = from; i < Math.min(count, from + BATCH); i++) {
       const entry = order === undefined ? i : order[i]
-      pairs.push([store.at(...placeOf(entry)), value(entry)])
+      pairs.push([store.at(...placeOf(entry)), ownValue(entry)])
     }
     await store.putMany(pairs)
   }
