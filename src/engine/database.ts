@@ -83,6 +83,8 @@ export class Database implements Session {
   readonly #timing: Timing
   readonly #gate: Gate
   #closed = false
+  /** A step is running: what it would write now, the step itself knows nothing of and would overwrite. */
+  #inStep = false
 
   constructor(storage: Storage, timing: Timing = REAL_TIMING) {
     this.#storage = storage
@@ -102,13 +104,22 @@ export class Database implements Session {
 
   /** One step over declared reads; never conflicts. `step` must be pure. */
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    if (this.#inStep) return Promise.reject(writesInStep())
     const { closed } = this.#gate
     if (closed !== undefined) return closed.then(() => this.update(reads, step))
-    return this.#storage.update(reads, step)
+    return this.#storage.update(reads, found => {
+      this.#inStep = true
+      try {
+        return step(found)
+      } finally {
+        this.#inStep = false
+      }
+    })
   }
 
   /** Blind operations, all or none. */
   write(operations: readonly Operation[]): Promise<readonly Appended[]> {
+    if (this.#inStep) return Promise.reject(writesInStep())
     const { closed } = this.#gate
     if (closed !== undefined) return closed.then(() => this.write(operations))
     return this.#storage.commit({ operations }).then(appendedOf)
@@ -247,6 +258,12 @@ export class Database implements Session {
       unlisten?.()
     }
   }
+}
+
+function writesInStep(): AnnalsError {
+  const message =
+    'a function that computes the next value must not write to the store: return the value, and write what else there is afterwards or in a transaction'
+  return new AnnalsError('INVALID_OPERATION', message)
 }
 
 function appendedOf(outcome: CommitOutcome): readonly Appended[] {

@@ -48,6 +48,32 @@ export function testConcurrency(suite: Suite): void {
     expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 128 })
   })
 
+  suite.holds(
+    'P8: a transition that writes to the store itself is told so, and loses nobody’s update',
+    async db => {
+      await db.cells.init(RUN, 'n', 0)
+      await db.kv.put(RUN, 'k', 'before')
+      const inside: Promise<unknown>[] = []
+      const { value } = await db.cells.transition(RUN, 'n', cell => {
+        const add = ({ value: n }: { readonly value: unknown }) => ({
+          value: (n as number) + 10,
+          result: null,
+        })
+        inside.push(db.cells.transition(RUN, 'n', add), db.kv.put(RUN, 'k', 'inside'))
+        // Whoever looks at them later, they are not left unheard.
+        for (const each of inside) each.catch(() => undefined)
+        return { value: (cell.value as number) + 1, result: null }
+      })
+      expect(value).toBe(1)
+      for (const each of inside) await expect(each).rejects.toMatchObject({ code: 'INVALID_OPERATION' })
+      expect((await db.cells.read(RUN, 'n'))?.value).toBe(1)
+      expect(await db.kv.get(RUN, 'k')).toBe('before')
+      // Afterwards the store takes writes as before.
+      await db.kv.put(RUN, 'k', 'after')
+      expect(await db.kv.get(RUN, 'k')).toBe('after')
+    },
+  )
+
   suite.holds('P7: batches of many at once are not torn apart', async db => {
     await Promise.all(
       times(32, i =>
