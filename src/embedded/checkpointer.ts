@@ -131,12 +131,21 @@ export class Checkpointer {
   /**
    * The manifest that opening found may be in the system's memory only, if the sync of who wrote it failed: then no
    * sync of ours would bring it to the device. Written again, it gets there, before the other one is given up.
+   * If there is no other one, or none that can be read, the device may still hold what was there before somebody failed
+   * to replace it: newer than ours, and it names blocks that we are about to overwrite. A copy of ours takes its place.
    */
   async #confirmManifest(): Promise<void> {
     if (this.#confirmed) return
-    const current = this.current ?? FIRST
+    const found = this.current
+    const current = found ?? FIRST
     await this.#writeManifest(current)
     this.current = current
+    if (found !== undefined && this.#previous === undefined) {
+      const copy = { ...current, generation: current.generation + 1 }
+      await this.#writeManifest(copy)
+      this.#previous = current
+      this.current = copy
+    }
     this.#confirmed = true
   }
 

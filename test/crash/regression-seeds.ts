@@ -31,6 +31,10 @@ export const FAULT_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
     3803175039,
     'a sync of the manifest failed only after a commit was taken, which is no reason to refuse that',
   ],
+  [
+    2413183741,
+    'a manifest that somebody had failed to replace came back from the device, and its blocks were overwritten',
+  ],
 ]
 
 export const FULL_DISK_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
