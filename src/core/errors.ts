@@ -32,6 +32,16 @@ export type ErrorCode =
   | 'ILLEGAL_STATE'
   | 'LLM_CALL_FAILED'
   | 'LLM_REPLAY_MISS'
+  | 'LAUNCH_UNKNOWN'
+  | 'UNAUTHENTICATED'
+  | 'FORBIDDEN'
+  | 'NOT_FOUND'
+  | 'METHOD_NOT_ALLOWED'
+  | 'TOO_LARGE'
+  | 'UNSUPPORTED_MEDIA_TYPE'
+  | 'RATE_LIMITED'
+  | 'UNAVAILABLE'
+  | 'INTERNAL'
 
 export type ErrorDetails = Readonly<Record<string, unknown>>
 

@@ -1,0 +1,12 @@
+export { createApp } from './server/app.ts'
+export type { ServerOptions } from './server/options.ts'
+export type { Problem } from './server/problem.ts'
+export { createServer, Server, type ServerAddress } from './server/server.ts'
+export type { Credential, ServerEnv } from './server/server-env.ts'
+export {
+  type CreatedToken,
+  type CreateTokenOptions,
+  type Role,
+  type TokenRecord,
+  TokenStore,
+} from './server/tokens.ts'

@@ -1,0 +1,150 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { AnnalsError } from '../core/errors.ts'
+import { readJson } from './body.ts'
+import { checkRole } from './guard.ts'
+import { idsIn, parameterNames } from './path-ids.ts'
+import type { ServerContext, ServerEnv } from './server-env.ts'
+import type { Role } from './tokens.ts'
+
+type Schema = z.ZodType
+type Shape = Readonly<Record<string, Schema>>
+
+/** A route, told once: what is checked is what is documented. */
+export interface Endpoint<Q extends Shape, B extends Schema> {
+  readonly method: 'get' | 'post' | 'put' | 'delete'
+  /** With `{name}` for each id in it. */
+  readonly path: string
+  /** The name of the operation. */
+  readonly id: string
+  readonly summary: string
+  /** Who may ask; `anybody` needs no token. */
+  readonly role: Role | 'anybody'
+  readonly query?: Q
+  readonly headers?: Shape
+  readonly body?: B
+  /** The schema says what a body looks like, and somebody below says what is wrong with it, in its own words. */
+  readonly isCheckedBelow?: boolean
+  /** A body that is not JSON, or need not be: the handler reads it. By media type. */
+  readonly rawBody?: Readonly<Record<string, Schema>>
+  /** 64 KiB without it. */
+  readonly bytesMax?: number
+  readonly answers: Readonly<Record<number, readonly [description: string, schema?: Schema, type?: string]>>
+}
+
+export interface Asked<Q extends Shape, B extends Schema> {
+  readonly c: ServerContext
+  readonly ids: Readonly<Record<string, string>>
+  readonly query: z.output<z.ZodObject<{ -readonly [K in keyof Q]: Q[K] }>>
+  readonly body: z.output<B>
+}
+
+const BYTES_DEFAULT = 64 * 1024
+
+export const problemSchema: z.ZodType = z
+  .object({
+    type: z.string(),
+    title: z.string(),
+    status: z.number().int(),
+    detail: z.string(),
+    code: z.string(),
+    requestId: z.string(),
+    details: z.record(z.string(), z.unknown()).optional(),
+  })
+  .openapi('Problem')
+
+/** Serves an endpoint and documents it. */
+export function serve<Q extends Shape, B extends Schema>(
+  app: OpenAPIHono<ServerEnv>,
+  endpoint: Endpoint<Q, B>,
+  answer: (asked: Asked<Q, B>) => Promise<Response> | Response,
+): void {
+  const { method, path, role, bytesMax = BYTES_DEFAULT, body, isCheckedBelow = false } = endpoint
+  const query = endpoint.query === undefined ? undefined : z.strictObject(endpoint.query)
+  document(app, endpoint)
+  app.on(method.toUpperCase(), path.replace(/\{(\w+)\}/g, ':$1'), async c => {
+    if (role !== 'anybody') checkRole(c, role)
+    const ids = idsIn(path, c.req.raw.url)
+    const asked = query === undefined ? checkNoQuery(c) : parsed(query, queryIn(c), 'query')
+    let content: unknown
+    if (body !== undefined) {
+      content = await readJson(c, bytesMax)
+      if (!isCheckedBelow) content = parsed(body, content, 'body')
+    }
+    return answer({ c, ids, query: asked, body: content } as Asked<Q, B>)
+  })
+}
+
+/** An answer in JSON that nobody keeps. */
+export function json(
+  value: unknown,
+  status: number = 200,
+  headers: Readonly<Record<string, string>> = {},
+): Response {
+  return new Response(JSON.stringify(value), {
+    status,
+    headers: { 'Content-Type': 'application/json', 'Cache-Control': 'no-store', ...headers },
+  })
+}
+
+function document<Q extends Shape, B extends Schema>(
+  app: OpenAPIHono<ServerEnv>,
+  endpoint: Endpoint<Q, B>,
+): void {
+  const { method, path, id, summary, role, query, headers, body, rawBody, answers } = endpoint
+  const names = parameterNames(path)
+  const content =
+    rawBody === undefined
+      ? { 'application/json': { schema: body as Schema } }
+      : Object.fromEntries(Object.entries(rawBody).map(([type, schema]) => [type, { schema }]))
+  const hasBody = body !== undefined || rawBody !== undefined
+  app.openAPIRegistry.registerPath({
+    method,
+    path,
+    operationId: id,
+    summary,
+    tags: [path.startsWith('/v1/') ? (path.split('/')[2] ?? 'server') : 'server'],
+    security: role === 'anybody' ? [] : [{ token: [role] }],
+    request: {
+      ...(names.length === 0
+        ? {}
+        : { params: z.object(Object.fromEntries(names.map(name => [name, z.string().min(1)]))) }),
+      ...(query === undefined ? {} : { query: z.object(query) }),
+      ...(headers === undefined ? {} : { headers: z.object(headers) }),
+      ...(hasBody ? { body: { content, required: true } } : {}),
+    },
+    responses: {
+      ...Object.fromEntries(
+        Object.entries(answers).map(([status, [description, schema, type = 'application/json']]) => [
+          status,
+          { description, ...(schema === undefined ? {} : { content: { [type]: { schema } } }) },
+        ]),
+      ),
+      default: {
+        description: 'It was refused, or failed.',
+        content: { 'application/problem+json': { schema: problemSchema } },
+      },
+    },
+  })
+}
+
+function queryIn(c: ServerContext): Record<string, unknown> {
+  const all = c.req.queries()
+  return Object.fromEntries(
+    Object.entries(all).map(([name, values]) => [name, values.length === 1 ? values[0] : values]),
+  )
+}
+
+/** A misspelt option must not be an option left out. */
+function checkNoQuery(c: ServerContext): Record<string, never> {
+  const [name] = Object.keys(c.req.query())
+  if (name === undefined) return {}
+  throw new AnnalsError('INVALID_ARGUMENT', `${name} is no parameter of this`, { name })
+}
+
+function parsed<S extends Schema>(schema: S, value: unknown, what: string): z.output<S> {
+  const { success, data, error } = schema.safeParse(value)
+  if (success) return data as z.output<S>
+  const [issue] = error.issues
+  const name = issue.path.map(String).join('.') || what
+  throw new AnnalsError('INVALID_ARGUMENT', `${name}: ${issue.message}`, { name, reason: issue.message })
+}

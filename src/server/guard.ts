@@ -1,0 +1,169 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import type { MiddlewareHandler } from 'hono'
+import { routePath } from 'hono/route'
+import { AnnalsError } from '../core/errors.ts'
+import { newId } from '../core/id.ts'
+import { refusal } from './refusal.ts'
+import type { Credential, ServerContext, ServerEnv } from './server-env.ts'
+import type { Services } from './services.ts'
+import { ROLES, type Role } from './tokens.ts'
+
+/** What anybody may ask: nothing in it is anybody's. */
+const PUBLIC: ReadonlySet<string> = new Set(['/health', '/ready', '/openapi.json', '/docs', '/docs/page.js'])
+const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
+const REQUEST_ID = /^[\w.-]{1,64}$/
+const BEARER = /^Bearer ([\x21-\x7e]+)$/i
+
+export function isPublic(path: string): boolean {
+  return PUBLIC.has(path)
+}
+
+/** Before any route: a request id, the host, the origin, who asks, and how often. Afterwards one line in the log. */
+export function guard(services: Services): MiddlewareHandler<ServerEnv> {
+  const { metrics, settings } = services
+  return async (c, next) => {
+    const since = performance.now()
+    const given = c.req.header('X-Request-Id')
+    const requestId = given !== undefined && REQUEST_ID.test(given) ? given : newId()
+    c.set('requestId', requestId)
+    try {
+      checkHost(c, settings.hosts)
+      checkOrigin(c, settings.origins)
+      if (c.req.method === 'OPTIONS' && c.req.header('Access-Control-Request-Method') !== undefined) {
+        c.res = new Response(null, { status: 204 })
+      } else {
+        const credential = isPublic(c.req.path) ? anybody(services) : await identify(c, services)
+        c.set('credential', credential)
+        c.set('db', services.forTenant(credential.tenant))
+        checkRate(c, services, credential)
+        await next()
+      }
+    } catch (error) {
+      c.res = refusal(c, error)
+    }
+    const { res } = c
+    res.headers.set('X-Request-Id', requestId)
+    allowOrigin(c, settings.origins)
+    const ms = performance.now() - since
+    metrics.add(c.req.method, routePath(c, -1), res.status, ms)
+    settings.log?.(lineOf(c, settings.clock(), ms))
+  }
+}
+
+/** Whether who asks may do what that role may. */
+export function checkRole(c: ServerContext, role: Role): void {
+  const { role: own } = c.get('credential')
+  if (ROLES.indexOf(own) >= ROLES.indexOf(role)) return
+  throw new AnnalsError('FORBIDDEN', `this needs the role ${role}, and the token has ${own}`, { role })
+}
+
+/** A page that a browser was led to under another name must not reach what only this machine may (DNS rebinding). */
+function checkHost(c: ServerContext, hosts: readonly string[] | undefined): void {
+  const raw = c.env?.incoming?.rawHeaders ?? []
+  checkOnce(raw, 'host')
+  if (hosts === undefined) return
+  const host = c.req.header('Host') ?? new URL(c.req.url).host
+  const name = host.replace(/:\d{1,5}$/, '').toLowerCase()
+  if (!hosts.includes(name))
+    throw new AnnalsError('FORBIDDEN', 'the server is not known under this host name')
+}
+
+function checkOrigin(c: ServerContext, origins: readonly string[]): void {
+  if (READS.has(c.req.method)) return
+  const origin = c.req.header('Origin')
+  if (origin === undefined || origins.includes(origin)) return
+  const host = c.req.header('Host') ?? new URL(c.req.url).host
+  if (origin === `http://${host}` || origin === `https://${host}`) return
+  throw new AnnalsError('FORBIDDEN', 'pages of another origin may not write')
+}
+
+function allowOrigin(c: ServerContext, origins: readonly string[]): void {
+  const origin = c.req.header('Origin')
+  if (origin === undefined || !origins.includes(origin)) return
+  const { headers } = c.res
+  headers.set('Access-Control-Allow-Origin', origin)
+  headers.append('Vary', 'Origin')
+  headers.set('Access-Control-Expose-Headers', 'ETag, Retry-After, X-Request-Id')
+  if (c.req.method !== 'OPTIONS') return
+  headers.set('Access-Control-Allow-Methods', 'GET, POST, PUT, PATCH, DELETE')
+  headers.set(
+    'Access-Control-Allow-Headers',
+    'Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-Id',
+  )
+  headers.set('Access-Control-Max-Age', '600')
+}
+
+/** Node keeps the first of several; others on the way may have looked at the last. */
+function checkOnce(raw: readonly string[], name: string): void {
+  let count = 0
+  for (let i = 0; i < raw.length; i += 2) {
+    if (raw[i].length === name.length && raw[i].toLowerCase() === name) count++
+  }
+  if (count > 1) throw new AnnalsError('INVALID_ARGUMENT', `there may be one ${name} header`, { name })
+}
+
+function anybody({ settings }: Services): Credential {
+  return { tokenId: undefined, tenant: settings.tenant, role: 'reader' }
+}
+
+async function identify(c: ServerContext, services: Services): Promise<Credential> {
+  const { settings, tokens } = services
+  const header = c.req.header('Authorization')
+  if (header === undefined) {
+    if (settings.auth === 'off') return { tokenId: undefined, tenant: settings.tenant, role: 'admin' }
+    throw unauthenticated('a token is needed: Authorization: Bearer …')
+  }
+  checkOnce(c.env?.incoming?.rawHeaders ?? [], 'authorization')
+  if (header.includes(',')) {
+    throw new AnnalsError('INVALID_ARGUMENT', 'there may be one authorization header', {
+      name: 'authorization',
+    })
+  }
+  const [, token] = BEARER.exec(header) ?? []
+  if (token === undefined) throw unauthenticated('the token must be given as: Authorization: Bearer …')
+  if (settings.staticToken !== undefined && isSame(token, settings.staticToken)) {
+    return { tokenId: 'static', tenant: settings.tenant, role: 'writer' }
+  }
+  const record = await tokens.verify(token)
+  if (record === undefined) throw unauthenticated('the token is not known, has expired, or was revoked')
+  const { id: tokenId, tenant, role, expiresAt } = record
+  return { tokenId, tenant, role, ...(expiresAt === undefined ? {} : { expiresAt }) }
+}
+
+/** In a time that does not depend on where they differ, nor on how long they are. */
+function isSame(a: string, b: string): boolean {
+  const hash = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest()
+  return timingSafeEqual(hash(a), hash(b))
+}
+
+function unauthenticated(message: string): AnnalsError {
+  return new AnnalsError('UNAUTHENTICATED', message)
+}
+
+function checkRate(c: ServerContext, { rateLimit }: Services, { tokenId }: Credential): void {
+  if (rateLimit === undefined) return
+  const name = tokenId ?? c.env?.incoming?.socket.remoteAddress ?? '-'
+  const { isAllowed, limit, remaining, retryAfterSeconds } = rateLimit.take(name)
+  c.header('X-RateLimit-Limit', `${limit}`)
+  c.header('X-RateLimit-Remaining', `${remaining}`)
+  if (isAllowed) return
+  const message = `more than ${limit} requests a minute`
+  throw new AnnalsError('RATE_LIMITED', message, { limit, retryAfterSeconds })
+}
+
+function lineOf(c: ServerContext, now: number, ms: number): string {
+  const { tokenId, tenant } = c.get('credential') ?? {}
+  const failure = c.get('failure')
+  return JSON.stringify({
+    time: new Date(now).toISOString(),
+    requestId: c.get('requestId'),
+    method: c.req.method,
+    path: c.req.path,
+    status: c.res.status,
+    ms: Math.round(ms * 1_000) / 1_000,
+    tenant,
+    tokenId,
+    address: c.env?.incoming?.socket.remoteAddress,
+    ...(failure === undefined ? {} : { code: failure.code, error: failure.text }),
+  })
+}

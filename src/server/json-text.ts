@@ -1,0 +1,76 @@
+import { AnnalsError } from '../core/errors.ts'
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+const MINUS = 0x2d
+const ZERO = 0x30
+const NINE = 0x39
+/** So many digits, and JavaScript may not have the number. */
+const DIGITS_EXACT = 16
+
+/** Of the containers around a payload or a value: a batch, its list, an event. */
+const ENVELOPE_DEPTH = 4
+const DEPTH_MAX = 64 + ENVELOPE_DEPTH
+
+/**
+ * What `JSON.parse` makes of a text, if it makes of it what the sender wrote: it takes any depth, which overflows
+ * whoever walks through it, and rounds whole numbers that are too large.
+ */
+export function parseJsonText(text: string): unknown {
+  checkText(text)
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error
+    throw refused('it is not JSON')
+  }
+}
+
+/** One pass over what is outside of strings. What is no JSON at all, `JSON.parse` will say. */
+function checkText(text: string): void {
+  let depth = 0
+  for (let i = 0; i < text.length; i++) {
+    const char = text.charCodeAt(i)
+    if (char === QUOTE) i = endOfString(text, i)
+    else if (char === 0x7b || char === 0x5b) {
+      if (++depth > DEPTH_MAX) throw refused(`more than ${DEPTH_MAX} nested containers`)
+    } else if (char === 0x7d || char === 0x5d) depth--
+    else if (char === MINUS || (char >= ZERO && char <= NINE)) i = endOfNumber(text, i)
+  }
+}
+
+function endOfString(text: string, start: number): number {
+  let end = text.indexOf('"', start + 1)
+  while (end > 0 && isEscaped(text, end)) end = text.indexOf('"', end + 1)
+  return end < 0 ? text.length : end
+}
+
+function isEscaped(text: string, quote: number): boolean {
+  let backslashes = 0
+  while (text.charCodeAt(quote - 1 - backslashes) === BACKSLASH) backslashes++
+  return backslashes % 2 === 1
+}
+
+const NUMBER = /-?\d+(\.\d+)?([eE][+-]?\d+)?/y
+
+function endOfNumber(text: string, start: number): number {
+  NUMBER.lastIndex = start
+  const [number] = NUMBER.exec(text) ?? ['']
+  if (number.length >= DIGITS_EXACT || /[eE]/.test(number)) checkNumber(number)
+  return start + Math.max(1, number.length) - 1
+}
+
+function checkNumber(number: string): void {
+  const value = Number(number)
+  if (!Number.isFinite(value)) throw refused(`the number ${number.slice(0, 32)} is too large`)
+  if (/^-?\d+$/.test(number) && BigInt(number) !== BigInt(value)) {
+    throw refused(`the number ${number.slice(0, 32)} would be rounded; send it as a string`)
+  }
+}
+
+function refused(reason: string): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', `the body can't be taken as JSON: ${reason}`, {
+    name: 'body',
+    reason,
+  })
+}

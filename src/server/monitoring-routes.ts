@@ -1,0 +1,50 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { json, serve } from './endpoint.ts'
+import type { ServerEnv } from './server-env.ts'
+import type { Services } from './services.ts'
+
+const PROMETHEUS = 'text/plain; version=0.0.4; charset=utf-8'
+
+/** Whether the server can work, and how it does. */
+export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/ready',
+      id: 'ready',
+      summary:
+        'Whether the server takes requests: it does not while it closes, or when its database does not answer.',
+      role: 'anybody',
+      answers: {
+        200: ['It does.', z.object({ status: z.literal('ready') })],
+        503: ['It does not.', z.object({ status: z.enum(['closing', 'unavailable']) })],
+      },
+    },
+    async ({ c }) => {
+      if (services.isClosing) return json({ status: 'closing' }, 503)
+      try {
+        await c.get('db').kv.exists('_ready', 'ready')
+        return json({ status: 'ready' })
+      } catch (error) {
+        c.set('failure', { code: 'UNAVAILABLE', text: String(error) })
+        return json({ status: 'unavailable' }, 503)
+      }
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/metrics/prometheus',
+      id: 'prometheus',
+      summary: 'Counters of the server and the ledger, for Prometheus.',
+      role: 'reader',
+      answers: { 200: ['The metrics.', z.string(), 'text/plain'] },
+    },
+    ({ c }) =>
+      new Response(services.metrics.text(c.get('db')), {
+        headers: { 'Content-Type': PROMETHEUS, 'Cache-Control': 'no-store' },
+      }),
+  )
+}

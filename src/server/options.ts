@@ -1,0 +1,123 @@
+import type { OpenAPIHono } from '@hono/zod-openapi'
+import { AnnalsError } from '../core/errors.ts'
+import { checkFunction, checkOptions } from '../core/options.ts'
+import type { ServerEnv } from './server-env.ts'
+
+export interface ServerOptions {
+  /** The address to listen on; `127.0.0.1` without it. One that others reach needs tokens. */
+  readonly host?: string
+  /** 8765 without it; 0 for any that is free. */
+  readonly port?: number
+  /**
+   * Whether every request needs a token. `off` is for loopback alone, and the default there; a token that is given is
+   * looked at all the same.
+   */
+  readonly auth?: 'required' | 'off'
+  /** A token from the server's configuration: it may read and write, as `tenant`. */
+  readonly staticToken?: string
+  /** Whose data those reach who need no token; `default` without it. */
+  readonly tenant?: string
+  /** Names under which the server is reached. Without it, those of loopback, or any if it listens elsewhere. */
+  readonly hosts?: readonly string[]
+  /** Pages of other origins, such as `https://console.example.org`, that may use the server from a browser. */
+  readonly origins?: readonly string[]
+  /** Requests a minute for each token, or for each address where there is none; no limit without it. */
+  readonly rateLimit?: { readonly perMinute: number }
+  /** Takes one line of JSON for each request. */
+  readonly log?: (line: string) => void
+  /** Milliseconds since 1970. */
+  readonly clock?: () => number
+  /** Open event streams at a time; 10,000 without it. */
+  readonly streamsMax?: number
+  /** How long a stream whose reader takes nothing is kept; a minute without it. */
+  readonly streamStallMs?: number
+  /** How often a stream on which nothing happens shows that it is alive; 15 s without it. */
+  readonly heartbeatMs?: number
+  /** How long requests under way may take when the server closes; 10 s without it. */
+  readonly closeTimeoutMs?: number
+  /** Further routes to serve, behind the same checks. */
+  readonly routes?: readonly OpenAPIHono<ServerEnv>[]
+}
+
+/** The options with what they default to. */
+export interface ServerSettings
+  extends Required<Omit<ServerOptions, 'staticToken' | 'hosts' | 'rateLimit' | 'log'>> {
+  readonly staticToken: string | undefined
+  /** Undefined for any. */
+  readonly hosts: readonly string[] | undefined
+  readonly rateLimit: { readonly perMinute: number } | undefined
+  readonly log: ((line: string) => void) | undefined
+}
+
+const LOOPBACK: readonly string[] = ['localhost', '127.0.0.1', '[::1]']
+const NAMES: readonly (keyof ServerOptions)[] = [
+  'host',
+  'port',
+  'auth',
+  'staticToken',
+  'tenant',
+  'hosts',
+  'origins',
+  'rateLimit',
+  'log',
+  'clock',
+  'streamsMax',
+  'streamStallMs',
+  'heartbeatMs',
+  'closeTimeoutMs',
+  'routes',
+]
+/** Shorter ones can be guessed. */
+const STATIC_TOKEN_CHARS_MIN = 8
+
+export function settingsOf(options: ServerOptions): ServerSettings {
+  checkOptions('a server', options, NAMES)
+  const { host = '127.0.0.1', port = 8765, tenant = 'default', staticToken, rateLimit, log } = options
+  const isLocal = isLoopback(host)
+  const { auth = isLocal && staticToken === undefined ? 'off' : 'required' } = options
+  if (auth !== 'off' && auth !== 'required') throw invalid('auth', "must be 'required' or 'off'")
+  if (auth === 'off' && !isLocal) {
+    throw invalid('auth', `can't be off on ${host}: only on loopback nobody else can ask`)
+  }
+  if (staticToken !== undefined && staticToken.length < STATIC_TOKEN_CHARS_MIN) {
+    throw invalid('staticToken', `must have at least ${STATIC_TOKEN_CHARS_MIN} characters`)
+  }
+  if (!(Number.isSafeInteger(port) && port >= 0 && port <= 65_535)) {
+    throw invalid('port', 'must be a whole number from 0 to 65535')
+  }
+  const numbers = {
+    streamsMax: options.streamsMax ?? 10_000,
+    streamStallMs: options.streamStallMs ?? 60_000,
+    heartbeatMs: options.heartbeatMs ?? 15_000,
+    closeTimeoutMs: options.closeTimeoutMs ?? 10_000,
+    ...(rateLimit === undefined ? {} : { perMinute: rateLimit.perMinute }),
+  }
+  for (const [name, value] of Object.entries(numbers)) {
+    if (!(Number.isSafeInteger(value) && value > 0)) throw invalid(name, 'must be a positive integer')
+  }
+  const { clock = Date.now } = options
+  checkFunction('clock', clock)
+  if (log !== undefined) checkFunction('log', log)
+  return {
+    ...numbers,
+    host,
+    port,
+    auth,
+    staticToken,
+    tenant,
+    hosts: options.hosts?.map(name => name.toLowerCase()) ?? (isLocal ? LOOPBACK : undefined),
+    origins: options.origins ?? [],
+    rateLimit,
+    log,
+    clock,
+    routes: options.routes ?? [],
+  }
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(host)
+}
+
+function invalid(name: string, why: string): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name })
+}

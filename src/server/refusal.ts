@@ -1,0 +1,35 @@
+import { AnnalsError } from '../core/errors.ts'
+import { isServersFault, problemOf } from './problem.ts'
+import type { ServerContext } from './server-env.ts'
+
+/** Routes whose interface is given: their errors are `{detail}`. */
+const TELEMETRY = /^\/(health$|metrics$|api\/v1\/|telemetry\/)/
+
+/** What is answered to a request that failed; the log gets to know more. */
+export function refusal(c: ServerContext, error: unknown): Response {
+  const problem = problemOf(error, c.get('requestId'))
+  c.set('failure', {
+    code: problem.code,
+    // The stack is for the one who runs the server.
+    text: isServersFault(error) && error instanceof Error ? `${error.stack}` : problem.detail,
+  })
+  const { status, detail, code } = problem
+  const isTelemetry = TELEMETRY.test(c.req.path)
+  const headers: Record<string, string> = {
+    'Content-Type': isTelemetry ? 'application/json' : 'application/problem+json',
+    'Cache-Control': 'no-store',
+  }
+  if (code === 'UNAUTHENTICATED') headers['WWW-Authenticate'] = 'Bearer'
+  if (code === 'RATE_LIMITED' && error instanceof AnnalsError) {
+    const { limit, retryAfterSeconds } = error.details
+    headers['Retry-After'] = `${retryAfterSeconds ?? 1}`
+    if (limit !== undefined) {
+      headers['X-RateLimit-Limit'] = `${limit}`
+      headers['X-RateLimit-Remaining'] = '0'
+    }
+  }
+  if (code === 'METHOD_NOT_ALLOWED' && error instanceof AnnalsError)
+    headers['Allow'] = `${error.details['allow']}`
+  if (code === 'UNAVAILABLE' || code === 'CLOSED') headers['Retry-After'] = '1'
+  return new Response(JSON.stringify(isTelemetry ? { detail } : problem), { status, headers })
+}

@@ -1,0 +1,29 @@
+import type { HttpBindings } from '@hono/node-server'
+import type { Context } from 'hono'
+import type { Annals } from '../annals.ts'
+import type { Role } from './tokens.ts'
+
+/** Who asks. */
+export interface Credential {
+  /** Of the token; undefined for who needs none. */
+  readonly tokenId: string | undefined
+  readonly tenant: string
+  readonly role: Role
+  readonly expiresAt?: number
+}
+
+/** What every handler finds in its context, the mounted ones too. */
+export interface ServerEnv {
+  /** Absent where requests come from a program, not from a socket. */
+  Bindings: Partial<HttpBindings>
+  Variables: {
+    requestId: string
+    credential: Credential
+    /** The database as the one who asks sees it. */
+    db: Annals
+    /** Why it was refused, for the log. */
+    failure?: { readonly code: string; readonly text: string }
+  }
+}
+
+export type ServerContext = Context<ServerEnv>

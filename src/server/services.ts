@@ -1,0 +1,44 @@
+import type { Annals } from '../annals.ts'
+import { RequestMetrics } from './metrics.ts'
+import type { ServerSettings } from './options.ts'
+import { RateLimit } from './rate-limit.ts'
+import { TokenStore } from './tokens.ts'
+
+/** Handles that are kept; a token's tenant comes from us, so there are as many as there are tenants at work. */
+const HANDLES_MAX = 1_000
+
+/** What the routes of one server share. */
+export class Services {
+  readonly db: Annals
+  readonly settings: ServerSettings
+  readonly tokens: TokenStore
+  readonly metrics: RequestMetrics = new RequestMetrics()
+  readonly rateLimit: RateLimit | undefined
+  /** Set when the server has begun to close: it is not ready any more. */
+  isClosing = false
+  readonly #handles = new Map<string, Annals>()
+
+  constructor(db: Annals, settings: ServerSettings) {
+    this.db = db
+    this.settings = settings
+    this.tokens = new TokenStore(db, settings.clock)
+    const { rateLimit, clock } = settings
+    this.rateLimit = rateLimit === undefined ? undefined : new RateLimit(rateLimit.perMinute, clock)
+  }
+
+  /** From now on nothing new begins. */
+  close(): void {
+    this.isClosing = true
+  }
+
+  /** The database as a tenant sees it. */
+  forTenant(tenant: string): Annals {
+    if (tenant === this.db.tenant) return this.db
+    const known = this.#handles.get(tenant)
+    if (known !== undefined) return known
+    if (this.#handles.size === HANDLES_MAX) this.#handles.clear()
+    const handle = this.db.forTenant(tenant)
+    this.#handles.set(tenant, handle)
+    return handle
+  }
+}

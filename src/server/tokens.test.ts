@@ -1,0 +1,75 @@
+import { expect, test } from 'vitest'
+import { open } from '../annals.ts'
+import { TokenStore } from './tokens.ts'
+
+test('a token is good until it is revoked, and what is stored does not hold it', async () => {
+  await using db = await open({ memory: true })
+  const tokens = new TokenStore(db)
+  const { token, ...record } = await tokens.create({ name: 'ci', tenant: 'acme', role: 'writer' })
+  expect(token).toMatch(/^annals_[0-9a-f]{16}_[\w-]{43}$/)
+  expect(await tokens.verify(token)).toEqual(record)
+  expect(await tokens.list()).toEqual([record])
+  const stored = JSON.stringify([
+    await db.forTenant('_annals').kv.entries('tokens'),
+    await db.forTenant('_annals').events.readRange('tokens', 0, 10),
+  ])
+  expect(stored).not.toContain(token.slice(24))
+  expect(await tokens.revoke(record.id)).toBe(true)
+  expect(await tokens.revoke(record.id)).toBe(false)
+  expect(await tokens.verify(token)).toBeUndefined()
+})
+
+test('a token ends with its time', async () => {
+  let now = 1_000
+  await using db = await open({ memory: true })
+  const tokens = new TokenStore(db, () => now)
+  const { token } = await tokens.create({ role: 'reader', ttlMs: 10 })
+  now = 1_009
+  expect(await tokens.verify(token)).toMatchObject({ role: 'reader', tenant: 'default', expiresAt: 1_010 })
+  now = 1_010
+  expect(await tokens.verify(token)).toBeUndefined()
+})
+
+test('a token of another tenant is neither listed nor revoked', async () => {
+  await using db = await open({ memory: true })
+  const tokens = new TokenStore(db)
+  const { id } = await tokens.create({ tenant: 'acme', role: 'reader' })
+  expect(await tokens.list({ tenant: 'other' })).toEqual([])
+  expect(await tokens.revoke(id, { tenant: 'other' })).toBe(false)
+  expect(await tokens.revoke(id, { tenant: 'acme' })).toBe(true)
+})
+
+test.each([
+  'annals_0000000000000000_short',
+  '',
+  'Bearer',
+  `annals_0000000000000000_${'a'.repeat(43)}`,
+  'x'.repeat(10_000),
+])('what is no token is none: %s', async text => {
+  await using db = await open({ memory: true })
+  expect(await new TokenStore(db).verify(text)).toBeUndefined()
+})
+
+test('nobody gets a token for what the server keeps for itself', async () => {
+  await using db = await open({ memory: true })
+  const tokens = new TokenStore(db)
+  for (const tenant of ['_annals', '_shared', '', 'a\0b']) {
+    await expect(tokens.create({ tenant, role: 'admin' })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  }
+  await expect(tokens.create({ role: 'owner' as never })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  await expect(tokens.create({ role: 'admin', ttlMs: 0 })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+})
+
+test('a revocation is heard by whoever follows them', async () => {
+  await using db = await open({ memory: true })
+  const tokens = new TokenStore(db)
+  const { id } = await tokens.create({ role: 'reader' })
+  const stop = new AbortController()
+  const heard = (async () => {
+    for await (const revoked of tokens.revocations(stop.signal)) return revoked
+    return undefined
+  })()
+  await tokens.revoke(id)
+  expect(await heard).toBe(id)
+  stop.abort()
+})
