@@ -26,6 +26,7 @@ export {
 export type { LeaseOptions } from './ledger/lease.ts'
 export {
   type AppendOptions,
+  type FetchAllOptions,
   type FetchOptions,
   Ledger,
   type SubscribeAllOptions,

@@ -1,4 +1,9 @@
 export { createApp } from './server/app.ts'
+export {
+  createLaunchRegistry,
+  type LaunchRegistry,
+  type LaunchRegistryOptions,
+} from './server/launch-registry.ts'
 export type { ServerOptions } from './server/options.ts'
 export type { Problem } from './server/problem.ts'
 export { createServer, Server, type ServerAddress } from './server/server.ts'

@@ -18,6 +18,7 @@ import {
   Runs,
   Traces,
 } from '../src/index.ts'
+import { createServer } from '../src/server.ts'
 
 /**
  * Every `@example` in the source runs, with an empty store as `db`, the id of a
@@ -79,7 +80,10 @@ async function run({ code }: Example): Promise<void> {
   try {
     const body = `'use strict'; return (async () => {\n${asserted(code)}\n})()`
     // The examples are ours: they are code of this repository.
-    const given = { db, run: 'run-1', assert, open, newEvent, deriveIdempotencyKey, idempotencyPreimage }
+    const given = {
+      ...{ db, run: 'run-1', assert, open, newEvent, deriveIdempotencyKey, idempotencyPreimage },
+      createServer,
+    }
     const program = new Function(...Object.keys(given), body) as (...given: unknown[]) => Promise<void>
     await program(...Object.values(given))
   } finally {

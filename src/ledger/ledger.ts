@@ -25,7 +25,7 @@ import type {
 } from './run-events.ts'
 import type { RunProjection } from './run-projection.ts'
 import { alertIn, alertsIn, HEADING_KEY, headingIn, LOG, listedAlert, placeOf, recordOf } from './stored.ts'
-import { type FeedItem, followAll, followRun } from './subscriptions.ts'
+import { type FeedItem, feedPage, followAll, followRun } from './subscriptions.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
 
 export interface AppendOptions {
@@ -36,6 +36,13 @@ export interface AppendOptions {
 export interface FetchOptions {
   /** Exclusive; from the start without it. */
   readonly afterSeq?: number
+  /** 1 to 10,000; 1,000 without it. */
+  readonly limit?: number
+}
+
+export interface FetchAllOptions {
+  /** That of the last item that was taken care of; from the start without it. */
+  readonly cursor?: string
   /** 1 to 10,000; 1,000 without it. */
   readonly limit?: number
 }
@@ -128,13 +135,24 @@ export class Ledger implements RunStateStore {
     checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
     const { afterSeq = 0, limit = FETCH_DEFAULT } = options
     checkWhole('afterSeq', afterSeq)
-    if (!Number.isSafeInteger(limit) || limit < 1 || limit > FETCH_MAX) {
-      const message = `limit must be a whole number from 1 to ${FETCH_MAX}`
-      throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'limit', value: limit })
-    }
+    checkFetchLimit(limit)
     const { database, scopeOf } = this.#context
     const found = await database.scan({ scope: scopeOf(runId), tag: LOG, from: u64(afterSeq), limit })
     return Object.freeze(found.map(recordOf))
+  }
+
+  /**
+   * The records of all runs in the order in which they were stored, each with the cursor from which to go on.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * const [{ record, cursor }] = await db.ledger.fetchAll({ limit: 10 })
+   * record.eventType // → 'RunStarted'
+   * await db.ledger.fetchAll({ cursor }) // → []
+   */
+  async fetchAll(options: FetchAllOptions = {}): Promise<readonly FeedItem[]> {
+    checkOptions('fetchAll', options, ['cursor', 'limit'])
+    const { cursor, limit = FETCH_DEFAULT } = options
+    return Object.freeze(await feedPage(this.#context, cursor, checkFetchLimit(limit)))
   }
 
   /**
@@ -345,6 +363,12 @@ export class Ledger implements RunStateStore {
     const message = `this handle takes events of tenant ${JSON.stringify(tenant)} alone`
     throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field: 'tenantId' })
   }
+}
+
+function checkFetchLimit(limit: number): number {
+  if (Number.isSafeInteger(limit) && limit >= 1 && limit <= FETCH_MAX) return limit
+  const message = `limit must be a whole number from 1 to ${FETCH_MAX}`
+  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'limit', value: limit })
 }
 
 /** Of what was projected: all of it at this moment. */

@@ -66,11 +66,37 @@ export async function* followAll(
         const record = records[i]
         // Listed, but its run was deleted since.
         if (record === undefined) continue
-        yield Object.freeze({ record, cursor: toBuffer(last).toString('hex') })
+        yield Object.freeze({ record, cursor: cursorOf(last) })
         if (end.aborted) return
       }
     }
   }
+}
+
+const RECORDS_AT_ONCE = 64
+
+/** As many as are asked for, from behind the cursor on. */
+export async function feedPage(
+  { database, shared }: LedgerContext,
+  cursor: string | undefined,
+  limit: number,
+): Promise<readonly FeedItem[]> {
+  const from = cursor === undefined ? undefined : `${parseCursor(cursor)}\0`
+  const items: FeedItem[] = []
+  for await (const page of pages(database, { ...feedTree(shared), from })) {
+    // Entries of a feed are small, and records may be large: no more of these are read than are asked for, or nearly.
+    let start = 0
+    while (start < page.length) {
+      const listed = page.slice(start, start + Math.min(RECORDS_AT_ONCE, limit - items.length))
+      for (const [i, record] of (await recordsListed(database, listed)).entries()) {
+        // Listed, but its run was deleted since.
+        if (record !== undefined) items.push(Object.freeze({ record, cursor: cursorOf(listed[i].key) }))
+      }
+      if (items.length === limit) return items
+      start += listed.length
+    }
+  }
+  return items
 }
 
 /** The records that a feed lists. One that is not of the commit that listed it is of a later run with the same id. */
@@ -104,6 +130,10 @@ async function* wakings(
   } finally {
     changes.end()
   }
+}
+
+function cursorOf(key: ByteString): string {
+  return toBuffer(key).toString('hex')
 }
 
 const CURSOR = /^[0-9a-f]{24}$/

@@ -1,11 +1,20 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { Annals } from '../annals.ts'
+import { serveCells } from './cell-routes.ts'
+import { serveDocs } from './docs-routes.ts'
+import { serveEvents } from './event-routes.ts'
 import { guard } from './guard.ts'
+import { serveKv } from './kv-routes.ts'
+import { serveLaunches } from './launch-routes.ts'
 import { serveMonitoring } from './monitoring-routes.ts'
 import { type ServerOptions, settingsOf } from './options.ts'
 import { refusal } from './refusal.ts'
+import { serveRuns } from './run-routes.ts'
 import type { ServerEnv } from './server-env.ts'
 import { Services } from './services.ts'
+import { serveStreams } from './stream-routes.ts'
+import { serveTokens } from './token-routes.ts'
+import { serveTraces } from './trace-routes.ts'
 import { unmatched } from './unmatched.ts'
 
 /** All routes of a server, as `(Request) => Promise<Response>`. */
@@ -18,7 +27,16 @@ export function appOver(services: Services): OpenAPIHono<ServerEnv> {
   app.use(guard(services))
   app.onError((error, c) => refusal(c, error))
   app.notFound(c => refusal(c, unmatched(app, c)))
+  serveRuns(app, services)
+  serveEvents(app)
+  serveStreams(app, services)
+  serveKv(app)
+  serveCells(app, services)
+  serveTraces(app, services)
+  serveLaunches(app, services)
+  serveTokens(app, services)
   serveMonitoring(app, services)
   for (const routes of services.settings.routes) app.route('/', routes)
+  serveDocs(app)
   return app
 }

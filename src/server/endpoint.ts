@@ -145,6 +145,7 @@ function parsed<S extends Schema>(schema: S, value: unknown, what: string): z.ou
   const { success, data, error } = schema.safeParse(value)
   if (success) return data as z.output<S>
   const [issue] = error.issues
-  const name = issue.path.map(String).join('.') || what
+  const path = issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0]] : issue.path
+  const name = path.map(String).join('.') || what
   throw new AnnalsError('INVALID_ARGUMENT', `${name}: ${issue.message}`, { name, reason: issue.message })
 }

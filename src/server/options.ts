@@ -1,6 +1,7 @@
 import type { OpenAPIHono } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
+import type { LaunchRegistry } from './launch-registry.ts'
 import type { ServerEnv } from './server-env.ts'
 
 export interface ServerOptions {
@@ -35,18 +36,21 @@ export interface ServerOptions {
   readonly heartbeatMs?: number
   /** How long requests under way may take when the server closes; 10 s without it. */
   readonly closeTimeoutMs?: number
+  /** Orchestrated runs that can be looked at, resumed and cancelled. */
+  readonly launches?: LaunchRegistry
   /** Further routes to serve, behind the same checks. */
   readonly routes?: readonly OpenAPIHono<ServerEnv>[]
 }
 
 /** The options with what they default to. */
 export interface ServerSettings
-  extends Required<Omit<ServerOptions, 'staticToken' | 'hosts' | 'rateLimit' | 'log'>> {
+  extends Required<Omit<ServerOptions, 'staticToken' | 'hosts' | 'rateLimit' | 'log' | 'launches'>> {
   readonly staticToken: string | undefined
   /** Undefined for any. */
   readonly hosts: readonly string[] | undefined
   readonly rateLimit: { readonly perMinute: number } | undefined
   readonly log: ((line: string) => void) | undefined
+  readonly launches: LaunchRegistry | undefined
 }
 
 const LOOPBACK: readonly string[] = ['localhost', '127.0.0.1', '[::1]']
@@ -65,6 +69,7 @@ const NAMES: readonly (keyof ServerOptions)[] = [
   'streamStallMs',
   'heartbeatMs',
   'closeTimeoutMs',
+  'launches',
   'routes',
 ]
 /** Shorter ones can be guessed. */
@@ -110,6 +115,7 @@ export function settingsOf(options: ServerOptions): ServerSettings {
     rateLimit,
     log,
     clock,
+    launches: options.launches,
     routes: options.routes ?? [],
   }
 }

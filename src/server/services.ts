@@ -1,7 +1,9 @@
 import type { Annals } from '../annals.ts'
 import { RequestMetrics } from './metrics.ts'
+import { OpenStreams } from './open-streams.ts'
 import type { ServerSettings } from './options.ts'
 import { RateLimit } from './rate-limit.ts'
+import { RememberedAnswers } from './remembered.ts'
 import { TokenStore } from './tokens.ts'
 
 /** Handles that are kept; a token's tenant comes from us, so there are as many as there are tenants at work. */
@@ -14,6 +16,8 @@ export class Services {
   readonly tokens: TokenStore
   readonly metrics: RequestMetrics = new RequestMetrics()
   readonly rateLimit: RateLimit | undefined
+  readonly answers: RememberedAnswers
+  readonly streams: OpenStreams
   /** Set when the server has begun to close: it is not ready any more. */
   isClosing = false
   readonly #handles = new Map<string, Annals>()
@@ -24,11 +28,14 @@ export class Services {
     this.tokens = new TokenStore(db, settings.clock)
     const { rateLimit, clock } = settings
     this.rateLimit = rateLimit === undefined ? undefined : new RateLimit(rateLimit.perMinute, clock)
+    this.answers = new RememberedAnswers(tenant => this.forTenant(tenant))
+    this.streams = new OpenStreams(settings, this.tokens, this.metrics)
   }
 
   /** From now on nothing new begins. */
   close(): void {
     this.isClosing = true
+    this.streams.close()
   }
 
   /** The database as a tenant sees it. */

@@ -1,0 +1,106 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import type { Annals } from '../annals.ts'
+import { AnnalsError } from '../core/errors.ts'
+import type { Value } from '../core/value.ts'
+import { toJson } from '../core/value-json.ts'
+import { json, serve } from './endpoint.ts'
+import { paged } from './paging.ts'
+import { cell, limitUpTo, pageOf, text } from './schemas.ts'
+import type { ServerContext, ServerEnv } from './server-env.ts'
+import type { Services } from './services.ts'
+import { etagOf, readValue, valueBody, versionIn } from './value-body.ts'
+
+/** State cells of a run: a version is an entity tag, a compare-and-swap is a precondition. */
+export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/cells',
+      id: 'listCells',
+      summary: 'The names of the cells in byte order.',
+      role: 'reader',
+      query: { limit: limitUpTo(10_000, 1_000), after: text.optional() },
+      answers: {
+        200: ['A page of names; `next` is the `after` of the page behind it.', pageOf('cells', z.string())],
+      },
+    },
+    async ({ c, ids, query }) =>
+      paged('cells', await c.get('db').cells.list(ids['runId']), name => name, query),
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/cells/{name}',
+      id: 'readCell',
+      summary: 'The cell; `ETag` is its version.',
+      role: 'reader',
+      answers: { 200: ['The cell.', cell] },
+    },
+    async ({ c, ids: { runId, name } }) => {
+      const found = await c.get('db').cells.read(runId, name)
+      if (found === undefined) {
+        throw new AnnalsError('CELL_NOT_FOUND', `there is no cell ${JSON.stringify(name)}`, { name })
+      }
+      return json(toJson(found), 200, { ETag: etagOf(found.version) })
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'put',
+      path: '/v1/runs/{runId}/cells/{name}',
+      id: 'writeCell',
+      summary:
+        'Writes the cell: whatever it is; with `If-Match: "3"` only if that is its version; with `If-None-Match: *` only if it is new.',
+      role: 'writer',
+      headers: {
+        'If-Match': text.optional(),
+        'If-None-Match': text.optional(),
+        'Idempotency-Key': text.optional(),
+      },
+      rawBody: valueBody,
+      answers: { 200: ['Its version now, also in `ETag`.', z.object({ version: z.number().int() })] },
+    },
+    async ({ c, ids: { runId, name } }) => {
+      const given = await readValue(c)
+      return services.answers.once(c, toJson(given), async () => {
+        const version = await written(c, c.get('db'), runId, name, given)
+        return json({ version }, 200, { ETag: etagOf(version) })
+      })
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'delete',
+      path: '/v1/runs/{runId}/cells/{name}',
+      id: 'deleteCell',
+      summary: 'Removes the cell; its versions go on if it is made again.',
+      role: 'writer',
+      answers: { 200: ['Whether it was there.', z.object({ deleted: z.boolean() })] },
+    },
+    async ({ c, ids: { runId, name } }) => json({ deleted: await c.get('db').cells.delete(runId, name) }),
+  )
+}
+
+function written(
+  c: ServerContext,
+  { cells }: Annals,
+  runId: string,
+  name: string,
+  given: Value,
+): Promise<number> {
+  const match = c.req.header('If-Match')
+  const noneMatch = c.req.header('If-None-Match')
+  if (match !== undefined && noneMatch !== undefined) {
+    throw new AnnalsError('INVALID_ARGUMENT', 'If-Match and If-None-Match exclude each other', {
+      name: 'If-Match',
+    })
+  }
+  if (match !== undefined) return cells.cas(runId, name, versionIn(match, 'If-Match'), given)
+  if (noneMatch === undefined) return cells.set(runId, name, given)
+  if (noneMatch === '*') return cells.init(runId, name, given)
+  throw new AnnalsError('INVALID_ARGUMENT', 'If-None-Match must be *', { name: 'If-None-Match' })
+}

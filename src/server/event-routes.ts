@@ -1,0 +1,310 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { AnnalsError } from '../core/errors.ts'
+import type { AuditQuery } from '../ledger/audit.ts'
+import type { RunEventRecord, RunEventWrite } from '../ledger/run-events.ts'
+import { json, serve } from './endpoint.ts'
+import { cursorOf, Page, paged, partsOf } from './paging.ts'
+import { without } from './run-routes.ts'
+import {
+  alert,
+  appendResult,
+  cursor,
+  flag,
+  limitUpTo,
+  MIB,
+  pageOf,
+  runEvent,
+  runEventBatch,
+  runEventRecord,
+  snapshot,
+  text,
+  whole,
+} from './schemas.ts'
+import type { ServerEnv } from './server-env.ts'
+
+const LIMIT_MAX = 10_000
+const LIMIT_DEFAULT = 1_000
+/** A payload of 1 MiB with all that is around it, written as wastefully as JSON allows for what is around it. */
+const EVENT_BYTES_MAX = MIB + 64 * 1024
+const BATCH_BYTES_MAX = 8 * MIB
+const RECORDS_AT_ONCE = 64
+
+/** The ledger: run events in, and what they come to. */
+export function serveEvents(app: OpenAPIHono<ServerEnv>): void {
+  serveAppends(app)
+  serveReads(app)
+  serveStates(app)
+}
+
+function serveAppends(app: OpenAPIHono<ServerEnv>): void {
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/events',
+      id: 'appendEvent',
+      summary: 'Stores a run event, or answers with the record that is there already under its key.',
+      role: 'writer',
+      query: { epoch: whole.optional() },
+      body: runEvent,
+      isCheckedBelow: true,
+      bytesMax: EVENT_BYTES_MAX,
+      answers: { 200: ['Where the event is.', appendResult] },
+    },
+    async ({ c, query: { epoch }, body }) =>
+      json(await c.get('db').ledger.appendEvent(body as RunEventWrite, epoch === undefined ? {} : { epoch })),
+  )
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/events/batch',
+      id: 'appendEvents',
+      summary: 'Stores several run events, of one run or many, all or none, in their order.',
+      role: 'writer',
+      query: { epoch: whole.optional() },
+      body: runEventBatch,
+      isCheckedBelow: true,
+      bytesMax: BATCH_BYTES_MAX,
+      answers: { 200: ['Where each event is.', z.object({ results: z.array(appendResult) })] },
+    },
+    async ({ c, query: { epoch }, body }) => {
+      const { ledger } = c.get('db')
+      const results = await ledger.appendEvents(body as RunEventWrite[], epoch === undefined ? {} : { epoch })
+      return json({ results })
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/runs/{runId}/lease',
+      id: 'acquireLease',
+      summary: "Makes the caller the run's writer: appends with an older epoch are refused from now on.",
+      role: 'writer',
+      body: z.strictObject({
+        owner: z.string(),
+        ttlMs: z.number(),
+        ifFree: z.boolean().optional(),
+        epoch: z.number().optional(),
+      }),
+      answers: { 200: ['The epoch to write under.', z.object({ epoch: z.number().int() })] },
+    },
+    async ({ c, ids, body }) => json(await c.get('db').ledger.acquireLease(ids['runId'], without(body))),
+  )
+  const registration = z.strictObject({ idempotencyKey: z.string(), eventId: z.string() })
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/runs/{runId}/event-ids/claim',
+      id: 'claimEventId',
+      summary: 'The event id that is known for this key, or else the one given, which is known from now on.',
+      role: 'writer',
+      body: registration,
+      answers: { 200: ['The id.', z.object({ eventId: z.string() })] },
+    },
+    async ({ c, ids, body: { idempotencyKey, eventId } }) =>
+      json({ eventId: await c.get('db').ledger.registry.claim(ids['runId'], idempotencyKey, eventId) }),
+  )
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/runs/{runId}/event-ids/adopt',
+      id: 'adoptEventId',
+      summary: 'The ledger knows the event under this id: from now on so does the registry.',
+      role: 'writer',
+      body: registration,
+      answers: { 200: ['The id.', z.object({ eventId: z.string() })] },
+    },
+    async ({ c, ids, body: { idempotencyKey, eventId } }) => {
+      await c.get('db').ledger.registry.adopt(ids['runId'], idempotencyKey, eventId)
+      return json({ eventId })
+    },
+  )
+}
+
+function serveReads(app: OpenAPIHono<ServerEnv>): void {
+  const limit = limitUpTo(LIMIT_MAX, LIMIT_DEFAULT)
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/events',
+      id: 'fetchEvents',
+      summary: 'The records of a run in their order; none if the ledger does not know it.',
+      role: 'reader',
+      query: { afterSeq: whole.optional(), limit },
+      answers: {
+        200: [
+          'A page of records; `next` is the `afterSeq` of the page behind it.',
+          pageOf('events', runEventRecord, z.number().int()),
+        ],
+      },
+    },
+    async ({ c, ids, query }) => {
+      const { ledger } = c.get('db')
+      const page = new Page(query.limit)
+      let { afterSeq = 0 } = query
+      for (;;) {
+        const asked = Math.min(RECORDS_AT_ONCE, page.left)
+        const records = await ledger.fetchEvents(ids['runId'], { afterSeq, limit: asked })
+        for (const record of records) {
+          page.add(record)
+          afterSeq = record.runSeq
+          if (page.isFull) return page.response('events', afterSeq)
+        }
+        if (records.length < asked) return page.response('events', undefined)
+      }
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/events',
+      id: 'fetchAllEvents',
+      summary: 'The records of all runs in the order in which they were stored.',
+      role: 'reader',
+      query: { cursor: cursor.optional(), limit },
+      answers: {
+        200: [
+          'A page of records; `next` is the `cursor` of the page behind it.',
+          pageOf('events', runEventRecord),
+        ],
+      },
+    },
+    async ({ c, query }) => {
+      const { ledger } = c.get('db')
+      const page = new Page(query.limit)
+      let { cursor } = query
+      for (;;) {
+        const asked = Math.min(RECORDS_AT_ONCE, page.left)
+        const items = await ledger.fetchAll(without({ cursor, limit: asked }))
+        for (const item of items) {
+          page.add(item.record)
+          cursor = item.cursor
+          if (page.isFull) return page.response('events', cursor)
+        }
+        if (items.length < asked) return page.response('events', undefined)
+      }
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/audit',
+      id: 'audit',
+      summary: 'The records that were stored within a time, by `persistedAt`, then run and `runSeq`.',
+      role: 'reader',
+      query: {
+        from: text.openapi({ description: 'Inclusive; RFC 3339 in UTC, or milliseconds since 1970.' }),
+        to: text.openapi({ description: 'Exclusive.' }),
+        tenantId: text.optional(),
+        projectId: text.optional(),
+        environmentId: text.optional(),
+        runId: text.optional(),
+        eventType: text.optional(),
+        cursor: cursor.optional(),
+        limit,
+      },
+      answers: {
+        200: [
+          'A page of records; `next` is the `cursor` of the page behind it.',
+          pageOf('events', runEventRecord),
+        ],
+      },
+    },
+    async ({ c, query: { from, to, cursor, limit: most, ...filters } }) => {
+      const window = { ...filters, from: timeOf(from), to: timeOf(to), after: positionOf(cursor) }
+      const page = new Page(most)
+      let last: RunEventRecord | undefined
+      for await (const record of c.get('db').ledger.audit(without(window) as AuditQuery)) {
+        // One more was asked for, to know whether there is more.
+        if (page.isFull && last !== undefined) {
+          return page.response('events', cursorOf(last.persistedAt, last.runId, last.runSeq))
+        }
+        page.add(record)
+        last = record
+      }
+      return page.response('events', undefined)
+    },
+  )
+}
+
+function serveStates(app: OpenAPIHono<ServerEnv>): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/snapshot',
+      id: 'getSnapshot',
+      summary:
+        'What the records come to: as of a moment ago; of all that there are (`fresh`); or of those up to `atSeq`.',
+      role: 'reader',
+      query: { fresh: flag.optional(), atSeq: whole.optional() },
+      answers: { 200: ['The snapshot.', snapshot] },
+    },
+    async ({ c, ids: { runId }, query: { fresh = false, atSeq } }) => {
+      const { ledger } = c.get('db')
+      if (atSeq !== undefined) return json(await ledger.replaySnapshot(runId, { atSeq }))
+      const found = fresh ? await ledger.projectSnapshot(runId) : await ledger.getSnapshot(runId)
+      if (found !== null) return json(found)
+      throw new AnnalsError('RUN_NOT_FOUND', `the ledger has no run ${JSON.stringify(runId)}`, { runId })
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/verification',
+      id: 'verifyRun',
+      summary:
+        'Recomputes the hash chain, the keys and the state of a run, and says where something does not fit.',
+      role: 'reader',
+      answers: {
+        200: [
+          'What was found.',
+          z.object({
+            isValid: z.boolean(),
+            events: z.number().int(),
+            firstInvalid: z.number().int().optional(),
+            error: z.string().optional(),
+          }),
+        ],
+      },
+    },
+    async ({ c, ids }) => json(await c.get('db').ledger.verifyRun(ids['runId'])),
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/alerts',
+      id: 'alerts',
+      summary: 'The events that no transition allowed: of a run in their order, or of all runs by time.',
+      role: 'reader',
+      query: { runId: text.optional(), limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
+      answers: { 200: ['A page of alerts.', pageOf('alerts', alert)] },
+    },
+    async ({ c, query: { runId, ...page } }) =>
+      paged(
+        'alerts',
+        await c.get('db').ledger.alerts(without({ runId })),
+        one => cursorOf(one.runId, one.eventId),
+        page,
+      ),
+  )
+}
+
+function timeOf(given: string): string | number {
+  return /^\d{1,16}$/.test(given) ? Number(given) : given
+}
+
+function positionOf(cursor: string | undefined): AuditQuery['after'] {
+  if (cursor === undefined) return undefined
+  const [persistedAt, runId, runSeq] = partsOf(cursor, 3)
+  return { persistedAt, runId, runSeq } as AuditQuery['after']
+}

@@ -1,0 +1,102 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { AnnalsError } from '../core/errors.ts'
+import { toJson } from '../core/value-json.ts'
+import { json, serve } from './endpoint.ts'
+import { Page } from './paging.ts'
+import { without } from './run-routes.ts'
+import { flag, limitUpTo, text, value, whole } from './schemas.ts'
+import type { ServerEnv } from './server-env.ts'
+import { etagOf, readValue, valueBody, valueResponse } from './value-body.ts'
+
+const LIMIT_MAX = 10_000
+const LIMIT_DEFAULT = 1_000
+
+/** Key-value entries of a run. */
+export function serveKv(app: OpenAPIHono<ServerEnv>): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/kv',
+      id: 'listKv',
+      summary: 'Keys in byte order, with their values if they are asked for.',
+      role: 'reader',
+      query: {
+        prefix: text.optional(),
+        after: text.optional(),
+        values: flag.optional(),
+        limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT),
+      },
+      answers: {
+        200: [
+          'A page of entries; `next` is the `after` of the page behind it.',
+          z.object({
+            entries: z.array(z.object({ key: z.string(), value: value.optional() })),
+            next: z.string().optional(),
+          }),
+        ],
+      },
+    },
+    async ({ c, ids: { runId }, query: { prefix, after, limit, values = false } }) => {
+      const { kv } = c.get('db')
+      // One more, to know whether there is more.
+      const keys = await kv.list(runId, without({ prefix, after, limit: limit + 1 }))
+      const page = new Page(limit)
+      let count = 0
+      while (count < keys.length && !page.isFull) {
+        const key = keys[count++]
+        // One at a time: each may be large.
+        const found = values ? await kv.get(runId, key) : null
+        if (found !== undefined) page.add(values ? { key, value: toJson(found) } : { key })
+      }
+      return page.response('entries', count < keys.length ? keys[count - 1] : undefined)
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/kv/{key}',
+      id: 'getKv',
+      summary:
+        'The value: bytes as they are, all else as JSON. `ETag` is its version, `Annals-Updated-At` its time.',
+      role: 'reader',
+      answers: { 200: ['The value.', value] },
+    },
+    async ({ c, ids: { runId, key } }) => {
+      const found = await c.get('db').kv.getVersioned(runId, key)
+      if (found === undefined) throw new AnnalsError('NOT_FOUND', 'there is no such key', { key })
+      const { value: stored, version, updatedAt } = found
+      return valueResponse(stored, { ETag: etagOf(version), 'Annals-Updated-At': `${updatedAt}` })
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'put',
+      path: '/v1/runs/{runId}/kv/{key}',
+      id: 'putKv',
+      summary: 'Writes the value, whatever was there.',
+      role: 'writer',
+      query: { ttlMs: whole.optional() },
+      rawBody: valueBody,
+      answers: { 200: ['It is written.', z.object({ key: z.string() })] },
+    },
+    async ({ c, ids: { runId, key }, query: { ttlMs } }) => {
+      await c.get('db').kv.put(runId, key, await readValue(c), without({ ttlMs }))
+      return json({ key })
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'delete',
+      path: '/v1/runs/{runId}/kv/{key}',
+      id: 'deleteKv',
+      summary: 'Removes the key.',
+      role: 'writer',
+      answers: { 200: ['Whether it was there.', z.object({ deleted: z.boolean() })] },
+    },
+    async ({ c, ids: { runId, key } }) => json({ deleted: await c.get('db').kv.delete(runId, key) }),
+  )
+}

@@ -1,0 +1,81 @@
+import { readdir } from 'node:fs/promises'
+import { AnnalsError } from '../core/errors.ts'
+import type { Launch } from '../launch/definition.ts'
+import { cancelLaunch, resumeLaunch } from '../launch/launches.ts'
+import type { LaunchOptions } from '../launch/options.ts'
+import { snapshotAt } from '../launch/replay.ts'
+import { existingFolder, findRun, readLog } from '../launch/run-files.ts'
+import type { LaunchSnapshot } from '../launch/snapshot.ts'
+import { RUN_STATES, type StateModel } from '../launch/states.ts'
+
+/** What a server needs to know of launches. */
+export interface LaunchRegistry {
+  /** The ids of all runs, in the order of their names. */
+  list(): Promise<readonly string[]>
+  /** How a run stands, from its log alone; `RUN_NOT_FOUND` if there is none. */
+  state(runId: string): Promise<LaunchSnapshot>
+  /** Goes on with a run; `LAUNCH_UNKNOWN` if its definition is not known here. */
+  resume(runId: string, options?: { readonly force?: boolean }): Promise<void>
+  cancel(runId: string, options?: { readonly reason?: string }): Promise<void>
+}
+
+export interface LaunchRegistryOptions extends LaunchOptions {
+  /** The launches whose runs can be resumed. */
+  readonly definitions?: readonly Launch[]
+}
+
+/** The runs in a folder, and the launches that they may be of. */
+export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegistry {
+  const { definitions = [], ...common } = options
+  const byName = new Map(definitions.map(launch => [launch.name, launch]))
+  const nameOf = async (runId: string): Promise<string | undefined> =>
+    launchIn(await readLog(existingFolder(runId, common), runId, common))
+  const statesOf = async (runId: string): Promise<StateModel> =>
+    byName.get((await nameOf(runId)) ?? '')?.states ?? RUN_STATES
+  return {
+    async list() {
+      const entries = await readdir(common.runsFolder, { withFileTypes: true }).catch(noneIfMissing)
+      return entries
+        .filter(entry => entry.isDirectory())
+        .map(({ name }) => name)
+        .sort()
+    },
+    async state(runId) {
+      return snapshotAt((await findRun(runId, common, await statesOf(runId))).replayed)
+    },
+    async resume(runId, { force = false } = {}) {
+      const name = (await nameOf(runId)) ?? ''
+      const launch = byName.get(name)
+      if (launch === undefined) {
+        const message = `this server has no definition of the launch ${JSON.stringify(name)}: resume the run where its code is`
+        throw new AnnalsError('LAUNCH_UNKNOWN', message, { runId, launch: name, known: [...byName.keys()] })
+      }
+      const run = await resumeLaunch(launch, runId, { ...common, force })
+      // How it ends is in its log; nobody waits for it here.
+      run.result.catch((error: unknown) => common.warn?.(`run ${runId} failed: ${String(error)}`))
+    },
+    async cancel(runId, { reason } = {}) {
+      const states = await statesOf(runId)
+      await cancelLaunch(runId, { ...common, states, ...(reason === undefined ? {} : { reason }) })
+    },
+  }
+}
+
+/** The first line says of which launch it is. */
+function launchIn(log: Buffer): string | undefined {
+  const end = log.indexOf(0x0a)
+  if (end < 0) return undefined
+  try {
+    const { payload } = JSON.parse(log.toString('utf8', 0, end)) as { payload?: { launch?: unknown } }
+    return typeof payload?.launch === 'string' ? payload.launch : undefined
+  } catch (error) {
+    // What is wrong with it, reading it as a log will say.
+    if (error instanceof SyntaxError) return undefined
+    throw error
+  }
+}
+
+function noneIfMissing(error: NodeJS.ErrnoException): [] {
+  if (error.code === 'ENOENT') return []
+  throw error
+}

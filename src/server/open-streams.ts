@@ -1,0 +1,158 @@
+import { AnnalsError } from '../core/errors.ts'
+import { EventHub, type HubSource } from './event-hub.ts'
+import { EventStream, type ReadBehind } from './event-stream.ts'
+import type { RequestMetrics } from './metrics.ts'
+import type { ServerSettings } from './options.ts'
+import type { ServerContext } from './server-env.ts'
+import type { TokenStore } from './tokens.ts'
+
+/** What a stream follows. */
+export interface Followed {
+  /** Streams with the same name, of the same tenant, share a hub. */
+  readonly name: string
+  readonly source: HubSource
+  readonly read: ReadBehind
+  readonly position: number | string
+}
+
+const TICK_MS = 1_000
+/** How often it is looked whether tokens are still there, should the news of a revocation have been lost. */
+const CHECK_MS = 15_000
+
+/** The event streams of a server: how many there are, and who must not have one any more. */
+export class OpenStreams {
+  readonly #settings: ServerSettings
+  readonly #tokens: TokenStore
+  readonly #metrics: RequestMetrics
+  readonly #streams = new Set<EventStream>()
+  readonly #hubs = new Map<string, EventHub>()
+  readonly #stop = new AbortController()
+  #timer: NodeJS.Timeout | undefined
+  #isFollowing = false
+  #checkedAt = 0
+
+  constructor(settings: ServerSettings, tokens: TokenStore, metrics: RequestMetrics) {
+    this.#settings = settings
+    this.#tokens = tokens
+    this.#metrics = metrics
+  }
+
+  open(c: ServerContext, followed: Followed): Response {
+    const { streamsMax, streamStallMs: stallMs, heartbeatMs } = this.#settings
+    if (this.#stop.signal.aborted) throw new AnnalsError('UNAVAILABLE', 'the server is closing')
+    if (this.#streams.size >= streamsMax) {
+      throw new AnnalsError('RATE_LIMITED', `there are ${streamsMax} event streams already`, { streamsMax })
+    }
+    const credential = c.get('credential')
+    const stream = new EventStream({
+      hub: this.#hub(`${credential.tenant}\0${followed.name}`, followed.source),
+      read: followed.read,
+      position: followed.position,
+      credential,
+      requestId: c.get('requestId'),
+      stallMs,
+      heartbeatMs,
+      ended: ended => this.#remove(ended),
+    })
+    this.#streams.add(stream)
+    this.#metrics.openStreams = this.#streams.size
+    this.#watch(stream)
+    return new Response(stream.body, {
+      headers: {
+        'Content-Type': 'text/event-stream',
+        'Cache-Control': 'no-store',
+        // A proxy that waits for more would hold back what is new.
+        'X-Accel-Buffering': 'no',
+      },
+    })
+  }
+
+  close(): void {
+    this.#stop.abort()
+    clearInterval(this.#timer)
+    for (const stream of [...this.#streams]) stream.end()
+  }
+
+  #hub(name: string, source: HubSource): EventHub {
+    const known = this.#hubs.get(name)
+    if (known !== undefined) return known
+    const hub = new EventHub(source, () => {
+      if (this.#hubs.get(name) === hub) this.#hubs.delete(name)
+    })
+    this.#hubs.set(name, hub)
+    return hub
+  }
+
+  #remove(stream: EventStream): void {
+    this.#streams.delete(stream)
+    this.#metrics.openStreams = this.#streams.size
+    if (this.#streams.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
+    // Hubs that nobody has joined yet.
+    this.#hubs.clear()
+  }
+
+  #watch(stream: EventStream): void {
+    const { heartbeatMs, streamStallMs } = this.#settings
+    this.#timer ??= setInterval(() => this.#tick(), Math.min(TICK_MS, heartbeatMs, streamStallMs)).unref()
+    const { tokenId } = stream.credential
+    if (tokenId === undefined) return
+    if (!this.#isFollowing) {
+      this.#isFollowing = true
+      void this.#followRevocations()
+    }
+    // It may have been revoked between being looked at and now.
+    void this.#check()
+  }
+
+  #tick(): void {
+    const now = performance.now()
+    const time = this.#settings.clock()
+    for (const stream of [...this.#streams]) {
+      const { expiresAt } = stream.credential
+      if (expiresAt !== undefined && expiresAt <= time) stream.end(expired())
+      else if (stream.beat(now)) this.#metrics.streamsStalled++
+    }
+    if (now - this.#checkedAt < CHECK_MS) return
+    this.#checkedAt = now
+    void this.#check()
+  }
+
+  async #followRevocations(): Promise<void> {
+    try {
+      for await (const id of this.#tokens.revocations(this.#stop.signal)) this.#endOf(id)
+    } catch {
+      // The database is away: `#check` sees to it until the next stream begins to follow again.
+    } finally {
+      this.#isFollowing = false
+    }
+  }
+
+  /** Ends the streams whose token is gone. */
+  async #check(): Promise<void> {
+    const used = new Set([...this.#streams].map(({ credential }) => credential.tokenId))
+    used.delete(undefined)
+    used.delete(STATIC)
+    if (used.size === 0) return
+    try {
+      const known = new Set((await this.#tokens.list()).map(({ id }) => id))
+      for (const id of used) if (id !== undefined && !known.has(id)) this.#endOf(id)
+    } catch {
+      // Asked again at the next turn: a database that is away does not answer readers either.
+    }
+  }
+
+  #endOf(tokenId: string): void {
+    for (const stream of [...this.#streams]) {
+      if (stream.credential.tokenId === tokenId) stream.end(expired())
+    }
+  }
+}
+
+/** That of the configuration: it can't be revoked while the server runs. */
+const STATIC = 'static'
+
+function expired(): AnnalsError {
+  return new AnnalsError('UNAUTHENTICATED', 'the token has expired, or was revoked')
+}

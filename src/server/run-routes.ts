@@ -1,0 +1,238 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { AnnalsError } from '../core/errors.ts'
+import { fromJson, toJson } from '../core/value-json.ts'
+import type { Run } from '../primitives/run.ts'
+import type { RunQuery } from '../primitives/run-query.ts'
+import { json, serve } from './endpoint.ts'
+import { cursorOf, Page, paged } from './paging.ts'
+import {
+  cursor,
+  flag,
+  limitUpTo,
+  MIB,
+  pageOf,
+  RECORD_BYTES_MAX,
+  run,
+  runStatus,
+  text,
+  texts,
+  tombstone,
+  value,
+  whole,
+} from './schemas.ts'
+import type { ServerEnv } from './server-env.ts'
+import type { Services } from './services.ts'
+
+const LIMIT_MAX = 1_000
+const LIMIT_DEFAULT = 100
+const tags = z.array(z.string()).max(1_000)
+
+/** The index of runs. */
+export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void {
+  serveQueries(app)
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/runs',
+      id: 'createRun',
+      summary: 'Makes a run.',
+      role: 'writer',
+      headers: { 'Idempotency-Key': text.optional() },
+      body: z.strictObject({
+        runId: z.string().optional(),
+        parentRun: z.string().optional(),
+        tags: tags.optional(),
+        metadata: value.optional(),
+      }),
+      bytesMax: RECORD_BYTES_MAX,
+      answers: { 201: ['The run.', run] },
+    },
+    ({ c, body }) =>
+      services.answers.once(c, body, async () => {
+        const { metadata, ...rest } = body
+        const options = metadata === undefined ? rest : { ...rest, metadata: fromJson(metadata) }
+        return shown(await c.get('db').runs.create(without(options)), 201)
+      }),
+  )
+  serve(
+    app,
+    {
+      method: 'put',
+      path: '/v1/runs/{runId}/status',
+      id: 'updateRunStatus',
+      summary: 'Brings the run into another status, if that may follow its own.',
+      role: 'writer',
+      headers: { 'Idempotency-Key': text.optional() },
+      body: z.strictObject({ status: runStatus, error: z.string().max(MIB).optional() }),
+      bytesMax: 2 * MIB,
+      answers: { 200: ['The run.', run] },
+    },
+    ({ c, ids, body: { status, error } }) =>
+      services.answers.once(c, { status, error }, async () => {
+        const { runs } = c.get('db')
+        if (error !== undefined && status !== 'Failed') {
+          throw new AnnalsError('INVALID_ARGUMENT', 'error is for the status Failed', { name: 'error' })
+        }
+        return shown(
+          error === undefined
+            ? await runs.updateStatus(ids['runId'], status)
+            : await runs.fail(ids['runId'], error),
+        )
+      }),
+  )
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/runs/{runId}/tags',
+      id: 'addRunTags',
+      summary: 'Adds tags to those that are there.',
+      role: 'writer',
+      body: z.strictObject({ tags }),
+      bytesMax: MIB,
+      answers: { 200: ['The run.', run] },
+    },
+    async ({ c, ids, body }) => shown(await c.get('db').runs.addTags(ids['runId'], body.tags)),
+  )
+  serve(
+    app,
+    {
+      method: 'put',
+      path: '/v1/runs/{runId}/metadata',
+      id: 'updateRunMetadata',
+      summary: 'Replaces the metadata.',
+      role: 'writer',
+      body: value,
+      bytesMax: 16 * MIB,
+      answers: { 200: ['The run.', run] },
+    },
+    async ({ c, ids, body }) => shown(await c.get('db').runs.updateMetadata(ids['runId'], fromJson(body))),
+  )
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/runs/{runId}/archive',
+      id: 'archiveRun',
+      summary: 'Hides the run from queries; its data stay.',
+      role: 'writer',
+      headers: { 'Idempotency-Key': text.optional() },
+      answers: { 200: ['The run.', run] },
+    },
+    ({ c, ids }) =>
+      services.answers.once(c, undefined, async () => shown(await c.get('db').runs.archive(ids['runId']))),
+  )
+  serve(
+    app,
+    {
+      method: 'delete',
+      path: '/v1/runs/{runId}',
+      id: 'deleteRun',
+      summary: 'Removes the run and all its data, for good; a tombstone stays.',
+      role: 'admin',
+      query: { purgeLedger: flag.optional(), reason: text.optional() },
+      headers: { 'Idempotency-Key': text.optional() },
+      answers: { 200: ['What is left of it.', tombstone] },
+    },
+    ({ c, ids, query }) =>
+      services.answers.once(c, query, async () =>
+        json(await c.get('db').runs.delete(ids['runId'], without(query))),
+      ),
+  )
+}
+
+function serveQueries(app: OpenAPIHono<ServerEnv>): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs',
+      id: 'queryRuns',
+      summary: 'Runs, newest first.',
+      role: 'reader',
+      query: {
+        status: runStatus.optional(),
+        tag: texts.optional(),
+        createdAfter: whole.optional(),
+        createdBefore: whole.optional(),
+        parentRun: text.optional(),
+        includeArchived: flag.optional(),
+        limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT),
+        after: text.optional(),
+      },
+      answers: { 200: ['A page of runs; `next` is the `after` of the page behind it.', pageOf('runs', run)] },
+    },
+    async ({ c, query: { tag, ...query } }) => {
+      const { limit } = query
+      // One more, to know whether there is more.
+      const asked = without({ ...query, tags: tag, limit: limit + 1 }) as RunQuery
+      const found = await c.get('db').runs.query(asked)
+      const page = new Page(limit)
+      let count = 0
+      while (count < found.length && !page.isFull) page.add(toJson(found[count++]))
+      return page.response('runs', count < found.length ? found[count - 1].runId : undefined)
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}',
+      id: 'getRun',
+      summary: 'The run.',
+      role: 'reader',
+      answers: { 200: ['The run.', run] },
+    },
+    async ({ c, ids: { runId } }) => {
+      const found = await c.get('db').runs.get(runId)
+      if (found !== undefined) return shown(found)
+      throw new AnnalsError('RUN_NOT_FOUND', `there is no run ${JSON.stringify(runId)}`, { runId })
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/tombstones',
+      id: 'listTombstones',
+      summary: 'What is left of deleted runs, newest first.',
+      role: 'reader',
+      query: { limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
+      answers: { 200: ['A page of tombstones.', pageOf('tombstones', tombstone)] },
+    },
+    async ({ c, query }) =>
+      paged(
+        'tombstones',
+        await c.get('db').runs.tombstones(),
+        ({ runId, deletedAt, headHash }) => cursorOf(runId, deletedAt, headHash),
+        query,
+      ),
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/stats',
+      id: 'stats',
+      summary:
+        'How many runs there are in each status, and what the ledger has counted since the server was started.',
+      role: 'reader',
+      answers: { 200: ['The counts.', z.object({ runs: z.looseObject({}), ledger: z.looseObject({}) })] },
+    },
+    async ({ c }) => {
+      const db = c.get('db')
+      return json({ runs: await db.runs.stats(), ledger: db.stats().ledger })
+    },
+  )
+}
+
+function shown(found: Run, status?: number): Response {
+  return json(toJson(found), status)
+}
+
+/** What is left out is left out. */
+export function without<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  const given = Object.entries(options).filter(([, value]) => value !== undefined)
+  return Object.fromEntries(given) as { [K in keyof T]: Exclude<T[K], undefined> }
+}

@@ -1,0 +1,69 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { AnnalsError } from '../core/errors.ts'
+import { json, serve } from './endpoint.ts'
+import { paged } from './paging.ts'
+import { without } from './run-routes.ts'
+import { limitUpTo, pageOf, role, text, tokenRecord } from './schemas.ts'
+import type { Credential, ServerEnv } from './server-env.ts'
+import type { Services } from './services.ts'
+import type { CreateTokenOptions } from './tokens.ts'
+
+/** Tokens: an admin's own tenant's; on a server that needs none, those of all. */
+export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): void {
+  const { tokens } = services
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/tokens',
+      id: 'listTokens',
+      summary: 'Tokens that were not revoked.',
+      role: 'admin',
+      query: { limit: limitUpTo(1_000, 100), after: text.optional() },
+      answers: { 200: ['A page of tokens.', pageOf('tokens', tokenRecord)] },
+    },
+    async ({ c, query }) =>
+      paged('tokens', await tokens.list(reachOf(c.get('credential'))), ({ id }) => id, query),
+  )
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/tokens',
+      id: 'createToken',
+      summary: 'Makes a token. It is in this answer alone.',
+      role: 'admin',
+      body: z.strictObject({
+        name: z.string().optional(),
+        tenant: z.string().optional(),
+        role,
+        ttlMs: z.number().optional(),
+      }),
+      answers: { 201: ['The token.', z.object({ token: z.string(), id: z.string() })] },
+    },
+    async ({ c, body }) => {
+      const { tenant: own = body.tenant } = reachOf(c.get('credential'))
+      if (body.tenant !== undefined && body.tenant !== own) {
+        throw new AnnalsError('FORBIDDEN', 'a token can be made for the own tenant alone', { name: 'tenant' })
+      }
+      return json(await tokens.create(without({ ...body, tenant: own }) as CreateTokenOptions), 201)
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'delete',
+      path: '/v1/tokens/{tokenId}',
+      id: 'revokeToken',
+      summary: 'Revokes a token: it is of no use from now on, and its event streams end.',
+      role: 'admin',
+      answers: { 200: ['Whether there was one.', z.object({ revoked: z.boolean() })] },
+    },
+    async ({ c, ids }) =>
+      json({ revoked: await tokens.revoke(ids['tokenId'], reachOf(c.get('credential'))) }),
+  )
+}
+
+function reachOf({ tokenId, tenant }: Credential): { readonly tenant?: string } {
+  return tokenId === undefined ? {} : { tenant }
+}

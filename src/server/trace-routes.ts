@@ -1,0 +1,209 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import type { Annals } from '../annals.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { fromJson, toJson } from '../core/value-json.ts'
+import type { Trace } from '../primitives/trace.ts'
+import type { StoredTrace, TraceOptions, TraceTree } from '../primitives/trace-store.ts'
+import { json, serve } from './endpoint.ts'
+import { Page, paged } from './paging.ts'
+import { without } from './run-routes.ts'
+import {
+  limitUpTo,
+  logEvent,
+  pageOf,
+  RECORD_BYTES_MAX,
+  storedTrace,
+  text,
+  trace,
+  value,
+  whole,
+} from './schemas.ts'
+import type { ServerEnv } from './server-env.ts'
+import type { Services } from './services.ts'
+
+const LIMIT_MAX = 1_000
+const LIMIT_DEFAULT = 100
+const EVENTS_AT_ONCE = 16
+
+interface TraceFilter {
+  readonly type?: string | undefined
+  readonly tag?: string | undefined
+  readonly parentId?: string | undefined
+  readonly from?: number | undefined
+  readonly to?: number | undefined
+}
+
+/** What an agent thought and did: traces, and the events of its own log. */
+export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/traces',
+      id: 'queryTraces',
+      summary: 'Traces by timestamp, then id; those that fit all that is asked for.',
+      role: 'reader',
+      query: {
+        type: text.optional(),
+        tag: text.optional(),
+        parentId: text.optional(),
+        from: whole.optional(),
+        to: whole.optional(),
+        limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT),
+        after: text.optional(),
+      },
+      answers: {
+        200: [
+          'A page of traces; `next` is the `after` of the page behind it.',
+          pageOf('traces', storedTrace),
+        ],
+      },
+    },
+    async ({ c, ids: { runId }, query: { limit, after, ...filter } }) =>
+      paged('traces', await found(c.get('db'), runId, filter), ({ id }) => id, { limit, after }, toJson),
+  )
+  serve(
+    app,
+    {
+      method: 'post',
+      path: '/v1/runs/{runId}/traces',
+      id: 'recordTrace',
+      summary: 'Records a trace.',
+      role: 'writer',
+      headers: { 'Idempotency-Key': text.optional() },
+      body: z.strictObject({
+        trace,
+        id: z.string().optional(),
+        parentId: z.string().optional(),
+        tags: z.array(z.string()).max(1_000).optional(),
+        metadata: value.optional(),
+      }),
+      bytesMax: RECORD_BYTES_MAX,
+      answers: { 201: ['Its id.', z.object({ id: z.string() })] },
+    },
+    ({ c, ids, body }) =>
+      services.answers.once(c, body, async () => {
+        const { trace: given, metadata, ...options } = body
+        const recorded = fromJson(given) as unknown as Trace
+        const all = metadata === undefined ? options : { ...options, metadata: fromJson(metadata) }
+        const id = await c.get('db').traces.record(ids['runId'], recorded, without(all) as TraceOptions)
+        return json({ id }, 201)
+      }),
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/traces/{traceId}',
+      id: 'getTrace',
+      summary: 'The trace.',
+      role: 'reader',
+      answers: { 200: ['The trace.', storedTrace] },
+    },
+    async ({ c, ids: { runId, traceId } }) =>
+      json(toJson((await c.get('db').traces.get(runId, traceId)) ?? missing(traceId))),
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/traces/{traceId}/tree',
+      id: 'getTraceTree',
+      summary: 'The trace and everything below it.',
+      role: 'reader',
+      answers: { 200: ['`{trace, children}`, each child the same.', z.looseObject({ trace: storedTrace })] },
+    },
+    async ({ c, ids: { runId, traceId } }) =>
+      json(treeJson((await c.get('db').traces.tree(runId, traceId)) ?? missing(traceId), 0)),
+  )
+  serveLog(app)
+}
+
+function serveLog(app: OpenAPIHono<ServerEnv>): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/log',
+      id: 'readLog',
+      summary: 'The events of the run’s own log (`db.events`), in order.',
+      role: 'reader',
+      query: { from: whole.optional(), limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT) },
+      answers: {
+        200: [
+          'A page of events; `next` is the `from` of the page behind it.',
+          pageOf('events', logEvent, z.number().int()),
+        ],
+      },
+    },
+    async ({ c, ids: { runId }, query }) => {
+      const { events } = c.get('db')
+      const page = new Page(query.limit)
+      let { from = 0 } = query
+      for (;;) {
+        const asked = Math.min(EVENTS_AT_ONCE, page.left)
+        const some = await events.readRange(runId, from, from + asked)
+        for (const event of some) {
+          page.add(toJson(event))
+          from = event.sequence + 1
+          if (page.isFull) return page.response('events', from)
+        }
+        if (some.length < asked) return page.response('events', undefined)
+      }
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/log/verification',
+      id: 'verifyLog',
+      summary:
+        'Recomputes every hash of the run’s own log, and says where the first one is that does not fit.',
+      role: 'reader',
+      answers: {
+        200: ['What was found.', z.looseObject({ isValid: z.boolean(), length: z.number().int() })],
+      },
+    },
+    async ({ c, ids }) => json(await c.get('db').events.verifyChain(ids['runId'])),
+  )
+}
+
+/** Read through one index, and looked at for the rest. */
+async function found(
+  { traces }: Annals,
+  runId: string,
+  filter: TraceFilter,
+): Promise<readonly StoredTrace[]> {
+  const { type, tag, parentId, from = 0, to = Number.POSITIVE_INFINITY } = filter
+  const some =
+    parentId !== undefined
+      ? await traces.children(runId, parentId)
+      : tag !== undefined
+        ? await traces.queryByTag(runId, tag)
+        : type !== undefined
+          ? await traces.queryByType(runId, type)
+          : await traces.queryByTime(runId, from, to)
+  return some.filter(
+    one =>
+      (type === undefined || one.trace.type === type) &&
+      (tag === undefined || one.tags.includes(tag)) &&
+      one.timestamp >= from &&
+      one.timestamp < to,
+  )
+}
+
+/** A tree may be deeper than what anybody can write as JSON. */
+const TREE_DEPTH_MAX = 500
+
+function treeJson({ trace: root, children }: TraceTree, depth: number): object {
+  if (depth > TREE_DEPTH_MAX) {
+    const message = `the tree is deeper than ${TREE_DEPTH_MAX}: ask for the children of its traces instead`
+    throw new AnnalsError('INVALID_OPERATION', message, { traceId: root.id })
+  }
+  return { trace: toJson(root), children: children.map(child => treeJson(child, depth + 1)) }
+}
+
+function missing(traceId: string): never {
+  throw new AnnalsError('TRACE_NOT_FOUND', `there is no trace ${JSON.stringify(traceId)}`, { traceId })
+}
