@@ -7,7 +7,7 @@ import { isWithin, openNodeDisk } from './embedded/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
 import { EmbeddedStore, type Recovery, type StorageStats } from './embedded/store.ts'
 import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
-import { resolveScope, type Scope, tenantRange, tenantShared } from './engine/keys.ts'
+import { appShared, resolveScope, type Scope, tenantRange, tenantShared } from './engine/keys.ts'
 import type { Storage } from './engine/storage.ts'
 import { Ledger } from './ledger/ledger.ts'
 import { LedgerMetrics, type LedgerStats } from './ledger/metrics.ts'
@@ -18,6 +18,7 @@ import { Runs } from './primitives/run-index.ts'
 import { Cells } from './primitives/state-cell.ts'
 import { Machines } from './primitives/state-machine.ts'
 import { Traces } from './primitives/trace-store.ts'
+import { TelemetryStore } from './telemetry/store.ts'
 import {
   begin,
   type OpenTransaction,
@@ -76,6 +77,8 @@ const OPTIONS: readonly string[] = [
   'ledger',
 ]
 const TENANT_DEFAULT = 'default'
+/** Under this the telemetry service has a scope of its own: its writes wait for no others. */
+const TELEMETRY_APP = 'telemetry'
 /** Scopes that a handle remembers in encoded form. */
 const SCOPES_MAX = 1_000
 
@@ -91,7 +94,7 @@ export async function open(options: OpenOptions): Promise<Annals> {
   const { path, memory, durability, readOnly, verifyOnOpen, cacheBytes } = checkOpenOptions(options)
   const disk = memory === true ? undefined : openNodeDisk(path as string, { readOnly: readOnly === true })
   // Now: the process may change its folder.
-  const folder = path === undefined ? {} : { path: resolve(path) }
+  const folder = path === undefined ? {} : { path: resolve(path), durability: durability ?? 'durable' }
   const storage = await openEmbedded({ disk, durability, readOnly, verifyOnOpen, cacheBytes })
   const database = new Database(storage)
   try {
@@ -105,7 +108,7 @@ export async function open(options: OpenOptions): Promise<Annals> {
 
 /** @internal The handle over any engine. */
 export function annalsOver(
-  store: Pick<Store, 'storage' | 'database' | 'readOnly' | 'path'>,
+  store: Pick<Store, 'storage' | 'database' | 'readOnly' | 'path' | 'durability'>,
   options: Pick<OpenOptions, 'guards' | 'tenant' | 'ledger'>,
 ): Annals {
   const { guards = {}, tenant = TENANT_DEFAULT, ledger = {} } = options
@@ -117,6 +120,12 @@ export function annalsOver(
   return annals
 }
 
+/** @internal */
+export interface EngineInfo {
+  readonly kind: 'embedded' | 'memory' | 'postgres'
+  readonly durability: Durability
+}
+
 /** What the handles of all tenants share. */
 interface Store {
   readonly storage: Storage
@@ -126,6 +135,13 @@ interface Store {
   readonly readOnly?: boolean
   /** Of its folder, if it has one; absolute. */
   readonly path?: string
+  readonly durability?: Durability
+}
+
+/** What the handles of one tenant share: its projector, and what it remembers. */
+interface TenantParts {
+  readonly ledger: Ledger
+  readonly telemetry: TelemetryStore
 }
 
 /** A store as one tenant sees it. */
@@ -137,18 +153,19 @@ export class Annals implements AsyncDisposable {
   readonly traces: Traces
   readonly runs: Runs
   readonly ledger: Ledger
+  /** @internal What the telemetry service keeps of this tenant. */
+  readonly telemetry: TelemetryStore
   readonly tenant: string
   readonly #store: Store
-  /** By tenant: handles of one tenant share its projector. */
-  readonly #ledgers: Map<string, Ledger>
+  readonly #tenants: Map<string, TenantParts>
   readonly #scopes = new Map<string, ByteString>()
 
   /** @internal Use `open`. */
-  constructor(store: Store, tenant: string, ledgers: Map<string, Ledger> = new Map()) {
+  constructor(store: Store, tenant: string, tenants: Map<string, TenantParts> = new Map()) {
     const namespace = tenantShared({ tenant })
     this.tenant = tenant
     this.#store = store
-    this.#ledgers = ledgers
+    this.#tenants = tenants
     const { database, guards } = store
     const scopeOf = (scope: Scope): ByteString => this.#scopeOf(scope)
     this.kv = new Kv(database, scopeOf)
@@ -158,7 +175,10 @@ export class Annals implements AsyncDisposable {
     this.traces = new Traces(database, scopeOf)
     const shared = scopeOf(namespace)
     this.runs = new Runs(database, scopeOf, shared)
-    this.ledger = this.#ledgerOf(shared)
+    const known = tenants.get(tenant) ?? this.#tenantParts(shared)
+    tenants.set(tenant, known)
+    this.ledger = known.ledger
+    this.telemetry = known.telemetry
   }
 
   /**
@@ -169,7 +189,7 @@ export class Annals implements AsyncDisposable {
    * await db.kv.get(run, 'secret') // → undefined
    */
   forTenant(tenant: string): Annals {
-    const annals = new Annals(this.#store, tenant, this.#ledgers)
+    const annals = new Annals(this.#store, tenant, this.#tenants)
     annals.ledger.start()
     return annals
   }
@@ -296,6 +316,13 @@ export class Annals implements AsyncDisposable {
     return storage instanceof EmbeddedStore ? storage.recovery : undefined
   }
 
+  /** @internal Of what kind the store is. */
+  get engine(): EngineInfo {
+    const { storage, path, durability = 'durable' } = this.#store
+    if (!(storage instanceof EmbeddedStore)) return { kind: 'postgres', durability: 'durable' }
+    return path === undefined ? { kind: 'memory', durability: 'relaxed' } : { kind: 'embedded', durability }
+  }
+
   /** Waits for what is under way. After it, every call is refused with `CLOSED`; closing twice is fine. */
   close(): Promise<void> {
     return this.#store.database.close()
@@ -305,17 +332,15 @@ export class Annals implements AsyncDisposable {
     return this.close()
   }
 
-  #ledgerOf(shared: ByteString): Ledger {
+  #tenantParts(shared: ByteString): TenantParts {
     const { tenant } = this
     const { database, readOnly = false } = this.#store
-    const known = this.#ledgers.get(tenant)
-    if (known !== undefined) return known
     const scopeOf = (runId: string): ByteString => this.#scopeOf(checkRunId(runId))
     const metrics = new LedgerMetrics()
     const validateTransitions = this.#store.ledger?.validateTransitions === true
     const ledger = new Ledger({ database, tenant, shared, scopeOf, metrics, validateTransitions }, readOnly)
-    this.#ledgers.set(tenant, ledger)
-    return ledger
+    const telemetryScope = this.#scopeOf(appShared({ tenant, app: TELEMETRY_APP }))
+    return { ledger, telemetry: new TelemetryStore(database, telemetryScope) }
   }
 
   #embedded(what: string): EmbeddedStore {

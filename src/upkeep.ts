@@ -7,6 +7,7 @@ import { verifyLedgerChain } from './ledger/verification.ts'
 import { verifyEvents } from './primitives/event-log.ts'
 import { RUN_INDEXES } from './primitives/run-records.ts'
 import { TRACE_INDEXES } from './primitives/trace-store.ts'
+import { TELEMETRY_INDEXES } from './telemetry/stored-run.ts'
 
 /** What looks after a whole store: its indexes, and its chains. */
 
@@ -14,7 +15,7 @@ import { TRACE_INDEXES } from './primitives/trace-store.ts'
 export interface IndexFault {
   /** `tenant:app:agent:run`, escaped. */
   readonly scope: string
-  readonly of: 'traces' | 'runs'
+  readonly of: 'traces' | 'runs' | 'telemetry'
   /**
    * Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. Unreadable: the record itself is
    * damaged, or another's; nothing can mend it, and its index entries are left alone.
@@ -33,6 +34,7 @@ const SCOPES_PAGE = 256
 const INDEXED: readonly (readonly [IndexFault['of'], Indexing])[] = [
   ['traces', TRACE_INDEXES],
   ['runs', RUN_INDEXES],
+  ['telemetry', TELEMETRY_INDEXES],
 ]
 
 export async function verifyIndices(

@@ -59,6 +59,7 @@ describe('tags', () => {
       ledger: 6,
       machine: 7,
       projection: 8,
+      telemetry: 9,
       vector: 16,
     })
   })

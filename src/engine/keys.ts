@@ -20,6 +20,7 @@ export const TAGS = {
   ledger: 0x06,
   machine: 0x07,
   projection: 0x08,
+  telemetry: 0x09,
   vector: 0x10,
 } as const
 

@@ -1,0 +1,57 @@
+/**
+ * TD2: where a repository and a commit can be looked at in a browser. What was
+ * stored is whatever somebody's git said, so it is taken apart and put
+ * together anew: nothing of it reaches a page but host and path.
+ */
+
+const COMMIT_PATHS: Readonly<Record<string, string>> = {
+  'github.com': '/commit/',
+  'gitlab.com': '/-/commit/',
+  'bitbucket.org': '/commits/',
+}
+
+interface Repository {
+  readonly host: string
+  /** Owner and name; at GitLab groups may be in between. */
+  readonly path: string
+}
+
+/** Undefined for other hosts, and for what is no address of a repository. */
+export function repoUrl(gitRepo: string | undefined): string | undefined {
+  const repository = gitRepo === undefined ? undefined : repositoryOf(gitRepo)
+  return repository === undefined ? undefined : `https://${repository.host}/${repository.path}`
+}
+
+const HASH = /^[0-9a-f]{7,40}$/i
+
+export function commitUrl(gitRepo: string | undefined, hash: string | undefined): string | undefined {
+  const repository = gitRepo === undefined ? undefined : repositoryOf(gitRepo)
+  if (repository === undefined || hash === undefined || !HASH.test(hash)) return undefined
+  const { host, path } = repository
+  return `https://${host}/${path}${COMMIT_PATHS[host]}${hash}`
+}
+
+/** `scheme://[user[:password]@]host[:port]/path`, `[user@]host:path`, or `host/path`. */
+const WITH_SCHEME = /^(?:https?|ssh|git|git\+ssh|git\+https):\/\/(?:[^/@]*@)?([^/:@]+)(?::\d+)?\/(.+)$/i
+const LIKE_SCP = /^(?:[^/@:]+@)?([^/:@]+):(?!\/\/)\/?(.+)$/
+const BARE = /^([^/:@]+)\/(.+)$/
+
+const SEGMENT = /^[\w.~+-]+$/
+const SEGMENTS_MAX = 20
+
+function repositoryOf(gitRepo: string): Repository | undefined {
+  const text = gitRepo.trim()
+  const match = WITH_SCHEME.exec(text) ?? LIKE_SCP.exec(text) ?? BARE.exec(text)
+  if (match === null) return undefined
+  const host = match[1].toLowerCase()
+  if (!Object.hasOwn(COMMIT_PATHS, host)) return undefined
+  const path = match[2]
+    .replace(/[?#].*$/s, '')
+    .replace(/\/+$/, '')
+    .replace(/\.git$/i, '')
+  const segments = path.split('/')
+  const segmentsMax = host === 'gitlab.com' ? SEGMENTS_MAX : 2
+  if (segments.length < 2 || segments.length > segmentsMax) return undefined
+  if (!segments.every(segment => SEGMENT.test(segment) && !/^\.+$/.test(segment))) return undefined
+  return { host, path }
+}
