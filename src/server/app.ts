@@ -13,6 +13,7 @@ import { serveRuns } from './run-routes.ts'
 import type { ServerEnv } from './server-env.ts'
 import { Services } from './services.ts'
 import { serveStreams } from './stream-routes.ts'
+import { telemetryRoutes } from './telemetry-routes.ts'
 import { serveTokens } from './token-routes.ts'
 import { serveTraces } from './trace-routes.ts'
 import { unmatched } from './unmatched.ts'
@@ -36,6 +37,7 @@ export function appOver(services: Services): OpenAPIHono<ServerEnv> {
   serveLaunches(app, services)
   serveTokens(app, services)
   serveMonitoring(app, services)
+  app.route('/', telemetryRoutes(services.db))
   for (const routes of services.settings.routes) app.route('/', routes)
   serveDocs(app)
   return app

@@ -51,7 +51,7 @@ export const JSON_FIELDS = ['metrics_json', 'context_json'] as const
 export const COMMIT_SOURCES = ['manual', 'llm', 'ci'] as const
 
 /** What a POST does not take: a commit is told of afterwards. */
-export const COMMIT_FIELDS = ['git_commit_source', 'git_commit_author', 'git_commit_timestamp'] as const
+const COMMIT_FIELDS = ['git_commit_source', 'git_commit_author', 'git_commit_timestamp'] as const
 
 /** What a PATCH may change. */
 export const PATCHED_FIELDS = [

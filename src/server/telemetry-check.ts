@@ -1,0 +1,43 @@
+import type { z } from '@hono/zod-openapi'
+import { type FieldProblem, TelemetryProblem } from './telemetry-problem.ts'
+
+export type Checked = { readonly fields: Record<string, unknown> } | { readonly problems: FieldProblem[] }
+
+/** TD5: the fields that a body has and the schema knows. Null is absent, what nobody knows is ignored. */
+export function check(schema: z.ZodObject, body: unknown, loc: readonly (string | number)[]): Checked {
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    return { problems: [{ loc, msg: 'must be an object', type: 'type_error' }] }
+  }
+  const given = Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null))
+  const parsed = schema.safeParse(given)
+  if (parsed.success) return { fields: withoutAbsent(parsed.data) }
+  return { problems: problemsIn(parsed.error.issues, given, loc) }
+}
+
+/** One for each field, however many of its rules it breaks. */
+function problemsIn(
+  issues: readonly z.core.$ZodIssue[],
+  given: Record<string, unknown>,
+  loc: readonly (string | number)[],
+): FieldProblem[] {
+  const problems = new Map<string, FieldProblem>()
+  for (const { path, code, message } of issues) {
+    const field = String(path[0])
+    if (problems.has(field)) continue
+    const isMissing = code === 'invalid_type' && given[field] === undefined
+    const type = isMissing ? 'missing' : code === 'invalid_type' ? 'type_error' : 'value_error'
+    problems.set(field, { loc: [...loc, field], msg: isMissing ? 'required' : message, type })
+  }
+  return [...problems.values()]
+}
+
+/** The same for a body that must be right. */
+export function checked<T>(schema: z.ZodObject, body: unknown): T {
+  const result = check(schema, body, ['body'])
+  if ('problems' in result) throw new TelemetryProblem(422, result.problems)
+  return result.fields as T
+}
+
+function withoutAbsent(fields: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined))
+}

@@ -1,0 +1,230 @@
+import { createRoute, type RouteConfig, z } from '@hono/zod-openapi'
+import { TELEMETRY_STATUSES } from '../telemetry/model.ts'
+import { RECORD_FIELDS } from '../telemetry/run-record.ts'
+import { LIMIT_DEFAULT, LIMIT_MAX, NAME_FILTERS, TIME_FILTERS } from './telemetry-query.ts'
+import { COMMIT, NEW_RUN, RUN_CHANGE } from './telemetry-schemas.ts'
+
+/** The telemetry service's routes as its documentation shows them. */
+
+const FIELD_PROBLEM = z.object({
+  loc: z.array(z.union([z.string(), z.number()])),
+  msg: z.string(),
+  type: z.string(),
+})
+const DETAIL = z.object({ detail: z.string() }).openapi('TelemetryDetail')
+const DETAILS = z.object({ detail: z.array(FIELD_PROBLEM) }).openapi('TelemetryDetails')
+const RUN = z
+  .object(Object.fromEntries(RECORD_FIELDS.map(field => [field, z.unknown()])))
+  .openapi('TelemetryStoredRun')
+const EVENT_ID = z.object({ event_id: z.string().openapi({ format: 'uuid' }) })
+
+type Content = { readonly 'application/json': { readonly schema: z.ZodType } }
+const content = (schema: z.ZodType): Content => ({ 'application/json': { schema } })
+const answer = (description: string, schema: z.ZodType): RouteConfig['responses'][string] => ({
+  description,
+  content: content(schema),
+})
+const body = (schema: z.ZodType): NonNullable<NonNullable<RouteConfig['request']>['body']> => ({
+  required: true,
+  content: content(schema),
+})
+
+const REFUSED = {
+  400: answer('Not JSON, nothing to update, or a bad filter', DETAIL),
+  401: answer('No token, or one that is not valid', DETAIL),
+  413: answer('Larger than 1 MiB', DETAIL),
+  415: answer('Not application/json', DETAIL),
+  422: answer('Fields that break their rules', DETAILS),
+  429: answer('Too many requests', DETAIL),
+} as const
+const MISSING = answer('There is no such run', DETAIL)
+const READ = { 401: REFUSED[401], 429: REFUSED[429] } as const
+
+const text = z.string().optional()
+const QUERY = z.object({
+  ...Object.fromEntries(NAME_FILTERS.map(name => [name, text])),
+  ...Object.fromEntries(TIME_FILTERS.map(name => [name, text.openapi({ format: 'date-time' })])),
+  status: text.openapi({ enum: [...TELEMETRY_STATUSES] }),
+  limit: text.openapi({ type: 'integer', minimum: 1, maximum: LIMIT_MAX, default: LIMIT_DEFAULT }),
+  offset: text.openapi({ type: 'integer', minimum: 0, default: 0 }),
+})
+
+const TAGS = ['telemetry']
+const route = (config: RouteConfig): RouteConfig => createRoute({ tags: TAGS, ...config })
+
+export const HEALTH: RouteConfig = route({
+  method: 'get',
+  path: '/health',
+  summary: 'Whether the service is up; needs no token',
+  responses: {
+    200: answer(
+      'It is',
+      z.object({
+        status: z.literal('ok'),
+        version: z.string(),
+        db_path: z.enum(['embedded', 'memory', 'postgres']),
+        journal_mode: z.literal('wal'),
+        synchronous: z.enum(['durable', 'relaxed']),
+      }),
+    ),
+  },
+})
+
+const NUMBERS = z.record(z.string(), z.number())
+
+export const METRICS: RouteConfig = route({
+  method: 'get',
+  path: '/metrics',
+  summary: 'How many runs there are, and how the service does',
+  responses: {
+    200: answer(
+      'Counts',
+      z.object({ total_runs: z.number(), agents: NUMBERS, recent_24h: z.number(), performance: NUMBERS }),
+    ),
+    ...READ,
+  },
+})
+
+export const METADATA: RouteConfig = route({
+  method: 'get',
+  path: '/api/v1/metadata',
+  summary: 'The agents and job types that there are; remembered for 300 s unless something is written',
+  responses: {
+    200: answer(
+      'Names',
+      z.object({
+        agent_names: z.array(z.string()),
+        job_types: z.array(z.string()),
+        counts: z.object({ agent_names: z.number(), job_types: z.number() }),
+        cache_hit: z.boolean(),
+      }),
+    ),
+    ...READ,
+  },
+})
+
+export const POST_RUN: RouteConfig = route({
+  method: 'post',
+  path: '/api/v1/runs',
+  summary: 'Stores a run; the same event_id again changes nothing',
+  request: { body: body(NEW_RUN) },
+  responses: {
+    200: answer(
+      'The event_id is known',
+      z.object({ status: z.literal('duplicate'), event_id: z.string(), message: z.string() }),
+    ),
+    201: answer(
+      'Stored',
+      z.object({ status: z.literal('created'), event_id: z.string(), run_id: z.string() }),
+    ),
+    ...REFUSED,
+  },
+})
+
+export const POST_BATCH: RouteConfig = route({
+  method: 'post',
+  path: '/api/v1/runs/batch',
+  summary: 'Stores up to 1000 runs; each is checked by itself',
+  request: { body: body(z.array(NEW_RUN).min(1).max(1000)) },
+  responses: {
+    200: answer(
+      'What became of them',
+      z.object({
+        inserted: z.number(),
+        duplicates: z.number(),
+        errors: z.array(z.object({ index: z.number(), detail: z.array(FIELD_PROBLEM) })),
+        total: z.number(),
+      }),
+    ),
+    ...REFUSED,
+  },
+})
+
+export const LIST_RUNS: RouteConfig = route({
+  method: 'get',
+  path: '/api/v1/runs',
+  summary: 'Runs, newest created_at first',
+  request: { query: QUERY },
+  responses: { 200: answer('Runs', z.array(RUN)), ...READ, 400: REFUSED[400], 422: REFUSED[422] },
+})
+
+const ONE = '/api/v1/runs/{event_id}'
+
+export const GET_RUN: RouteConfig = route({
+  method: 'get',
+  path: ONE,
+  summary: 'A run',
+  request: { params: EVENT_ID },
+  responses: { 200: answer('The run', RUN), ...READ, 404: MISSING },
+})
+
+export const PATCH_RUN: RouteConfig = route({
+  method: 'patch',
+  path: ONE,
+  summary: 'Changes fields of a run, each as a whole',
+  request: { params: EVENT_ID, body: body(RUN_CHANGE) },
+  responses: {
+    200: answer(
+      'Changed',
+      z.object({ event_id: z.string(), updated: z.literal(true), fields_updated: z.array(z.string()) }),
+    ),
+    ...REFUSED,
+    404: MISSING,
+  },
+})
+
+export const POST_COMMIT: RouteConfig = route({
+  method: 'post',
+  path: `${ONE}/associate-commit`,
+  summary: 'Says which commit came out of a run',
+  request: { params: EVENT_ID, body: body(COMMIT) },
+  responses: {
+    200: answer(
+      'Associated',
+      z.object({
+        status: z.literal('success'),
+        event_id: z.string(),
+        run_id: z.string(),
+        commit_hash: z.string(),
+      }),
+    ),
+    ...REFUSED,
+    404: MISSING,
+  },
+})
+
+export const COMMIT_URL: RouteConfig = route({
+  method: 'get',
+  path: `${ONE}/commit-url`,
+  summary: 'Where the commit of a run can be seen',
+  request: { params: EVENT_ID },
+  responses: {
+    200: answer('At GitHub, GitLab or Bitbucket, else null', z.object({ commit_url: z.string().nullable() })),
+    ...READ,
+    404: MISSING,
+  },
+})
+
+export const REPO_URL: RouteConfig = route({
+  method: 'get',
+  path: `${ONE}/repo-url`,
+  summary: 'Where the repository of a run can be seen',
+  request: { params: EVENT_ID },
+  responses: {
+    200: answer('At GitHub, GitLab or Bitbucket, else null', z.object({ repo_url: z.string().nullable() })),
+    ...READ,
+    404: MISSING,
+  },
+})
+
+export const GET_TRAIL: RouteConfig = route({
+  method: 'get',
+  path: '/telemetry/{run_id}',
+  summary: 'The newest run with this run_id, and all runs below it by start_time',
+  request: { params: z.object({ run_id: z.string() }) },
+  responses: {
+    200: answer('The trail', z.object({ run: RUN, children: z.array(RUN) })),
+    ...READ,
+    404: answer('There is no such run', z.object({ error: z.string(), run_id: z.string() })),
+  },
+})

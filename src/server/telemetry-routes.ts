@@ -1,0 +1,214 @@
+import { OpenAPIHono, type RouteConfig } from '@hono/zod-openapi'
+import type { Annals } from '../annals.ts'
+import { commitUrl, repoUrl } from '../telemetry/repo-url.ts'
+import { type NewRun, RECORD_FIELDS, type RunChange, type RunRecord } from '../telemetry/run-record.ts'
+import type { TelemetryStore } from '../telemetry/store.ts'
+import { readJson } from './body.ts'
+import { checkRole } from './guard.ts'
+import { refusal } from './refusal.ts'
+import type { ServerContext, ServerEnv } from './server-env.ts'
+import { check, checked } from './telemetry-check.ts'
+import {
+  COMMIT_URL,
+  GET_RUN,
+  GET_TRAIL,
+  HEALTH,
+  LIST_RUNS,
+  METADATA,
+  METRICS,
+  PATCH_RUN,
+  POST_BATCH,
+  POST_COMMIT,
+  POST_RUN,
+  REPO_URL,
+} from './telemetry-documents.ts'
+import { type FieldProblem, TelemetryProblem } from './telemetry-problem.ts'
+import { selectionOf } from './telemetry-query.ts'
+import { COMMIT, NEW_RUN, RUN_CHANGE } from './telemetry-schemas.ts'
+import { VERSION } from './version.ts'
+
+const BODY_BYTES_MAX = 1024 * 1024
+const BATCH_MAX = 1000
+
+type Handler = (c: ServerContext, store: TelemetryStore) => Promise<Response> | Response
+
+/** By route, what answers it. */
+const HANDLERS: readonly (readonly [RouteConfig, Handler])[] = [
+  [METADATA, async (c, store) => c.json(await store.metadata())],
+  [POST_RUN, postRun],
+  [POST_BATCH, postBatch],
+  [LIST_RUNS, listRuns],
+  [GET_RUN, async (c, store) => c.json(shown(await existing(c, store)))],
+  [PATCH_RUN, patchRun],
+  [POST_COMMIT, postCommit],
+  [
+    COMMIT_URL,
+    async (c, store) => {
+      const { git_repo, git_commit_hash } = await existing(c, store)
+      return c.json({ commit_url: commitUrl(git_repo, git_commit_hash) ?? null })
+    },
+  ],
+  [
+    REPO_URL,
+    async (c, store) => {
+      const { git_repo } = await existing(c, store)
+      return c.json({ repo_url: repoUrl(git_repo) ?? null })
+    },
+  ],
+  [GET_TRAIL, getTrail],
+]
+
+/** The telemetry service, to be mounted behind the server's guard. */
+export function telemetryRoutes({ engine }: Pick<Annals, 'engine'>): OpenAPIHono<ServerEnv> {
+  const app = new OpenAPIHono<ServerEnv>()
+  const timings = new Timings()
+  const health = { status: 'ok', version: VERSION, ...storeOf(engine) }
+  const serve = (route: RouteConfig, handler: Handler): void => {
+    app.openAPIRegistry.registerPath(route)
+    app.on(route.method.toUpperCase(), honoPath(route), async c => {
+      const since = performance.now()
+      if (route !== HEALTH) checkRole(c, route.method === 'get' ? 'reader' : 'writer')
+      const response = await handler(c, c.get('db').telemetry)
+      timings.add(performance.now() - since)
+      return response
+    })
+  }
+  serve(HEALTH, c => c.json(health))
+  serve(METRICS, async (c, store) => c.json({ ...(await store.totals()), performance: timings.summary() }))
+  for (const [route, handler] of HANDLERS) serve(route, handler)
+  app.onError((error, c) => {
+    if (!(error instanceof TelemetryProblem)) return refusal(c, error)
+    c.set('failure', { code: 'INVALID_ARGUMENT', text: error.message })
+    return c.json({ detail: error.detail }, error.status)
+  })
+  return app
+}
+
+/** `{event_id}` is `:event_id` to the router. */
+function honoPath({ path }: RouteConfig): string {
+  return path.replaceAll(/\{(\w+)\}/g, ':$1')
+}
+
+/** TD7: the kind of store, never where it is. */
+function storeOf({ kind, durability }: Annals['engine']): Record<string, string> {
+  return { db_path: kind, journal_mode: 'wal', synchronous: durability }
+}
+
+async function postRun(c: ServerContext, store: TelemetryStore): Promise<Response> {
+  const run = newRun(checked(NEW_RUN, await readJson(c, BODY_BYTES_MAX)))
+  const { event_id, run_id } = run
+  const [insertion] = await store.insert([run])
+  if (insertion === 'created') return c.json({ status: 'created', event_id, run_id }, 201)
+  return c.json({
+    status: 'duplicate',
+    event_id,
+    message: 'a run with this event_id is stored already',
+  })
+}
+
+/** TD1. */
+async function postBatch(c: ServerContext, store: TelemetryStore): Promise<Response> {
+  const body = await readJson(c, BODY_BYTES_MAX)
+  if (!Array.isArray(body) || body.length === 0 || body.length > BATCH_MAX) {
+    const msg = `must be an array of 1 to ${BATCH_MAX} runs`
+    throw new TelemetryProblem(422, [{ loc: ['body'], msg, type: 'value_error' }])
+  }
+  const errors: { index: number; detail: readonly FieldProblem[] }[] = []
+  const runs: NewRun[] = []
+  body.forEach((item: unknown, index) => {
+    const result = check(NEW_RUN, item, ['body', index])
+    if ('problems' in result) errors.push({ index, detail: result.problems })
+    else runs.push(newRun(result.fields as unknown as NewRun))
+  })
+  const insertions = runs.length === 0 ? [] : await store.insert(runs)
+  const inserted = insertions.filter(insertion => insertion === 'created').length
+  return c.json({ inserted, duplicates: insertions.length - inserted, errors, total: body.length })
+}
+
+function newRun(fields: NewRun): NewRun {
+  return { ...fields, status: fields.status ?? 'running' }
+}
+
+async function listRuns(c: ServerContext, store: TelemetryStore): Promise<Response> {
+  const runs = await store.list(selectionOf(new URL(c.req.url).searchParams))
+  return c.json(runs.map(shown))
+}
+
+async function patchRun(c: ServerContext, store: TelemetryStore): Promise<Response> {
+  const change = checked<RunChange>(RUN_CHANGE, await readJson(c, BODY_BYTES_MAX))
+  const fields = Object.keys(change)
+  if (fields.length === 0) throw new TelemetryProblem(400, 'nothing to update')
+  const { event_id } = stored(c, await store.change(eventIdOf(c), change))
+  return c.json({ event_id, updated: true, fields_updated: fields })
+}
+
+interface CommitBody {
+  readonly commit_hash: string
+  readonly commit_source: RunRecord['git_commit_source']
+  readonly commit_author?: string
+  readonly commit_timestamp?: string
+}
+
+/** All of the commit is replaced: whose an earlier one was says nothing about this one. */
+async function postCommit(c: ServerContext, store: TelemetryStore): Promise<Response> {
+  const commit = checked<CommitBody>(COMMIT, await readJson(c, BODY_BYTES_MAX))
+  const { commit_hash } = commit
+  const change: RunChange = {
+    git_commit_hash: commit_hash,
+    git_commit_source: commit.commit_source,
+    git_commit_author: commit.commit_author,
+    git_commit_timestamp: commit.commit_timestamp,
+  }
+  const { event_id, run_id } = stored(c, await store.change(eventIdOf(c), change))
+  return c.json({ status: 'success', event_id, run_id, commit_hash })
+}
+
+async function getTrail(c: ServerContext, store: TelemetryStore): Promise<Response> {
+  const runId = c.req.param('run_id') ?? ''
+  const trail = await store.trail(runId)
+  if (trail === undefined) return c.json({ error: 'there is no such run', run_id: runId }, 404)
+  return c.json({ run: shown(trail.run), children: trail.children.map(shown) })
+}
+
+/** TD5: null is absent, for whoever reads too: every field is there. */
+function shown(run: RunRecord): Record<string, unknown> {
+  return Object.fromEntries(RECORD_FIELDS.map(field => [field, run[field] ?? null]))
+}
+
+async function existing(c: ServerContext, store: TelemetryStore): Promise<RunRecord> {
+  return stored(c, await store.get(eventIdOf(c)))
+}
+
+function stored(c: ServerContext, run: RunRecord | undefined): RunRecord {
+  if (run !== undefined) return run
+  throw new TelemetryProblem(404, `there is no run ${JSON.stringify(eventIdOf(c))}`)
+}
+
+function eventIdOf(c: ServerContext): string {
+  return c.req.param('event_id') ?? ''
+}
+
+/** How long requests took, since the service began. */
+class Timings {
+  readonly #since = Date.now()
+  #requests = 0
+  #totalMs = 0
+  #maxMs = 0
+
+  add(ms: number): void {
+    this.#requests++
+    this.#totalMs += ms
+    this.#maxMs = Math.max(this.#maxMs, ms)
+  }
+
+  summary(): Record<string, number> {
+    const mean = this.#requests === 0 ? 0 : this.#totalMs / this.#requests
+    const rounded = (ms: number): number => Math.round(ms * 1000) / 1000
+    return {
+      uptime_s: Math.floor((Date.now() - this.#since) / 1000),
+      requests: this.#requests,
+      mean_ms: rounded(mean),
+      max_ms: rounded(this.#maxMs),
+    }
+  }
+}
