@@ -3,6 +3,7 @@ import type { MiddlewareHandler } from 'hono'
 import { routePath } from 'hono/route'
 import { AnnalsError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
+import type { Allowance } from './rate-limit.ts'
 import { refusal } from './refusal.ts'
 import type { Credential, ServerContext, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
@@ -26,16 +27,19 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
     const given = c.req.header('X-Request-Id')
     const requestId = given !== undefined && REQUEST_ID.test(given) ? given : newId()
     c.set('requestId', requestId)
+    let allowance: Allowance | undefined
     try {
       checkHost(c, settings.hosts)
       checkOrigin(c, settings.origins)
       if (c.req.method === 'OPTIONS' && c.req.header('Access-Control-Request-Method') !== undefined) {
         c.res = new Response(null, { status: 204 })
       } else {
-        const credential = isPublic(c.req.path) ? anybody(services) : await identify(c, services)
-        c.set('credential', credential)
-        c.set('db', services.forTenant(credential.tenant))
-        checkRate(c, services, credential)
+        const who = isPublic(c.req.path) ? anybody(services) : await identify(c, services).catch(refused)
+        allowance = services.rateLimit?.take(callerOf(c, who))
+        if (allowance?.isAllowed === false) throw tooMany(allowance)
+        if (who instanceof AnnalsError) throw who
+        c.set('credential', who)
+        c.set('db', services.forTenant(who.tenant))
         await next()
       }
     } catch (error) {
@@ -43,6 +47,10 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
     }
     const { res } = c
     res.headers.set('X-Request-Id', requestId)
+    if (allowance !== undefined) {
+      res.headers.set('X-RateLimit-Limit', `${allowance.limit}`)
+      res.headers.set('X-RateLimit-Remaining', `${allowance.remaining}`)
+    }
     allowOrigin(c, settings.origins)
     const ms = performance.now() - since
     metrics.add(c.req.method, routePath(c, -1), res.status, ms)
@@ -140,15 +148,20 @@ function unauthenticated(message: string): AnnalsError {
   return new AnnalsError('UNAUTHENTICATED', message)
 }
 
-function checkRate(c: ServerContext, { rateLimit }: Services, { tokenId }: Credential): void {
-  if (rateLimit === undefined) return
-  const name = tokenId ?? c.env?.incoming?.socket.remoteAddress ?? '-'
-  const { isAllowed, limit, remaining, retryAfterSeconds } = rateLimit.take(name)
-  c.header('X-RateLimit-Limit', `${limit}`)
-  c.header('X-RateLimit-Remaining', `${remaining}`)
-  if (isAllowed) return
+/** Who is not known is refused only after being counted: tokens shall not be guessed as fast as one likes. */
+function refused(error: unknown): AnnalsError {
+  if (error instanceof AnnalsError) return error
+  throw error
+}
+
+function callerOf(c: ServerContext, who: Credential | AnnalsError): string {
+  const tokenId = who instanceof AnnalsError ? undefined : who.tokenId
+  return tokenId ?? c.env?.incoming?.socket.remoteAddress ?? '-'
+}
+
+function tooMany({ limit, retryAfterSeconds }: Allowance): AnnalsError {
   const message = `more than ${limit} requests a minute`
-  throw new AnnalsError('RATE_LIMITED', message, { limit, retryAfterSeconds })
+  return new AnnalsError('RATE_LIMITED', message, { limit, retryAfterSeconds })
 }
 
 function lineOf(c: ServerContext, now: number, ms: number): string {
