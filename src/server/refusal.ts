@@ -5,6 +5,10 @@ import type { ServerContext } from './server-env.ts'
 /** Routes whose interface is given: their errors are `{detail}`. */
 const TELEMETRY = /^\/(health$|metrics$|api\/v1\/|telemetry\/)/
 
+export function isTelemetry(path: string): boolean {
+  return TELEMETRY.test(path)
+}
+
 /** What is answered to a request that failed; the log gets to know more. */
 export function refusal(c: ServerContext, error: unknown): Response {
   const problem = problemOf(error, c.get('requestId'))
@@ -14,9 +18,9 @@ export function refusal(c: ServerContext, error: unknown): Response {
     text: isServersFault(error) && error instanceof Error ? `${error.stack}` : problem.detail,
   })
   const { status, detail, code } = problem
-  const isTelemetry = TELEMETRY.test(c.req.path)
+  const isPlain = isTelemetry(c.req.path)
   const headers: Record<string, string> = {
-    'Content-Type': isTelemetry ? 'application/json' : 'application/problem+json',
+    'Content-Type': isPlain ? 'application/json' : 'application/problem+json',
     'Cache-Control': 'no-store',
   }
   if (code === 'UNAUTHENTICATED') headers['WWW-Authenticate'] = 'Bearer'
@@ -31,5 +35,5 @@ export function refusal(c: ServerContext, error: unknown): Response {
   if (code === 'METHOD_NOT_ALLOWED' && error instanceof AnnalsError)
     headers['Allow'] = `${error.details['allow']}`
   if (code === 'UNAVAILABLE' || code === 'CLOSED') headers['Retry-After'] = '1'
-  return new Response(JSON.stringify(isTelemetry ? { detail } : problem), { status, headers })
+  return new Response(JSON.stringify(isPlain ? { detail } : problem), { status, headers })
 }

@@ -3,8 +3,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import {
+  type FaultyTelemetry,
+  openFaultyTelemetry,
+  type ServiceFault,
+} from '../../test/telemetry/faulty-service.ts'
 import { TelemetryClient, type TelemetryClientOptions } from './client.ts'
-import { type FakeTelemetry, openFakeTelemetry, type ServiceFault } from './fake-service.ts'
 import { eventIdOf, patchRun, postRun, type TelemetryRecord, type TelemetryRun } from './model.ts'
 import { DEAD_FILE, OUTBOX_FILE, Outbox } from './outbox.ts'
 import { flushRunsFolder } from './runs-folder.ts'
@@ -13,14 +17,14 @@ const NOW = Date.UTC(2026, 10, 15, 3, 30)
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
 
 let folder: string
-let service: FakeTelemetry
+let service: FaultyTelemetry
 let warnings: string[]
 let errors: string[]
 let waits: number[]
 
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), 'annals-telemetry-'))
-  service = await openFakeTelemetry()
+  service = await openFaultyTelemetry()
   reset()
 })
 
@@ -165,7 +169,7 @@ describe('N11: the outbox', () => {
 
   test('N11: the token is sent, and is in no file', async () => {
     await service.close()
-    service = await openFakeTelemetry('a-token-of-telemetry')
+    service = await openFaultyTelemetry('a-token-of-telemetry')
     const without = await open()
     await without.send(TRAIL[0])
     const client = await open({ token: 'a-token-of-telemetry' })
@@ -330,7 +334,7 @@ describe('N11: the outbox', () => {
         fc.array(step, { maxLength: 30 }),
         async (faults, steps) => {
           const at = mkdtempSync(join(folder, 'p-'))
-          await using fake = await openFakeTelemetry()
+          await using fake = await openFaultyTelemetry()
           fake.script = (_, n) => faults[n - 1]
           let client = await open({ folder: at, baseUrl: fake.baseUrl })
           const sent: TelemetryRecord[] = []

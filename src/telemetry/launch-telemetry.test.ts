@@ -2,8 +2,12 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:f
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import {
+  type FaultyTelemetry,
+  openFaultyTelemetry,
+  type ServiceScript,
+} from '../../test/telemetry/faulty-service.ts'
 import { isUuidV4 } from '../core/id.ts'
-import { type FakeTelemetry, openFakeTelemetry, type ServiceScript } from './fake-service.ts'
 import { LaunchTelemetry } from './launch-telemetry.ts'
 import { openLaunchTelemetry } from './launch-trail.ts'
 import { childRunId, eventIdOf, utcInId } from './model.ts'
@@ -15,12 +19,12 @@ const RUN = 'docs-20261115T033000Z'
 const NOW = Date.UTC(2026, 10, 15, 3, 30)
 
 let folder: string
-let service: FakeTelemetry
+let service: FaultyTelemetry
 let time: number
 
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), 'annals-trail-'))
-  service = await openFakeTelemetry()
+  service = await openFaultyTelemetry()
   time = NOW
 })
 
@@ -187,11 +191,7 @@ describe('N10: the trail of a launch', () => {
     await telemetry.nodeStarted({ ...span(1), name: 'A' })
     await telemetry.commitMade({ ...span(9), commit_hash: 'abcdef1234', commit_source: 'llm' })
     const { run, children } = await trail()
-    expect([run, ...children].map(one => one['git_commit_hash'])).toEqual([
-      'abcdef1234',
-      'abcdef1234',
-      undefined,
-    ])
+    expect([run, ...children].map(one => one['git_commit_hash'])).toEqual(['abcdef1234', 'abcdef1234', null])
     expect(children[1]).toMatchObject({ job_type: 'commit_service', status: 'success' })
   })
 })

@@ -4,9 +4,10 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { LAUNCH_RULES } from './launch-rules.ts'
 import { LEDGER_RULES } from './ledger-rules.ts'
+import { TELEMETRY_RULES } from './telemetry-rules.ts'
 
 /**
- * Which test proves which rule of the contracts of ledger and launch: read from the titles
+ * Which test proves which rule of the contracts of ledger, launch and telemetry: read from the titles
  * of the tests themselves, and written to docs/conformance.md. A rule without
  * a test fails, and so does a page that is not what the tests say.
  * `ANNALS_UPDATE=1` writes the page.
@@ -24,7 +25,8 @@ interface Proof {
 }
 
 /** A title is the first argument of what declares a test: `test(…)`, `test.each(…)(…)`, `suite.holds(…)`, `suite.each(…)`. */
-const TITLE = /(?:\b(?:test|it|holds|each)|\))\(\s*(['"`])([LN]D?\d+(?:, [LN]D?\d+)*): (.*?)\1/gs
+const TITLE =
+  /(?:\b(?:test|it|holds|each)|\))\(\s*(['"`])((?:[LN]D?|TD)\d+(?:, (?:[LN]D?|TD)\d+)*): (.*?)\1/gs
 
 function proofsIn({ path, text }: File): Proof[] {
   return [...text.matchAll(TITLE)].map(([, , rules, title]) => ({ path, rules: rules.split(', '), title }))
@@ -43,7 +45,7 @@ function gapsOf(rules: Rules, proofs: readonly Proof[]): string[] {
   ]
 }
 
-const ALL_RULES: Rules = { ...LEDGER_RULES, ...LAUNCH_RULES }
+const ALL_RULES: Rules = { ...LEDGER_RULES, ...LAUNCH_RULES, ...TELEMETRY_RULES }
 
 function pageOf(proofs: readonly Proof[]): string {
   return `# Conformance
@@ -59,6 +61,10 @@ ${tableOf(LEDGER_RULES, proofs)}
 ## Launches
 
 ${tableOf(LAUNCH_RULES, proofs)}
+
+## The telemetry service
+
+${tableOf(TELEMETRY_RULES, proofs)}
 `
 }
 
@@ -95,11 +101,12 @@ function sources(): File[] {
 describe('conformance', () => {
   const proofs = sources().flatMap(proofsIn)
 
-  test('there are 32 rules and 18 decisions of the ledger, 11 and 13 of launches', () => {
+  test('there are 32 rules and 18 decisions of the ledger, 11 and 13 of launches, 8 of telemetry', () => {
     const numbers = (letters: string, count: number): string[] =>
       Array.from({ length: count }, (_, i) => `${letters}${i + 1}`)
     expect(Object.keys(LEDGER_RULES)).toEqual([...numbers('L', 32), ...numbers('LD', 18)])
     expect(Object.keys(LAUNCH_RULES)).toEqual([...numbers('N', 11), ...numbers('ND', 13)])
+    expect(Object.keys(TELEMETRY_RULES)).toEqual(numbers('TD', 8))
   })
 
   test('every rule has a test, and every test that names one names one that exists', () => {
@@ -130,6 +137,7 @@ describe('the check can fail', () => {
   test.each([
     ["test('L4: a', () => {})", ['L4'], 'a'],
     ["test('N4, ND11: a', () => {})", ['N4', 'ND11'], 'a'],
+    ["test('N10, TD6: a', () => {})", ['N10', 'TD6'], 'a'],
     ["test('L4, LD11: a | b', () => {})", ['L4', 'LD11'], 'a | b'],
     ['suite.holds(\n    `L5: many at once`,', ['L5'], 'many at once'],
     ["test.each(ROWS)('LD4: %s', row => {})", ['LD4'], '%s'],
@@ -145,6 +153,7 @@ describe('the check can fail', () => {
     '/** L4: a */',
     "test('4: a', () => {})",
     "test('says L4: a', () => {})",
+    "test('T4: a', () => {})",
     "const title = 'L4: a'",
   ])('nothing is proven by %j', text => {
     expect(proofsIn({ path: 'a.ts', text })).toEqual([])

@@ -8,8 +8,8 @@ import type { LaunchEvent } from '../../src/launch/events.ts'
 import { replayLaunch } from '../../src/launch/launches.ts'
 import type { FakeOpenAi } from '../../src/launch/llm/fake-openai.ts'
 import type { LaunchSnapshot } from '../../src/launch/snapshot.ts'
-import { type FakeTelemetry, openFakeTelemetry } from '../../src/telemetry/fake-service.ts'
 import { eventIdOf } from '../../src/telemetry/model.ts'
+import { type FaultyTelemetry, openFaultyTelemetry } from '../telemetry/faulty-service.ts'
 
 /** Runs of the documentation launch in processes of their own, which may be killed. */
 
@@ -60,7 +60,7 @@ export class DocsLaunches {
     await makeDemoRepository(folder)
     const writer = pathToFileURL(join(this.#example, 'docs-launch', 'writer.js')).href
     const { openWriter } = (await import(writer)) as { openWriter(): Promise<FakeOpenAi> }
-    return new DocsPlace(folder, this.#example, await openWriter(), await openFakeTelemetry())
+    return new DocsPlace(folder, this.#example, await openWriter(), await openFaultyTelemetry())
   }
 }
 
@@ -69,10 +69,10 @@ export class DocsPlace {
   readonly folder: string
   /** Lives in this process: it counts what it is asked, whoever is killed. */
   readonly writer: FakeOpenAi
-  readonly telemetry: FakeTelemetry
+  readonly telemetry: FaultyTelemetry
   readonly #example: string
 
-  constructor(folder: string, example: string, writer: FakeOpenAi, telemetry: FakeTelemetry) {
+  constructor(folder: string, example: string, writer: FakeOpenAi, telemetry: FaultyTelemetry) {
     this.folder = folder
     this.#example = example
     this.writer = writer

@@ -1,29 +1,28 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { open } from '../../src/annals.ts'
 import type { Launch } from '../../src/launch/definition.ts'
 import type { LaunchEvent } from '../../src/launch/events.ts'
 import { resumeLaunch, startLaunch } from '../../src/launch/launches.ts'
 import { type FakeOpenAi, openFakeOpenAi } from '../../src/launch/llm/fake-openai.ts'
 import { flushTelemetry, type TelemetryOptions } from '../../src/launch/run-telemetry.ts'
-import {
-  type FakeTelemetry,
-  openFakeTelemetry,
-  type ServiceScript,
-} from '../../src/telemetry/fake-service.ts'
+import { createServer } from '../../src/server/server.ts'
+import { telemetrySettings } from '../../src/server/telemetry-settings.ts'
 import { eventIdOf } from '../../src/telemetry/model.ts'
+import { type FaultyTelemetry, openFaultyTelemetry, type ServiceScript } from '../telemetry/faulty-service.ts'
 import { eventsIn, gateway, newRunsFolder, smallLaunch } from './small-launch.ts'
 
 /** What a telemetry service hears of launches, whatever it is like. */
 
-let service: FakeTelemetry
+let service: FaultyTelemetry
 let model: FakeOpenAi
 let runsFolder: string
 let warnings: string[]
 const runId = 'r'
 
 beforeEach(async () => {
-  service = await openFakeTelemetry()
+  service = await openFaultyTelemetry()
   model = await openFakeOpenAi()
   runsFolder = newRunsFolder()
   warnings = []
@@ -191,6 +190,48 @@ describe('a launch in telemetry', () => {
     expect(calls.map(call => call['status'])).toEqual(['failure', 'success'])
     expect(calls[0]).toMatchObject({ error_summary: expect.stringContaining('INTERRUPTED') })
     expect(model.requests, 'its answer was recorded').toHaveLength(1)
+  })
+})
+
+describe('a server of telemetry in the same database as the launch', () => {
+  test('N10, TD6: with a token and over its own socket: the trail is whole, and lists, names and metrics know of it', async () => {
+    const token = 'a-token-of-telemetry'
+    await using db = await open({ path: join(runsFolder, 'store') })
+    const env = { TELEMETRY_API_AUTH_ENABLED: '1', TELEMETRY_API_AUTH_TOKEN: token }
+    await using server = createServer(db, { port: 0, ...telemetrySettings(env) })
+    const { url } = await server.listen()
+    const get = async <T>(path: string): Promise<T> => {
+      const response = await fetch(`${url}${path}`, { headers: { authorization: `Bearer ${token}` } })
+      expect(response.status).toBe(200)
+      return (await response.json()) as T
+    }
+    const folder = join(runsFolder, 'runs')
+    const run = await startLaunch(busyLaunch(), {
+      ...options(),
+      runsFolder: folder,
+      runId,
+      db,
+      telemetry: { url, token },
+    })
+    expect(await run.result).toMatchObject({ status: 'completed' })
+    const { run: whole, children } = await get<{ run: Stored; children: Stored[] }>(`/telemetry/${runId}`)
+    expect(whole).toMatchObject({ status: 'success', git_commit_hash: 'abcdef1', items_succeeded: 3 })
+    const told = children.map(child => `${child['job_type']} ${child['run_id']} ${child['status']}`)
+    expect(told.filter(isPlain).sort()).toEqual([...CHILDREN].sort())
+    expect(children).toHaveLength(CHILDREN.length + 3)
+    const starts = children.map(child => String(child['start_time']))
+    expect(starts).toEqual([...starts].sort())
+    const calls = await get<Stored[]>(
+      `/api/v1/runs?job_type=llm_call&parent_run_id=${runId}&status=completed`,
+    )
+    expect(calls).toHaveLength(2)
+    expect(await get<Stored>('/api/v1/metadata')).toMatchObject({
+      job_types: ['commit_service', 'gate', 'launch', 'llm_call', 'orchestrator_node', 'worker'],
+    })
+    expect(await get<Stored>('/metrics')).toMatchObject({ total_runs: children.length + 1 })
+    expect(existsSync(join(folder, runId, 'telemetry_outbox.jsonl'))).toBe(false)
+    expect(existsSync(join(folder, runId, 'telemetry_dead.jsonl'))).toBe(false)
+    expect(warnings).toEqual([])
   })
 })
 

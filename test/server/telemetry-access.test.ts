@@ -61,7 +61,10 @@ function ask(
 describe('tokens', () => {
   test('TD6: off by default', async () => {
     await start({ TELEMETRY_API_AUTH_TOKEN: SECRET })
-    for (const route of ROUTES) expect((await ask(route)).status, route.join(' ')).not.toBe(401)
+    for (const route of ROUTES) {
+      expect((await ask(route)).status, route.join(' ')).not.toBe(401)
+      expect((await ask(route, bearer('for-another-service'))).status).not.toBe(401)
+    }
   })
 
   test.each(ROUTES.map(route => ({ name: route.slice(0, 2).join(' '), route })))(

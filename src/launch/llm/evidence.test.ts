@@ -2,8 +2,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { openFaultyTelemetry } from '../../../test/telemetry/faulty-service.ts'
 import { TelemetryClient } from '../../telemetry/client.ts'
-import { openFakeTelemetry } from '../../telemetry/fake-service.ts'
 import { LaunchTelemetry } from '../../telemetry/launch-telemetry.ts'
 import { childRunId } from '../../telemetry/model.ts'
 import { type FakeOpenAi, openFakeOpenAi } from './fake-openai.ts'
@@ -141,7 +141,7 @@ describe('N10: telemetry of calls', () => {
   test('N10: every call in the log has an llm_call child with the same ids and its end', async () => {
     await fake.close()
     fake = await openFakeOpenAi({ faults: { 2: { status: 503 }, 4: { status: 400 } } })
-    await using service = await openFakeTelemetry()
+    await using service = await openFaultyTelemetry()
     const client = await TelemetryClient.open({ baseUrl: service.baseUrl, folder, runId: 'run-1' })
     const options = { client, runId: 'run-1', launch: 'test', traceId: TRACE, spanId: ROOT }
     const telemetry = new LaunchTelemetry(options)
