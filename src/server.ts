@@ -8,6 +8,7 @@ export type { ServerOptions } from './server/options.ts'
 export type { Problem } from './server/problem.ts'
 export { createServer, Server, type ServerAddress } from './server/server.ts'
 export type { Credential, ServerEnv } from './server/server-env.ts'
+export { type Environment, telemetrySettings } from './server/telemetry-settings.ts'
 export {
   type CreatedToken,
   type CreateTokenOptions,

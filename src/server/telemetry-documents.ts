@@ -50,29 +50,42 @@ const QUERY = z.object({
 })
 
 const TAGS = ['telemetry']
-const route = (config: RouteConfig): RouteConfig => createRoute({ tags: TAGS, ...config })
 
-export const HEALTH: RouteConfig = route({
-  method: 'get',
-  path: '/health',
-  summary: 'Whether the service is up; needs no token',
-  responses: {
-    200: answer(
-      'It is',
-      z.object({
-        status: z.literal('ok'),
-        version: z.string(),
-        db_path: z.enum(['embedded', 'memory', 'postgres']),
-        journal_mode: z.literal('wal'),
-        synchronous: z.enum(['durable', 'relaxed']),
-      }),
-    ),
+/** Who only asks reads; `anybody` needs no token. */
+function route(
+  operationId: string,
+  config: RouteConfig,
+  role = config.method === 'get' ? 'reader' : 'writer',
+): RouteConfig {
+  const security = role === 'anybody' ? [] : [{ token: [role] }]
+  return createRoute({ tags: TAGS, operationId, security, ...config })
+}
+
+export const HEALTH: RouteConfig = route(
+  'health',
+  {
+    method: 'get',
+    path: '/health',
+    summary: 'Whether the service is up; needs no token',
+    responses: {
+      200: answer(
+        'It is',
+        z.object({
+          status: z.literal('ok'),
+          version: z.string(),
+          db_path: z.enum(['embedded', 'memory', 'postgres']),
+          journal_mode: z.literal('wal'),
+          synchronous: z.enum(['durable', 'relaxed']),
+        }),
+      ),
+    },
   },
-})
+  'anybody',
+)
 
 const NUMBERS = z.record(z.string(), z.number())
 
-export const METRICS: RouteConfig = route({
+export const METRICS: RouteConfig = route('telemetryMetrics', {
   method: 'get',
   path: '/metrics',
   summary: 'How many runs there are, and how the service does',
@@ -85,7 +98,7 @@ export const METRICS: RouteConfig = route({
   },
 })
 
-export const METADATA: RouteConfig = route({
+export const METADATA: RouteConfig = route('telemetryMetadata', {
   method: 'get',
   path: '/api/v1/metadata',
   summary: 'The agents and job types that there are; remembered for 300 s unless something is written',
@@ -103,7 +116,7 @@ export const METADATA: RouteConfig = route({
   },
 })
 
-export const POST_RUN: RouteConfig = route({
+export const POST_RUN: RouteConfig = route('postTelemetryRun', {
   method: 'post',
   path: '/api/v1/runs',
   summary: 'Stores a run; the same event_id again changes nothing',
@@ -121,7 +134,7 @@ export const POST_RUN: RouteConfig = route({
   },
 })
 
-export const POST_BATCH: RouteConfig = route({
+export const POST_BATCH: RouteConfig = route('postTelemetryRuns', {
   method: 'post',
   path: '/api/v1/runs/batch',
   summary: 'Stores up to 1000 runs; each is checked by itself',
@@ -140,7 +153,7 @@ export const POST_BATCH: RouteConfig = route({
   },
 })
 
-export const LIST_RUNS: RouteConfig = route({
+export const LIST_RUNS: RouteConfig = route('listTelemetryRuns', {
   method: 'get',
   path: '/api/v1/runs',
   summary: 'Runs, newest created_at first',
@@ -150,7 +163,7 @@ export const LIST_RUNS: RouteConfig = route({
 
 const ONE = '/api/v1/runs/{event_id}'
 
-export const GET_RUN: RouteConfig = route({
+export const GET_RUN: RouteConfig = route('getTelemetryRun', {
   method: 'get',
   path: ONE,
   summary: 'A run',
@@ -158,7 +171,7 @@ export const GET_RUN: RouteConfig = route({
   responses: { 200: answer('The run', RUN), ...READ, 404: MISSING },
 })
 
-export const PATCH_RUN: RouteConfig = route({
+export const PATCH_RUN: RouteConfig = route('patchTelemetryRun', {
   method: 'patch',
   path: ONE,
   summary: 'Changes fields of a run, each as a whole',
@@ -173,7 +186,7 @@ export const PATCH_RUN: RouteConfig = route({
   },
 })
 
-export const POST_COMMIT: RouteConfig = route({
+export const POST_COMMIT: RouteConfig = route('associateCommit', {
   method: 'post',
   path: `${ONE}/associate-commit`,
   summary: 'Says which commit came out of a run',
@@ -193,7 +206,7 @@ export const POST_COMMIT: RouteConfig = route({
   },
 })
 
-export const COMMIT_URL: RouteConfig = route({
+export const COMMIT_URL: RouteConfig = route('commitUrl', {
   method: 'get',
   path: `${ONE}/commit-url`,
   summary: 'Where the commit of a run can be seen',
@@ -205,7 +218,7 @@ export const COMMIT_URL: RouteConfig = route({
   },
 })
 
-export const REPO_URL: RouteConfig = route({
+export const REPO_URL: RouteConfig = route('repoUrl', {
   method: 'get',
   path: `${ONE}/repo-url`,
   summary: 'Where the repository of a run can be seen',
@@ -217,7 +230,7 @@ export const REPO_URL: RouteConfig = route({
   },
 })
 
-export const GET_TRAIL: RouteConfig = route({
+export const GET_TRAIL: RouteConfig = route('telemetryTrail', {
   method: 'get',
   path: '/telemetry/{run_id}',
   summary: 'The newest run with this run_id, and all runs below it by start_time',
