@@ -23,6 +23,14 @@ export function fromUtf8(bytes: ByteString): string {
   return ASCII.test(bytes) ? bytes : Buffer.from(bytes, 'latin1').utf8Slice()
 }
 
+/** V8 copies parts of a string below this length, and lets longer ones lean on the whole. */
+const LEANING_CHARS = 13
+
+/** The same, with nothing but itself in memory: a part of a string keeps all of it alive. */
+export function flat(bytes: ByteString): ByteString {
+  return bytes.length < LEANING_CHARS ? bytes : Buffer.from(bytes, 'latin1').latin1Slice()
+}
+
 export function toBuffer(bytes: ByteString): Buffer {
   return Buffer.from(bytes, 'latin1')
 }
@@ -59,7 +67,10 @@ export function u64(value: number): ByteString {
 }
 
 export function fromU64(bytes: ByteString, at = 0): number {
-  let value = 0
-  for (let i = at; i < at + 8; i++) value = value * 256 + bytes.charCodeAt(i)
-  return value
+  return u32(bytes, at) * 0x1_0000_0000 + u32(bytes, at + 4)
+}
+
+function u32(bytes: ByteString, at: number): number {
+  const high = (bytes.charCodeAt(at) << 24) | (bytes.charCodeAt(at + 1) << 16)
+  return (high | (bytes.charCodeAt(at + 2) << 8) | bytes.charCodeAt(at + 3)) >>> 0
 }

@@ -41,8 +41,8 @@ export function canonicalJson(value: unknown, within: JsonLimits = VALUE_LIMITS)
 }
 
 /** The same in UTF-8. */
-export function canonicalJsonBytes(value: unknown): ByteString {
-  return writeRoot(value, undefined)
+export function canonicalJsonBytes(value: unknown, within: JsonLimits = VALUE_LIMITS): ByteString {
+  return writeRoot(value, undefined, within)
 }
 
 /** The same for more than JSON: every leaf that JSON can't hold goes through `encodeLeaf`. */

@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto'
+import { createHash, hash } from 'node:crypto'
 import { type ByteString, toBuffer, u64, utf8 } from './bytes.ts'
 import { invariant } from './invariant.ts'
 
@@ -19,6 +19,27 @@ export function sha256Hex(data: string | Uint8Array): string {
 
 export function sha256(bytes: ByteString): ByteString {
   return digest(toBuffer(bytes))
+}
+
+/** What is hashed at a time: each call has its price, and a text of many megabytes is not to be put together for it. */
+const PIECE_CHARS = 16 * 1024
+
+/** SHA-256 of bytes that come piece by piece. */
+export class Sha256 {
+  readonly #hash = createHash('sha256')
+  #piece: ByteString = ''
+
+  add(bytes: ByteString): void {
+    this.#piece += bytes
+    if (this.#piece.length < PIECE_CHARS) return
+    this.#hash.update(this.#piece, 'latin1')
+    this.#piece = ''
+  }
+
+  /** Once, at the end. */
+  hex(): string {
+    return this.#hash.update(this.#piece, 'latin1').digest('hex')
+  }
 }
 
 /** Node gives the digest as a byte string at once; its types know only the encodings that are texts. */

@@ -8,11 +8,12 @@ import type { Appended, Entry, Place } from '../engine/storage.ts'
 import type { Run } from '../primitives/run.ts'
 import { runOperations, runPlace } from '../primitives/run-records.ts'
 import type { Envelope } from './envelope.ts'
+import { timeText } from './facts.ts'
 import { catchUpGuard } from './guard.ts'
 import { checkFence } from './lease.ts'
 import type { LedgerMetrics } from './metrics.ts'
 import type { Projector } from './projector.ts'
-import { alertOf, type RunState, reduceFact, type StepState } from './reduce.ts'
+import { alertOf, Reducer, type RunState, type StepState } from './reduce.ts'
 import type { AppendResult } from './run-events.ts'
 import type { Projectable } from './run-projection.ts'
 import {
@@ -29,11 +30,12 @@ import {
   LEASE_KEY,
   leaseIn,
   placeOf,
+  putGuardedStep,
   putJson,
+  putRunState,
   rejectionPlace,
   runStateIn,
   type StoredHeading,
-  timeText,
 } from './stored.ts'
 
 /** What the parts of a ledger share. */
@@ -237,8 +239,8 @@ class JudgedRun {
   readonly #epoch: number | undefined
   readonly #now: number
   #length = 0
-  #state: RunState | undefined
-  readonly #steps = new Map<string, StepState>()
+  readonly #reducer = new Reducer()
+  readonly #changed = new Set<StepState>()
 
   constructor(
     scope: ByteString,
@@ -256,7 +258,7 @@ class JudgedRun {
 
   validate(length: number, state: RunState | undefined): void {
     this.#length = length
-    this.#state = state
+    this.#reducer.run = state
     this.isBehind = (state?.lastEventSeq ?? 0) !== length
   }
 
@@ -292,25 +294,25 @@ class JudgedRun {
   /** Layer 2: takes the event into the state, or says why it can't be. */
   reduce(envelope: Envelope, step: Entry | undefined): ErrorDetails | undefined {
     const { runId, eventId, eventType, stepId, logicalAttemptId, engineAttemptId } = envelope
-    const before = stepId === undefined ? undefined : (this.#steps.get(stepId) ?? guardedStepIn(step))
+    const reducer = this.#reducer
+    const stored = guardedStepIn(step)
+    if (stored !== undefined && !reducer.steps.has(stored.stepId)) reducer.steps.set(stored.stepId, stored)
     const runSeq = ++this.#length
     const fact = { runSeq, persistedAt: '', eventType, stepId, logicalAttemptId, engineAttemptId }
-    const reduced = reduceFact(this.#state, before, fact)
-    if (reduced.refusal !== undefined) {
+    const refusal = reducer.add(fact)
+    if (refusal !== undefined) {
       const where = stepId === undefined ? {} : { stepId, logicalAttemptId }
-      return { runId, eventId, eventType, ...where, ...reduced.refusal }
+      return { runId, eventId, eventType, ...where, ...refusal }
     }
-    this.#state = reduced.run
-    if (reduced.step !== undefined) this.#steps.set(reduced.step.stepId, reduced.step)
+    if (reducer.changed !== undefined) this.#changed.add(reducer.changed)
     return undefined
   }
 
   stateWrites(): Write[] {
-    if (this.answers.size === 0) return []
-    return [
-      putJson(placeOf(this.scope, GUARD_KEY), this.#state),
-      ...[...this.#steps.values()].map(step => putJson(guardedStepPlace(this.scope, step.stepId), step)),
-    ]
+    const { run } = this.#reducer
+    if (this.answers.size === 0 || run === undefined) return []
+    const steps = [...this.#changed].map(step => putGuardedStep(this.scope, step))
+    return [putRunState(placeOf(this.scope, GUARD_KEY), run), ...steps]
   }
 }
 

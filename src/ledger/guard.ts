@@ -1,15 +1,17 @@
 import { u64 } from '../core/bytes.ts'
+import { invariant } from '../core/invariant.ts'
 import type { Place } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
+import { factIn } from './facts.ts'
 import { Reducer } from './reduce.ts'
 import {
-  factIn,
   GUARD_KEY,
   guardedStepIn,
   guardedStepPlace,
   LOG,
   placeOf,
-  putJson,
+  putGuardedStep,
+  putRunState,
   runStateIn,
 } from './stored.ts'
 
@@ -48,8 +50,9 @@ export async function catchUpGuard({ database, scopeOf }: LedgerContext, runId: 
       }
       for (const fact of facts) reducer.add(fact)
       const changed = [...reducer.steps.values()]
-      const operations = changed.map(step => putJson(guardedStepPlace(scope, step.stepId), step))
-      return { operations: [putJson(place, reducer.run), ...operations], result: undefined }
+      invariant(reducer.run !== undefined, 'records make a state')
+      const operations = changed.map(step => putGuardedStep(scope, step))
+      return { operations: [putRunState(place, reducer.run), ...operations], result: undefined }
     })
   }
 }

@@ -12,7 +12,7 @@ import { type EventIdRegistry, StoredRegistry } from './event-id-registry.ts'
 import { acquireLease, type LeaseOptions } from './lease.ts'
 import type { LedgerStats } from './metrics.ts'
 import { loadProjection, Projector } from './projector.ts'
-import { type StepState, snapshotOf } from './reduce.ts'
+import type { StepState } from './reduce.ts'
 import { replayRun } from './replay.ts'
 import type {
   AppendResult,
@@ -24,6 +24,7 @@ import type {
   StepAttempt,
 } from './run-events.ts'
 import type { RunProjection } from './run-projection.ts'
+import { snapshotOf } from './snapshot.ts'
 import { alertIn, alertsIn, HEADING_KEY, headingIn, LOG, listedAlert, placeOf, recordOf } from './stored.ts'
 import { type FeedItem, feedPage, followAll, followRun } from './subscriptions.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
@@ -388,14 +389,16 @@ function hasError({ error, attempts }: StepState): boolean {
 
 /** With the errors themselves, for what is stored is only in which record they are. */
 async function withErrors(reader: Reader, scope: ByteString, step: StepState): Promise<StepState> {
-  const attempts = await Promise.all(step.attempts.map(attempt => withError(reader, scope, attempt)))
-  return { ...(await withError(reader, scope, step)), attempts }
+  const withError = async (attempt: StepAttempt): Promise<StepAttempt> =>
+    attempt.error === undefined ? attempt : { ...attempt, error: await errorAt(reader, scope, attempt.error) }
+  const attempts = await Promise.all(step.attempts.map(withError))
+  const error = step.error === undefined ? undefined : await errorAt(reader, scope, step.error)
+  return { ...step, error, attempts }
 }
 
-async function withError<T extends StepAttempt>(reader: Reader, scope: ByteString, attempt: T): Promise<T> {
-  if (attempt.error === undefined) return attempt
-  const entry = await reader.get(scope, LOG, u64((attempt.error as number) - 1))
-  return { ...attempt, error: entry === undefined ? undefined : recordOf(entry).payload?.['error'] }
+async function errorAt(reader: Reader, scope: ByteString, runSeq: unknown): Promise<unknown> {
+  const entry = await reader.get(scope, LOG, u64((runSeq as number) - 1))
+  return entry === undefined ? undefined : recordOf(entry).payload?.['error']
 }
 
 function unknown(runId: string): never {

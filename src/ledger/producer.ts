@@ -353,18 +353,7 @@ class Belief {
 
   /** Why the event may not follow, if it may not. */
   refusalOf(eventType: string, stepId: string | undefined, logicalAttemptId: number): Refusal | undefined {
-    const trial = new Reducer()
-    trial.run = this.#run.run
-    const step = stepId === undefined ? undefined : this.#run.steps.get(stepId)
-    if (step !== undefined) trial.steps.set(step.stepId, step)
-    return trial.add({
-      runSeq: this.#seq + 1,
-      persistedAt: '',
-      eventType,
-      stepId,
-      logicalAttemptId,
-      engineAttemptId: 1,
-    })
+    return this.#run.refusalOf(eventType, stepId, logicalAttemptId)
   }
 }
 

@@ -7,8 +7,9 @@ import { type Annals, open } from '../annals.ts'
 import { canonicalJson } from '../core/canonical-json.ts'
 import { newId } from '../core/id.ts'
 import { deriveIdempotencyKey } from './idempotency-key.ts'
-import { factOf, Reducer, reduce, snapshotOf } from './reduce.ts'
+import { factOf, Reducer, reduce } from './reduce.ts'
 import type { RunEventRecord, RunEventWrite, RunSnapshot } from './run-events.ts'
+import { snapshotOf } from './snapshot.ts'
 
 const RUN_EVENTS = [
   'RunQueued',
@@ -65,7 +66,7 @@ function atOnce(records: readonly RunEventRecord[]): RunSnapshot {
   const reducer = new Reducer()
   for (const record of records) reducer.add(factOf(record))
   if (reducer.run === undefined) throw new Error('without records there is nothing')
-  return snapshotOf(records[0], reducer.run, [...reducer.steps.values()])
+  return snapshotOf(records[0], reducer.run, reducer.steps.values())
 }
 
 /** Whatever somebody might send: mostly in an order that makes sense, often not. */
@@ -217,7 +218,7 @@ describe('reduce', () => {
       reducer.add({ ...about, runSeq: 2 * i + 3, eventType: 'StepFailed', error })
     }
     if (reducer.run === undefined) throw new Error('it began')
-    const { steps, lastEventSeq } = snapshotOf(started, reducer.run, [...reducer.steps.values()])
+    const { steps, lastEventSeq } = snapshotOf(started, reducer.run, reducer.steps.values())
     expect(steps).toHaveLength(20_000)
     expect(lastEventSeq).toBe(40_001)
   })

@@ -1,23 +1,20 @@
-import { canonicalJson, DEPTH_MAX } from '../core/canonical-json.ts'
-import { sha256Hex } from '../core/hash.ts'
 import { invariant } from '../core/invariant.ts'
-import { parseRfc3339 } from '../core/time.ts'
 import type {
   LedgerAlert,
   RunEventRecord,
-  RunHeading,
   RunSnapshot,
   RunStateStatus,
   StepAttempt,
-  StepSnapshot,
   StepStatus,
 } from './run-events.ts'
-import { ENDED, isRunEvent, isStepEvent, RUN_TRANSITIONS, STEP_TRANSITIONS } from './transitions.ts'
+import { snapshotOf } from './snapshot.ts'
+import { ENDED, type RunTransition, type StepTransition, transitionOf } from './transitions.ts'
 
 /**
- * From records to state: pure, without a clock and without I/O. A run's state
- * is one small thing for the run and one for each step, so that a long run can
- * be projected bit by bit; a snapshot is all of them together.
+ * From records to state, without a clock and without I/O. A run's state is one
+ * small thing for the run and one for each step, so that a long run can be
+ * projected bit by bit; a snapshot is all of them together. States change in
+ * place, record after record: a copy for each would be most of what it costs.
  */
 
 /** What of a record a state can depend on. */
@@ -33,18 +30,26 @@ export interface Fact {
 }
 
 export interface RunState {
-  readonly status: RunStateStatus
-  readonly lastEventSeq: number
-  readonly startedAt?: string
-  readonly completedAt?: string
-  readonly invalidEvents: number
+  status: RunStateStatus
+  lastEventSeq: number
+  startedAt: string | undefined
+  completedAt: string | undefined
+  invalidEvents: number
   /** How many steps there are. */
-  readonly steps: number
+  steps: number
 }
 
-export interface StepState extends StepSnapshot {
+export interface StepState {
+  readonly stepId: string
   /** Which one it was to appear. */
   readonly position: number
+  status: StepStatus
+  logicalAttemptId: number
+  engineAttemptId: number
+  startedAt: string | undefined
+  completedAt: string | undefined
+  error: unknown
+  attempts: readonly StepAttempt[]
 }
 
 /** Why an event is ignored for state. */
@@ -54,56 +59,126 @@ export interface Refusal {
   readonly reason: string
 }
 
-interface Reduced {
-  readonly run: RunState
-  /** As it is now, if the event changed it. */
-  readonly step?: StepState
-  readonly refusal?: Refusal
-}
+const NO_ATTEMPTS: readonly StepAttempt[] = Object.freeze([])
 
-const UNBEGUN: RunState = { status: 'PENDING', lastEventSeq: 0, invalidEvents: 0, steps: 0 }
+/** Reduces record after record. */
+export class Reducer {
+  run: RunState | undefined = undefined
+  readonly steps: Map<string, StepState> = new Map()
+  /** The step that the last record has changed. */
+  changed: StepState | undefined = undefined
 
-/** What the event makes of the run, and of the step that it is about. One that was seen already changes nothing. */
-export function reduceFact(run: RunState | undefined, step: StepState | undefined, fact: Fact): Reduced {
-  const before = run ?? UNBEGUN
-  if (fact.runSeq <= before.lastEventSeq) return { run: before }
-  const { eventType } = fact
-  if (isRunEvent(eventType)) return reduceRun(run, eventType, fact)
-  if (isStepEvent(eventType)) return reduceStep(before, step, eventType, fact)
-  return { run: { ...before, lastEventSeq: fact.runSeq } }
-}
-
-function reduceRun(run: RunState | undefined, eventType: keyof typeof RUN_TRANSITIONS, fact: Fact): Reduced {
-  const { to, from, opens } = RUN_TRANSITIONS[eventType]
-  const before = run ?? UNBEGUN
-  const isAllowed = run === undefined ? opens : from.includes(run.status)
-  if (!isAllowed) {
-    const reason = run === undefined ? 'the run has not begun' : `the run is ${before.status}`
-    return refused(before, fact, { priorState: before.status, attemptedState: to, reason })
+  /** Takes a record in, unless it was seen already. Answers why it was ignored for state, if it was. */
+  add(fact: Fact): Refusal | undefined {
+    this.changed = undefined
+    const begun = this.run
+    const { runSeq, eventType, stepId } = fact
+    const run = begun ?? unbegun()
+    this.run = run
+    if (runSeq <= run.lastEventSeq) return undefined
+    run.lastEventSeq = runSeq
+    const transition = transitionOf(eventType)
+    if (transition === undefined) return undefined
+    let refusal: Refusal | undefined
+    if (transition.about === 'run') {
+      refusal = runRefusal(begun, transition.rule)
+      if (refusal === undefined) changeRun(run, eventType, transition.rule, fact)
+    } else {
+      const step = stepId === undefined ? undefined : this.steps.get(stepId)
+      refusal = stepRefusal(run, step, transition.rule, fact.logicalAttemptId)
+      if (refusal === undefined) this.#changeStep(run, step, transition.rule, fact)
+    }
+    if (refusal !== undefined) run.invalidEvents++
+    return refusal
   }
-  const { persistedAt, runSeq } = fact
+
+  /** Why the event would be ignored; nothing changes. */
+  refusalOf(eventType: string, stepId: string | undefined, logicalAttemptId: number): Refusal | undefined {
+    const transition = transitionOf(eventType)
+    if (transition === undefined) return undefined
+    if (transition.about === 'run') return runRefusal(this.run, transition.rule)
+    const step = stepId === undefined ? undefined : this.steps.get(stepId)
+    return stepRefusal(this.run ?? unbegun(), step, transition.rule, logicalAttemptId)
+  }
+
+  #changeStep(
+    run: RunState,
+    step: StepState | undefined,
+    { from, to }: StepTransition,
+    { stepId, logicalAttemptId, engineAttemptId, persistedAt, error }: Fact,
+  ): void {
+    const isStart = to === 'RUNNING'
+    if (step === undefined) {
+      invariant(stepId !== undefined, 'a step event has a step')
+      const first: StepState = {
+        stepId,
+        position: run.steps++,
+        status: to,
+        logicalAttemptId,
+        engineAttemptId,
+        startedAt: isStart ? persistedAt : undefined,
+        completedAt: isStart ? undefined : persistedAt,
+        error: undefined,
+        attempts: NO_ATTEMPTS,
+      }
+      this.steps.set(stepId, first)
+      this.changed = first
+      return
+    }
+    this.changed = step
+    if (from === 'PENDING') {
+      step.attempts = [...step.attempts, attemptIn(step)]
+      step.logicalAttemptId = logicalAttemptId
+      step.startedAt = isStart ? persistedAt : undefined
+      step.completedAt = isStart ? undefined : persistedAt
+      step.error = undefined
+    } else {
+      step.completedAt = persistedAt
+      if (error !== undefined) step.error = error
+    }
+    step.status = to
+    step.engineAttemptId = engineAttemptId
+  }
+}
+
+function unbegun(): RunState {
   return {
-    run: {
-      ...before,
-      status: to,
-      lastEventSeq: runSeq,
-      ...(eventType === 'RunStarted' ? { startedAt: persistedAt } : {}),
-      ...(ENDED.includes(to) ? { completedAt: persistedAt } : {}),
-    },
+    status: 'PENDING',
+    lastEventSeq: 0,
+    startedAt: undefined,
+    completedAt: undefined,
+    invalidEvents: 0,
+    steps: 0,
   }
 }
 
-function reduceStep(
+function runRefusal(run: RunState | undefined, { to, from, opens }: RunTransition): Refusal | undefined {
+  if (run === undefined) {
+    return opens ? undefined : { priorState: 'PENDING', attemptedState: to, reason: 'the run has not begun' }
+  }
+  const { status } = run
+  if (from.includes(status)) return undefined
+  return { priorState: status, attemptedState: to, reason: `the run is ${status}` }
+}
+
+function changeRun(run: RunState, eventType: string, { to }: RunTransition, { persistedAt }: Fact): void {
+  run.status = to
+  if (eventType === 'RunStarted') run.startedAt = persistedAt
+  if (ENDED.includes(to)) run.completedAt = persistedAt
+}
+
+function stepRefusal(
   run: RunState,
   step: StepState | undefined,
-  eventType: keyof typeof STEP_TRANSITIONS,
-  fact: Fact,
-): Reduced {
-  const { from, to, whileRun } = STEP_TRANSITIONS[eventType]
-  const { logicalAttemptId, persistedAt, runSeq } = fact
+  { from, to, whileRun }: StepTransition,
+  logicalAttemptId: number,
+): Refusal | undefined {
   const current = attemptOf(step, logicalAttemptId)
-  const refuse = (priorState: StepStatus, reason: string): Reduced =>
-    refused(run, fact, { priorState, attemptedState: to, reason })
+  const refuse = (priorState: StepStatus, reason: string): Refusal => ({
+    priorState,
+    attemptedState: to,
+    reason,
+  })
   if (whileRun !== undefined && !whileRun.includes(run.status)) {
     return refuse(current?.status ?? 'PENDING', `the run is ${run.status}`)
   }
@@ -114,109 +189,54 @@ function reduceStep(
       step === undefined
         ? logicalAttemptId === 1
         : step.status === 'FAILED' && logicalAttemptId === step.logicalAttemptId + 1
-    if (!isNext) return refuse('PENDING', `attempt ${logicalAttemptId - 1} has not failed`)
-    const { stepId, engineAttemptId } = fact
-    invariant(stepId !== undefined, 'a step event has a step')
-    const time = to === 'RUNNING' ? { startedAt: persistedAt } : { completedAt: persistedAt }
-    return {
-      run: { ...run, lastEventSeq: runSeq, steps: run.steps + (step === undefined ? 1 : 0) },
-      step: {
-        stepId,
-        position: step?.position ?? run.steps,
-        status: to,
-        logicalAttemptId,
-        engineAttemptId,
-        ...time,
-        attempts: step === undefined ? [] : [...step.attempts, attemptIn(step)],
-      },
-    }
+    return isNext ? undefined : refuse('PENDING', `attempt ${logicalAttemptId - 1} has not failed`)
   }
-  if (step === undefined || current !== step || step.status !== from) {
-    return refuse(
-      current?.status ?? 'PENDING',
-      `attempt ${logicalAttemptId} is ${current?.status ?? 'PENDING'}`,
-    )
-  }
-  const { engineAttemptId, error } = fact
-  return {
-    run: { ...run, lastEventSeq: runSeq },
-    step: {
-      ...step,
-      status: to,
-      engineAttemptId,
-      completedAt: persistedAt,
-      ...(error === undefined ? {} : { error }),
-    },
-  }
+  if (step !== undefined && current === step && step.status === from) return undefined
+  const status = current?.status ?? 'PENDING'
+  return refuse(status, `attempt ${logicalAttemptId} is ${status}`)
 }
 
-function refused(run: RunState, { runSeq }: Fact, refusal: Refusal): Reduced {
-  return { run: { ...run, lastEventSeq: runSeq, invalidEvents: run.invalidEvents + 1 }, refusal }
-}
-
-function attemptOf(step: StepState | undefined, logicalAttemptId: number): StepAttempt | undefined {
+function attemptOf(
+  step: StepState | undefined,
+  logicalAttemptId: number,
+): StepState | StepAttempt | undefined {
   if (step?.logicalAttemptId === logicalAttemptId) return step
   return step?.attempts.find(attempt => attempt.logicalAttemptId === logicalAttemptId)
 }
 
-function attemptIn({ stepId: _, position: __, attempts: ___, ...attempt }: StepState): StepAttempt {
-  return attempt
-}
-
-/** The parts together; frozen. */
-export function snapshotOf(heading: RunHeading, run: RunState, steps: readonly StepState[]): RunSnapshot {
-  const { runId, tenantId, projectId, environmentId, planId, planVersion } = heading
-  const { status, lastEventSeq, startedAt, completedAt, invalidEvents } = run
-  const content: Omit<RunSnapshot, 'hash'> = {
-    runId,
-    tenantId,
-    projectId,
-    environmentId,
-    planId,
-    planVersion,
+function attemptIn(step: StepState): StepAttempt {
+  const { status, logicalAttemptId, engineAttemptId, startedAt, completedAt, error } = step
+  return {
     status,
-    lastEventSeq,
-    steps: [...steps].sort((a, b) => a.position - b.position).map(({ position: _, ...step }) => step),
+    logicalAttemptId,
+    engineAttemptId,
     ...(startedAt === undefined ? {} : { startedAt }),
     ...(completedAt === undefined ? {} : { completedAt }),
-    ...(startedAt === undefined || completedAt === undefined
-      ? {}
-      : { totalDurationMs: millisecondsOf(completedAt) - millisecondsOf(startedAt) }),
-    consistency: invalidEvents === 0 ? 'CONSISTENT' : 'INCONSISTENT',
-    invalidEvents,
+    ...(error === undefined ? {} : { error }),
   }
-  const text = canonicalJson(content, SNAPSHOT_LIMITS)
-  // From the text: so it is a copy, and of the same bytes wherever its parts came from.
-  const copy = JSON.parse(text) as typeof content
-  return deepFrozen({ ...copy, hash: sha256Hex(text) })
 }
 
-/** Around an error, which may be as deep as a payload: its attempt, the list of these, step, steps, snapshot. */
-const SNAPSHOT_LIMITS = { depthMax: DEPTH_MAX + 5, bytesMax: Number.POSITIVE_INFINITY }
-
-function millisecondsOf(persistedAt: string): number {
-  const ms = parseRfc3339(persistedAt)
-  invariant(ms !== undefined, 'the ledger writes times that it can read')
-  return ms
+/** A state that may change, of what was stored or shown. */
+export function runStateOf(
+  state: Pick<RunSnapshot, 'status' | 'lastEventSeq' | 'invalidEvents' | 'startedAt' | 'completedAt'>,
+  steps: number,
+): RunState {
+  const { status, lastEventSeq, invalidEvents, startedAt, completedAt } = state
+  return { status, lastEventSeq, startedAt, completedAt, invalidEvents, steps }
 }
 
-function deepFrozen<T extends object>(value: T): T {
-  for (const part of Object.values(value)) if (typeof part === 'object' && part !== null) deepFrozen(part)
-  return Object.freeze(value)
-}
-
-/** Reduces record after record in place: for a whole run at once. */
-export class Reducer {
-  run: RunState | undefined
-  readonly steps: Map<string, StepState> = new Map()
-
-  /** Answers why the event was ignored, if it was. */
-  add(fact: Fact): Refusal | undefined {
-    const step = fact.stepId === undefined ? undefined : this.steps.get(fact.stepId)
-    const reduced = reduceFact(this.run, step, fact)
-    this.run = reduced.run
-    if (reduced.step !== undefined) this.steps.set(reduced.step.stepId, reduced.step)
-    return reduced.refusal
+export function stepStateOf(step: RunSnapshot['steps'][number], position: number): StepState {
+  const { stepId, status, logicalAttemptId, engineAttemptId, startedAt, completedAt, error, attempts } = step
+  return {
+    stepId,
+    position,
+    status,
+    logicalAttemptId,
+    engineAttemptId,
+    startedAt,
+    completedAt,
+    error,
+    attempts,
   }
 }
 
@@ -231,20 +251,14 @@ export function factOf(record: RunEventRecord): Fact {
 export function reduce(snapshot: RunSnapshot | null | undefined, record: RunEventRecord): RunSnapshot {
   const reducer = new Reducer()
   if (snapshot !== null && snapshot !== undefined) {
-    const { steps, status, lastEventSeq, invalidEvents, startedAt, completedAt } = snapshot
-    reducer.run = {
-      status,
-      lastEventSeq,
-      invalidEvents,
-      steps: steps.length,
-      ...(startedAt === undefined ? {} : { startedAt }),
-      ...(completedAt === undefined ? {} : { completedAt }),
+    reducer.run = runStateOf(snapshot, snapshot.steps.length)
+    for (const [position, step] of snapshot.steps.entries()) {
+      reducer.steps.set(step.stepId, stepStateOf(step, position))
     }
-    for (const [position, step] of steps.entries()) reducer.steps.set(step.stepId, { ...step, position })
   }
   reducer.add(factOf(record))
   invariant(reducer.run !== undefined, 'a record makes a state')
-  return snapshotOf(snapshot ?? record, reducer.run, [...reducer.steps.values()])
+  return snapshotOf(snapshot ?? record, reducer.run, reducer.steps.values())
 }
 
 /** What an alert tells of the event. */

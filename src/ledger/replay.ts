@@ -2,9 +2,11 @@ import type { ByteString } from '../core/bytes.ts'
 import { u64 } from '../core/bytes.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
-import { Reducer, snapshotOf } from './reduce.ts'
+import { factIn } from './facts.ts'
+import { Reducer } from './reduce.ts'
 import type { RunHeading, RunSnapshot } from './run-events.ts'
-import { factIn, LOG, recordOf } from './stored.ts'
+import { snapshotOf } from './snapshot.ts'
+import { LOG, recordOf } from './stored.ts'
 
 /** The snapshot from the records alone, up to and including `atSeq`; null without records. Nothing is written. */
 export async function replayRun(
@@ -23,5 +25,5 @@ export async function replayRun(
   }
   return heading === undefined || reducer.run === undefined
     ? null
-    : snapshotOf(heading, reducer.run, [...reducer.steps.values()])
+    : snapshotOf(heading, reducer.run, reducer.steps.values())
 }

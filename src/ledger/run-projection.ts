@@ -1,9 +1,9 @@
 import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Put } from '../engine/storage.ts'
-import { type Fact, type Refusal, type RunState, reduceFact, type StepState } from './reduce.ts'
-import type { LedgerAlert } from './run-events.ts'
-import { alertPuts, chunkPlace, placeOf, putJson, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
+import { type Fact, Reducer, type Refusal, type RunState, type StepState, stepStateOf } from './reduce.ts'
+import type { LedgerAlert, StepSnapshot } from './run-events.ts'
+import { alertPuts, placeOf, putChunk, putRunState, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
 
 /** A record, as far as the projector has to know it. */
 export interface Projectable {
@@ -24,7 +24,6 @@ export interface Projectable {
 export class RunProjection {
   readonly scope: ByteString
   readonly runId: string
-  run: RunState | undefined
   /** Of the stored state that this one goes on from; 0 if there was none. Another version means that somebody else wrote. */
   baseVersion: number
   /** Of the first record: another one means another run with the same id. */
@@ -34,16 +33,20 @@ export class RunProjection {
   lastTime = 0
   storedSeq: number
   #alerts: { readonly alert: LedgerAlert; readonly time: number }[] = []
+  readonly #reducer = new Reducer()
   readonly #steps: StepState[] = []
-  readonly #byId = new Map<string, StepState>()
   #dirty = new Set<number>()
 
   constructor(scope: ByteString, runId: string, baseVersion = 0, run?: RunState) {
     this.scope = scope
     this.runId = runId
     this.baseVersion = baseVersion
-    this.run = run
+    this.#reducer.run = run
     this.storedSeq = run?.lastEventSeq ?? 0
+  }
+
+  get run(): RunState | undefined {
+    return this.#reducer.run
   }
 
   get lastSeq(): number {
@@ -60,21 +63,24 @@ export class RunProjection {
   }
 
   /** A step as it was stored. */
-  restore(step: Omit<StepState, 'position'>): void {
-    this.#set({ ...step, position: this.#steps.length })
+  restore(step: StepSnapshot): void {
+    const state = stepStateOf(step, this.#steps.length)
+    this.#steps.push(state)
+    this.#reducer.steps.set(state.stepId, state)
   }
 
   /** Takes the next record in; one that is not the next changes nothing. Answers whether it was. */
   take({ fact, version, time, alert }: Projectable): boolean {
     if (fact.runSeq !== this.lastSeq + 1) return false
-    const step = fact.stepId === undefined ? undefined : this.#byId.get(fact.stepId)
-    const reduced = reduceFact(this.run, step, fact)
-    this.run = reduced.run
-    if (reduced.step !== undefined) {
-      this.#set(reduced.step)
-      this.#dirty.add(Math.floor(reduced.step.position / STEPS_PER_CHUNK))
+    const refusal = this.#reducer.add(fact)
+    const { changed } = this.#reducer
+    if (changed !== undefined) {
+      const { position } = changed
+      invariant(position <= this.#steps.length, 'steps appear one after the other')
+      this.#steps[position] = changed
+      this.#dirty.add(Math.floor(position / STEPS_PER_CHUNK))
     }
-    if (reduced.refusal !== undefined) this.#alerts.push({ alert: alert(reduced.refusal), time })
+    if (refusal !== undefined) this.#alerts.push({ alert: alert(refusal), time })
     if (fact.runSeq === 1) this.firstVersion = version
     this.lastVersion = version
     this.lastTime = time
@@ -87,9 +93,10 @@ export class RunProjection {
     const alerts = this.#alerts
     this.#dirty = new Set()
     this.#alerts = []
+    invariant(this.run !== undefined, 'what has no records is not stored')
     const puts = [
-      putJson(placeOf(this.scope, RUN_STATE_KEY), this.run),
-      ...[...chunks].map(chunk => putJson(chunkPlace(this.scope, chunk), this.#chunk(chunk))),
+      putRunState(placeOf(this.scope, RUN_STATE_KEY), this.run),
+      ...[...chunks].map(chunk => putChunk(this.scope, chunk, this.#chunk(chunk))),
       ...alerts.flatMap(({ alert, time }) => alertPuts(this.scope, shared, alert, time)),
     ]
     return {
@@ -102,15 +109,7 @@ export class RunProjection {
     }
   }
 
-  #set(step: StepState): void {
-    invariant(step.position <= this.#steps.length, 'steps appear one after the other')
-    this.#steps[step.position] = step
-    this.#byId.set(step.stepId, step)
-  }
-
-  #chunk(chunk: number): Omit<StepState, 'position'>[] {
-    return this.#steps
-      .slice(chunk * STEPS_PER_CHUNK, (chunk + 1) * STEPS_PER_CHUNK)
-      .map(({ position: _, ...step }) => step)
+  #chunk(chunk: number): StepState[] {
+    return this.#steps.slice(chunk * STEPS_PER_CHUNK, (chunk + 1) * STEPS_PER_CHUNK)
   }
 }

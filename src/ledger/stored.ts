@@ -2,16 +2,24 @@ import { crc32 } from 'node:zlib'
 import { type ByteString, fromU64, fromUtf8, toBuffer, u64, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { bodyHashAfter } from '../core/hash.ts'
-import { formatRfc3339 } from '../core/time.ts'
-import { decodeJson, parseJson } from '../core/value.ts'
+import { decodeJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
 import { dedupeTag, feedTag, HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
-import { parseLogEntry } from '../engine/log.ts'
+import { parseLogEntry, timeOf } from '../engine/log.ts'
 import type { Append, Entry, Place, Put, TreeId } from '../engine/storage.ts'
 import type { Envelope } from './envelope.ts'
-import { alertOf, type Fact, type RunState, type StepState } from './reduce.ts'
-import type { LedgerAlert, RunEventRecord, RunEventWrite, RunHeading } from './run-events.ts'
+import { factIn, timeText } from './facts.ts'
+import { alertOf, type RunState, runStateOf, type StepState, stepStateOf } from './reduce.ts'
+import type {
+  LedgerAlert,
+  RunEventRecord,
+  RunEventWrite,
+  RunHeading,
+  RunSnapshot,
+  StepSnapshot,
+} from './run-events.ts'
 import type { Projectable } from './run-projection.ts'
+import { runStateJson, stepJson } from './snapshot.ts'
 
 /**
  * Where the ledger keeps things. A run's records are a log (tag 06) in the
@@ -146,73 +154,15 @@ export function recordOf(entry: Entry): RunEventRecord {
   return Object.freeze({ ...writtenIn(body), runSeq: sequence + 1, persistedAt: timeText(time) })
 }
 
-/** What of a record a state can depend on. */
-export function factIn(entry: Entry): Fact {
-  const { sequence, time, body } = parseLogEntry(entry)
-  const { eventType, stepId, logicalAttemptId, engineAttemptId, error } = glance(body) ?? look(body)
-  return {
-    runSeq: sequence + 1,
-    persistedAt: timeText(time),
-    eventType,
-    stepId,
-    logicalAttemptId,
-    engineAttemptId,
-    error,
-  }
-}
-
-type Glance = Omit<Fact, 'runSeq' | 'persistedAt'>
-
-function look(body: ByteString): Glance {
-  const { eventType, stepId, logicalAttemptId, engineAttemptId, payload } = parseJson(body) as RunEventWrite
-  return { eventType, stepId, logicalAttemptId, engineAttemptId, error: payload?.['error'] }
-}
-
-const BEFORE_PAYLOAD =
-  /^\{"emittedAt":"[^"]*","engineAttemptId":(\d+),"environmentId":"[^"\\]*","eventId":"[^"]*","eventType":"([^"\\]*)","idempotencyKey":"[^"]*","logicalAttemptId":(\d+)/
-const BEHIND_PAYLOAD = ',"planId":"'
-const STEP_ID = ',"stepId":"'
-const ERROR = '"error":'
-
-/**
- * The same without parsing the payload, which takes most of the time when a long run is reduced: the body is canonical, so
- * everything is in its place, and a quote within a text has a backslash. Undefined if it is not that simple.
- */
-function glance(body: ByteString): Glance | undefined {
-  const found = BEFORE_PAYLOAD.exec(body)
-  if (found === null || body.includes(ERROR)) return undefined
-  const behind = body.slice(body.lastIndexOf(BEHIND_PAYLOAD))
-  const at = behind.indexOf(STEP_ID)
-  const start = at + STEP_ID.length
-  const stepId = at < 0 ? undefined : behind.slice(start, behind.indexOf('"', start))
-  if (stepId?.includes('\\') === true) return undefined
-  return {
-    engineAttemptId: Number(found[1]),
-    eventType: fromUtf8(found[2]),
-    logicalAttemptId: Number(found[3]),
-    stepId: stepId === undefined ? undefined : fromUtf8(stepId),
-  }
-}
-
 /** For the projector: in place of an error stands the record's number, so that a state stays small whatever it holds. */
 export function projectableIn(entry: Entry): Projectable {
   const fact = factIn(entry)
-  const { version } = entry
-  const error = fact.error === undefined ? undefined : fact.runSeq
-  const { time } = parseLogEntry(entry)
-  return { fact: { ...fact, error }, version, time, alert: refusal => alertOf(recordOf(entry), refusal) }
-}
-
-/** The last one, as the next is often the same: records come in crowds. */
-let lastMs = -1
-let lastText = ''
-
-export function timeText(ms: number): string {
-  if (ms !== lastMs) {
-    lastText = formatRfc3339(ms)
-    lastMs = ms
+  return {
+    fact: fact.error === undefined ? fact : { ...fact, error: fact.runSeq },
+    version: entry.version,
+    time: timeOf(entry),
+    alert: refusal => alertOf(recordOf(entry), refusal),
   }
-  return lastText
 }
 
 export function putJson(place: Place, value: unknown): Put {
@@ -240,12 +190,32 @@ export function headingIn(entry: Entry | undefined): StoredHeading | undefined {
   return heading
 }
 
-export const runStateIn = (entry: Entry | undefined): RunState | undefined => json(entry)
-export const guardedStepIn = (entry: Entry | undefined): StepState | undefined => json(entry)
+export function runStateIn(entry: Entry | undefined): RunState | undefined {
+  const state = json<Omit<RunSnapshot, 'steps'> & { readonly steps: number }>(entry)
+  return state === undefined ? undefined : runStateOf(state, state.steps)
+}
 
-/** Of each step, all but its position; in place of an error, the number of the record that has it. */
-export function chunkIn(entry: Entry): readonly Omit<StepState, 'position'>[] {
-  return decodeJson(entry.value) as readonly Omit<StepState, 'position'>[]
+export function putRunState(place: Place, run: RunState): Put {
+  return { op: 'put', ...place, value: runStateJson(run) }
+}
+
+export function guardedStepIn(entry: Entry | undefined): StepState | undefined {
+  const step = json<StepSnapshot & { readonly position: number }>(entry)
+  return step === undefined ? undefined : stepStateOf(step, step.position)
+}
+
+export function putGuardedStep(scope: ByteString, step: StepState): Put {
+  return { op: 'put', ...guardedStepPlace(scope, step.stepId), value: stepJson(step, true) }
+}
+
+/** Steps in order, from the chunk's first; in place of an error, the number of the record that has it. */
+export function chunkIn(entry: Entry): readonly StepSnapshot[] {
+  return decodeJson(entry.value) as readonly StepSnapshot[]
+}
+
+export function putChunk(scope: ByteString, chunk: number, steps: readonly StepState[]): Put {
+  const value = `[${steps.map(step => stepJson(step)).join(',')}]`
+  return { op: 'put', ...chunkPlace(scope, chunk), value }
 }
 
 export const alertIn = (entry: Entry | undefined): LedgerAlert | undefined => json(entry)

@@ -5,7 +5,7 @@ import type { KnownRunEventType, RunStateStatus, StepStatus } from './run-events
 type RunEvent = Extract<KnownRunEventType, `Run${string}`>
 type StepEvent = Extract<KnownRunEventType, `Step${string}`>
 
-interface RunTransition {
+export interface RunTransition {
   readonly to: RunStateStatus
   /** Whether it may be a run's first event. */
   readonly opens: boolean
@@ -24,7 +24,7 @@ export const RUN_TRANSITIONS: Readonly<Record<RunEvent, RunTransition>> = {
   RunCancelled: { to: 'CANCELLED', opens: false, from: UNDER_WAY },
 }
 
-interface StepTransition {
+export interface StepTransition {
   readonly to: StepStatus
   readonly from: StepStatus
   /** How the run has to stand; absent if it does not matter: a step that runs may always say how it ended. */
@@ -46,6 +46,23 @@ export function isRunEvent(eventType: string): eventType is RunEvent {
 
 export function isStepEvent(eventType: string): eventType is StepEvent {
   return Object.hasOwn(STEP_TRANSITIONS, eventType)
+}
+
+/** What an event of a type does. */
+export type Transition =
+  | { readonly about: 'run'; readonly eventType: RunEvent; readonly rule: RunTransition }
+  | { readonly about: 'step'; readonly eventType: StepEvent; readonly rule: StepTransition }
+
+const TRANSITIONS: ReadonlyMap<string, Transition> = new Map(
+  [
+    ...Object.entries(RUN_TRANSITIONS).map(([eventType, rule]) => ({ about: 'run', eventType, rule })),
+    ...Object.entries(STEP_TRANSITIONS).map(([eventType, rule]) => ({ about: 'step', eventType, rule })),
+  ].map(transition => [transition.eventType, transition as Transition]),
+)
+
+/** Undefined for a type that changes no state. */
+export function transitionOf(eventType: string): Transition | undefined {
+  return TRANSITIONS.get(eventType)
 }
 
 /** From which states an event is right, in words. */
