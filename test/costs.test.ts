@@ -3,6 +3,7 @@ import { Annals } from '../src/annals.ts'
 import type { Disk, DiskFile } from '../src/embedded/disk.ts'
 import { openEmbedded } from '../src/embedded/open.ts'
 import { Database } from '../src/engine/database.ts'
+import { TAGS } from '../src/engine/keys.ts'
 import { SimulatedDisk } from '../src/testing/simulated-disk.ts'
 
 /**
@@ -61,7 +62,7 @@ const BATCH = 5_000
 const keyOf = (i: number): string => `key-${String(i).padStart(8, '0')}`
 
 /** A run with so many keys and events, in a store that was closed and opened again. */
-async function storeOf(count: number): Promise<Measured> {
+async function storeOf(count: number, cacheBytes = 0): Promise<Measured> {
   const disk = new SimulatedDisk()
   const first = await openEmbedded({ disk, durability: 'relaxed' })
   const writer = new Annals({ storage: first, database: new Database(first), guards: {} }, 'default')
@@ -77,7 +78,7 @@ async function storeOf(count: number): Promise<Measured> {
   await writer.close()
 
   const counts = new Counts()
-  const storage = await openEmbedded({ disk: counting(disk, counts), durability: 'relaxed', cacheBytes: 0 })
+  const storage = await openEmbedded({ disk: counting(disk, counts), durability: 'relaxed', cacheBytes })
   const database = new Database(storage)
   const db = new Annals({ storage, database, guards: {} }, 'default')
   return {
@@ -124,6 +125,17 @@ describe('what things cost', () => {
     expect(thousand.reads).toBeLessThanOrEqual(8 + 1_000 / 16)
     const events = await large.cost(() => large.db.events.readRange('r', 70_000, 70_100))
     expect(events.reads).toBeLessThanOrEqual(8 + 100 / 16)
+  })
+
+  test('P15: a scan over more than memory holds still finds there what memory holds', async () => {
+    const { database, cost } = await storeOf(LARGE, 12_000_000)
+    const scope = (await database.scopes({ limit: 10 })).find(name => name.endsWith(':r')) as string
+    const scanAll = (): Promise<unknown> => database.scan({ scope, tag: TAGS.event })
+    const cold = await cost(scanAll)
+    expect((await database.scan({ scope, tag: TAGS.event })).length).toBe(LARGE)
+    const again = await cost(scanAll)
+    expect(again.reads).toBeLessThan(cold.reads * 0.8)
+    expect(again.reads).toBeGreaterThan(cold.reads * 0.2)
   })
 
   test('P15: a snapshot of everything asks nothing of the disk', async () => {

@@ -7,6 +7,11 @@ import { entryBytes, type Home, homeOf, Inner, LEAF_BYTES_MAX, Leaf, type Node }
 import { findInBlock, readInner, readLeaf } from './node-codec.ts'
 import { merge, type NodeKeeper } from './tree.ts'
 
+/** Of the leaves that a scan reads while memory is full, one in so many stays. */
+const PASSED_PER_KEPT = 8
+/** Memory with less room than this is full; a leaf takes as much at most, unless it has very large entries. */
+const ROOM_BYTES = 5 * LEAF_BYTES_MAX
+
 /**
  * Which nodes are in memory. Clean nodes stay under a limit: a clock hand goes
  * round them and unloads those that were not used since its last visit. Dirty
@@ -28,6 +33,7 @@ export class NodeStore implements NodeKeeper {
   readonly #limitBytes: number
   readonly #ring: Node[] = []
   #hand = 0
+  #passed = 0
   /** By the last checkpoint, children before their parents; those that are read will come to the clock. */
   #written: Node[] = []
   /** Leaves in which somebody looked for something lately, while they were not loaded. */
@@ -47,25 +53,43 @@ export class NodeStore implements NodeKeeper {
   }
 
   load(node: Node): void {
-    invariant(this.#data !== undefined && node.file !== 0, 'an unloaded node is on disk')
-    const { bytes, view } = this.#data.read(node)
     if (node instanceof Leaf) {
-      const entries = readLeaf(bytes, view, node.length)
-      if (entries === undefined) throw corrupt(fileName('D', node.file), node.offset, 'a leaf makes no sense')
+      node.entries = this.#read(node)
       if (node.delta !== undefined) {
-        merge(entries, node.delta)
         node.delta = undefined
         this.grew(node.length)
       }
-      node.entries = entries
-      node.bytes = bytesOf(entries)
-    } else if (!readInner(node, bytes, view, node.length)) {
-      throw corrupt(fileName('D', node.file), node.offset, 'an inner node makes no sense')
+      node.bytes = bytesOf(node.entries)
+    } else {
+      invariant(this.#data !== undefined && node.file !== 0, 'an unloaded node is on disk')
+      const { bytes, view } = this.#data.read(node)
+      if (!readInner(node, bytes, view, node.length))
+        throw corrupt(fileName('D', node.file), node.offset, 'an inner node makes no sense')
     }
     if (node.dirty) return
     node.used = true
     this.cachedBytes += node.memoryBytes()
     if (!node.cached) this.#enter(node)
+  }
+
+  /** What the leaf holds, changes that wait included. */
+  #read(leaf: Leaf): Entry[] {
+    invariant(this.#data !== undefined && leaf.file !== 0, 'an unloaded node is on disk')
+    const { bytes, view } = this.#data.read(leaf)
+    const entries = readLeaf(bytes, view, leaf.length)
+    if (entries === undefined) throw corrupt(fileName('D', leaf.file), leaf.offset, 'a leaf makes no sense')
+    return leaf.delta === undefined ? entries : merge(entries, leaf.delta)
+  }
+
+  /**
+   * A scan over more than memory may hold would throw out each leaf before it comes round to it again. So once memory is
+   * full, most leaves are let go of at once, and some stay: whoever scans the same again finds more and more of it.
+   */
+  passing(leaf: Leaf): readonly Entry[] {
+    const isFull = this.cachedBytes + ROOM_BYTES > this.#limitBytes
+    if (isFull && ++this.#passed % PASSED_PER_KEPT !== 0) return this.#read(leaf)
+    this.load(leaf)
+    return leaf.entries as Entry[]
   }
 
   /**

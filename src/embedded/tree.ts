@@ -26,6 +26,8 @@ export interface NodeKeeper {
   isWanted(leaf: Leaf): boolean
   /** One entry of an unloaded leaf, which stays so. */
   findOnDisk(leaf: Leaf, key: ByteString): Entry | undefined
+  /** The entries of an unloaded leaf for a scan, which may leave it unloaded. */
+  passing(leaf: Leaf): readonly Entry[]
   /** The node is about to change in place. */
   dirty(node: Node): void
   /** No newer version of this node will come: what it has on disk is free after the next checkpoint. */
@@ -82,10 +84,14 @@ function findInLeaf(leaf: Leaf, key: ByteString): Entry | undefined {
 
 /** Adds the entries of the span to `out`, until it has `limit`. */
 export function collect(keeper: NodeKeeper, node: Node, span: Span, out: Entry[]): void {
-  if (!node.loaded) keeper.load(node)
+  if (node instanceof Leaf) {
+    if (node.entries !== undefined) node.used = true
+    collectLeaf(node.entries ?? keeper.passing(node), span, out)
+    return
+  }
+  if (node.keys === undefined) keeper.load(node)
   else node.used = true
-  if (node instanceof Leaf) collectLeaf(node.entries as Entry[], span, out)
-  else collectInner(keeper, node, span, out)
+  collectInner(keeper, node, span, out)
 }
 
 function collectLeaf(entries: readonly Entry[], span: Span, out: Entry[]): void {
