@@ -19,6 +19,7 @@ const WORKLOADS = {
   cas: ['W7'],
   open: ['W8'],
   growth: ['W9'],
+  postgres: ['W11'],
   checkpoint: [],
   projector: ['W13'],
 }

@@ -1,10 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { deriveIdempotencyKey, open } from '../../dist/index.js'
 
-/** The ledger as its users have it: each event is checked, its key derived by the producer and again by the store. */
 export async function openStore(folder, { durability, cacheBytes }) {
   const db = await open({ path: folder, durability, cacheBytes })
-  const { ledger } = db
+  return { ...ledgerStore(db), settle: () => db.checkpoint(), close: () => db.close() }
+}
+
+/** The ledger as its users have it: each event is checked, its key derived by the producer and again by the store. */
+export function ledgerStore({ ledger }) {
   const heading = {
     tenantId: 'acme',
     projectId: 'shop',
@@ -41,6 +44,7 @@ export async function openStore(folder, { durability, cacheBytes }) {
   return {
     event,
     ledger,
+    begin,
     async appendOnce(run, payload, dedupeKey) {
       if (!started.has(run)) await begin(run)
       return answer(await ledger.appendEvent(step(run, payload, dedupeKey)))
@@ -55,7 +59,5 @@ export async function openStore(folder, { durability, cacheBytes }) {
       const made = events.map(([payload, dedupeKey]) => step(run, payload, dedupeKey))
       return (await ledger.appendEvents(made)).map(answer)
     },
-    settle: () => db.checkpoint(),
-    close: () => db.close(),
   }
 }

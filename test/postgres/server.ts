@@ -108,6 +108,8 @@ export class TestServer {
       { ...owner, cwd: this.#folder, stdio: ['ignore', 'ignore', 'ignore'] },
     )
     this.#process = child
+    // Who ends without stopping it (a time-out) must not leave a server behind.
+    process.once('exit', () => child.kill('SIGQUIT'))
     while (child.exitCode === null && child.signalCode === null) {
       const client = new pg.Client({ connectionString: this.connectionString })
       client.on('error', () => {})

@@ -1,0 +1,64 @@
+import { execFileSync } from 'node:child_process'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import pg from 'pg'
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const BUILT = fileURLToPath(new URL('.built', import.meta.url))
+/** What makes an answered commit survive a power cut; the defaults of every server. */
+const DURABLE = { fsync: 'on', synchronous_commit: 'on', full_page_writes: 'on' }
+
+/** Calls back with the connection string of a real server that nobody else uses: the one of the tests, from npm. */
+export async function withServer(work) {
+  const { TestServer } = await import(compiled('test/postgres/server.ts'))
+  const server = await TestServer.start()
+  if (server === undefined)
+    throw new Error('there is no PostgreSQL here, neither from npm nor from the system')
+  try {
+    await checkDurable(server.connectionString)
+    return await work(server.connectionString)
+  } finally {
+    await server.remove()
+  }
+}
+
+/** The harness is TypeScript, and Node 20 runs JavaScript only. */
+function compiled(file) {
+  const tsc = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc')
+  const options = [
+    '--ignoreConfig',
+    '--skipLibCheck',
+    '--types',
+    'node',
+    '--target',
+    'es2023',
+    '--module',
+    'nodenext',
+  ]
+  execFileSync(process.execPath, [tsc, ...options, '--outDir', BUILT, join(ROOT, file)], {
+    cwd: ROOT,
+    stdio: ['ignore', 2, 2],
+  })
+  return new URL(`file://${join(BUILT, 'server.js')}`).href
+}
+
+/** Each contestant has a database of its own; gives its connection string. */
+export async function newDatabase(connectionString, name) {
+  const client = new pg.Client({ connectionString })
+  await client.connect()
+  await client.query(`CREATE DATABASE ${name}`)
+  await client.end()
+  const url = new URL(connectionString)
+  url.pathname = `/${name}`
+  return url.href
+}
+
+async function checkDurable(connectionString) {
+  const client = new pg.Client({ connectionString })
+  await client.connect()
+  for (const [name, wanted] of Object.entries(DURABLE)) {
+    const { rows } = await client.query('SELECT current_setting($1) AS value', [name])
+    if (rows[0].value !== wanted) throw new Error(`${name} is ${rows[0].value}: this server is not durable`)
+  }
+  await client.end()
+}

@@ -1,0 +1,154 @@
+import { runName, value } from '../data.mjs'
+import { duel, median } from '../measure.mjs'
+import { newDatabase, withServer } from '../postgres-server.mjs'
+import { nextMessage, startJob, withFolder } from '../processes.mjs'
+
+const RUNS = 100
+const PROCESSES = 4
+
+/** Round the runs, each event with a dedupe key of its own, also among several processes. */
+async function appendOnce(store) {
+  const runs = Array.from({ length: RUNS }, (_, i) => runName(i))
+  for (const run of runs) await store.begin?.(run)
+  let next = 0
+  return () => {
+    const i = next++
+    return store.appendOnce(runs[i % RUNS], value(i), `step-${process.pid}-${i}`)
+  }
+}
+
+const LEDGER = 'annals-postgres-ledger'
+const PORT = 'annals-postgres'
+const INSERT = 'postgres-insert'
+const EMMETT = 'emmett-postgresql'
+const NAMES = {
+  [LEDGER]: 'annals',
+  [PORT]: "the engine's port",
+  [INSERT]: 'INSERT, 32 clients',
+  [EMMETT]: 'emmett-postgresql',
+}
+const against = (theirs, must, aim) => ({ theirs: NAMES[theirs], must, aim })
+
+function appends(inFlight, compared) {
+  const peers = [LEDGER, PORT, ...compared.keys()]
+  const goals = [...compared].map(([peer, [must, aim]]) => against(peer, must, aim))
+  return {
+    title: `run event on PostgreSQL, ${inFlight} in flight over ${RUNS} runs`,
+    inFlight,
+    prepare: appendOnce,
+    verify: ({ duplicate }) => duplicate === false,
+    contestants: peers.map(peer => ({ name: NAMES[peer], peer })),
+    compare: [...goals, ...goals.map(goal => ({ ...goal, ours: NAMES[PORT] }))],
+  }
+}
+
+export const cases = [
+  appends(
+    1,
+    new Map([
+      [INSERT, [0.7]],
+      [EMMETT, []],
+    ]),
+  ),
+  appends(
+    64,
+    new Map([
+      [INSERT, [2, 2.5]],
+      [EMMETT, [7]],
+    ]),
+  ),
+  appends(
+    512,
+    new Map([
+      [INSERT, [4]],
+      [EMMETT, [15]],
+    ]),
+  ),
+]
+
+/** On one server: the duels, then several processes on the same runs. */
+export async function run(settings) {
+  return withServer(async connectionString => {
+    const rows = []
+    for (const [index, one] of cases.entries()) {
+      console.error(`postgres: ${one.title}`)
+      const contestants = []
+      for (const contestant of one.contestants) {
+        const database = `case_${index}_${contestants.length}`
+        contestants.push({ ...contestant, connectionString: await newDatabase(connectionString, database) })
+      }
+      const rates = await duel('./workloads/postgres.mjs', index, { contestants }, settings)
+      for (const compared of one.compare) rows.push(rowOf(one.title, rates, compared))
+    }
+    rows.push(...(await together(await newDatabase(connectionString, 'together'), settings)))
+    return rows
+  })
+}
+
+function rowOf(title, rates, { ours = 'annals', theirs, must, aim }) {
+  return {
+    title,
+    unit: 'ops/s',
+    ours: { name: ours, ...rates.get(ours) },
+    theirs: { name: theirs, ...rates.get(theirs) },
+    ratio: rates.get(ours).value / rates.get(theirs).value,
+    must: must === undefined ? undefined : { atLeast: must },
+    aim,
+  }
+}
+
+/** Four processes do what one does, on the same runs: commits wait for each other and none is tried again. */
+async function together(connectionString, { rounds, seconds }) {
+  const title = `run event on PostgreSQL, ${PROCESSES} processes on the same ${RUNS} runs`
+  console.error(`postgres: ${title}`)
+  return withFolder(async folder => {
+    const jobs = []
+    const crowd = []
+    const alone = []
+    let conflicts = 0
+    try {
+      for (let i = 0; i <= PROCESSES; i++) {
+        const contestant = { peer: LEDGER, connectionString, isChecked: i > 0 }
+        const argument = {
+          module: './workloads/postgres.mjs',
+          index: 1,
+          contestant,
+          folder: `${folder}/${i}`,
+        }
+        jobs.push(startJob('./measure.mjs', 'contend', argument, { execArgv: ['--expose-gc'] }))
+        await nextMessage(jobs[i], 'ready')
+      }
+      const turn = async (some, share) => {
+        const answers = some.map(job =>
+          Promise.all([nextMessage(job, 'rate'), nextMessage(job, 'conflicts')]),
+        )
+        for (const { child } of some) child.send({ round: seconds * 1000 * share })
+        const answered = await Promise.all(answers)
+        conflicts = Math.max(conflicts, ...answered.map(([, count]) => count))
+        return answered.reduce((sum, [rate]) => sum + rate, 0)
+      }
+      for (let round = 0; round <= rounds; round++) {
+        const one = await turn(jobs.slice(0, 1), round === 0 ? 0.5 : 1)
+        const all = await turn(jobs.slice(1), round === 0 ? 0.5 : 1)
+        if (round === 0) continue
+        alone.push(one)
+        crowd.push(all)
+      }
+    } finally {
+      for (const { child } of jobs) child.kill('SIGKILL')
+    }
+    const ours = { name: 'annals', value: median(crowd), rounds: crowd }
+    const theirs = { name: 'one process', value: median(alone), rounds: alone }
+    const ratio = ours.value / theirs.value
+    return [
+      { title, unit: 'ops/s', ours, theirs, ratio, must: { atLeast: 0.5 } },
+      {
+        title: `${title}: retries`,
+        unit: 'commits',
+        ours: { name: 'annals', value: conflicts },
+        note: 'in all rounds',
+        must: { atMost: 0 },
+      },
+    ]
+  })
+}
