@@ -20,7 +20,7 @@ import { snapshotAt } from './replay.ts'
 import { closeInterrupted, goOn, startOver } from './resume.ts'
 import { existingFolder, type FoundRun, findRun, lockRun, openLog, readLog } from './run-files.ts'
 import { checkRunId, isThere, makeFolder, runFolder } from './run-folder.ts'
-import { flushedBefore } from './run-telemetry.ts'
+import { flushedBefore, tellEnded } from './run-telemetry.ts'
 import { type LaunchSnapshot, snapshotText, writeSnapshot } from './snapshot.ts'
 import { isTerminal, RUN_STATES, type StateModel } from './states.ts'
 
@@ -66,13 +66,15 @@ export async function resumeLaunch(
   checkLaunchOptions('resumeLaunch', options)
   checkFlag('force', options.force)
   const isForced = options.force === true
-  return takeOver(launch, runId, options, async ({ replayed }) => {
+  return takeOver(launch, runId, options, async ({ folder, replayed }) => {
     const { memory, run_state } = replayed.state
     if (memory.launch !== launch.name) {
       const message = `run ${JSON.stringify(runId)} is one of launch ${memory.launch}, not ${launch.name}`
       throw new AnnalsError('INVALID_ARGUMENT', message, { runId, launch: memory.launch })
     }
     if (memory.hasEnded && !isForced) {
+      const { clock = Date.now, warn = process.emitWarning, environment, telemetry } = options
+      await tellEnded(telemetry, { launch, folder, clock, warn, environment }, replayed.events)
       const message = `run ${JSON.stringify(runId)} is ${run_state}: it has ended. With force: true all is done again`
       throw new AnnalsError('ILLEGAL_STATE', message, { runId, state: run_state })
     }

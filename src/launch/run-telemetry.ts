@@ -6,6 +6,7 @@ import { openLaunchTelemetry } from '../telemetry/launch-trail.ts'
 import type { TelemetryLog } from '../telemetry/outbox.ts'
 import { flushRunsFolder, type RunFlush } from '../telemetry/runs-folder.ts'
 import type { Launch } from './definition.ts'
+import type { LaunchEvent } from './events.ts'
 import { lockRun } from './run-files.ts'
 import { TelemetryFeed } from './telemetry-feed.ts'
 
@@ -71,6 +72,17 @@ export function openFeed(
     },
     warn,
   )
+}
+
+/** For a run that has ended: whoever ended it may have died before the service heard of it. */
+export async function tellEnded(
+  given: TelemetryOptions | false | undefined,
+  told: Told,
+  events: readonly LaunchEvent[],
+): Promise<void> {
+  const feed = openFeed(given, told)
+  for (const event of events) feed?.push(event, event !== events.at(-1))
+  await feed?.settle()
 }
 
 function clientOf(

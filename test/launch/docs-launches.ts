@@ -241,10 +241,8 @@ export async function killAndResume(
     // It had said that it was done, and was killed before its last snapshot.
     expect(outcome.code).toBe('ILLEGAL_STATE')
     expect(place.events().at(-1)?.type).toBe('RUN_COMPLETED')
-  } else {
-    expect(outcome).toMatchObject({ status: 'completed' })
-    place.checkTrail()
-  }
+  } else expect(outcome).toMatchObject({ status: 'completed' })
+  place.checkTrail()
   expect(await place.comesTo(), `killed at event ${killAt}`).toEqual(expected)
   place.checkExecutions()
   await checkReplay(place)

@@ -44,6 +44,10 @@ describe('a documentation launch that is killed', () => {
     await Promise.all(lanes)
   }, 180_000)
 
+  test('N10: killed after its last event, its telemetry is complete once somebody tries to resume it', async () => {
+    await killAndResume(launches, events, expected)
+  }, 60_000)
+
   test('N8: also if it is killed again while it resumes', async () => {
     await killAndResume(launches, Math.floor(events * 0.75), expected, 2)
   }, 60_000)
