@@ -4,6 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
+import { createClient } from '../src/client.ts'
 import {
   Annals,
   Cells,
@@ -83,6 +84,7 @@ async function run({ code }: Example): Promise<void> {
     const given = {
       ...{ db, run: 'run-1', assert, open, newEvent, deriveIdempotencyKey, idempotencyPreimage },
       createServer,
+      createClient,
     }
     const program = new Function(...Object.keys(given), body) as (...given: unknown[]) => Promise<void>
     await program(...Object.values(given))

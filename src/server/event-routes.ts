@@ -171,7 +171,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       answers: {
         200: [
           'A page of records; `next` is the `cursor` of the page behind it.',
-          pageOf('events', runEventRecord),
+          pageOf('items', z.object({ record: runEventRecord, cursor: z.string() })),
         ],
       },
     },
@@ -183,11 +183,11 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         const asked = Math.min(RECORDS_AT_ONCE, page.left)
         const items = await ledger.fetchAll(without({ cursor, limit: asked }))
         for (const item of items) {
-          page.add(item.record)
+          page.add(item)
           cursor = item.cursor
-          if (page.isFull) return page.response('events', cursor)
+          if (page.isFull) return page.response('items', cursor)
         }
-        if (items.length < asked) return page.response('events', undefined)
+        if (items.length < asked) return page.response('items', undefined)
       }
     },
   )
@@ -300,7 +300,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
 }
 
 function timeOf(given: string): string | number {
-  return /^\d{1,16}$/.test(given) ? Number(given) : given
+  return /^-?\d{1,16}$/.test(given) ? Number(given) : given
 }
 
 function positionOf(cursor: string | undefined): AuditQuery['after'] {

@@ -1,5 +1,6 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
+import type { Ledger } from '../ledger/ledger.ts'
 import type { RunEventRecord } from '../ledger/run-events.ts'
 import { serve } from './endpoint.ts'
 import type { HubItem, Position } from './event-hub.ts'
@@ -20,31 +21,26 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       method: 'get',
       path: '/v1/runs/{runId}/stream',
       id: 'subscribe',
-      summary: 'The records of a run, then new ones as they come. An event’s id is its `runSeq`.',
+      summary:
+        'The records of a run, then new ones as they come. An event’s id is its `runSeq` and its `eventId`.',
       role: 'reader',
       query: { afterSeq: whole.optional() },
       headers: { 'Last-Event-ID': text.optional() },
       answers: { 200: ['Server-sent events.', EVENTS, 'text/event-stream'] },
     },
     async ({ c, ids: { runId }, query }) => {
-      const { ledger } = c.get('db')
-      const position = seqIn(c.req.header('Last-Event-ID')) ?? query.afterSeq ?? 0
+      const reader = new RunReader(
+        c.get('db').ledger,
+        runId,
+        placeIn(c.req.header('Last-Event-ID'), query.afterSeq),
+      )
       // Before the stream begins, so that what is wrong with the id is said at once.
-      await ledger.fetchEvents(runId, { afterSeq: position, limit: 1 })
+      await reader.check()
       return services.streams.open(c, {
         name: `run\0${runId}`,
-        position,
-        async *source(after, signal) {
-          // From the last one that was read: by it the ledger sees whether this is still the same run.
-          const afterSeq = Math.max(0, (after as number) - 1)
-          for await (const record of ledger.subscribe({ runId, afterSeq, signal })) {
-            yield itemOf(record, record.runSeq)
-          }
-        },
-        read: async (after, limit) =>
-          (await ledger.fetchEvents(runId, { afterSeq: after as number, limit })).map(record =>
-            itemOf(record, record.runSeq),
-          ),
+        position: reader.position,
+        source: (after, signal) => reader.follow(after as number, signal),
+        read: (after, limit) => reader.read(after as number, limit),
       })
     },
   )
@@ -62,17 +58,20 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
     },
     ({ c, query }) => {
       const { ledger } = c.get('db')
-      const position = c.req.header('Last-Event-ID') ?? query.cursor ?? ''
-      if (position !== '' && !CURSOR.test(position)) throw notGiven('cursor')
+      const given = c.req.header('Last-Event-ID') ?? query.cursor
+      if (given !== undefined && !CURSOR.test(given)) throw notGiven('cursor')
+      const position = given ?? ''
       return services.streams.open(c, {
         name: 'all',
         position,
         async *source(after, signal) {
           const items = ledger.subscribeAll({ signal, ...behind(after) })
-          for await (const item of items) yield itemOf(item.record, item.cursor)
+          for await (const item of items) yield itemOf(item.record, item.cursor, item.cursor)
         },
         read: async (after, limit) =>
-          (await ledger.fetchAll({ limit, ...behind(after) })).map(item => itemOf(item.record, item.cursor)),
+          (await ledger.fetchAll({ limit, ...behind(after) })).map(item =>
+            itemOf(item.record, item.cursor, item.cursor),
+          ),
       })
     },
   )
@@ -82,14 +81,85 @@ function behind(after: Position): { readonly cursor?: string } {
   return after === '' ? {} : { cursor: after as string }
 }
 
-function itemOf(record: RunEventRecord, position: Position): HubItem {
-  return { position, text: `id: ${position}\ndata: ${JSON.stringify(record)}\n\n` }
+function itemOf(record: RunEventRecord, position: Position, id: string): HubItem {
+  return { position, text: `id: ${id}\ndata: ${JSON.stringify(record)}\n\n` }
 }
 
-function seqIn(header: string | undefined): number | undefined {
-  if (header === undefined) return undefined
-  if (/^\d{1,15}$/.test(header)) return Number(header)
-  throw notGiven('Last-Event-ID')
+/** Where a reader of a run is: a number, and the event that has it, if it is known. */
+interface Place {
+  readonly seq: number
+  readonly eventId: string | undefined
+}
+
+/**
+ * Reads one run for one stream, and sees to it that it stays the same run: a run may be deleted, and another one have its
+ * id. So the record that the reader has last is read again each time, and compared.
+ */
+class RunReader {
+  readonly #ledger: Ledger
+  readonly #runId: string
+  #last: Place
+
+  constructor(ledger: Ledger, runId: string, last: Place) {
+    this.#ledger = ledger
+    this.#runId = runId
+    this.#last = last
+  }
+
+  get position(): number {
+    return this.#last.seq
+  }
+
+  /** Whether it can be read at all, and is still the run that the reader knows. */
+  async check(): Promise<void> {
+    await this.#fetch(this.position, 1)
+  }
+
+  async read(after: number, limit: number): Promise<readonly HubItem[]> {
+    const records = await this.#fetch(after, limit)
+    const last = records[records.length - 1]
+    if (last !== undefined) this.#last = { seq: last.runSeq, eventId: last.eventId }
+    return records.map(itemOfRun)
+  }
+
+  async *follow(after: number, signal: AbortSignal): AsyncGenerator<HubItem, void, void> {
+    const { seq, eventId } = this.#last
+    // From the last one that was read: by it the ledger sees whether this is still the same run.
+    const afterSeq = Math.max(0, after - 1)
+    for await (const record of this.#ledger.subscribe({ runId: this.#runId, afterSeq, signal })) {
+      if (record.runSeq === seq && eventId !== undefined && record.eventId !== eventId) throw this.#deleted()
+      yield itemOfRun(record)
+    }
+  }
+
+  async #fetch(after: number, limit: number): Promise<readonly RunEventRecord[]> {
+    const { seq, eventId } = this.#last
+    const isKnown = eventId !== undefined && seq === after
+    const options = isKnown ? { afterSeq: after - 1, limit: limit + 1 } : { afterSeq: after, limit }
+    const found = await this.#ledger.fetchEvents(this.#runId, options)
+    if (!isKnown) return found
+    if (found[0]?.eventId !== eventId) throw this.#deleted()
+    return found.slice(1)
+  }
+
+  #deleted(): AnnalsError {
+    const message = `run ${JSON.stringify(this.#runId)} was deleted while it was read`
+    return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId: this.#runId })
+  }
+}
+
+function itemOfRun(record: RunEventRecord): HubItem {
+  return itemOf(record, record.runSeq, `${record.runSeq}:${record.eventId}`)
+}
+
+/** `7:<event id>`, as the stream gives it; or just a number. */
+const PLACE = /^(\d{1,15})(?::([0-9a-fA-F-]{36}))?$/
+
+function placeIn(header: string | undefined, afterSeq: number | undefined): Place {
+  if (header === undefined) return { seq: afterSeq ?? 0, eventId: undefined }
+  const [, seq, eventId] = PLACE.exec(header) ?? []
+  if (seq === undefined) throw notGiven('Last-Event-ID')
+  return { seq: Number(seq), eventId }
 }
 
 function notGiven(name: string): AnnalsError {

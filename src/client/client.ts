@@ -1,0 +1,57 @@
+import type { LedgerStats } from '../ledger/metrics.ts'
+import { LaunchesClient, TokensClient } from './administration-client.ts'
+import { LedgerClient } from './ledger-client.ts'
+import { RunsClient } from './runs-client.ts'
+import { EventsClient, TracesClient } from './traces-client.ts'
+import { type ClientOptions, Transport } from './transport.ts'
+import { CellsClient, KvClient } from './values-client.ts'
+
+/** A server's database, as the holder of the token sees it; its parts have the methods that a local one's have. */
+export class AnnalsClient {
+  readonly runs: RunsClient
+  readonly ledger: LedgerClient
+  readonly kv: KvClient
+  readonly cells: CellsClient
+  readonly traces: TracesClient
+  readonly events: EventsClient
+  readonly launches: LaunchesClient
+  readonly tokens: TokensClient
+  readonly #transport: Transport
+
+  /** @internal Use `createClient`. */
+  constructor(options: ClientOptions) {
+    const transport = new Transport(options)
+    this.#transport = transport
+    this.runs = new RunsClient(transport)
+    this.ledger = new LedgerClient(transport)
+    this.kv = new KvClient(transport)
+    this.cells = new CellsClient(transport)
+    this.traces = new TracesClient(transport)
+    this.events = new EventsClient(transport)
+    this.launches = new LaunchesClient(transport)
+    this.tokens = new TokensClient(transport)
+  }
+
+  /** What the server's ledger has counted since the server was started. */
+  async stats(): Promise<{ readonly ledger: LedgerStats }> {
+    return this.#transport.json('/v1/stats')
+  }
+
+  /** Whether the server takes requests; throws if it can't be reached. */
+  async ready(): Promise<boolean> {
+    const { status } = await this.#transport.json<{ readonly status: string }>('/ready')
+    return status === 'ready'
+  }
+}
+
+/**
+ * A client of a server. It holds no connection of its own: there is nothing to close.
+ * @example
+ * const server = createServer(db)
+ * const client = createClient({ url: 'http://localhost', fetch: (url, init) => server.fetch(new Request(url, init)) })
+ * await client.kv.put(run, 'greeting', 'hello')
+ * await db.kv.get(run, 'greeting') // → 'hello'
+ */
+export function createClient(options: ClientOptions): AnnalsClient {
+  return new AnnalsClient(options)
+}

@@ -1,0 +1,240 @@
+import { AnnalsError } from '../core/errors.ts'
+import { checkWhole } from '../core/numbers.ts'
+import { checkOptions, checkSignal } from '../core/options.ts'
+import { Follower } from '../engine/follower.ts'
+import type { AuditQuery } from '../ledger/audit.ts'
+import type { EventIdRegistry } from '../ledger/event-id-registry.ts'
+import type { LeaseOptions } from '../ledger/lease.ts'
+import type {
+  AppendOptions,
+  FetchAllOptions,
+  FetchOptions,
+  SubscribeAllOptions,
+  SubscribeOptions,
+} from '../ledger/ledger.ts'
+import type {
+  AppendResult,
+  LedgerAlert,
+  RunEventRecord,
+  RunEventWrite,
+  RunSnapshot,
+  RunStateStore,
+} from '../ledger/run-events.ts'
+import type { FeedItem } from '../ledger/subscriptions.ts'
+import type { RunVerification } from '../ledger/verification.ts'
+import { checkEventJson } from './event-json.ts'
+import { eventsOf } from './event-source.ts'
+import { all, pagesOf } from './pages.ts'
+import { runPath } from './paths.ts'
+import { frozen, type Transport } from './transport.ts'
+
+const LIMIT_MAX = 10_000
+const LIMIT_DEFAULT = 1_000
+const FILTERS = ['tenantId', 'projectId', 'environmentId', 'runId', 'eventType'] as const
+
+/** The ledger of a server, with the methods that `db.ledger` has. */
+export class LedgerClient implements RunStateStore {
+  /** For producers that write to this server. */
+  readonly registry: EventIdRegistry
+  readonly #transport: Transport
+
+  /** @internal Use `createClient`. */
+  constructor(transport: Transport) {
+    this.#transport = transport
+    this.registry = {
+      claim: async (runId, idempotencyKey, eventId) =>
+        (await this.#register(runId, 'claim', idempotencyKey, eventId)).eventId,
+      adopt: async (runId, idempotencyKey, eventId) =>
+        void (await this.#register(runId, 'adopt', idempotencyKey, eventId)),
+    }
+  }
+
+  /** Stores an event, or answers with the record that is there already under its key; so it may be sent again. */
+  async appendEvent(event: RunEventWrite, options: AppendOptions = {}): Promise<AppendResult> {
+    const query = epochIn(options)
+    return this.#transport.json('/v1/events', { method: 'POST', query, json: checkEventJson(event) })
+  }
+
+  /** Stores several events, of one run or many, all or none, in their order; up to 8 MiB of them. */
+  async appendEvents(
+    events: readonly RunEventWrite[],
+    options: AppendOptions = {},
+  ): Promise<readonly AppendResult[]> {
+    const query = epochIn(options)
+    if (!Array.isArray(events)) throw invalid('events', 'must be an array', events)
+    const json = Array.from(events as readonly unknown[], checkEventJson)
+    const answer = await this.#transport.json<{ results: readonly AppendResult[] }>('/v1/events/batch', {
+      method: 'POST',
+      query,
+      json,
+    })
+    return answer.results
+  }
+
+  /** The records of a run in their order; none if the ledger doesn't know it. */
+  async fetchEvents(runId: string, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
+    checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
+    const { afterSeq = 0, limit = LIMIT_DEFAULT } = options
+    checkWhole('afterSeq', afterSeq)
+    const path = runPath(runId, 'events')
+    const pages = pagesOf<RunEventRecord>(this.#transport, path, 'events', {
+      limit: checkLimit(limit),
+      place: 'afterSeq',
+      start: afterSeq,
+    })
+    return all(pages)
+  }
+
+  /** The records of all runs in the order in which they were stored. */
+  async fetchAll(options: FetchAllOptions = {}): Promise<readonly FeedItem[]> {
+    checkOptions('fetchAll', options, ['cursor', 'limit'])
+    const { cursor, limit = LIMIT_DEFAULT } = options
+    checkCursor(cursor)
+    const pages = pagesOf<FeedItem>(this.#transport, '/v1/events', 'items', {
+      limit: checkLimit(limit),
+      place: 'cursor',
+      start: cursor,
+    })
+    return all(pages)
+  }
+
+  /** What the records come to, as of a moment ago; null if the ledger doesn't know the run. */
+  async getSnapshot(runId: string): Promise<RunSnapshot | null> {
+    try {
+      return await this.#transport.json<RunSnapshot>(runPath(runId, 'snapshot'))
+    } catch (error) {
+      if (error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND') return null
+      throw error
+    }
+  }
+
+  /** What all records that there are come to. `RUN_NOT_FOUND` if the ledger doesn't know the run. */
+  async projectSnapshot(runId: string): Promise<RunSnapshot> {
+    return this.#transport.json(runPath(runId, 'snapshot'), { query: { fresh: true } })
+  }
+
+  /** What the records up to `atSeq` come to, or all of them. */
+  async replaySnapshot(runId: string, options: { readonly atSeq?: number } = {}): Promise<RunSnapshot> {
+    checkOptions('replaySnapshot', options, ['atSeq'])
+    const { atSeq } = options
+    if (atSeq !== undefined) checkWhole('atSeq', atSeq)
+    const query = atSeq === undefined ? { fresh: true } : { atSeq }
+    return this.#transport.json(runPath(runId, 'snapshot'), { query })
+  }
+
+  /** Recomputes the hash chain, the keys and the state of a run, and says where something doesn't fit. */
+  async verifyRun(runId: string): Promise<RunVerification> {
+    return this.#transport.json(runPath(runId, 'verification'))
+  }
+
+  /** The records that were stored within a time, by `persistedAt`, then run and `runSeq`; read as they are asked for. */
+  async *audit(query: AuditQuery): AsyncGenerator<RunEventRecord, void, void> {
+    checkOptions('audit', query, [...FILTERS, 'from', 'to', 'after'])
+    for (const name of FILTERS) {
+      if (query[name] !== undefined && typeof query[name] !== 'string')
+        throw invalid(name, 'must be a string', query[name])
+    }
+    const { after, from, to, ...filters } = query
+    const options = {
+      limit: undefined,
+      place: 'cursor',
+      start: after === undefined ? undefined : cursorOf(after),
+      query: { from: timeOf('from', from), to: timeOf('to', to), ...filters },
+    }
+    for await (const page of pagesOf<RunEventRecord>(this.#transport, '/v1/audit', 'events', options))
+      yield* page
+  }
+
+  /** The events that no transition allowed: of a run in their order, or of all runs by time. */
+  async alerts(options: { readonly runId?: string } = {}): Promise<readonly LedgerAlert[]> {
+    checkOptions('alerts', options, ['runId'])
+    const pages = pagesOf<LedgerAlert>(this.#transport, '/v1/alerts', 'alerts', {
+      limit: undefined,
+      place: 'after',
+      query: { runId: options.runId },
+    })
+    return all(pages)
+  }
+
+  /**
+   * The records of a run, then new ones as they come, each once, also if the connection breaks or the server is
+   * restarted meanwhile. Ends when the signal aborts, or its `return` is called.
+   */
+  subscribe(options: SubscribeOptions): AsyncGenerator<RunEventRecord, void, void> {
+    const transport = this.#transport
+    return new Follower(async function* (endWith) {
+      checkOptions('subscribe', options, ['runId', 'afterSeq', 'signal'])
+      const { runId, afterSeq, signal } = options
+      checkSignal(signal)
+      if (afterSeq !== undefined) checkWhole('afterSeq', afterSeq)
+      const request = { path: runPath(runId, 'stream'), query: { afterSeq }, signal: endWith(signal) }
+      for await (const { data } of eventsOf(transport, request))
+        yield frozen(JSON.parse(data)) as RunEventRecord
+    })
+  }
+
+  /** The same for all runs, each record with a cursor from which to go on, in this process or a later one. */
+  subscribeAll(options: SubscribeAllOptions = {}): AsyncGenerator<FeedItem, void, void> {
+    const transport = this.#transport
+    return new Follower(async function* (endWith) {
+      checkOptions('subscribeAll', options, ['cursor', 'signal'])
+      const { cursor, signal } = options
+      checkSignal(signal)
+      checkCursor(cursor)
+      const request = { path: '/v1/stream', query: { cursor }, signal: endWith(signal) }
+      for await (const { id, data } of eventsOf(transport, request)) {
+        yield frozen({ record: JSON.parse(data), cursor: id }) as FeedItem
+      }
+    })
+  }
+
+  /** Makes the caller the run's writer: appends with an older epoch are refused from now on. */
+  async acquireLease(runId: string, options: LeaseOptions): Promise<{ readonly epoch: number }> {
+    checkOptions('acquireLease', options, ['owner', 'ttlMs', 'ifFree', 'epoch'])
+    return this.#transport.json(runPath(runId, 'lease'), { method: 'POST', json: options })
+  }
+
+  async #register(
+    runId: string,
+    what: 'claim' | 'adopt',
+    idempotencyKey: string,
+    eventId: string,
+  ): Promise<{ readonly eventId: string }> {
+    const path = runPath(runId, 'event-ids', what)
+    return this.#transport.json(path, { method: 'POST', json: { idempotencyKey, eventId } })
+  }
+}
+
+function epochIn(options: AppendOptions): { readonly epoch?: number } {
+  checkOptions('an append', options, ['epoch'])
+  const { epoch } = options
+  return epoch === undefined ? {} : { epoch: checkWhole('epoch', epoch) }
+}
+
+function checkLimit(limit: number): number {
+  if (Number.isSafeInteger(limit) && limit >= 1 && limit <= LIMIT_MAX) return limit
+  throw invalid('limit', `must be a whole number from 1 to ${LIMIT_MAX}`, limit)
+}
+
+function checkCursor(cursor: unknown): void {
+  if (cursor === undefined || (typeof cursor === 'string' && cursor !== '')) return
+  throw invalid('cursor', 'is none that subscribeAll has given', cursor)
+}
+
+function timeOf(name: string, time: unknown): string {
+  if (typeof time === 'string' || typeof time === 'number') return `${time}`
+  throw invalid(name, 'must be an RFC 3339 time in UTC, or milliseconds since 1970', time)
+}
+
+/** What the server gives as the cursor behind a record. */
+function cursorOf({ persistedAt, runId, runSeq }: NonNullable<AuditQuery['after']>): string {
+  const bytes = new TextEncoder().encode(JSON.stringify([persistedAt, runId, runSeq]))
+  return btoa(String.fromCharCode(...bytes))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replaceAll('=', '')
+}
+
+function invalid(name: string, why: string, value: unknown): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
+}

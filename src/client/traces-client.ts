@@ -1,0 +1,140 @@
+import { AnnalsError } from '../core/errors.ts'
+import { checkWhole } from '../core/numbers.ts'
+import { checkOptions } from '../core/options.ts'
+import { fromJson, toJson } from '../core/value-json.ts'
+import type { ChainReport } from '../engine/chain.ts'
+import type { Event, IterateOptions } from '../primitives/event-log.ts'
+import type { Trace } from '../primitives/trace.ts'
+import type { StoredTrace, TraceOptions, TraceTree } from '../primitives/trace-store.ts'
+import { pagesOf } from './pages.ts'
+import { idPath, runPath } from './paths.ts'
+import type { Ask, Transport } from './transport.ts'
+
+/** Traces of runs, with the methods that `db.traces` has. */
+export class TracesClient {
+  readonly #transport: Transport
+
+  /** @internal Use `createClient`. */
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  /** Records a trace and returns its id. */
+  async record(runId: string, trace: Trace, options: TraceOptions = {}): Promise<string> {
+    checkOptions('record', options, ['id', 'parentId', 'tags', 'metadata'])
+    const { metadata, ...rest } = options
+    const json = {
+      trace: toJson(withoutUndefined(trace)),
+      ...rest,
+      ...(metadata === undefined ? {} : { metadata: toJson(metadata) }),
+    }
+    const path = runPath(runId, 'traces')
+    return (await this.#transport.json<{ readonly id: string }>(path, { method: 'POST', json, once: true }))
+      .id
+  }
+
+  /** Records a trace below another. */
+  async recordChild(
+    runId: string,
+    parentId: string,
+    trace: Trace,
+    options: Omit<TraceOptions, 'parentId'> = {},
+  ): Promise<string> {
+    return this.record(runId, trace, { ...options, parentId })
+  }
+
+  /** The trace, or undefined. */
+  async get(runId: string, id: string): Promise<StoredTrace | undefined> {
+    const path = runPath(runId, 'traces', idPath('id', id))
+    const response = await this.#transport.ask(path).catch(undefinedIfMissing)
+    return response === undefined ? undefined : traceOf(await response.json())
+  }
+
+  async queryByType(runId: string, type: string): Promise<readonly StoredTrace[]> {
+    return this.#query(runId, { type })
+  }
+
+  async queryByTag(runId: string, tag: string): Promise<readonly StoredTrace[]> {
+    return this.#query(runId, { tag })
+  }
+
+  /** Traces from `startMs` up to, not including, `endMs`, which may be `Infinity`. */
+  async queryByTime(runId: string, startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
+    return this.#query(runId, { from: startMs, to: endMs === Number.POSITIVE_INFINITY ? undefined : endMs })
+  }
+
+  /** Traces directly below this one. */
+  async children(runId: string, id: string): Promise<readonly StoredTrace[]> {
+    return this.#query(runId, { parentId: id })
+  }
+
+  /** The trace and everything below it. */
+  async tree(runId: string, id: string): Promise<TraceTree | undefined> {
+    const path = runPath(runId, 'traces', idPath('id', id), 'tree')
+    const response = await this.#transport.ask(path).catch(undefinedIfMissing)
+    return response === undefined ? undefined : treeOf((await response.json()) as JsonTree)
+  }
+
+  /** The ids of all traces. */
+  async list(runId: string): Promise<readonly string[]> {
+    return Object.freeze((await this.#query(runId, {})).map(({ id }) => id))
+  }
+
+  async #query(runId: string, query: NonNullable<Ask['query']>): Promise<readonly StoredTrace[]> {
+    const found: StoredTrace[] = []
+    const options = { limit: undefined, place: 'after', query }
+    for await (const page of pagesOf<unknown>(this.#transport, runPath(runId, 'traces'), 'traces', options)) {
+      for (const json of page) found.push(traceOf(json))
+    }
+    return Object.freeze(found)
+  }
+}
+
+/** The log of events of a run, to read; with the methods that `db.events` has. */
+export class EventsClient {
+  readonly #transport: Transport
+
+  /** @internal Use `createClient`. */
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  /** All events in order, read as they are asked for. */
+  async *iterate(runId: string, options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
+    checkOptions('iterate', options, ['from'])
+    const { from = 0 } = options
+    checkWhole('from', from)
+    const pages = pagesOf<unknown>(this.#transport, runPath(runId, 'log'), 'events', {
+      limit: undefined,
+      place: 'from',
+      start: from,
+    })
+    for await (const page of pages) for (const json of page) yield fromJson(json) as unknown as Event
+  }
+
+  /** Recomputes every hash and says where the first one is that doesn't fit. */
+  async verifyChain(runId: string): Promise<ChainReport> {
+    return this.#transport.json(runPath(runId, 'log', 'verification'))
+  }
+}
+
+interface JsonTree {
+  readonly trace: unknown
+  readonly children: readonly JsonTree[]
+}
+
+function treeOf({ trace, children }: JsonTree): TraceTree {
+  return Object.freeze({ trace: traceOf(trace), children: Object.freeze(children.map(treeOf)) })
+}
+
+function traceOf(json: unknown): StoredTrace {
+  return fromJson(json) as unknown as StoredTrace
+}
+
+function withoutUndefined(trace: Trace): object {
+  return Object.fromEntries(Object.entries(trace).filter(([, value]) => value !== undefined))
+}
+
+function undefinedIfMissing(error: unknown): undefined {
+  if (!(error instanceof AnnalsError && error.code === 'TRACE_NOT_FOUND')) throw error
+}

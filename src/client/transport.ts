@@ -1,0 +1,190 @@
+import { AnnalsError, type ErrorCode, type ErrorDetails } from '../core/errors.ts'
+import { checkFunction, checkOptions } from '../core/options.ts'
+import { type RetryOptions, retried } from '../ledger/retry.ts'
+
+export interface ClientOptions {
+  /** Where the server is, such as `http://127.0.0.1:8765`. */
+  readonly url: string
+  readonly token?: string
+  /** What asks; that of the platform without it. */
+  readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
+  /** How long one try may take; 30 s without it. */
+  readonly timeoutMs?: number
+  /** What is done about failures that may pass; appends, and all else that is sent, may be sent twice. */
+  readonly retry?: RetryOptions
+  /** After how long without a sign of life a stream is taken up again; 45 s without it. */
+  readonly idleMs?: number
+}
+
+export interface Ask {
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE'
+  readonly query?: Readonly<Record<string, string | number | boolean | readonly string[] | undefined>>
+  /** Sent as JSON. */
+  readonly json?: unknown
+  /** Sent as it is. */
+  readonly body?: { readonly content: string | Uint8Array; readonly type: string }
+  readonly headers?: Readonly<Record<string, string>>
+  /** Names itself, so that the server does it once however often it hears of it. */
+  readonly once?: boolean
+}
+
+const TIMEOUT_MS = 30_000
+const IDLE_MS = 45_000
+const NAMES = ['url', 'token', 'fetch', 'timeoutMs', 'retry', 'idleMs']
+/** A proxy, or a server that starts or ends. */
+const TRANSIENT_STATUS: readonly number[] = [408, 425, 429, 502, 503, 504]
+
+/** Asks a server, again if need be, and turns its problems into errors. */
+export class Transport {
+  readonly idleMs: number
+  readonly retry: RetryOptions
+  readonly #url: string
+  readonly #token: string | undefined
+  readonly #fetch: (url: string, init: RequestInit) => Promise<Response>
+  readonly #timeoutMs: number
+
+  constructor(options: ClientOptions) {
+    checkOptions('a client', options, NAMES)
+    const { url, token, timeoutMs = TIMEOUT_MS, retry = {}, idleMs = IDLE_MS } = options
+    // As it is found when it is called: a program may have put another one there.
+    const { fetch: ask = (at: string, init: RequestInit) => globalThis.fetch(at, init) } = options
+    checkFunction('fetch', ask)
+    this.#url = checkUrl(url)
+    this.#token = token
+    this.#fetch = ask
+    this.#timeoutMs = timeoutMs
+    this.idleMs = idleMs
+    this.retry = { ...retry, isTransient: retry.isTransient ?? isTransient }
+  }
+
+  /** The answer, if it is a good one. */
+  async ask(path: string, ask: Ask = {}): Promise<Response> {
+    const { method = 'GET', json, body, once = false } = ask
+    const content = json === undefined ? body?.content : JSON.stringify(json)
+    const type = json === undefined ? body?.type : 'application/json'
+    const headers: Record<string, string> = {
+      ...(type === undefined ? {} : { 'Content-Type': type }),
+      ...(once ? { 'Idempotency-Key': crypto.randomUUID() } : {}),
+      ...ask.headers,
+    }
+    return retried(async () => {
+      const response = await this.send(path, {
+        method,
+        headers,
+        query: ask.query,
+        signal: AbortSignal.timeout(this.#timeoutMs),
+        ...(content === undefined ? {} : { body: content }),
+      })
+      if (response.ok) return response
+      throw await problemIn(response)
+    }, this.retry)
+  }
+
+  /** The same, read as JSON and frozen. */
+  async json<T>(path: string, ask?: Ask): Promise<T> {
+    const response = await this.ask(path, ask)
+    return frozen(await response.json()) as T
+  }
+
+  /** One try. */
+  async send(
+    path: string,
+    init: {
+      readonly method?: string
+      readonly headers?: Readonly<Record<string, string>>
+      readonly query?: Ask['query']
+      readonly body?: string | Uint8Array
+      readonly signal: AbortSignal
+    },
+  ): Promise<Response> {
+    const { query, headers, ...rest } = init
+    const authorization: Record<string, string> =
+      this.#token === undefined ? {} : { Authorization: `Bearer ${this.#token}` }
+    try {
+      return await this.#fetch(`${this.#url}${path}${searchOf(query)}`, {
+        ...rest,
+        headers: { ...authorization, ...headers },
+      } as RequestInit)
+    } catch (error) {
+      throw unreachable(init.method ?? 'GET', error)
+    }
+  }
+}
+
+/** What a server says it could not do. */
+export async function problemIn(response: Response): Promise<AnnalsError> {
+  const text = await response.text().catch(() => '')
+  return problemOf(parsed(text), response)
+}
+
+/** How a problem came, beside what it says; the `cause` of the error. */
+export interface ProblemCause {
+  readonly status: number
+  /** Under which the server's log says more. */
+  readonly requestId: string | undefined
+}
+
+/** The same, of a problem document. */
+export function problemOf(problem: unknown, response?: Response): AnnalsError {
+  const { code, detail, details = {}, requestId, status } = (problem ?? {}) as Record<string, unknown>
+  const cause: ProblemCause = {
+    status: response?.status ?? (typeof status === 'number' ? status : 0),
+    requestId: typeof requestId === 'string' ? requestId : undefined,
+  }
+  if (typeof code === 'string' && typeof detail === 'string') {
+    return new AnnalsError(code as ErrorCode, detail, details as ErrorDetails, cause)
+  }
+  // Not our server, or something in front of it.
+  return new AnnalsError('UNAVAILABLE', `the server answered with status ${cause.status}`, {}, cause)
+}
+
+/** Whether asking again may help. */
+export function isTransient(error: unknown): boolean {
+  if (!(error instanceof AnnalsError)) return false
+  const { status } = (error.cause ?? {}) as Partial<ProblemCause>
+  return typeof status === 'number' ? TRANSIENT_STATUS.includes(status) : error.code === 'UNAVAILABLE'
+}
+
+function unreachable(method: string, cause: unknown): AnnalsError {
+  const outcome = method === 'GET' ? {} : { outcome: 'unknown' }
+  return new AnnalsError('UNAVAILABLE', 'the server did not answer', outcome, cause)
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined
+    throw error
+  }
+}
+
+function searchOf(query: Ask['query'] = {}): string {
+  const search = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) {
+    if (value === undefined) continue
+    for (const one of Array.isArray(value) ? value : [value]) search.append(name, `${one}`)
+  }
+  const text = search.toString()
+  return text === '' ? '' : `?${text}`
+}
+
+function checkUrl(url: unknown): string {
+  try {
+    const { protocol, href } = new URL(url as string)
+    if (protocol === 'http:' || protocol === 'https:') return href.replace(/\/$/, '')
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error
+  }
+  throw new AnnalsError('INVALID_ARGUMENT', 'url must be one with http: or https:', {
+    name: 'url',
+    value: url,
+  })
+}
+
+/** What was read is nobody's to change, as it is where it came from. */
+export function frozen(json: unknown): unknown {
+  if (typeof json !== 'object' || json === null) return json
+  for (const value of Object.values(json)) frozen(value)
+  return Object.freeze(json)
+}

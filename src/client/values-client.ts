@@ -1,0 +1,163 @@
+import { AnnalsError } from '../core/errors.ts'
+import { checkWhole } from '../core/numbers.ts'
+import { checkOptions } from '../core/options.ts'
+import type { Value } from '../core/value.ts'
+import { fromJson, toJson } from '../core/value-json.ts'
+import type { ListOptions, PutOptions, VersionedValue } from '../primitives/kv.ts'
+import type { Cell } from '../primitives/state-cell.ts'
+import { all, pagesOf } from './pages.ts'
+import { idPath, runPath } from './paths.ts'
+import type { Ask, Transport } from './transport.ts'
+
+const BYTES = 'application/octet-stream'
+const PAGE_MAX = 10_000
+
+interface KvEntry {
+  readonly key: string
+  readonly value?: unknown
+}
+
+/** Key-value entries of runs, with the methods that `db.kv` has. */
+export class KvClient {
+  readonly #transport: Transport
+
+  /** @internal Use `createClient`. */
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  /** The value, or undefined. */
+  async get(runId: string, key: string): Promise<Value | undefined> {
+    return (await this.getVersioned(runId, key))?.value
+  }
+
+  /** The value with the version and the time of the commit that wrote it. */
+  async getVersioned(runId: string, key: string): Promise<VersionedValue | undefined> {
+    const response = await this.#transport.ask(keyPath(runId, key)).catch(undefinedIfMissing)
+    if (response === undefined) return undefined
+    const isBytes = response.headers.get('Content-Type') === BYTES
+    const value = isBytes ? new Uint8Array(await response.arrayBuffer()) : fromJson(await response.json())
+    const version = Number(response.headers.get('ETag')?.replaceAll('"', ''))
+    return Object.freeze({ value, version, updatedAt: Number(response.headers.get('Annals-Updated-At')) })
+  }
+
+  async put(runId: string, key: string, value: Value, options: PutOptions = {}): Promise<void> {
+    checkOptions('put', options, ['ttlMs'])
+    await this.#transport.ask(keyPath(runId, key), { method: 'PUT', query: { ...options }, ...bodyOf(value) })
+  }
+
+  /** Whether the key was there; if the answer was lost on the way, and it was asked again, whether it still was. */
+  async delete(runId: string, key: string): Promise<boolean> {
+    const path = keyPath(runId, key)
+    return (await this.#transport.json<{ readonly deleted: boolean }>(path, { method: 'DELETE' })).deleted
+  }
+
+  async exists(runId: string, key: string): Promise<boolean> {
+    const [first] = await this.#page(runId, { prefix: key, limit: 1 }, false)
+    return first?.key === key
+  }
+
+  /** Keys in byte order of their UTF-8. */
+  async list(runId: string, options: ListOptions = {}): Promise<readonly string[]> {
+    return Object.freeze((await this.#page(runId, options, false)).map(({ key }) => key))
+  }
+
+  /** Keys and values in byte order of the keys' UTF-8. */
+  async entries(runId: string, options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
+    const found = await this.#page(runId, options, true)
+    return Object.freeze(found.map(({ key, value }) => Object.freeze([key, fromJson(value)] as const)))
+  }
+
+  async #page(runId: string, options: ListOptions, values: boolean): Promise<readonly KvEntry[]> {
+    checkOptions('list', options, ['prefix', 'limit', 'after'])
+    const { prefix, limit, after } = options
+    const found: KvEntry[] = []
+    const pages = pagesOf<KvEntry>(this.#transport, runPath(runId, 'kv'), 'entries', {
+      limit: limit !== undefined && limit <= PAGE_MAX ? limit : undefined,
+      place: 'after',
+      start: after,
+      query: { prefix, values: values ? true : undefined },
+    })
+    for await (const page of pages) {
+      for (const entry of page) if (limit === undefined || found.length < limit) found.push(entry)
+      if (found.length === limit) break
+    }
+    return found
+  }
+}
+
+/** State cells of runs, with the methods that `db.cells` has; what takes a function runs it here, and tries again. */
+export class CellsClient {
+  readonly #transport: Transport
+
+  /** @internal Use `createClient`. */
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  /** The cell, or undefined. */
+  async read(runId: string, name: string): Promise<Cell | undefined> {
+    const response = await this.#transport.ask(cellPath(runId, name)).catch(undefinedIfMissing)
+    return response === undefined ? undefined : (fromJson(await response.json()) as unknown as Cell)
+  }
+
+  /** Makes the cell; its version. */
+  async init(runId: string, name: string, value: Value): Promise<number> {
+    return this.#write(runId, name, value, { 'If-None-Match': '*' })
+  }
+
+  /** Writes the cell if it has that version; its version then. */
+  async cas(runId: string, name: string, expectedVersion: number, value: Value): Promise<number> {
+    const etag = `"${checkWhole('expectedVersion', expectedVersion)}"`
+    return this.#write(runId, name, value, { 'If-Match': etag })
+  }
+
+  async set(runId: string, name: string, value: Value): Promise<number> {
+    return this.#write(runId, name, value, {})
+  }
+
+  async delete(runId: string, name: string): Promise<boolean> {
+    const path = cellPath(runId, name)
+    return (await this.#transport.json<{ readonly deleted: boolean }>(path, { method: 'DELETE' })).deleted
+  }
+
+  async exists(runId: string, name: string): Promise<boolean> {
+    return (await this.read(runId, name)) !== undefined
+  }
+
+  /** The names of the cells in byte order. */
+  async list(runId: string): Promise<readonly string[]> {
+    const path = runPath(runId, 'cells')
+    return all(pagesOf<string>(this.#transport, path, 'cells', { limit: undefined, place: 'after' }))
+  }
+
+  async #write(
+    runId: string,
+    name: string,
+    value: Value,
+    headers: Readonly<Record<string, string>>,
+  ): Promise<number> {
+    const ask: Ask = { method: 'PUT', headers, once: true, ...bodyOf(value) }
+    return (await this.#transport.json<{ readonly version: number }>(cellPath(runId, name), ask)).version
+  }
+}
+
+function keyPath(runId: string, key: string): string {
+  return runPath(runId, 'kv', idPath('key', key))
+}
+
+function cellPath(runId: string, name: string): string {
+  return runPath(runId, 'cells', idPath('name', name))
+}
+
+function bodyOf(value: Value): Pick<Ask, 'body'> {
+  if (value instanceof Uint8Array) return { body: { content: value, type: BYTES } }
+  return { body: { content: JSON.stringify(toJson(value)), type: 'application/json' } }
+}
+
+function undefinedIfMissing(error: unknown): undefined {
+  const isMissing =
+    error instanceof AnnalsError &&
+    (error.code === 'CELL_NOT_FOUND' || (error.code === 'NOT_FOUND' && error.details['key'] !== undefined))
+  if (!isMissing) throw error
+}
