@@ -16,6 +16,8 @@ export interface StreamOptions {
   readonly stallMs: number
   readonly heartbeatMs: number
   readonly ended: (stream: EventStream) => void
+  /** Cuts the connection; undefined where there is none. */
+  readonly cut: (() => void) | undefined
 }
 
 const ENCODER = new TextEncoder()
@@ -88,9 +90,11 @@ export class EventStream implements HubListener {
     if (this.#hasEnded) return
     const controller = this.#controller as ReadableStreamDefaultController<Uint8Array>
     if (!this.#hasRoom()) {
+      const { cut } = this.#options
       // Nobody would read the end of it either.
       this.#end()
-      controller.error(new Error('the event stream was ended'))
+      if (cut === undefined) controller.error(new Error('the event stream was ended'))
+      else cut()
       return
     }
     if (error !== undefined) {

@@ -44,6 +44,7 @@ export class OpenStreams {
       throw new AnnalsError('RATE_LIMITED', `there are ${streamsMax} event streams already`, { streamsMax })
     }
     const credential = c.get('credential')
+    const outgoing = c.env?.outgoing
     const stream = new EventStream({
       hub: this.#hub(`${credential.tenant}\0${followed.name}`, followed.source),
       read: followed.read,
@@ -53,6 +54,7 @@ export class OpenStreams {
       stallMs,
       heartbeatMs,
       ended: ended => this.#remove(ended),
+      cut: outgoing === undefined ? undefined : () => void outgoing.destroy(),
     })
     this.#streams.add(stream)
     this.#metrics.openStreams = this.#streams.size

@@ -31,6 +31,19 @@ function newEvent(fields: Partial<RunEventWrite> = {}): RunEventWrite {
   return { idempotencyKey: deriveIdempotencyKey(event), ...event }
 }
 
+const TELEMETRY_ID = '7c9e6679-7425-40de-944b-e07fc1f90ae8'
+
+function telemetryRun(event_id: string, agent_name = 'agent'): Record<string, string> {
+  const start_time = '2026-11-15T03:30:00.000Z'
+  return {
+    event_id,
+    run_id: agent_name === 'agent' ? 'other' : 'trail',
+    agent_name,
+    job_type: 'launch',
+    start_time,
+  }
+}
+
 interface Row {
   /** With the ids of what `acme` has. */
   readonly path: string
@@ -94,6 +107,22 @@ const ROWS: Readonly<Record<string, Row>> = {
   listTokens: { path: '/v1/tokens', status: 200, holds: 'acme' },
   createToken: { path: '/v1/tokens', json: { role: 'reader' }, status: 201 },
   revokeToken: { path: '/v1/tokens/{victimToken}', status: 200, holds: 'true' },
+  health: { path: '/health', status: 200 },
+  telemetryMetrics: { path: '/metrics', status: 200, holds: '"total_runs":1' },
+  telemetryMetadata: { path: '/api/v1/metadata', status: 200, holds: 'secret agent' },
+  postTelemetryRun: { path: '/api/v1/runs', json: telemetryRun(randomUUID()), status: 201 },
+  postTelemetryRuns: { path: '/api/v1/runs/batch', json: [telemetryRun(randomUUID())], status: 200 },
+  listTelemetryRuns: { path: '/api/v1/runs', status: 200, holds: 'secret agent' },
+  getTelemetryRun: { path: `/api/v1/runs/${TELEMETRY_ID}`, status: 200, holds: 'secret agent' },
+  patchTelemetryRun: { path: `/api/v1/runs/${TELEMETRY_ID}`, json: { status: 'success' }, status: 200 },
+  associateCommit: {
+    path: `/api/v1/runs/${TELEMETRY_ID}/associate-commit`,
+    json: { commit_hash: 'abcdef1', commit_source: 'ci' },
+    status: 200,
+  },
+  commitUrl: { path: `/api/v1/runs/${TELEMETRY_ID}/commit-url`, status: 200 },
+  repoUrl: { path: `/api/v1/runs/${TELEMETRY_ID}/repo-url`, status: 200 },
+  telemetryTrail: { path: '/telemetry/trail', status: 200, holds: 'secret agent' },
   prometheus: { path: '/metrics/prometheus', status: 200 },
   ready: { path: '/ready', status: 200 },
   openapi: { path: '/openapi.json', status: 200 },
@@ -109,7 +138,8 @@ interface Operation {
 }
 
 async function fill(db: Annals): Promise<void> {
-  const { runs, ledger, kv, cells, traces, events } = db.forTenant('acme')
+  const { runs, ledger, kv, cells, traces, events, telemetry } = db.forTenant('acme')
+  await telemetry.insert([telemetryRun(TELEMETRY_ID, 'secret agent') as never])
   await ledger.appendEvent(newEvent({ payload: { text: 'secret payload' } }))
   await ledger.appendEvent(newEvent({ eventType: 'RunStarted', planVersion: '2' }))
   await ledger.projectSnapshot(RUN)
@@ -127,8 +157,10 @@ async function fill(db: Annals): Promise<void> {
 async function fingerprint(db: Annals, server: Server): Promise<string> {
   const found = await Promise.all(
     ['acme', 'other', 'default'].map(async tenant => {
-      const { runs, ledger, kv, cells, traces } = db.forTenant(tenant)
+      const { runs, ledger, kv, cells, traces, telemetry } = db.forTenant(tenant)
       return [
+        await telemetry.totals(),
+        await telemetry.get(TELEMETRY_ID),
         await runs.query({ includeArchived: true }),
         await runs.tombstones(),
         await ledger.fetchAll(),
@@ -148,7 +180,7 @@ function normal(text: string): string {
     .replaceAll(/annals_[\w-]+/g, 'token')
     .replaceAll(/"id":"[0-9a-f]{16}"/g, '"id":"id"')
     .replaceAll(/\d{4}-\d\d-\d\dT[\d:.]+Z|\b1[0-9]{12}\b/g, 'time')
-    .replaceAll(/"(sumMs|count|leMs|version)":[\d.e-]+/g, '"$1":0')
+    .replaceAll(/"(sumMs|count|leMs|version|uptime_s|requests|mean_ms|max_ms)":[\d.e-]+/g, '"$1":0')
 }
 
 let db: Annals
@@ -242,6 +274,11 @@ async function beginningOf(answer: Response): Promise<string> {
   return text
 }
 
+/** The telemetry service has its own way to say it. */
+function refused(path: string, code: string): object {
+  return /^\/(v1\/|metrics\/)/.test(path) ? { code } : { detail: expect.any(String) }
+}
+
 const WEAKER: Readonly<Record<Role, Role | undefined>> = {
   reader: undefined,
   writer: 'reader',
@@ -261,7 +298,7 @@ describe('every route, every credential', () => {
 
   test.each(Object.keys(ROWS))('%s', async id => {
     const operation = operations.find(one => one.id === id) as Operation
-    const { role } = operation
+    const { role, path } = operation
     const row = ROWS[id]
     if (role === undefined) {
       for (const token of [undefined, 'Bearer nonsense']) {
@@ -282,13 +319,13 @@ describe('every route, every credential', () => {
       const answer = await ask(server, operation, authorization)
       expect(answer.status, `${authorization}`).toBe(401)
       expect(answer.headers.get('WWW-Authenticate')).toBe('Bearer')
-      expect(JSON.parse(answer.text)).toMatchObject({ code: 'UNAUTHENTICATED', status: 401 })
+      expect(JSON.parse(answer.text)).toMatchObject(refused(path, 'UNAUTHENTICATED'))
     }
     const weaker = WEAKER[role]
     if (weaker !== undefined) {
       const answer = await ask(server, operation, `Bearer ${bearer[weaker]}`)
       expect(answer.status).toBe(403)
-      expect(JSON.parse(answer.text)).toMatchObject({ code: 'FORBIDDEN' })
+      expect(JSON.parse(answer.text)).toMatchObject(refused(path, 'FORBIDDEN'))
     }
     expect(await fingerprint(db, server), 'nothing has changed').toBe(before)
 

@@ -1,0 +1,198 @@
+import { connect } from 'node:net'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Annals, open } from '../annals.ts'
+import type { ServerOptions } from './options.ts'
+import { createServer } from './server.ts'
+
+let db: Annals
+beforeAll(async () => {
+  db = await open({ memory: true })
+})
+afterAll(() => db.close())
+
+function ask(options: ServerOptions, path: string, init: RequestInit = {}): Promise<Response> {
+  return createServer(db, options).fetch(new Request(`http://localhost:8765${path}`, init))
+}
+
+const write = { method: 'POST', body: '{}', headers: { 'Content-Type': 'application/json' } }
+const from = (headers: Record<string, string>): RequestInit => ({
+  ...write,
+  headers: { ...write.headers, ...headers },
+})
+
+describe('who may ask', () => {
+  test.each([
+    'evil.example',
+    'localhost.evil.example',
+    '127.0.0.1.evil.example',
+    'evil.example:8765',
+    '127.0.0.2',
+    '[::2]',
+    '',
+  ])('on loopback, a request for the host %s is refused, whatever it asks', async host => {
+    for (const path of ['/v1/runs', '/ready', '/openapi.json', '/health', '/nothing']) {
+      const answer = await ask({}, path, { headers: { Host: host } })
+      expect(answer.status, path).toBe(403)
+    }
+  })
+
+  test.each(['localhost', 'LOCALHOST:1', '127.0.0.1:8765', '[::1]:8765'])(
+    'the host %s is ours',
+    async host => {
+      expect((await ask({}, '/v1/runs', { headers: { Host: host } })).status).toBe(200)
+    },
+  )
+
+  test('behind a proxy, the hosts are those that the server was told of', async () => {
+    const hosts = ['Annals.example']
+    expect((await ask({ hosts }, '/ready', { headers: { Host: 'annals.example' } })).status).toBe(200)
+    expect((await ask({ hosts }, '/ready', { headers: { Host: 'localhost' } })).status).toBe(403)
+  })
+
+  test.each(['https://evil.example', 'null', 'http://localhost:1', 'http://localhost.evil:8765', 'file://'])(
+    'a page of the origin %s may not write',
+    async origin => {
+      const count = (await db.runs.list()).length
+      const answer = await ask({}, '/v1/runs', from({ Origin: origin, Host: 'localhost:8765' }))
+      expect(answer.status).toBe(403)
+      expect(answer.headers.get('Access-Control-Allow-Origin')).toBeNull()
+      expect(await db.runs.list()).toHaveLength(count)
+    },
+  )
+
+  test('a page of the server itself may write, and one of an origin that it was told of', async () => {
+    const own = from({ Origin: 'http://localhost:8765', Host: 'localhost:8765' })
+    expect((await ask({}, '/v1/runs', own)).status).toBe(201)
+    const origins = ['https://console.example']
+    const other = from({ Origin: 'https://console.example' })
+    const answer = await ask({ origins }, '/v1/runs', other)
+    expect(answer.status).toBe(201)
+    expect(answer.headers.get('Access-Control-Allow-Origin')).toBe('https://console.example')
+    const preflight = await ask({ origins }, '/v1/runs', {
+      method: 'OPTIONS',
+      headers: { Origin: 'https://console.example', 'Access-Control-Request-Method': 'POST' },
+    })
+    expect(preflight.status).toBe(204)
+    expect(preflight.headers.get('Access-Control-Allow-Headers')).toContain('Authorization')
+  })
+
+  test('an address that others reach needs tokens, and a server without one does not start', async () => {
+    expect(() => createServer(db, { host: '0.0.0.0', auth: 'off' })).toThrow(
+      expect.objectContaining({ code: 'INVALID_ARGUMENT' }),
+    )
+    const server = createServer(db, { host: '0.0.0.0', port: 0 })
+    await expect(server.listen()).rejects.toMatchObject({ code: 'INVALID_OPERATION' })
+    expect((await ask({ host: '0.0.0.0' }, '/v1/runs')).status).toBe(401)
+  })
+
+  test('a token of the configuration may read and write, and not administer', async () => {
+    const staticToken = 'from-the-configuration'
+    const headers = { Authorization: `Bearer ${staticToken}` }
+    expect((await ask({ staticToken }, '/v1/runs')).status).toBe(401)
+    expect((await ask({ staticToken }, '/v1/runs', { headers })).status).toBe(200)
+    expect((await ask({ staticToken }, '/v1/tokens', { headers })).status).toBe(403)
+  })
+
+  test('where no token is needed, one that is wrong is refused all the same', async () => {
+    expect((await ask({}, '/v1/runs', { headers: { Authorization: 'Bearer wrong' } })).status).toBe(401)
+  })
+
+  test('two Authorization or Host headers are refused: others may have looked at the other one', async () => {
+    const server = createServer(db, { port: 0 })
+    const { port } = await server.listen()
+    for (const twice of [
+      'Host: localhost\r\nHost: evil.example\r\n',
+      'Host: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n',
+    ]) {
+      const answer = await raw(port, `GET /v1/runs HTTP/1.1\r\n${twice}Connection: close\r\n\r\n`)
+      expect(answer).toMatch(/^HTTP\/1\.1 400 /)
+    }
+    await server.close()
+  })
+})
+
+function raw(port: number, request: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let answer = ''
+    const socket = connect(port, '127.0.0.1', () => socket.write(request))
+    socket.on('data', data => {
+      answer += data
+    })
+    socket.on('end', () => resolve(answer))
+    socket.on('error', reject)
+  })
+}
+
+describe('how often', () => {
+  test('beyond the limit it is 429, with when to come back; each token counts for itself', async () => {
+    let now = 0
+    const server = createServer(db, { rateLimit: { perMinute: 2 }, clock: () => now })
+    const { token } = await server.tokens.create({ role: 'reader' })
+    const get = (headers: Record<string, string> = {}): Promise<Response> =>
+      server.fetch(new Request('http://localhost/v1/runs', { headers }))
+    const remaining = async (answer: Promise<Response>): Promise<(string | number | null)[]> => [
+      (await answer).status,
+      (await answer).headers.get('X-RateLimit-Remaining'),
+    ]
+    expect(await remaining(get())).toEqual([200, '1'])
+    expect(await remaining(get())).toEqual([200, '0'])
+    const refused = await get()
+    expect(refused.status).toBe(429)
+    expect(refused.headers.get('Retry-After')).toBe('30')
+    expect(refused.headers.get('X-RateLimit-Limit')).toBe('2')
+    expect(await refused.json()).toMatchObject({ code: 'RATE_LIMITED' })
+    expect(await remaining(get({ Authorization: `Bearer ${token}` }))).toEqual([200, '1'])
+    now = 30_000
+    expect(await remaining(get())).toEqual([200, '0'])
+  })
+})
+
+describe('what is said', () => {
+  test('each request is one line in the log, with the id that the answer has', async () => {
+    const lines: string[] = []
+    const answer = await ask({ log: line => lines.push(line) }, '/v1/runs/nobody', {
+      headers: { 'X-Request-Id': 'my-id' },
+    })
+    expect(answer.headers.get('X-Request-Id')).toBe('my-id')
+    expect(await answer.json()).toMatchObject({ code: 'RUN_NOT_FOUND', requestId: 'my-id' })
+    expect(lines.map(line => JSON.parse(line))).toEqual([
+      {
+        time: expect.any(String),
+        requestId: 'my-id',
+        method: 'GET',
+        path: '/v1/runs/nobody',
+        status: 404,
+        ms: expect.any(Number),
+        tenant: 'default',
+        code: 'RUN_NOT_FOUND',
+        error: expect.any(String),
+      },
+    ])
+  })
+
+  test('an id that could forge a line of the log is not taken', async () => {
+    for (const id of ['a b', 'x'.repeat(65), '"}']) {
+      const answer = await ask({}, '/v1/runs', { headers: { 'X-Request-Id': id } })
+      expect(answer.headers.get('X-Request-Id')).toMatch(/^[0-9a-f-]{36}$/)
+    }
+  })
+
+  test('a failure of the server says nothing of how it came: no stack, no path, no message', async () => {
+    const lines: string[] = []
+    const closed = await open({ memory: true })
+    const server = createServer(closed, { log: line => lines.push(line) })
+    // Whatever a store may throw, in the middle of a request.
+    Object.defineProperty(closed.runs, 'query', {
+      value: () => Promise.reject(new Error('SELECT secret FROM /var/lib/annals')),
+    })
+    const answer = await server.fetch(new Request('http://localhost/v1/runs'))
+    expect(answer.status).toBe(500)
+    const text = await answer.text()
+    expect(text).not.toMatch(/secret|var|\.ts|at /)
+    expect(JSON.parse(text)).toMatchObject({ code: 'INTERNAL' })
+    expect(lines[0], 'but the log does').toContain('SELECT secret')
+    await closed.close()
+    expect((await server.fetch(new Request('http://localhost/v1/runs/x'))).status).toBe(503)
+    expect((await server.fetch(new Request('http://localhost/ready'))).status).toBe(503)
+  })
+})

@@ -1,0 +1,206 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Annals, open } from '../annals.ts'
+import { deriveIdempotencyKey } from '../ledger/idempotency-key.ts'
+import { createServer, type Server } from './server.ts'
+
+const MIB = 1024 * 1024
+let db: Annals
+let server: Server
+beforeAll(async () => {
+  db = await open({ memory: true })
+  server = createServer(db)
+})
+afterAll(() => db.close())
+
+async function ask(
+  path: string,
+  init: RequestInit = {},
+): Promise<{ status: number; code?: string; body: unknown }> {
+  const answer = await server.fetch(new Request(`http://localhost${path}`, init))
+  const text = await answer.text()
+  const body: unknown = text === '' ? undefined : JSON.parse(text)
+  return { status: answer.status, ...(body as { code?: string }), body }
+}
+
+const json = (method: string, body: unknown): RequestInit => ({
+  method,
+  headers: { 'Content-Type': 'application/json' },
+  body: typeof body === 'string' ? body : JSON.stringify(body),
+})
+
+function newEvent(payload: object, logicalAttemptId = 1): object {
+  const event = {
+    eventId: randomUUID(),
+    eventType: 'Noted',
+    emittedAt: '2025-06-15T15:06:40.000Z',
+    runId: 'run',
+    tenantId: 'acme',
+    projectId: 'shop',
+    environmentId: 'test',
+    planId: 'plan',
+    planVersion: '1',
+    engineAttemptId: 1,
+    logicalAttemptId,
+  }
+  return { ...event, idempotencyKey: deriveIdempotencyKey(event), payload }
+}
+
+/** An object whose canonical text has so many bytes. */
+const payloadOf = (bytes: number): object => ({ a: 'x'.repeat(bytes - 8) })
+const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth)
+
+describe('what fits', () => {
+  test('LD9: a payload of 1 MiB with its envelope, and not one byte more', async () => {
+    expect(await ask('/v1/events', json('POST', newEvent(payloadOf(MIB), 1)))).toMatchObject({ status: 200 })
+    expect(await ask('/v1/events', json('POST', newEvent(payloadOf(MIB + 1), 2)))).toMatchObject({
+      status: 422,
+      code: 'INVALID_ENVELOPE',
+    })
+    expect(await ask('/v1/events', json('POST', newEvent(payloadOf(2 * MIB), 3)))).toMatchObject({
+      status: 413,
+      code: 'TOO_LARGE',
+    })
+  })
+
+  test('a batch of 8 MiB, and not one byte more', async () => {
+    const events = Array.from({ length: 7 }, (_, i) => newEvent(payloadOf(MIB), 10 + i))
+    const text = JSON.stringify([...events, newEvent(payloadOf(1_000), 20)])
+    const exact = text + ' '.repeat(8 * MIB - text.length)
+    expect(await ask('/v1/events/batch', json('POST', exact))).toMatchObject({ status: 200 })
+    expect(await ask('/v1/events/batch', json('POST', `${exact} `))).toMatchObject({ status: 413 })
+  })
+
+  test('P17: a value of 16 MiB as it is, and not one byte more', async () => {
+    const text = JSON.stringify('x'.repeat(16 * MIB - 2))
+    expect(await ask('/v1/runs/run/kv/large', json('PUT', text))).toMatchObject({ status: 200 })
+    expect(await db.kv.get('run', 'large')).toHaveLength(16 * MIB - 2)
+    expect(await ask('/v1/runs/run/kv/large', json('PUT', `${text} `))).toMatchObject({ status: 413 })
+    const bytes = {
+      method: 'PUT',
+      headers: { 'Content-Type': 'application/octet-stream' },
+      body: new Uint8Array(12 * MIB - 16).fill(7),
+    }
+    expect(await ask('/v1/runs/run/cells/large', bytes)).toMatchObject({ status: 200 })
+    const answer = await server.fetch(new Request('http://localhost/v1/runs/run/kv/large'))
+    expect((await answer.text()).length).toBe(16 * MIB)
+  })
+
+  test('a body without a length is cut off where it is too long', async () => {
+    let sent = 0
+    const body = new ReadableStream<Uint8Array>({
+      pull(controller) {
+        sent += MIB
+        if (sent > 1_000 * MIB) controller.close()
+        else controller.enqueue(new Uint8Array(MIB).fill(0x20))
+      },
+    })
+    const headers = { 'Content-Type': 'application/json' }
+    const init = { method: 'POST', headers, body, duplex: 'half' } as RequestInit
+    expect(await ask('/v1/events', init)).toMatchObject({ status: 413 })
+    expect(sent).toBeLessThan(8 * MIB)
+  })
+
+  test('answers end before they are too large, and go on behind next', async () => {
+    const events = Array.from({ length: 12 }, (_, i) => newEvent(payloadOf(MIB), 100 + i))
+    for (const event of events) await ask('/v1/events', json('POST', event))
+    const seen: number[] = []
+    let pages = 0
+    for (let afterSeq: number | undefined = 0; afterSeq !== undefined; pages++) {
+      const { body } = await ask(`/v1/runs/run/events?limit=10000&afterSeq=${afterSeq}`)
+      const page = body as { events: { runSeq: number }[]; next?: number }
+      expect(JSON.stringify(page).length).toBeLessThan(10 * MIB)
+      seen.push(...page.events.map(({ runSeq }) => runSeq))
+      afterSeq = page.next
+    }
+    expect(pages).toBeGreaterThan(1)
+    expect(seen).toEqual(seen.map((_, i) => i + 1))
+  })
+})
+
+describe('what JSON does not say', () => {
+  test.each([
+    ['deeper than anything that can be stored', nested(69)],
+    ['so deep that it would overflow', nested(500_000)],
+    ['a number that is infinite', '1e400'],
+    ['a whole number that would be rounded', '[9007199254740993]'],
+    ['a lone surrogate', '"\\ud800"'],
+    ['no JSON', '{'],
+    ['nothing', ''],
+    ['a string that stands for nothing', '"\\u0000x"'],
+  ])('%s is refused', async (_, text) => {
+    const answer = await ask('/v1/runs/run/kv/key', json('PUT', text))
+    expect(answer).toMatchObject({ status: 400, code: 'INVALID_ARGUMENT' })
+    expect(await db.kv.exists('run', 'key')).toBe(false)
+  })
+
+  test('64 nested containers pass, 65 do not', async () => {
+    expect(await ask('/v1/runs/run/kv/deep', json('PUT', nested(64)))).toMatchObject({ status: 200 })
+    expect(await ask('/v1/runs/run/kv/deeper', json('PUT', nested(65)))).toMatchObject({ status: 400 })
+  })
+
+  test('numbers in strings, and numbers that are exact, are nobody’s business', async () => {
+    for (const text of [
+      '"9007199254740993"',
+      '"\\"9007199254740993"',
+      '[9007199254740992,0.1,1e21,-1e-400]',
+    ]) {
+      expect(await ask('/v1/runs/run/kv/number', json('PUT', text))).toMatchObject({ status: 200 })
+    }
+  })
+
+  test('__proto__ is a key like any other', async () => {
+    const text = '{"__proto__":{"polluted":1}}'
+    expect(await ask('/v1/runs/run/kv/proto', json('PUT', text))).toMatchObject({ status: 200 })
+    const answer = await server.fetch(new Request('http://localhost/v1/runs/run/kv/proto'))
+    expect(await answer.text()).toBe(text)
+  })
+
+  test.each([
+    ['text', 'text/plain', 'x', 415],
+    ['another charset', 'application/json; charset=latin1', '1', 415],
+    ['UTF-8', 'application/json; charset=UTF-8', '1', 200],
+    ['what is not UTF-8', 'application/json', new Uint8Array([0x22, 0xff, 0x22]), 400],
+  ])('%s', async (_, type, body, status) => {
+    const init = { method: 'PUT', headers: { 'Content-Type': type }, body }
+    expect(await ask('/v1/runs/run/kv/typed', init)).toMatchObject({ status })
+  })
+
+  test('a compressed body is refused: it could be of any size', async () => {
+    const headers = { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' }
+    expect(await ask('/v1/runs/run/kv/zip', { method: 'PUT', headers, body: '1' })).toMatchObject({
+      status: 415,
+    })
+  })
+})
+
+describe('ids in paths', () => {
+  test.each([
+    'a/b',
+    '..',
+    '.',
+    '~',
+    '~..',
+    '%2f',
+    '%',
+    '?',
+    '#',
+    'a b',
+    'ä🚀',
+    '\u0001',
+    'a\\b',
+    '__proto__',
+    'a:b',
+    '%00',
+  ])('the key %j is written and read as it is', async key => {
+    const mark = /^(\.{1,2}$|~)/.test(key) ? '~' : ''
+    const path = `/v1/runs/run/kv/${mark}${encodeURIComponent(key)}`
+    expect(await ask(path, json('PUT', JSON.stringify(key)))).toMatchObject({ status: 200, body: { key } })
+    expect(await db.kv.get('run', key)).toBe(key)
+    expect(await ask(path)).toMatchObject({ body: key })
+  })
+
+  test.each(['%', '%zz', '%ff', '%00', '%ed%a0%80'])('the segment %s is none', async segment => {
+    expect(await ask(`/v1/runs/run/kv/${segment}`)).toMatchObject({ status: 400, code: 'INVALID_ARGUMENT' })
+  })
+})
