@@ -155,6 +155,8 @@ export class Annals implements AsyncDisposable {
   readonly ledger: Ledger
   /** @internal What the telemetry service keeps of this tenant. */
   readonly telemetry: TelemetryStore
+  /** @internal Of what kind the store is. */
+  readonly engine: EngineInfo
   readonly tenant: string
   readonly #store: Store
   readonly #tenants: Map<string, TenantParts>
@@ -164,6 +166,7 @@ export class Annals implements AsyncDisposable {
   constructor(store: Store, tenant: string, tenants: Map<string, TenantParts> = new Map()) {
     const namespace = tenantShared({ tenant })
     this.tenant = tenant
+    this.engine = engineOf(store)
     this.#store = store
     this.#tenants = tenants
     const { database, guards } = store
@@ -316,13 +319,6 @@ export class Annals implements AsyncDisposable {
     return storage instanceof EmbeddedStore ? storage.recovery : undefined
   }
 
-  /** @internal Of what kind the store is. */
-  get engine(): EngineInfo {
-    const { storage, path, durability = 'durable' } = this.#store
-    if (!(storage instanceof EmbeddedStore)) return { kind: 'postgres', durability: 'durable' }
-    return path === undefined ? { kind: 'memory', durability: 'relaxed' } : { kind: 'embedded', durability }
-  }
-
   /** Waits for what is under way. After it, every call is refused with `CLOSED`; closing twice is fine. */
   close(): Promise<void> {
     return this.#store.database.close()
@@ -369,6 +365,11 @@ export class Annals implements AsyncDisposable {
     this.#scopes.set(scope, bytes)
     return bytes
   }
+}
+
+function engineOf({ storage, path, durability = 'durable' }: Store): EngineInfo {
+  if (!(storage instanceof EmbeddedStore)) return { kind: 'postgres', durability: 'durable' }
+  return path === undefined ? { kind: 'memory', durability: 'relaxed' } : { kind: 'embedded', durability }
 }
 
 function checkOpenOptions(options: OpenOptions): OpenOptions {

@@ -72,7 +72,7 @@ const EMPTY_NAMES: readonly string[] = [
   'misc',
 ]
 
-const KEBAB_CASE = /^[a-z0-9]+(-[a-z0-9]+)*(\.(test|soak|config|d))*\.(ts|mjs)$/
+const KEBAB_CASE = /^[a-z0-9]+(-[a-z0-9]+)*(\.(test|soak|config|d))*\.(ts|js|mjs)$/
 
 interface File {
   readonly path: string

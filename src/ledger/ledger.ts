@@ -26,7 +26,7 @@ import type {
 import type { RunProjection } from './run-projection.ts'
 import { snapshotOf } from './snapshot.ts'
 import { alertIn, alertsIn, HEADING_KEY, headingIn, LOG, listedAlert, placeOf, recordOf } from './stored.ts'
-import { type FeedItem, feedPage, followAll, followRun } from './subscriptions.ts'
+import { type FeedItem, feedPage, followAll, followRun, lastCursor } from './subscriptions.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
 
 export interface AppendOptions {
@@ -154,6 +154,17 @@ export class Ledger implements RunStateStore {
     checkOptions('fetchAll', options, ['cursor', 'limit'])
     const { cursor, limit = FETCH_DEFAULT } = options
     return Object.freeze(await feedPage(this.#context, cursor, checkFetchLimit(limit)))
+  }
+
+  /**
+   * Of the newest record: from here on `subscribeAll` gives only what is new. Undefined while there is none.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * const cursor = await db.ledger.lastCursor()
+   * await db.ledger.fetchAll({ cursor }) // → []
+   */
+  lastCursor(): Promise<string | undefined> {
+    return lastCursor(this.#context)
   }
 
   /**

@@ -99,6 +99,12 @@ export async function feedPage(
   return items
 }
 
+/** From where whoever wants only what is new goes on; undefined while there is nothing. */
+export async function lastCursor({ database, shared }: LedgerContext): Promise<string | undefined> {
+  const [last] = await database.scan({ ...feedTree(shared), reverse: true, limit: 1 })
+  return last === undefined ? undefined : cursorOf(last.key)
+}
+
 /** The records that a feed lists. One that is not of the commit that listed it is of a later run with the same id. */
 export function recordsListed(
   reader: Reader,

@@ -8,6 +8,7 @@ import { serveKv } from './kv-routes.ts'
 import { serveLaunches } from './launch-routes.ts'
 import { serveMonitoring } from './monitoring-routes.ts'
 import { type ServerOptions, settingsOf } from './options.ts'
+import { servePage } from './page-routes.ts'
 import { refusal } from './refusal.ts'
 import { serveRuns } from './run-routes.ts'
 import type { ServerEnv } from './server-env.ts'
@@ -40,5 +41,6 @@ export function appOver(services: Services): OpenAPIHono<ServerEnv> {
   app.route('/', telemetryRoutes(services.db))
   for (const routes of services.settings.routes) app.route('/', routes)
   serveDocs(app)
+  servePage(app)
   return app
 }

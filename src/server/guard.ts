@@ -3,6 +3,7 @@ import type { MiddlewareHandler } from 'hono'
 import { routePath } from 'hono/route'
 import { AnnalsError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
+import { PAGE_PATHS } from './page-files.ts'
 import type { Allowance } from './rate-limit.ts'
 import { isTelemetry, refusal } from './refusal.ts'
 import type { Credential, ServerContext, ServerEnv } from './server-env.ts'
@@ -10,7 +11,14 @@ import type { Services } from './services.ts'
 import { ROLES, type Role } from './tokens.ts'
 
 /** What anybody may ask: nothing in it is anybody's. */
-const PUBLIC: ReadonlySet<string> = new Set(['/health', '/ready', '/openapi.json', '/docs', '/docs/page.js'])
+const PUBLIC: ReadonlySet<string> = new Set([
+  '/health',
+  '/ready',
+  '/openapi.json',
+  '/docs',
+  '/docs/page.js',
+  ...PAGE_PATHS,
+])
 const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
 const REQUEST_ID = /^[\w.-]{1,64}$/
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i

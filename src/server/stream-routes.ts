@@ -4,7 +4,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import type { RunEventRecord } from '../ledger/run-events.ts'
 import { serve } from './endpoint.ts'
 import type { HubItem, Position } from './event-hub.ts'
-import { cursor, text, whole } from './schemas.ts'
+import { cursor, flag, text, whole } from './schemas.ts'
 import type { ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
 
@@ -52,15 +52,18 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       id: 'subscribeAll',
       summary: 'The records of all runs in the order in which they were stored, then new ones as they come.',
       role: 'reader',
-      query: { cursor: cursor.optional() },
+      query: {
+        cursor: cursor.optional(),
+        tail: flag.optional().openapi({ description: 'Only what comes from now on, without a cursor.' }),
+      },
       headers: { 'Last-Event-ID': text.optional() },
       answers: { 200: ['Server-sent events.', EVENTS, 'text/event-stream'] },
     },
-    ({ c, query }) => {
+    async ({ c, query }) => {
       const { ledger } = c.get('db')
       const given = c.req.header('Last-Event-ID') ?? query.cursor
       if (given !== undefined && !CURSOR.test(given)) throw notGiven('cursor')
-      const position = given ?? ''
+      const position = given ?? (query.tail === true ? await ledger.lastCursor() : undefined) ?? ''
       return services.streams.open(c, {
         name: 'all',
         position,

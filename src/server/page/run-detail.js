@@ -1,0 +1,287 @@
+import { get, idInPath } from './api.js'
+import { unlessMissing } from './run-list.js'
+import { duration, element, facts, moment, pill, pretty, row, table, value, words } from './view.js'
+
+/** Events that are shown at first, and more at a time. */
+const PAGE = 500
+const STEPS_MAX = 200
+const SOON_MS = 150
+
+/** One run: what it is, what its events come to, and the events. */
+export class RunDetail {
+  #main = document.getElementById('detail')
+  #runId
+  #parts
+  #failed
+  /** The first and the last event that is shown. */
+  #first = 0
+  #last = 0
+  #timer
+  #loads = 0
+  #isInLedger = false
+
+  constructor(failed) {
+    this.#failed = failed
+  }
+
+  /** With the place to read it at as soon as there is one. */
+  async show(runId) {
+    this.#runId = runId
+    this.#parts = undefined
+    this.#first = 0
+    this.#last = 0
+    await this.load(true)
+  }
+
+  clear(content) {
+    this.#runId = undefined
+    this.#parts = undefined
+    this.#main.replaceChildren(content)
+  }
+
+  /** Reads it again; events only from where it had ended. */
+  async load(isFocused = false) {
+    const runId = this.#runId
+    if (runId === undefined) return
+    const load = ++this.#loads
+    const path = `/v1/runs/${idInPath(runId)}`
+    const [run, { events }] = await Promise.all([
+      get(path).catch(unlessMissing),
+      get(`${path}/events?limit=1`),
+    ])
+    // Where there are none, there is no snapshot to ask for.
+    const snapshot =
+      events.length === 0 ? undefined : await get(`${path}/snapshot?fresh=true`).catch(unlessMissing)
+    if (runId !== this.#runId || load !== this.#loads) return
+    this.#isInLedger = snapshot !== undefined
+    if (run === undefined && snapshot === undefined) {
+      this.#parts = undefined
+      this.#main.replaceChildren(
+        element('h2', {}, 'There is no such run'),
+        element('p', {}, words(runId, 'id'), ' is not known here, or was deleted.'),
+      )
+      return
+    }
+    if (this.#parts === undefined) {
+      this.#parts = makeParts(
+        runId,
+        () => this.#verify(),
+        () => this.#earlier().catch(this.#failed),
+      )
+      this.#main.replaceChildren(...this.#parts.all)
+      if (isFocused) this.#parts.title.focus()
+    }
+    this.#parts.heading.replaceChildren(...headingOf(run, snapshot))
+    this.#parts.snapshot.replaceChildren(...snapshotOf(snapshot, this.#isRawOpen()))
+    if (snapshot === undefined) await this.#showLog(runId)
+    else await this.#catchUp(runId, snapshot.lastEventSeq)
+  }
+
+  /** For a run that no stream tells of. */
+  async loadUnfollowed() {
+    if (!this.#isInLedger) await this.load()
+  }
+
+  /** A record that has just come. */
+  receive(record) {
+    if (record.runId !== this.#runId || this.#parts === undefined) return
+    if (record.runSeq === this.#last + 1) this.#append([record])
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined
+      this.load().catch(this.#failed)
+    }, SOON_MS)
+  }
+
+  async #catchUp(runId, lastSeq) {
+    if (this.#last === 0) {
+      this.#last = Math.max(0, lastSeq - PAGE)
+      this.#first = this.#last + 1
+    }
+    while (this.#last < lastSeq) {
+      const path = `/v1/runs/${idInPath(runId)}/events?afterSeq=${this.#last}&limit=${PAGE}`
+      const { events } = await get(path)
+      if (runId !== this.#runId || events.length === 0) return
+      this.#append(events.filter(({ runSeq }) => runSeq > this.#last))
+    }
+  }
+
+  #append(records) {
+    if (records.length === 0) return
+    this.#parts.events.append(...records.map(eventRow))
+    this.#last = records[records.length - 1].runSeq
+    this.#count()
+  }
+
+  async #earlier() {
+    const runId = this.#runId
+    const from = Math.max(0, this.#first - 1 - PAGE)
+    const path = `/v1/runs/${idInPath(runId)}/events?afterSeq=${from}&limit=${this.#first - 1 - from}`
+    const { events } = await get(path)
+    if (runId !== this.#runId) return
+    this.#parts.events.prepend(...events.map(eventRow))
+    this.#first = from + 1
+    this.#count()
+  }
+
+  #count() {
+    const { counted, earlier } = this.#parts
+    const shown = this.#last - this.#first + 1
+    counted.textContent = this.#first > 1 ? `the last ${shown} of ${this.#last}` : `${this.#last}`
+    earlier.hidden = this.#first <= 1
+  }
+
+  /** A run without ledger records may have events of its own. */
+  async #showLog(runId) {
+    const { events } = await get(`/v1/runs/${idInPath(runId)}/log?limit=${PAGE}`)
+    if (runId !== this.#runId || this.#parts === undefined) return
+    this.#parts.events.replaceChildren(...events.map(logRow))
+    this.#parts.counted.textContent = `${events.length}`
+  }
+
+  async #verify() {
+    const { verdict } = this.#parts
+    verdict.textContent = 'verifying…'
+    try {
+      const found = await get(`/v1/runs/${idInPath(this.#runId)}/verification`)
+      verdict.dataset.valid = String(found.isValid)
+      verdict.textContent = found.isValid
+        ? `unbroken: ${found.events} events, every hash as it was written`
+        : `broken at event ${found.firstInvalid}: ${found.error}`
+    } catch (error) {
+      verdict.textContent = ''
+      this.#failed(error)
+    }
+  }
+
+  #isRawOpen() {
+    return this.#parts.snapshot.querySelector('details')?.open === true
+  }
+}
+
+function makeParts(runId, verify, earlier) {
+  const title = element('h2', { tabindex: '-1', class: 'run-title' }, words(runId, 'id'))
+  const heading = element('div', { class: 'heading' })
+  const snapshot = element('section', { 'aria-label': 'Snapshot' })
+  const counted = element('span', { class: 'count' })
+  const verdict = element('span', { role: 'status', class: 'verdict' })
+  const check = element('button', { type: 'button' }, 'Verify the chain')
+  check.addEventListener('click', verify)
+  const older = element('button', { type: 'button', class: 'wide', hidden: '' }, 'Show earlier events')
+  older.addEventListener('click', earlier)
+  const { scroller, body } = table(
+    'Events of the run, in their order',
+    ['#', 'Time', 'Event', 'Step', 'Payload'],
+    [],
+  )
+  const head = element(
+    'div',
+    { class: 'section-head' },
+    element('h3', {}, 'Events ', counted),
+    verdict,
+    check,
+  )
+  const events = element('section', { 'aria-label': 'Events' }, head, older, scroller)
+  return {
+    all: [title, heading, snapshot, events],
+    title,
+    heading,
+    snapshot,
+    events: body,
+    counted,
+    earlier: older,
+    verdict,
+  }
+}
+
+function headingOf(run, snapshot) {
+  const status = snapshot?.status ?? run?.status
+  const began = snapshot?.startedAt ?? run?.createdAt
+  const ended = snapshot?.completedAt ?? run?.completedAt
+  const tags = run?.tags ?? []
+  return [
+    facts([
+      ['Status', pill(status)],
+      ['Began', began === undefined ? undefined : moment(began)],
+      ['Ended', ended === undefined ? undefined : moment(ended)],
+      ['Took', ended === undefined ? undefined : duration(new Date(ended) - new Date(began))],
+      ['Below', run?.parentRun === undefined ? undefined : runLink(run.parentRun)],
+      [
+        'Tags',
+        tags.length === 0
+          ? undefined
+          : element('span', { class: 'tags' }, ...tags.map(tag => words(tag, 'tag'))),
+      ],
+      ['Error', run?.error === undefined ? undefined : words(run.error, 'error')],
+    ]),
+  ]
+}
+
+function runLink(runId) {
+  return element('a', { href: `#/runs/${encodeURIComponent(runId)}` }, words(runId, 'id'))
+}
+
+function snapshotOf(snapshot, isRawOpen) {
+  const title = element('h3', {}, 'Snapshot')
+  if (snapshot === undefined)
+    return [title, element('p', { class: 'hint' }, 'The ledger has no events of this run.')]
+  const { steps, consistency, invalidEvents, lastEventSeq, hash } = snapshot
+  const raw = element('details', {}, element('summary', {}, 'As JSON'))
+  // Made when it is looked at: it may be large.
+  raw.addEventListener('toggle', () => {
+    if (raw.open && raw.childElementCount === 1) raw.append(pretty(snapshot))
+  })
+  raw.open = isRawOpen
+  const rows = steps.slice(-STEPS_MAX).map(step =>
+    row([
+      ['id', words(step.stepId)],
+      ['status', pill(step.status)],
+      ['number', element('span', {}, String(step.logicalAttemptId))],
+      ['time', step.startedAt === undefined ? undefined : moment(step.startedAt)],
+      ['time', step.completedAt === undefined ? undefined : moment(step.completedAt)],
+      ['payload', value(step.error)],
+    ]),
+  )
+  const { scroller } = table(
+    'Steps of the run',
+    ['Step', 'Status', 'Attempt', 'Began', 'Ended', 'Error'],
+    rows,
+  )
+  return [
+    title,
+    facts([
+      ['Up to event', String(lastEventSeq)],
+      [
+        'Consistency',
+        consistency === 'CONSISTENT'
+          ? 'consistent'
+          : words(`${invalidEvents} events that no transition allows`, 'error'),
+      ],
+      ['Hash', element('code', { title: hash }, `${String(hash).slice(0, 16)}…`)],
+    ]),
+    ...(rows.length === 0 ? [] : [scroller]),
+    ...(steps.length <= STEPS_MAX
+      ? []
+      : [element('p', { class: 'hint' }, `the last ${STEPS_MAX} of ${steps.length} steps`)]),
+    raw,
+  ]
+}
+
+function eventRow({ runSeq, persistedAt, eventType, stepId, payload }) {
+  return row([
+    ['number', String(runSeq)],
+    ['time', moment(persistedAt)],
+    ['type', words(eventType)],
+    ['id', stepId === undefined ? undefined : words(stepId)],
+    ['payload', value(payload)],
+  ])
+}
+
+function logRow({ sequence, timestamp, type, payload }) {
+  return row([
+    ['number', String(sequence)],
+    ['time', moment(timestamp)],
+    ['type', words(type)],
+    ['id', undefined],
+    ['payload', value(payload)],
+  ])
+}
