@@ -24,11 +24,14 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   server: ['core', 'ledger', 'primitives', 'launch', 'telemetry'],
   // What of these is not a type has nothing of Node in it: it runs in browsers, and a test of the built files sees to that.
   client: ['core', 'engine', 'primitives', 'ledger'],
+  // It is a program over the library: it uses what its users import, and nothing below.
+  cli: [],
 }
 
 /** The entries that a folder at the edge may use, as any program does. */
 const ENTRIES: Readonly<Record<string, readonly string[]>> = {
   server: ['src/annals.ts'],
+  cli: ['src/index.ts', 'src/postgres.ts', 'src/launch.ts', 'src/server.ts', 'src/client.ts'],
 }
 
 /**
@@ -54,6 +57,7 @@ const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
   client: [],
   server: ['hono', 'hono/*', '@hono/node-server', '@hono/zod-openapi', 'node:*'],
   testing: ['vitest', 'node:*'],
+  cli: ['commander', 'picocolors', 'node:*'],
 }
 const OUTSIDE_BY_DEFAULT: readonly string[] = ['node:*']
 
@@ -222,6 +226,8 @@ const CASES: Readonly<Record<string, Case>> = {
       ['src/primitives/kv.ts', "import { x } from './event-log.ts'"],
       ['src/primitives/kv.ts', "import { x } from '../embedded/tree.ts'"],
       ['src/unknown/a.ts', ''],
+      ['src/cli/a.ts', "import { x } from '../ledger/ledger.ts'"],
+      ['src/cli/a.ts', "import { x } from '../testing.ts'"],
       ['src/testing/a.ts', "import { x } from '../index.ts'"],
       ['src/ledger/a.ts', "import { x } from '../server/app.ts'"],
       ['src/server/a.ts', "import { x } from '../embedded/tree.ts'"],
@@ -236,6 +242,7 @@ const CASES: Readonly<Record<string, Case>> = {
       ['src/testing/ledger-suite/a.ts', "import { x } from '../annals-suite/suite.ts'"],
       ['src/core/a.ts', "import { x } from './bytes.ts'"],
       ['src/server/a.ts', "import { x } from '../annals.ts'"],
+      ['src/cli/a.ts', "import { x } from '../index.ts'"],
       ['src/engine/a.ts', "import { x } from '../core/bytes.ts'"],
       ['src/testing/a.ts', "import { x } from '../embedded/tree.ts'"],
       ['src/index.ts', "export { x } from './embedded/tree.ts'"],

@@ -1,0 +1,66 @@
+import { type Command, Option } from 'commander'
+import { AnnalsError } from '../index.ts'
+import type { ExitCode } from './exit-codes.ts'
+import type { StoreOptions } from './store.ts'
+import type { Terminal } from './terminal.ts'
+
+/** What every command is given. */
+export interface Context {
+  readonly terminal: Terminal
+  /** For a command that ends well when it is interrupted: without asking for it, Ctrl-C ends the process at once. */
+  interruption(): AbortSignal
+  end(code: ExitCode): void
+}
+
+export interface Example {
+  /** What to type, without `annals`. */
+  readonly type: string
+  readonly for: string
+}
+
+/** The help of a command ends with how it is used. */
+export function withExamples(command: Command, examples: readonly Example[]): Command {
+  const width = Math.max(...examples.map(({ type }) => type.length))
+  const lines = examples.map(({ type, for: what }) => `  annals ${type.padEnd(width)}  # ${what}`)
+  return command.addHelpText('after', `\nExamples:\n${lines.join('\n')}`)
+}
+
+/** What names the store that a command works on. */
+export function withStore(command: Command): Command {
+  return command
+    .addOption(new Option('--data <dir>', 'folder of the store').env('ANNALS_DATA').default('./.annals'))
+    .addOption(new Option('--postgres <url>', 'a store on PostgreSQL instead').env('ANNALS_POSTGRES'))
+    .addOption(new Option('--schema <name>', 'schema on PostgreSQL (default: annals)'))
+    .addOption(new Option('--tenant <name>', 'whose runs').env('ANNALS_TENANT').default('default'))
+}
+
+export function withJson(command: Command): Command {
+  return command.option('--json', 'for programs: JSON instead of a table')
+}
+
+interface Json {
+  readonly json?: boolean
+}
+
+export type Read = StoreOptions & Json
+
+/** An option that is a whole number. */
+export function wholeNumber(
+  name: string,
+  min: number,
+  max: number = Number.MAX_SAFE_INTEGER,
+): (text: string) => number {
+  return text => {
+    const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
+    if (Number.isSafeInteger(value) && value >= min && value <= max) return value
+    const upTo = max === Number.MAX_SAFE_INTEGER ? `${min} or more` : `from ${min} to ${max}`
+    throw new UsageError(`${name} must be a whole number, ${upTo}, not ${JSON.stringify(text)}`)
+  }
+}
+
+/** Typed wrong, in a way that the parser of options can't know. */
+class UsageError extends AnnalsError {
+  constructor(message: string) {
+    super('INVALID_ARGUMENT', message)
+  }
+}

@@ -1,0 +1,20 @@
+import type { Command } from 'commander'
+import type { Context } from './command.ts'
+import { addEvents } from './events.ts'
+import { addReplay } from './replay.ts'
+import { addRuns } from './runs.ts'
+import { addShow } from './show.ts'
+import { addSnapshot } from './snapshot.ts'
+import { addTraces } from './traces.ts'
+import { addVerify } from './verify.ts'
+
+/** In the order of the help. */
+export const COMMANDS: readonly ((program: Command, context: Context) => void)[] = [
+  addRuns,
+  addShow,
+  addEvents,
+  addVerify,
+  addReplay,
+  addSnapshot,
+  addTraces,
+]

@@ -1,0 +1,33 @@
+import type { ErrorCode } from '../index.ts'
+
+/** What a command ends with. They are part of the interface: scripts rely on them. */
+export const EXIT = {
+  ok: 0,
+  /** Something was found to be wrong, or the command failed. */
+  problem: 1,
+  /** The command was typed wrong. */
+  usage: 2,
+  /** What was named is not there. */
+  notFound: 3,
+  /** The store can't be opened or reached: locked, no server, no folder. */
+  unreachable: 4,
+  /** A mistake of ours. */
+  internal: 70,
+  interrupted: 130,
+} as const
+
+export type ExitCode = (typeof EXIT)[keyof typeof EXIT]
+
+const BY_CODE: Partial<Record<ErrorCode, ExitCode>> = {
+  INVALID_ARGUMENT: EXIT.usage,
+  RUN_NOT_FOUND: EXIT.notFound,
+  TRACE_NOT_FOUND: EXIT.notFound,
+  LOCKED: EXIT.unreachable,
+  IO_ERROR: EXIT.unreachable,
+  TIMEOUT: EXIT.unreachable,
+  FORMAT_TOO_NEW: EXIT.unreachable,
+}
+
+export function exitCodeOf(code: ErrorCode): ExitCode {
+  return BY_CODE[code] ?? EXIT.problem
+}

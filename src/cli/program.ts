@@ -1,0 +1,91 @@
+import { readFileSync } from 'node:fs'
+import { Command, CommanderError } from 'commander'
+import { AnnalsError } from '../index.ts'
+import type { Context } from './command.ts'
+import { COMMANDS } from './commands.ts'
+import { EXIT, type ExitCode, exitCodeOf } from './exit-codes.ts'
+import { safeText } from './safe-text.ts'
+import type { Terminal } from './terminal.ts'
+
+/** Runs one command. Answers what the process has to end with. */
+export async function runCli(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
+  const interrupted = new AbortController()
+  let isHandled = false
+  let ended: ExitCode = EXIT.ok
+  const onInterrupt = (): void => {
+    // The second time somebody means it.
+    if (!isHandled || interrupted.signal.aborted) process.exit(EXIT.interrupted)
+    interrupted.abort()
+  }
+  process.on('SIGINT', onInterrupt).on('SIGTERM', onInterrupt)
+  const context: Context = {
+    terminal,
+    interruption: () => {
+      isHandled = true
+      return interrupted.signal
+    },
+    end: code => {
+      ended = code
+    },
+  }
+  try {
+    await programOf(context).parseAsync([...args], { from: 'user' })
+    return ended
+  } catch (error) {
+    return report(error, terminal)
+  } finally {
+    process.off('SIGINT', onInterrupt).off('SIGTERM', onInterrupt)
+  }
+}
+
+/** All commands with their options; `completion` reads it too. */
+function programOf(context: Context): Command {
+  const { terminal } = context
+  const program = new Command('annals')
+    .description('A database for runs: look at them, prove that nobody touched them, resume them.')
+    .version(versionOf(), '-v, --version')
+    .exitOverride()
+    .configureOutput({
+      writeOut: text => void terminal.raw(text),
+      writeErr: text => terminal.note(text.trimEnd()),
+    })
+    .showHelpAfterError('Add --help to see what it takes.')
+    .addHelpText('after', AFTER_HELP)
+  for (const add of COMMANDS) add(program, context)
+  return program
+}
+
+const AFTER_HELP = `
+Start here:
+  annals serve                   a server on http://127.0.0.1:8765, with its store in ./.annals
+  annals demo                    a launch that is killed and resumed before your eyes
+  annals runs                    what there is
+  annals <command> --help        what a command takes, with examples
+
+Exit codes: 0 well, 1 a problem was found or the command failed, 2 typed wrong, 3 not found,
+4 the store can't be opened or reached, 70 a mistake of annals itself, 130 interrupted.`
+
+function versionOf(): string {
+  const file = new URL('../../package.json', import.meta.url)
+  return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version
+}
+
+function report(error: unknown, terminal: Terminal): ExitCode {
+  // It has said what there is to say.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage
+  const { red } = terminal.noteColors
+  if (error instanceof AnnalsError) {
+    terminal.note(`${red('annals:')} ${safeLines(error.message)}`)
+    return exitCodeOf(error.code)
+  }
+  const { message, stack } = error instanceof Error ? error : new Error(String(error))
+  terminal.note(`${red('annals:')} ${safeLines(message)}`)
+  terminal.note('This is a mistake of annals itself. With ANNALS_DEBUG=1 it says where.')
+  if (terminal.env['ANNALS_DEBUG'] === '1' && stack !== undefined) terminal.note(safeLines(stack))
+  return EXIT.internal
+}
+
+/** Messages may quote what was stored; their line breaks are ours. */
+function safeLines(text: string): string {
+  return text.split('\n').map(safeText).join('\n')
+}

@@ -1,0 +1,62 @@
+import type { Command } from 'commander'
+import type { RunSnapshot } from '../index.ts'
+import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
+import { EXIT } from './exit-codes.ts'
+import { printHeading, snapshotOf } from './snapshot.ts'
+import { reading } from './store.ts'
+
+interface Replayed {
+  readonly snapshot: RunSnapshot
+  /** As it was projected while the run went on; null if nobody has yet. */
+  readonly projected: RunSnapshot | null
+  readonly isSame: boolean
+}
+
+export function addReplay(program: Command, context: Context): void {
+  const command = program
+    .command('replay')
+    .argument('<run>', 'id of the run')
+    .description(
+      'build the state of a run from its records alone, and compare it with the one that was stored',
+    )
+    .action((runId: string, options: Read) => replay(runId, options, context))
+  withJson(withStore(command))
+  withExamples(command, [
+    { type: 'replay nightly-42', for: 'exit code 1 if it comes to something else' },
+    { type: 'replay nightly-42 --json | jq .isSame', for: 'for a script' },
+  ])
+}
+
+async function replay(runId: string, options: Read, context: Context): Promise<void> {
+  const { terminal } = context
+  const { snapshot, projected, isSame } = await reading(options, terminal, async source => {
+    const replayed = await snapshotOf(source, runId, undefined)
+    const stored = await source.ledger.getSnapshot(runId)
+    // The stored one may lag behind: then it is compared with what the records came to at that time.
+    const compared =
+      stored === null || stored.lastEventSeq === replayed.lastEventSeq
+        ? replayed
+        : await source.ledger.replaySnapshot(runId, { atSeq: stored.lastEventSeq })
+    const result: Replayed = {
+      snapshot: replayed,
+      projected: stored,
+      isSame: stored === null || stored.hash === compared.hash,
+    }
+    return result
+  })
+  if (!isSame) context.end(EXIT.problem)
+  if (options.json === true) {
+    return terminal.json({ runId, isSame, snapshot, storedHash: projected?.hash ?? null })
+  }
+  await printHeading(terminal, snapshot)
+  const { green, red } = terminal.colors
+  const said =
+    projected === null
+      ? 'nothing was stored to compare it with'
+      : isSame
+        ? green(`the same as the stored snapshot, byte for byte (up to record ${projected.lastEventSeq})`)
+        : red(
+            `NOT the stored snapshot, whose hash is ${projected.hash}: \`annals verify\` says where it differs`,
+          )
+  await terminal.line(said)
+}

@@ -1,0 +1,69 @@
+import { type Command, Option } from 'commander'
+import type { Run, RunStatus } from '../index.ts'
+import { type Context, type Read, wholeNumber, withExamples, withJson, withStore } from './command.ts'
+import { reading } from './store.ts'
+import { printTable } from './table.ts'
+import { paintStatus, timeText } from './words.ts'
+
+const STATUSES: readonly RunStatus[] = ['Active', 'Completed', 'Failed', 'Cancelled', 'Paused', 'Archived']
+
+interface Options extends Read {
+  readonly status?: RunStatus
+  readonly tag: readonly string[]
+  readonly parent?: string
+  readonly all?: boolean
+  readonly limit: number
+}
+
+export function addRuns(program: Command, context: Context): void {
+  const command = program
+    .command('runs')
+    .description('list runs, newest first')
+    .addOption(new Option('--status <status>', 'only those').choices(STATUSES))
+    .option('--tag <tag>', 'only those with this tag; may be given several times', collected, [])
+    .option('--parent <run>', 'only those below this run')
+    .option('--all', 'archived ones too')
+    .option('--limit <n>', 'how many', wholeNumber('--limit', 1), 50)
+    .action((options: Options) => listRuns(options, context))
+  withJson(withStore(command))
+  withExamples(command, [
+    { type: 'runs', for: 'the newest fifty' },
+    { type: 'runs --status Failed --tag nightly', for: 'what went wrong last night' },
+    { type: "runs --json | jq -r '.[].runId'", for: 'ids, for a script' },
+  ])
+}
+
+async function listRuns(options: Options, { terminal }: Context): Promise<void> {
+  const { status, tag, parent, all, limit } = options
+  const found = await reading(options, terminal, source =>
+    source.runs.query({
+      ...(status === undefined ? {} : { status }),
+      ...(tag.length === 0 ? {} : { tags: tag }),
+      ...(parent === undefined ? {} : { parentRun: parent }),
+      ...(all === true ? { includeArchived: true } : {}),
+      limit: limit + 1,
+    }),
+  )
+  const runs = found.slice(0, limit)
+  if (options.json === true) return terminal.json(runs)
+  if (runs.length === 0) {
+    terminal.note('no runs')
+    return
+  }
+  const { colors } = terminal
+  await printTable<Run>(terminal, runs, [
+    { title: 'RUN', text: run => run.runId },
+    { title: 'STATUS', text: run => run.status, paint: (text, run) => paintStatus(colors, run.status, text) },
+    { title: 'CREATED', text: run => timeText(run.createdAt) },
+    { title: 'UPDATED', text: run => timeText(run.updatedAt) },
+    { title: 'TAGS', text: run => run.tags.join(' ') },
+    ...(runs.some(run => run.parentRun !== undefined)
+      ? [{ title: 'PARENT', text: (run: Run) => run.parentRun ?? '' }]
+      : []),
+  ])
+  if (found.length > limit) terminal.note(`there are more: --limit ${limit * 10} shows them`)
+}
+
+function collected(value: string, before: readonly string[]): readonly string[] {
+  return [...before, value]
+}

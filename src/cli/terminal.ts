@@ -1,0 +1,78 @@
+import { writeSync } from 'node:fs'
+import pc from 'picocolors'
+import { safeJson } from './safe-text.ts'
+
+type Colors = ReturnType<typeof pc.createColors>
+
+/** Where a command speaks to: people in a terminal, or programs in a pipe. */
+export interface Terminal {
+  /** A line of what was asked for. Resolves when there is room for more, so that a slow reader costs no memory. */
+  line(text: string): Promise<void>
+  /** The same as it is, without a line break. */
+  raw(bytes: string | Uint8Array): Promise<void>
+  json(value: unknown): Promise<void>
+  /** A line beside it: notes, problems, progress. */
+  note(text: string): void
+  /** Draws over the last one; nothing outside of a terminal. */
+  progress(text: string): void
+  readonly colors: Colors
+  /** For notes. */
+  readonly noteColors: Colors
+  /** Of the terminal; undefined in a pipe, where nothing is cut. */
+  readonly columns: number | undefined
+  readonly env: NodeJS.ProcessEnv
+}
+
+export function processTerminal(): Terminal {
+  const { stdout, stderr, env } = process
+  // A reader that has seen enough, such as head, is no failure: there is nobody left to tell.
+  stdout.on('error', endQuietly)
+  stderr.on('error', endQuietly)
+  let drawn = false
+  const clear = (): string => {
+    const text = drawn ? '\r\x1b[K' : ''
+    drawn = false
+    return text
+  }
+  const raw = (bytes: string | Uint8Array): Promise<void> => {
+    if (drawn) stderr.write(clear())
+    return stdout.write(bytes) ? Promise.resolve() : drained(stdout)
+  }
+  return {
+    line: text => raw(`${text}\n`),
+    raw,
+    json: value => raw(`${safeJson(value, 2)}\n`),
+    note: text => {
+      stderr.write(`${clear()}${text}\n`)
+    },
+    progress: text => {
+      if (stderr.isTTY !== true) return
+      stderr.write(`${clear()}${text}`)
+      drawn = text !== ''
+    },
+    colors: pc.createColors(isColored(stdout, env)),
+    noteColors: pc.createColors(isColored(stderr, env)),
+    columns: stdout.isTTY === true ? stdout.columns : undefined,
+    env,
+  }
+}
+
+function isColored(stream: NodeJS.WriteStream, env: NodeJS.ProcessEnv): boolean {
+  if (env['NO_COLOR'] !== undefined && env['NO_COLOR'] !== '') return false
+  return stream.isTTY === true && env['TERM'] !== 'dumb'
+}
+
+function drained(stream: NodeJS.WriteStream): Promise<void> {
+  return new Promise(resolve => stream.once('drain', resolve))
+}
+
+const SIGPIPE_EXIT = 141
+
+function endQuietly(error: NodeJS.ErrnoException): void {
+  if (error.code === 'EPIPE') process.exit(SIGPIPE_EXIT)
+  try {
+    writeSync(2, `annals: can't write: ${error.message}\n`)
+  } finally {
+    process.exit(1)
+  }
+}

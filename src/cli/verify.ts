@@ -1,0 +1,117 @@
+import type { Command } from 'commander'
+import type { ChainReport, RunVerification } from '../index.ts'
+import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
+import { EXIT } from './exit-codes.ts'
+import { findRun } from './lookup.ts'
+import { safeText } from './safe-text.ts'
+import { reading, type Source } from './store.ts'
+import type { Terminal } from './terminal.ts'
+import { countText } from './words.ts'
+
+interface Verified {
+  readonly runId: string
+  readonly isValid: boolean
+  /** Of the ledger, if it has records of the run. */
+  readonly ledger?: RunVerification
+  /** Of its own log, if there is something in it. */
+  readonly events?: ChainReport
+}
+
+const PAGE = 500
+
+export function addVerify(program: Command, context: Context): void {
+  const command = program
+    .command('verify')
+    .argument('[run]', 'id of the run; all runs of the index without it')
+    .description('recompute hash chains, keys and snapshots from nothing: did anybody touch them?')
+    .action((runId: string | undefined, options: Read) => verify(runId, options, context))
+  withJson(withStore(command))
+  withExamples(command, [
+    { type: 'verify', for: 'every run' },
+    { type: 'verify nightly-42', for: 'one run; exit code 1 if it was changed' },
+  ])
+}
+
+async function verify(runId: string | undefined, options: Read, context: Context): Promise<void> {
+  const { terminal } = context
+  const checked = await reading(options, terminal, async source => {
+    if (runId !== undefined) {
+      await findRun(source, runId)
+      return [await verifyOne(source, runId)]
+    }
+    return verifyAll(source, terminal)
+  })
+  const broken = checked.filter(({ isValid }) => !isValid)
+  if (broken.length > 0) context.end(EXIT.problem)
+  if (options.json === true) return terminal.json({ ok: broken.length === 0, runs: checked })
+  await printVerified(terminal, checked, runId === undefined)
+}
+
+async function verifyAll(source: Source, terminal: Terminal): Promise<readonly Verified[]> {
+  const checked: Verified[] = []
+  let after: string | undefined
+  for (;;) {
+    const page = await source.runs.query({
+      includeArchived: true,
+      limit: PAGE,
+      ...(after === undefined ? {} : { after }),
+    })
+    for (const { runId } of page) {
+      terminal.progress(`${checked.length} runs verified · ${safeText(runId)}`)
+      checked.push(await verifyOne(source, runId))
+    }
+    if (page.length < PAGE) break
+    after = page[page.length - 1].runId
+  }
+  terminal.progress('')
+  return checked
+}
+
+async function verifyOne(source: Source, runId: string): Promise<Verified> {
+  const [[first], length] = await Promise.all([
+    source.ledger.fetchEvents(runId, { limit: 1 }),
+    source.events.length(runId),
+  ])
+  const ledger = first === undefined ? undefined : await source.ledger.verifyRun(runId)
+  const events = length === 0 ? undefined : await source.events.verifyChain(runId)
+  return {
+    runId,
+    isValid: ledger?.isValid !== false && events?.isValid !== false,
+    ...(ledger === undefined ? {} : { ledger }),
+    ...(events === undefined ? {} : { events }),
+  }
+}
+
+async function printVerified(
+  terminal: Terminal,
+  checked: readonly Verified[],
+  isAll: boolean,
+): Promise<void> {
+  const { green, red, bold } = terminal.colors
+  for (const { runId, isValid, ledger, events } of checked) {
+    if (isValid && isAll) continue
+    const id = bold(safeText(runId))
+    if (isValid) await terminal.line(`${green('untouched')}  ${id}: ${countsOf(ledger, events)}`)
+    for (const [log, report] of [['ledger', ledger] as const, ['log', events] as const]) {
+      if (report === undefined || report.isValid) continue
+      const { firstInvalid, error } = report
+      await terminal.line(`${red('CHANGED')}  ${id}: ${log}, at ${firstInvalid}: ${safeText(error ?? '')}`)
+    }
+  }
+  if (!isAll) return
+  const broken = checked.filter(({ isValid }) => !isValid).length
+  const total = countText(checked.length, 'run')
+  await terminal.line(
+    broken === 0
+      ? `${green('untouched')}  ${total}`
+      : `${red(`${countText(broken, 'run')} of ${checked.length} changed`)}`,
+  )
+}
+
+function countsOf(ledger: RunVerification | undefined, events: ChainReport | undefined): string {
+  const parts = [
+    ...(ledger === undefined ? [] : [`${countText(ledger.events, 'record')} in the ledger`]),
+    ...(events === undefined ? [] : [`${countText(events.length, 'event')} in its own log`]),
+  ]
+  return parts.length === 0 ? 'nothing in it yet' : parts.join(', ')
+}

@@ -1,0 +1,35 @@
+import type { Terminal } from './terminal.ts'
+
+/** How times, lengths and states are said to people. */
+
+export function timeText(ms: number): string {
+  return new Date(ms)
+    .toISOString()
+    .replace('T', ' ')
+    .replace(/\.\d+Z$/, 'Z')
+}
+
+const MINUTE_MS = 60_000
+const HOUR_MS = 60 * MINUTE_MS
+
+export function durationText(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)} ms`
+  if (ms < MINUTE_MS) return `${(ms / 1_000).toFixed(1)} s`
+  if (ms < HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min ${Math.round((ms % MINUTE_MS) / 1_000)} s`
+  return `${Math.floor(ms / HOUR_MS)} h ${Math.round((ms % HOUR_MS) / MINUTE_MS)} min`
+}
+
+export function countText(count: number, one: string, many = `${one}s`): string {
+  return `${count.toLocaleString('en')} ${count === 1 ? one : many}`
+}
+
+const GOOD = new Set(['Completed', 'COMPLETED', 'SUCCESS', 'CONSISTENT'])
+const BAD = new Set(['Failed', 'FAILED', 'INCONSISTENT'])
+const BUSY = new Set(['Active', 'RUNNING'])
+
+/** A status in the colour that people expect. */
+export function paintStatus(colors: Terminal['colors'], status: string, text: string = status): string {
+  if (GOOD.has(status)) return colors.green(text)
+  if (BAD.has(status)) return colors.red(text)
+  return BUSY.has(status) ? colors.cyan(text) : colors.yellow(text)
+}

@@ -1,0 +1,144 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, afterEach } from 'vitest'
+import { type Annals, createProducer, open } from '../../src/index.ts'
+
+/** The real program, as it was built, in a process of its own; and stores for it to look at. */
+
+const PROGRAM: string = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+const root: string = mkdtempSync(join(tmpdir(), 'annals-cli-'))
+const children = new Set<ChildProcess>()
+let folders = 0
+
+afterEach(() => {
+  for (const child of children) child.kill('SIGKILL')
+  children.clear()
+})
+afterAll(() => rmSync(root, { recursive: true, force: true }))
+
+/** A path at which there is nothing yet. */
+export function newFolder(): string {
+  return join(root, `folder-${folders++}`)
+}
+
+export interface Outcome {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+export interface Running {
+  readonly child: ChildProcess
+  readonly ended: Promise<Outcome>
+  /** Resolves once this was printed, on either stream. */
+  printed(text: string): Promise<void>
+}
+
+export interface RunOptions {
+  readonly cwd?: string
+  readonly env?: NodeJS.ProcessEnv
+  readonly input?: string
+}
+
+const CLEAN_ENV: NodeJS.ProcessEnv = Object.fromEntries(
+  Object.entries(process.env).filter(([name]) => !/^(ANNALS|TELEMETRY)_|^NO_COLOR$|^FORCE_COLOR$/.test(name)),
+)
+
+/** Starts it, and does not wait. */
+export function start(args: readonly string[], options: RunOptions = {}): Running {
+  const child = spawn(process.execPath, [PROGRAM, ...args], {
+    cwd: options.cwd ?? root,
+    env: { ...CLEAN_ENV, ...options.env },
+    stdio: ['pipe', 'pipe', 'pipe'],
+  })
+  children.add(child)
+  const text = { stdout: '', stderr: '' }
+  const listeners = new Set<() => void>()
+  for (const name of ['stdout', 'stderr'] as const) {
+    child[name].setEncoding('utf8').on('data', (chunk: string) => {
+      text[name] += chunk
+      for (const listener of listeners) listener()
+    })
+  }
+  child.stdin.end(options.input ?? '')
+  const ended = once(child, 'close').then(([code]) => {
+    children.delete(child)
+    for (const listener of listeners) listener()
+    return { code: code as number | null, ...text }
+  })
+  const printed = (wanted: string): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const look = (): void => {
+        if (!`${text.stdout}${text.stderr}`.includes(wanted)) {
+          if (child.exitCode === null && child.signalCode === null) return
+          reject(new Error(`ended without saying ${wanted}: ${text.stdout}${text.stderr}`))
+        } else resolve()
+        listeners.delete(look)
+      }
+      listeners.add(look)
+      look()
+    })
+  return { child, ended, printed }
+}
+
+export function annals(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
+  return start(args, options).ended
+}
+
+/** Moves the cursor, clears the screen, sets the title, turns the direction of the line. */
+const HOSTILE = '\u001b[2J\u001b]0;owned\u0007\u009b31m\u202eevil\r\n\u0000'
+
+const PLAN = {
+  tenantId: 'acme',
+  projectId: 'shop',
+  environmentId: 'test',
+  planId: 'nightly',
+  planVersion: '3',
+} as const
+
+/** A run of ten records: one step that succeeds, one that fails and is tried again. */
+export async function addRun(db: Annals, runId: string, more: object = {}): Promise<void> {
+  const producer = createProducer({ ...PLAN, store: db.ledger, registry: db.ledger.registry, runId })
+  await producer.runStarted({ note: HOSTILE, ...more })
+  await producer.stepStarted('fetch')
+  await producer.stepCompleted('fetch', { rows: 42 })
+  await producer.stepStarted('parse')
+  await producer.stepFailed('parse', { code: 'BAD', message: `no number ${HOSTILE}`, retryable: true })
+  await producer.stepStarted('parse')
+  await producer.stepCompleted('parse')
+  await producer.runCompleted()
+  await db.ledger.projectSnapshot(runId)
+}
+
+/** With runs of every kind; its folder. */
+export async function makeStore(): Promise<string> {
+  const path = newFolder()
+  const db = await open({ path })
+  await db.runs.create({ runId: 'nightly-1', tags: ['nightly'], metadata: { model: HOSTILE } })
+  await addRun(db, 'nightly-1')
+  await addRun(db, 'nightly-2')
+  await db.runs.create({ runId: 'agent-1', tags: ['agent'], parentRun: 'nightly-1' })
+  for (const n of [1, 2, 3]) await db.events.append('agent-1', 'note', { n, text: HOSTILE })
+  const call = await db.traces.record('agent-1', {
+    type: 'ToolCall',
+    toolName: 'search',
+    arguments: { q: HOSTILE },
+  })
+  await db.traces.recordChild(
+    'agent-1',
+    call,
+    { type: 'Thought', content: 'two results' },
+    { tags: ['plan'] },
+  )
+  // Nobody told the index of it.
+  await db.events.append('unlisted', 'note', 'hello')
+  await db.close()
+  return path
+}
+
+/** Characters that a terminal would act upon. */
+export const CONTROL: RegExp = /[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/
