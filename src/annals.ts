@@ -1,4 +1,6 @@
 import { resolve } from 'node:path'
+import { exportRun } from './bundle/export.ts'
+import { type Bundle, type ImportReport, importRun } from './bundle/import.ts'
 import { type CopyReport, copyTenant } from './copying.ts'
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
@@ -311,6 +313,45 @@ export class Annals implements AsyncDisposable {
     }
     const shared = this.#scopeOf(tenantShared({ tenant: this.tenant }))
     return copyTenant(this.#store.database, other.#store.database, this.tenant, shared)
+  }
+
+  /**
+   * A run as a bundle: its entry in the index, its log, its ledger records with every hash, and its snapshot, in lines
+   * that prove themselves without a database (`verifyBundle`). Read as it is asked for.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * const { isValid, records } = await verifyBundle(db.exportRun(run))
+   * isValid // → true
+   * records // → 1
+   */
+  async *exportRun(runId: string): AsyncGenerator<Uint8Array, void, void> {
+    const { database } = this.#store
+    const [scope, shared] = [
+      this.#scopeOf(checkRunId(runId)),
+      this.#scopeOf(tenantShared({ tenant: this.tenant })),
+    ]
+    yield* exportRun({ database, tenant: this.tenant, runId, scope, shared })
+  }
+
+  /**
+   * Takes in the run of a bundle, with every record, hash and time. The bundle is read twice, and verified before anything
+   * is written: else `CORRUPT` with the line. The same run again changes nothing; another run of that id is `RUN_EXISTS`.
+   * Imported records are in `audit`, but not in `subscribeAll`, which has what was persisted here.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * const other = await open({ memory: true })
+   * await other.importRun(() => db.exportRun(run)) // → { runId: 'run-1', records: 1, events: 0 }
+   * await other.importRun(() => db.exportRun(run)) // → { runId: 'run-1', records: 0, events: 0 }
+   * await other.close()
+   */
+  async importRun(bundle: Bundle): Promise<ImportReport> {
+    checkFunction('bundle', bundle)
+    const { database } = this.#store
+    const shared = this.#scopeOf(tenantShared({ tenant: this.tenant }))
+    const scopeOf = (runId: string): ByteString => this.#scopeOf(checkRunId(runId))
+    const report = await importRun({ database, tenant: this.tenant, shared, scopeOf }, bundle)
+    if (report.records > 0) await this.ledger.projectSnapshot(report.runId)
+    return report
   }
 
   /** What opening had to cut off or leave aside; undefined if nothing. */

@@ -1,10 +1,11 @@
 import { type ByteString, fromUtf8, u64 } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
 import type { Database } from './engine/database.ts'
-import { dedupeTag, TAGS, tenantRange } from './engine/keys.ts'
+import { dedupeTag, resolveScope, TAGS, tenantRange } from './engine/keys.ts'
 import { parseDedupe, parseFeed, parseLogEntry } from './engine/log.ts'
 import { pages } from './engine/pages.ts'
 import type { Append, Entry, Operation, Reader } from './engine/storage.ts'
+import { importedRanges } from './ledger/imported.ts'
 import { feedTree, isDerived, LOG } from './ledger/stored.ts'
 import { recordBodyHash } from './ledger/verification.ts'
 import { eventBodyHash } from './primitives/event-log.ts'
@@ -50,7 +51,9 @@ export async function copyTenant(
     const copy = new Copy(target)
     let scopes = 0
     for await (const scope of allScopes(source, range)) await copyEvents(reader, copy, scope)
-    await copyLedger(reader, copy, shared)
+    const imported = await importedRanges(reader, shared, runId => resolveScope(tenant, runId))
+    const importedRuns = new Set(imported.map(({ runId }) => resolveScope(tenant, runId)))
+    await copyLedger(reader, copy, shared, importedRuns)
     // Last: so their commits are not before any event, and neither is what comes after them.
     for await (const scope of allScopes(source, range)) if (await copyEntries(reader, copy, scope)) scopes++
     await copy.flush()
@@ -129,23 +132,62 @@ async function copyEvents(reader: Reader, copy: Copy, scope: ByteString): Promis
   }
 }
 
-async function copyLedger(reader: Reader, copy: Copy, shared: ByteString): Promise<void> {
-  /** Of the runs that were met last. */
-  const runs = new Map<ByteString, Awaited<ReturnType<typeof dedupesIn>>>()
+async function copyLedger(
+  reader: Reader,
+  copy: Copy,
+  shared: ByteString,
+  importedRuns: ReadonlySet<ByteString>,
+): Promise<void> {
+  const records = new Records(reader, copy)
+  /** Of runs with records that the feed doesn't list, how many were copied. */
+  const lengths = new Map([...importedRuns].map(scope => [scope, 0]))
   for await (const page of pages(reader, feedTree(shared))) {
     for (const listed of page) {
       const { scope, sequence } = parseFeed(listed)
       const entry = await reader.get(scope, LOG, u64(sequence))
       // Its run was deleted since.
       if (entry?.version !== listed.version) continue
-      let dedupes = runs.get(scope)
-      if (dedupes === undefined) {
-        dedupes = await dedupesIn(reader, scope, LOG)
-        if (runs.size === RUNS_MAX) runs.clear()
-        runs.set(scope, dedupes)
+      const length = lengths.get(scope)
+      if (length !== undefined) {
+        await records.copyUnlisted(scope, length, sequence)
+        lengths.set(scope, sequence + 1)
       }
-      const append = appendOf(scope, LOG, entry, recordBodyHash(scope), dedupes.get(sequence))
-      await copy.append({ ...append, feed: shared }, parseLogEntry(entry).hash)
+      await records.copy(scope, entry, { feed: shared })
+    }
+  }
+  for (const [scope, length] of lengths) await records.copyUnlisted(scope, length, undefined)
+}
+
+/** Records of the ledger on their way, with what is remembered of their keys. */
+class Records {
+  readonly #reader: Reader
+  readonly #copy: Copy
+  /** Of the runs that were met last. */
+  readonly #dedupes = new Map<ByteString, Awaited<ReturnType<typeof dedupesIn>>>()
+
+  constructor(reader: Reader, copy: Copy) {
+    this.#reader = reader
+    this.#copy = copy
+  }
+
+  async copy(scope: ByteString, entry: Entry, more: { readonly feed?: ByteString }): Promise<void> {
+    let dedupes = this.#dedupes.get(scope)
+    if (dedupes === undefined) {
+      dedupes = await dedupesIn(this.#reader, scope, LOG)
+      if (this.#dedupes.size === RUNS_MAX) this.#dedupes.clear()
+      this.#dedupes.set(scope, dedupes)
+    }
+    const { sequence, hash } = parseLogEntry(entry)
+    const append = appendOf(scope, LOG, entry, recordBodyHash(scope), dedupes.get(sequence))
+    await this.#copy.append({ ...append, ...more }, hash)
+  }
+
+  /** Imported ones, which stand between those that the feed lists, or behind them. */
+  async copyUnlisted(scope: ByteString, from: number, to: number | undefined): Promise<void> {
+    if (from === to) return
+    const range = { scope, tag: LOG, from: u64(from), to: to === undefined ? undefined : u64(to) }
+    for await (const page of pages(this.#reader, range)) {
+      for (const entry of page) await this.copy(scope, entry, {})
     }
   }
 }

@@ -1,4 +1,6 @@
 export { Annals, type LedgerOptions, type OpenOptions, open, type Stats } from './annals.ts'
+export { type BundleReport, verifyBundle } from './bundle/bundle-verification.ts'
+export type { Bundle, ImportReport } from './bundle/import.ts'
 export type { CopyReport } from './copying.ts'
 export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'
 export type { Value } from './core/value.ts'

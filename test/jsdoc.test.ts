@@ -18,6 +18,7 @@ import {
   open,
   Runs,
   Traces,
+  verifyBundle,
 } from '../src/index.ts'
 import { createServer } from '../src/server.ts'
 
@@ -85,6 +86,7 @@ async function run({ code }: Example): Promise<void> {
       ...{ db, run: 'run-1', assert, open, newEvent, deriveIdempotencyKey, idempotencyPreimage },
       createServer,
       createClient,
+      verifyBundle,
     }
     const program = new Function(...Object.keys(given), body) as (...given: unknown[]) => Promise<void>
     await program(...Object.values(given))

@@ -17,6 +17,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   postgres: ['core', 'engine'],
   primitives: ['core', 'engine'],
   ledger: ['core', 'engine', 'primitives'],
+  bundle: ['core', 'engine', 'primitives', 'ledger'],
   telemetry: ['core', 'engine'],
   // The folder lock is the embedded engine's: a run's folder is locked like a store's.
   launch: ['core', 'engine', 'embedded', 'primitives', 'ledger', 'telemetry'],

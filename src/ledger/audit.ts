@@ -8,6 +8,7 @@ import { feedKey, parseFeed } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
+import { type ImportedRange, importedRanges, importedRecords } from './imported.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { feedTree } from './stored.ts'
 import { recordsListed } from './subscriptions.ts'
@@ -43,11 +44,59 @@ interface Window {
  * put in order.
  */
 export async function* auditRecords(
-  { database, shared }: LedgerContext,
+  context: LedgerContext,
   query: AuditQuery,
 ): AsyncGenerator<RunEventRecord, void, void> {
-  const { fromMs, toMs, after, matches } = checkAudit(query)
+  const window = checkAudit(query)
+  const { database, shared, scopeOf } = context
   await settled(database)
+  const imported = await importedRanges(database, shared, scopeOf)
+  yield* merged([
+    ownRecords(context, window),
+    ...imported.map(range => importedWithin(database, scopeOf(range.runId), range, window)),
+  ])
+}
+
+async function* importedWithin(
+  database: Database,
+  scope: ByteString,
+  range: ImportedRange,
+  window: Window,
+): AsyncGenerator<RunEventRecord, void, void> {
+  for await (const record of importedRecords(database, scope, range, window)) {
+    if (window.matches(record)) yield* inOrder([record], window.after)
+  }
+}
+
+/** Streams that are in order, as one that is. */
+async function* merged(
+  streams: readonly AsyncGenerator<RunEventRecord, void, void>[],
+): AsyncGenerator<RunEventRecord, void, void> {
+  const [own, ...others] = streams
+  if (others.length === 0) {
+    yield* own
+    return
+  }
+  const heads = await Promise.all(
+    streams.map(async stream => ({ stream, next: (await stream.next()).value ?? undefined })),
+  )
+  for (;;) {
+    let least: (typeof heads)[number] | undefined
+    for (const head of heads) {
+      if (head.next !== undefined && (least?.next === undefined || compare(head.next, least.next) < 0))
+        least = head
+    }
+    if (least?.next === undefined) return
+    yield least.next
+    least.next = (await least.stream.next()).value ?? undefined
+  }
+}
+
+/** What was persisted here. */
+async function* ownRecords(
+  { database, shared }: LedgerContext,
+  { fromMs, toMs, after, matches }: Window,
+): AsyncGenerator<RunEventRecord, void, void> {
   const feed = feedTree(shared)
   let crowd: RunEventRecord[] = []
   let crowdMs = -1

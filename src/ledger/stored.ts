@@ -39,6 +39,7 @@ import { runStateJson, stepJson } from './snapshot.ts'
  *
  *   p  up to where the feed was projected
  *   a  time (8 bytes), run id, 00, sequence (8 bytes): an alert of some run; no value
+ *   f  run id, 00, sequence (8 bytes): records from there on that came from another store (imported.ts)
  */
 export const LOG: number = TAGS.ledger
 const TAG = TAGS.projection
@@ -53,6 +54,7 @@ const EVENT_ID = 'i'
 const CHUNK = 's'
 const GUARDED_STEP = 'h'
 const ALERT = 'a'
+export const IMPORTED = 'f'
 
 export function placeOf(scope: ByteString, key: ByteString): Place {
   return { scope, tag: TAG, key }
@@ -103,6 +105,8 @@ function kind(scope: ByteString, letter: string): KeyRange {
 export const chunksIn = (scope: ByteString): KeyRange => kind(scope, CHUNK)
 /** In a run's scope: those of the run; in the shared one: which there are. */
 export const alertsIn = (scope: ByteString): KeyRange => kind(scope, ALERT)
+/** In the shared scope: the records that came from another store. */
+export const importedIn = (shared: ByteString): KeyRange => kind(shared, IMPORTED)
 
 /** All that is projected of a run. */
 export function projectedIn(scope: ByteString): readonly KeyRange[] {

@@ -341,18 +341,22 @@ async function* followEvents(
 function appendOf(scope: ByteString, type: string, payload: Value): Append {
   const typeBytes = checkType(type)
   const payloadBytes = encodeValue(payload)
-  const { length } = typeBytes
   return {
     op: 'append',
     scope,
     tag: TAG,
-    body: String.fromCharCode(length >> 8, length & 255) + typeBytes + payloadBytes,
+    body: eventBody(typeBytes, payloadBytes),
     bodyHash: bodyHashAfter(bodyPrefixOf(scope), typeBytes, payloadBytes),
   }
 }
 
-/** Of the body that begins at `at`. */
-function contentOf(bytes: ByteString, at = 0): { type: ByteString; payload: ByteString } {
+/** @internal */
+export function eventBody(type: ByteString, payload: ByteString): ByteString {
+  return String.fromCharCode(type.length >> 8, type.length & 255) + type + payload
+}
+
+/** @internal Of the body that begins at `at`. */
+export function contentOf(bytes: ByteString, at = 0): { type: ByteString; payload: ByteString } {
   const start = at + 2
   const end = start + (bytes.charCodeAt(at) << 8) + bytes.charCodeAt(at + 1)
   return { type: bytes.slice(start, end), payload: bytes.slice(end) }

@@ -1,0 +1,125 @@
+import { createHash } from 'node:crypto'
+import { type ByteString, hex, toBuffer, u64 } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { linkHash, ZERO_HASH } from '../core/hash.ts'
+import { headOf } from '../engine/chain.ts'
+import type { Database } from '../engine/database.ts'
+import { TAGS } from '../engine/keys.ts'
+import { type LogEntry, type LogHead, parseLogEntry } from '../engine/log.ts'
+import { pages } from '../engine/pages.ts'
+import { factIn } from '../ledger/facts.ts'
+import { Reducer } from '../ledger/reduce.ts'
+import type { RunHeading } from '../ledger/run-events.ts'
+import { snapshotOf } from '../ledger/snapshot.ts'
+import { LOG, recordOf } from '../ledger/stored.ts'
+import { recordBodyHash } from '../ledger/verification.ts'
+import { eventBodyHash } from '../primitives/event-log.ts'
+import { notFound, runOf, runPlace } from '../primitives/run-records.ts'
+import { type BundleHeader, endLine, eventLine, headerLine, recordLine, snapshotLine } from './lines.ts'
+
+/** A run, and where it is. */
+export interface RunLocation {
+  readonly database: Database
+  readonly tenant: string
+  readonly runId: string
+  readonly scope: ByteString
+  /** What the tenant's runs share: their index. */
+  readonly shared: ByteString
+}
+
+/**
+ * A run as a bundle, line by line as it is asked for: memory holds a page of
+ * it. Logs only grow, so what they are long when it begins is what is
+ * exported, whatever is appended meanwhile; nothing is held up. Hashes are
+ * recomputed on the way: of a run that was changed no bundle comes to its end.
+ */
+export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Array, void, void> {
+  const { header, events, records } = await lookAt(location)
+  const sha256 = createHash('sha256')
+  let lines = 0
+  const bytesOf = (line: ByteString): Uint8Array => {
+    const bytes = toBuffer(`${line}\n`)
+    sha256.update(bytes)
+    lines++
+    return bytes
+  }
+  yield bytesOf(headerLine(header))
+  const { database, scope } = location
+  for await (const page of entriesOf(database, scope, TAGS.event, events, eventBodyHash(scope))) {
+    yield joined(page.map(({ parsed }) => bytesOf(eventLine(parsed))))
+  }
+  const reducer = new Reducer()
+  let heading: RunHeading | undefined
+  for await (const page of entriesOf(database, scope, LOG, records, recordBodyHash(scope))) {
+    yield joined(page.map(({ parsed }) => bytesOf(recordLine(parsed))))
+    for (const { entry } of page) {
+      heading ??= recordOf(entry)
+      reducer.add(factIn(entry))
+    }
+  }
+  if (heading !== undefined && reducer.run !== undefined) {
+    yield bytesOf(snapshotLine(snapshotOf(heading, reducer.run, reducer.steps.values())))
+  }
+  yield toBuffer(`${endLine(lines, sha256.digest('hex'))}\n`)
+}
+
+/** What is known of the run at one moment; `RUN_NOT_FOUND` if that is nothing. */
+async function lookAt({ database, scope, shared, runId, tenant }: RunLocation): Promise<{
+  readonly header: BundleHeader
+  readonly events: LogHead
+  readonly records: LogHead
+}> {
+  return database.view(async reader => {
+    const events = await headOf(reader, { scope, tag: TAGS.event })
+    const records = await headOf(reader, { scope, tag: LOG })
+    const place = runPlace(shared, runId)
+    const entry = await reader.get(place.scope, place.tag, place.key)
+    const run = entry === undefined ? null : runOf(entry)
+    if (run === null && events.length === 0 && records.length === 0) throw notFound(runId)
+    const lengthOf = ({ length, hash }: LogHead): BundleHeader['events'] => ({
+      count: length,
+      head: hex(hash),
+    })
+    const header = { runId, tenant, run, events: lengthOf(events), records: lengthOf(records) }
+    return { header, events, records }
+  })
+}
+
+interface Read {
+  readonly entry: Parameters<typeof parseLogEntry>[0]
+  readonly parsed: LogEntry
+}
+
+async function* entriesOf(
+  database: Database,
+  scope: ByteString,
+  tag: number,
+  head: LogHead,
+  bodyHashOf: (body: ByteString) => ByteString,
+): AsyncGenerator<readonly Read[], void, void> {
+  let before = ZERO_HASH
+  let next = 0
+  if (head.length === 0) return
+  for await (const page of pages(database, { scope, tag, to: u64(head.length) })) {
+    const read = page.map(entry => ({ entry, parsed: parseLogEntry(entry) }))
+    for (const { parsed } of read) {
+      const { sequence, time, prevHash, hash, body } = parsed
+      const isNext = sequence === next && prevHash === before && Number.isSafeInteger(time)
+      if (!isNext || hash !== linkHash(before, sequence, time, bodyHashOf(body))) throw changed(sequence)
+      before = hash
+      next++
+    }
+    yield read
+  }
+  if (next !== head.length || before !== head.hash) throw changed(next)
+}
+
+function changed(sequence: number): AnnalsError {
+  const message = `entry ${sequence} is not what its hash says: the run was changed, or deleted while it was read`
+  return new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence })
+}
+
+/** One piece for a page: to hand on each line alone would take longer than to read it. */
+function joined(lines: readonly Uint8Array[]): Uint8Array {
+  return Buffer.concat(lines)
+}

@@ -1,0 +1,324 @@
+import { type ByteString, hex, u64 } from '../core/bytes.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { ZERO_HASH } from '../core/hash.ts'
+import { encodeRecord } from '../core/value.ts'
+import { headOf } from '../engine/chain.ts'
+import type { Database } from '../engine/database.ts'
+import { HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
+import { type LogEntry, type LogHead, parseHead, parseLogEntry } from '../engine/log.ts'
+import type { Append, Entry, Operation, Place } from '../engine/storage.ts'
+import type { Envelope } from '../ledger/envelope.ts'
+import { type ImportedRange, importedPut, importedRanges } from '../ledger/imported.ts'
+import { checkFence } from '../ledger/lease.ts'
+import { HEADING_KEY, LEASE_KEY, LOG, leaseIn, memoOf, placeOf, putJson } from '../ledger/stored.ts'
+import { recordBodyHash } from '../ledger/verification.ts'
+import { eventBodyHash } from '../primitives/event-log.ts'
+import type { Run } from '../primitives/run.ts'
+import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
+import { type BundleItem, itemsIn } from './bundle-verification.ts'
+import type { BundleHeader, LogLength } from './lines.ts'
+
+/** What came into the store. */
+export interface ImportReport {
+  readonly runId: string
+  /** Records of the ledger that were not there before. */
+  readonly records: number
+  /** Events of the run's own log that were not there before. */
+  readonly events: number
+}
+
+/** Can be read twice: once to verify it, once to take it in. */
+export type Bundle = () => AsyncIterable<Uint8Array | string>
+
+export interface ImportTarget {
+  readonly database: Database
+  readonly tenant: string
+  readonly shared: ByteString
+  scopeOf(runId: string): ByteString
+}
+
+const OPERATIONS_MAX = 1_000
+const BYTES_MAX = 4 * 1024 * 1024
+
+/**
+ * Takes a run in with every record, hash and time it has. Nothing is written
+ * before all of the bundle was verified. It comes in commits of some megabytes,
+ * a short run in one: each leaves a beginning of the run, and importing the
+ * bundle again goes on from there. What is there already is compared by its
+ * hash, which stands for all before it: the same run is no news, another one
+ * is `RUN_EXISTS`.
+ */
+export async function importRun(target: ImportTarget, bundle: Bundle): Promise<ImportReport> {
+  const plan = await planned(target, bundle)
+  const { header, events, records } = plan
+  const missing = (log: LogHead, { count }: LogLength): number => Math.max(0, count - log.length)
+  const report = {
+    runId: header.runId,
+    records: missing(records, header.records),
+    events: missing(events, header.events),
+  }
+  const isNews = report.records > 0 || report.events > 0 || (plan.isNew && header.run !== null)
+  if (isNews) await new Import(target, plan).run(bundle)
+  return Object.freeze(report)
+}
+
+/** What the bundle is, and where the store stands. */
+interface Plan {
+  readonly header: BundleHeader
+  readonly scope: ByteString
+  readonly isNew: boolean
+  readonly events: LogHead
+  readonly records: LogHead
+  /** Of the imported records that those of the bundle follow, if they do. */
+  readonly range: ImportedRange | undefined
+}
+
+async function planned(target: ImportTarget, bundle: Bundle): Promise<Plan> {
+  let plan: Plan | undefined
+  const hashes = { event: new HashAt(), record: new HashAt() }
+  for await (const item of itemsIn(bundle())) {
+    if (item.kind === 'header') {
+      plan = await standing(target, item.header)
+      hashes.event.expect(plan.events.length, item.header.events.count)
+      hashes.record.expect(plan.records.length, item.header.records.count)
+    } else if (item.kind !== 'end') hashes[item.kind].look(item.entry)
+  }
+  if (plan === undefined) throw new AnnalsError('CORRUPT', 'the bundle is empty', { line: 1 })
+  const { scope, header } = plan
+  const { database } = target
+  await checkSame(database, scope, TAGS.event, plan.events, hashes.event, header)
+  await checkSame(database, scope, LOG, plan.records, hashes.record, header)
+  return plan
+}
+
+async function standing(target: ImportTarget, header: BundleHeader): Promise<Plan> {
+  const { database, tenant, shared, scopeOf } = target
+  const { runId } = header
+  if (header.tenant !== tenant) {
+    const message = `the bundle is of tenant ${JSON.stringify(header.tenant)}, this handle reaches ${JSON.stringify(tenant)} alone`
+    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'bundle', tenant: header.tenant })
+  }
+  const scope = scopeOf(runId)
+  return database.view(async reader => {
+    const events = await headOf(reader, { scope, tag: TAGS.event })
+    const records = await headOf(reader, { scope, tag: LOG })
+    const place = runPlace(shared, runId)
+    const indexed = await reader.get(place.scope, place.tag, place.key)
+    const isNew = indexed === undefined && events.length === 0 && records.length === 0
+    if (indexed !== undefined && events.length === 0 && records.length === 0)
+      checkEntry(runOf(indexed), header)
+    const ranges = await importedRanges(reader, shared, scopeOf)
+    const range = ranges.find(({ runId: of, last }) => of === runId && last === records.length)
+    return { header, scope, isNew, events, records, range }
+  })
+}
+
+/** A run that the index knows, and that has no logs: nothing but its entry says which run it is. */
+function checkEntry(known: Run, { runId, run }: BundleHeader): void {
+  if (run === null || encodeRecord({ ...known }) !== encodeRecord({ ...run })) throw another(runId)
+}
+
+/** The hash of the last entry that both have. */
+class HashAt {
+  hash: ByteString = ZERO_HASH
+  /** How many both have. */
+  common = 0
+
+  expect(inStore: number, inBundle: number): void {
+    this.common = Math.min(inStore, inBundle)
+  }
+
+  look({ sequence, hash }: LogEntry): void {
+    if (sequence === this.common - 1) this.hash = hash
+  }
+}
+
+async function checkSame(
+  database: Database,
+  scope: ByteString,
+  tag: number,
+  head: LogHead,
+  { common, hash }: HashAt,
+  { runId }: BundleHeader,
+): Promise<void> {
+  if (common === 0) return
+  const known =
+    common === head.length ? head.hash : parseLogEntry(await existing(database, scope, tag, common - 1)).hash
+  if (known !== hash) throw another(runId)
+}
+
+async function existing(
+  database: Database,
+  scope: ByteString,
+  tag: number,
+  sequence: number,
+): Promise<Entry> {
+  const entry = await database.get(scope, tag, u64(sequence))
+  if (entry !== undefined) return entry
+  const message = `entry ${sequence} of the run in this store is missing: it was changed, or deleted meanwhile`
+  throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence })
+}
+
+function another(runId: string): AnnalsError {
+  const message = `this store has another run ${JSON.stringify(runId)}: it is left as it is. Import into another store, or delete that run first`
+  return new AnnalsError('RUN_EXISTS', message, { runId })
+}
+
+/** The second reading: what is missing, some at a time. */
+class Import {
+  readonly #target: ImportTarget
+  readonly #plan: Plan
+  /** Where the logs stand after what was written. */
+  #events: LogHead
+  #records: LogHead
+  #range: ImportedRange | undefined
+  #appends: Append[] = []
+  #hashes: ByteString[] = []
+  #bytes = 0
+  #heading: Envelope | undefined
+  #isBegun = false
+
+  constructor(target: ImportTarget, plan: Plan) {
+    this.#target = target
+    this.#plan = plan
+    this.#events = plan.events
+    this.#records = plan.records
+    this.#range = plan.range
+  }
+
+  async run(bundle: Bundle): Promise<void> {
+    for await (const item of itemsIn(bundle())) {
+      if (item.kind === 'header') this.#checkStill(item.header)
+      else if (item.kind !== 'end') this.#take(item)
+      const isFull = this.#appends.length === OPERATIONS_MAX || this.#bytes >= BYTES_MAX
+      if (isFull || item.kind === 'end') await this.#flush()
+    }
+  }
+
+  #checkStill(header: BundleHeader): void {
+    const { header: before } = this.#plan
+    if (header.records.head === before.records.head && header.events.head === before.events.head) return
+    throw new AnnalsError('INVALID_ARGUMENT', 'the bundle was changed while it was imported', {
+      name: 'bundle',
+    })
+  }
+
+  #take(item: BundleItem & { readonly kind: 'event' | 'record' }): void {
+    const { scope } = this.#plan
+    const { entry } = item
+    if (item.kind === 'record') {
+      this.#heading ??= item.envelope
+      if (entry.sequence < this.#plan.records.length) return
+      const { idempotencyKey } = item.envelope
+      const dedupe = { key: idempotencyKey, memo: memoOf(item.envelope) }
+      this.#add({ ...appendOf(scope, LOG, entry, recordBodyHash(scope)), dedupe }, entry)
+    } else if (entry.sequence >= this.#plan.events.length) {
+      this.#add(appendOf(scope, TAGS.event, entry, eventBodyHash(scope)), entry)
+    }
+  }
+
+  #add(append: Append, { hash, body }: LogEntry): void {
+    this.#appends.push(append)
+    this.#hashes.push(hash)
+    this.#bytes += body.length
+  }
+
+  async #flush(): Promise<void> {
+    const appends = this.#appends
+    const hashes = this.#hashes
+    if (appends.length === 0 && this.#isBegun) return
+    const { database, shared } = this.#target
+    const { scope, header } = this.#plan
+    const headPlace = (tag: number): Place => ({ scope, tag: headTag(tag), key: HEAD_KEY })
+    const range = this.#rangeWith(appends, hashes)
+    const now = database.now()
+    const reads = [
+      headPlace(TAGS.event),
+      headPlace(LOG),
+      placeOf(scope, HEADING_KEY),
+      placeOf(scope, LEASE_KEY),
+      runPlace(shared, header.runId),
+    ]
+    const { appended } = await database.update(reads, ([events, records, heading, lease, indexed]) => {
+      checkStands(header.runId, parseHead(events), this.#events)
+      checkStands(header.runId, parseHead(records), this.#records)
+      if (range !== undefined) checkFence(header.runId, leaseIn(lease), undefined, now)
+      const operations: Operation[] = [...appends]
+      if (heading === undefined && range !== undefined) operations.push(headingPut(scope, this.#heading))
+      if (indexed === undefined) operations.push(...this.#indexed(appends))
+      if (range !== undefined) operations.push(importedPut(shared, range))
+      return { operations, result: undefined }
+    })
+    const wrong = appended.findIndex(({ hash, duplicate }, i) => duplicate || hash !== hashes[i])
+    if (wrong >= 0) {
+      const message = 'an entry has another hash in this store: its run was written to meanwhile'
+      throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence: appended[wrong].sequence })
+    }
+    this.#advance(appends, hashes)
+    this.#range = range ?? this.#range
+    this.#isBegun = true
+    this.#appends = []
+    this.#hashes = []
+    this.#bytes = 0
+  }
+
+  #rangeWith(appends: readonly Append[], hashes: readonly ByteString[]): ImportedRange | undefined {
+    const imported = appends.flatMap(({ tag, time }, i) =>
+      tag === LOG ? [{ time: time as number, hash: hashes[i] }] : [],
+    )
+    if (imported.length === 0) return undefined
+    const before = this.#range
+    const last = imported[imported.length - 1]
+    return {
+      runId: this.#plan.header.runId,
+      first: before?.first ?? this.#records.length + 1,
+      last: this.#records.length + imported.length,
+      hash: hex(last.hash),
+      fromMs: before?.fromMs ?? imported[0].time,
+      toMs: last.time,
+    }
+  }
+
+  #advance(appends: readonly Append[], hashes: readonly ByteString[]): void {
+    for (const [i, { tag }] of appends.entries()) {
+      if (tag === LOG) this.#records = { length: this.#records.length + 1, hash: hashes[i] }
+      else this.#events = { length: this.#events.length + 1, hash: hashes[i] }
+    }
+  }
+
+  /** Its entry in the index: that of the bundle, or one such as its first record would have made (LD15). */
+  #indexed(appends: readonly Append[]): readonly Operation[] {
+    const { run, runId } = this.#plan.header
+    const time = appends.find(({ tag }) => tag === LOG)?.time
+    if (run === null && time === undefined) return []
+    const made: Run = run ?? {
+      runId,
+      status: 'Active',
+      createdAt: time as number,
+      updatedAt: time as number,
+      tags: [],
+      metadata: {},
+    }
+    return runOperations(this.#target.shared, undefined, made)
+  }
+}
+
+function appendOf(
+  scope: ByteString,
+  tag: number,
+  { time, body }: LogEntry,
+  bodyHashOf: (body: ByteString) => ByteString,
+): Append {
+  return { op: 'append', scope, tag, body, bodyHash: bodyHashOf(body), time }
+}
+
+function headingPut(scope: ByteString, first: Envelope | undefined): Operation {
+  const { tenantId, projectId, environmentId, planId, planVersion } = first as Envelope
+  return putJson(placeOf(scope, HEADING_KEY), { tenantId, projectId, environmentId, planId, planVersion })
+}
+
+function checkStands(runId: string, found: LogHead, expected: LogHead): void {
+  if (found.length === expected.length && found.hash === expected.hash) return
+  const message = `run ${JSON.stringify(runId)} was written to while it was imported: import it again`
+  throw new AnnalsError('CONFLICT', message, { runId })
+}

@@ -1,0 +1,76 @@
+import { type ByteString, fromU64, fromUtf8, hex, u64, utf8 } from '../core/bytes.ts'
+import { decodeJson } from '../core/value.ts'
+import { parseLogEntry, timeOf } from '../engine/log.ts'
+import { pages } from '../engine/pages.ts'
+import type { Entry, Place, Put, Reader } from '../engine/storage.ts'
+import type { RunEventRecord } from './run-events.ts'
+import { IMPORTED, importedIn, LOG, placeOf, putJson, recordOf } from './stored.ts'
+
+/**
+ * Records that came from another store, with the times they were persisted
+ * there. The feed lists what was persisted here, and its times never go back:
+ * so imported records are not in it, but in a list of their own, from which
+ * whoever needs all records has them too.
+ */
+export interface ImportedRange {
+  readonly runId: string
+  /** `runSeq` of the first and the last one. */
+  readonly first: number
+  readonly last: number
+  /** Of the last record, in hex: if it is another, the run is another. */
+  readonly hash: string
+  readonly fromMs: number
+  readonly toMs: number
+}
+
+function importedPlace(shared: ByteString, runId: string, first: number): Place {
+  return placeOf(shared, `${IMPORTED}${utf8(runId)}\0${u64(first)}`)
+}
+
+export function importedPut(shared: ByteString, { runId, first, ...rest }: ImportedRange): Put {
+  return putJson(importedPlace(shared, runId, first), rest)
+}
+
+/** Those whose run is still there. */
+export async function importedRanges(
+  reader: Reader,
+  shared: ByteString,
+  scopeOf: (runId: string) => ByteString,
+): Promise<readonly ImportedRange[]> {
+  const ranges: ImportedRange[] = []
+  for await (const page of pages(reader, importedIn(shared))) {
+    for (const entry of page) {
+      const range = rangeIn(entry)
+      const last = await reader.get(scopeOf(range.runId), LOG, u64(range.last - 1))
+      if (last !== undefined && hex(parseLogEntry(last).hash) === range.hash) ranges.push(range)
+    }
+  }
+  return ranges
+}
+
+function rangeIn({ key, value }: Entry): ImportedRange {
+  const end = key.length - 9
+  const runId = fromUtf8(key.slice(1, end))
+  return {
+    runId,
+    first: fromU64(key, end + 1),
+    ...(decodeJson(value) as Omit<ImportedRange, 'runId' | 'first'>),
+  }
+}
+
+/** The imported records within a time, in their order. */
+export async function* importedRecords(
+  reader: Reader,
+  scope: ByteString,
+  { first, last, fromMs, toMs }: ImportedRange,
+  window: { readonly fromMs: number; readonly toMs: number },
+): AsyncGenerator<RunEventRecord, void, void> {
+  if (toMs < window.fromMs || fromMs >= window.toMs) return
+  for await (const page of pages(reader, { scope, tag: LOG, from: u64(first - 1), to: u64(last) })) {
+    for (const entry of page) {
+      const time = timeOf(entry)
+      if (time >= window.toMs) return
+      if (time >= window.fromMs) yield recordOf(entry)
+    }
+  }
+}

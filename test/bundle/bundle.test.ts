@@ -1,0 +1,134 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type Annals, type BundleReport, open, verifyBundle } from '../../src/index.ts'
+import { addRun, bytesOf, chunked } from './bundles.ts'
+
+let db: Annals
+beforeEach(async () => {
+  db = await open({ memory: true })
+})
+afterEach(() => db.close())
+
+const verify = (bytes: Uint8Array): Promise<BundleReport> => verifyBundle(chunked(bytes))
+
+describe('a bundle', () => {
+  test('is lines of canonical JSON that verify without a database, however they are cut into pieces', async () => {
+    await addRun(db, 'run-1')
+    const bytes = await bytesOf(db.exportRun('run-1'))
+    const lines = bytes.toString().trimEnd().split('\n')
+    expect(lines.map(line => Object.keys(JSON.parse(line))[0])).toEqual([
+      'annals-bundle',
+      ...['event', 'event'],
+      ...Array.from({ length: 6 }, () => 'hash'),
+      'snapshot',
+      'end',
+    ])
+    const snapshot = await db.ledger.projectSnapshot('run-1')
+    for (const size of [1, 7, bytes.length]) {
+      const report = await verifyBundle(chunked(bytes, size))
+      expect(report).toMatchObject({
+        isValid: true,
+        runId: 'run-1',
+        tenant: 'default',
+        records: 6,
+        events: 2,
+      })
+      expect(report.snapshot).toEqual(snapshot)
+    }
+    // The same run is the same bytes, whoever asks, and whenever.
+    expect(await bytesOf(db.exportRun('run-1'))).toEqual(bytes)
+  })
+
+  test('has only what there is of a run; of one that nobody knows there is none', async () => {
+    await db.events.append('unlisted', 'note', 1)
+    expect(await verifyBundle(db.exportRun('unlisted'))).toMatchObject({
+      isValid: true,
+      records: 0,
+      events: 1,
+    })
+    await db.runs.create({ runId: 'empty' })
+    expect(await verifyBundle(db.exportRun('empty'))).toMatchObject({ isValid: true, records: 0, events: 0 })
+    await expect(bytesOf(db.exportRun('nobody'))).rejects.toMatchObject({ code: 'RUN_NOT_FOUND' })
+  })
+
+  test('with any byte changed fails, and says in which line', async () => {
+    await addRun(db, 'run-1')
+    const bytes = await bytesOf(db.exportRun('run-1'))
+    let line = 1
+    const wrong: string[] = []
+    for (let at = 0; at < bytes.length; at++) {
+      for (const change of [0x01, 0x20, 0x80]) {
+        const changed = Buffer.from(bytes)
+        changed[at] ^= change
+        const report = await verifyBundle(chunked(changed, changed.length))
+        if (report.isValid || report.line !== line)
+          wrong.push(`byte ${at} ^ ${change} in line ${line}: ${JSON.stringify(report)}`)
+      }
+      if (bytes[at] === 0x0a) line++
+    }
+    expect(wrong).toEqual([])
+    expect(line).toBe(12)
+  }, 120_000)
+
+  test('that was cut off anywhere fails, and so does one with something behind it', async () => {
+    await addRun(db, 'run-1')
+    const bytes = await bytesOf(db.exportRun('run-1'))
+    for (let end = 0; end < bytes.length; end++) {
+      const line = bytes.subarray(0, end).toString('latin1').split('\n').length
+      expect(await verify(bytes.subarray(0, end)), `cut at ${end}`).toMatchObject({ isValid: false, line })
+    }
+    for (const more of ['\n', '{}\n', ' ']) {
+      expect(await verify(Buffer.concat([bytes, Buffer.from(more)]))).toMatchObject({
+        isValid: false,
+        line: 12,
+      })
+    }
+  }, 60_000)
+
+  test('with lines that are missing, doubled, swapped or of another run fails', async () => {
+    await addRun(db, 'run-1')
+    await addRun(db, 'run-2')
+    const lines = (await bytesOf(db.exportRun('run-1'))).toString().trimEnd().split('\n')
+    const others = (await bytesOf(db.exportRun('run-2'))).toString().trimEnd().split('\n')
+    const joined = (list: readonly string[]): Buffer => Buffer.from(`${list.join('\n')}\n`)
+    for (let n = 0; n < lines.length; n++) {
+      const without = lines.filter((_, i) => i !== n)
+      expect(await verify(joined(without)), `without ${n + 1}`).toMatchObject({ isValid: false, line: n + 1 })
+      const doubled = lines.toSpliced(n, 0, lines[n])
+      expect(await verify(joined(doubled)), `doubled ${n + 1}`).toMatchObject({ isValid: false, line: n + 2 })
+      const replaced = lines.toSpliced(n, 1, others[n])
+      // Of a header of another run the second line is the first that doesn't fit: it is a good header.
+      expect(await verify(joined(replaced)), `replaced ${n + 1}`).toMatchObject({
+        isValid: false,
+        line: n === 0 ? 2 : n + 1,
+      })
+    }
+  })
+
+  test('that is no bundle, or one of a later version, says so', async () => {
+    expect(await verify(Buffer.from(''))).toEqual({ isValid: false, line: 1, error: 'the bundle is empty' })
+    for (const text of [
+      'hello\n',
+      '[]\n',
+      '{}\n',
+      'null\n',
+      `${'['.repeat(100_000)}\n`,
+      '{"annals-bundle":1}\n',
+    ]) {
+      expect(await verify(Buffer.from(text))).toMatchObject({ isValid: false, line: 1 })
+    }
+    const later = await verify(Buffer.from('{"annals-bundle":2}\n'))
+    expect(later.error).toContain('of version 2, this program reads 1')
+  })
+
+  test('of a run that was changed in its store does not come to its end', async () => {
+    await addRun(db, 'run-1')
+    const other = await open({ memory: true })
+    // The log of another tenant holds the same bodies, under other hashes.
+    const bytes = await bytesOf(db.exportRun('run-1'))
+    const renamed = Buffer.from(bytes.toString().replaceAll('"run-1"', '"run-9"'))
+    expect(await verify(renamed)).toMatchObject({ isValid: false, line: 1 })
+    await expect(other.importRun(() => chunked(renamed))).rejects.toMatchObject({ code: 'CORRUPT' })
+    expect(await other.runs.list()).toEqual([])
+    await other.close()
+  })
+})

@@ -1,0 +1,27 @@
+import { afterAll, describe, expect, test } from 'vitest'
+import { open } from '../../src/index.ts'
+import { openPostgres } from '../../src/postgres.ts'
+import { addRecords, addRun, auditedIds, bytesOf } from '../bundle/bundles.ts'
+import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
+
+// reason: without a server there is nothing to test; the setup has said so
+describe.skipIf(CONNECTION_STRING === '')('bundles', () => {
+  const schema = newSchema()
+  afterAll(() => dropSchema(schema))
+
+  test('from files to PostgreSQL and back a run is the same bundle, byte for byte', async () => {
+    await using embedded = await open({ memory: true })
+    await using server = await openPostgres({ connectionString: CONNECTION_STRING, schema })
+    await using back = await open({ memory: true })
+    await addRecords(server, 'own', 1)
+    await addRun(embedded, 'run-1', 3)
+    const bundle = await bytesOf(embedded.exportRun('run-1'))
+    await server.importRun(() => embedded.exportRun('run-1'))
+    expect(await bytesOf(server.exportRun('run-1'))).toEqual(bundle)
+    expect(await server.ledger.verifyRun('run-1')).toEqual({ isValid: true, events: 14 })
+    expect(await server.importRun(() => embedded.exportRun('run-1'))).toMatchObject({ records: 0, events: 0 })
+    expect(await auditedIds(server)).toHaveLength(20)
+    await back.importRun(() => server.exportRun('run-1'))
+    expect(await bytesOf(back.exportRun('run-1'))).toEqual(bundle)
+  })
+})
