@@ -38,7 +38,7 @@ export function withJson(command: Command): Command {
   return command.option('--json', 'for programs: JSON instead of a table')
 }
 
-interface Json {
+export interface Json {
   readonly json?: boolean
 }
 

@@ -1,12 +1,15 @@
 import type { Command } from 'commander'
 import type { Context } from './command.ts'
 import { addEvents } from './events.ts'
+import { addExport } from './export.ts'
+import { addImport } from './import.ts'
 import { addReplay } from './replay.ts'
 import { addRuns } from './runs.ts'
 import { addShow } from './show.ts'
 import { addSnapshot } from './snapshot.ts'
 import { addTraces } from './traces.ts'
 import { addVerify } from './verify.ts'
+import { addVerifyBundle } from './verify-bundle.ts'
 
 /** In the order of the help. */
 export const COMMANDS: readonly ((program: Command, context: Context) => void)[] = [
@@ -17,4 +20,7 @@ export const COMMANDS: readonly ((program: Command, context: Context) => void)[]
   addReplay,
   addSnapshot,
   addTraces,
+  addExport,
+  addImport,
+  addVerifyBundle,
 ]

@@ -28,6 +28,7 @@ export interface Source {
   >
   readonly events: Pick<Events, 'length' | 'readRange' | 'verifyChain' | 'tail'>
   readonly traces: Pick<Traces, 'queryByTime'>
+  exportRun(runId: string): AsyncIterable<Uint8Array>
   close(): Promise<void>
 }
 
@@ -48,6 +49,13 @@ export async function reading<T>(
 async function openSource(options: StoreOptions): Promise<Source> {
   if (options.postgres !== undefined) return openOnPostgres(options)
   return openFolder(options, { readOnly: true })
+}
+
+/** The store itself, for who writes; a folder is made if it is missing. */
+export async function openStore(options: StoreOptions): Promise<Annals> {
+  const { data, postgres, tenant } = options
+  if (postgres !== undefined) return openOnPostgres(options)
+  return open({ path: data, tenant }).catch(error => sayWhoHolds(error, data))
 }
 
 function openFolder(

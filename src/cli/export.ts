@@ -1,0 +1,62 @@
+import { createWriteStream, renameSync, rmSync } from 'node:fs'
+import { pipeline } from 'node:stream/promises'
+import type { Command } from 'commander'
+import { AnnalsError } from '../index.ts'
+import { watched } from './bundle-file.ts'
+import { type Context, withExamples, withStore } from './command.ts'
+import { findRun } from './lookup.ts'
+import { reading, type StoreOptions } from './store.ts'
+
+interface Options extends StoreOptions {
+  readonly output?: string
+}
+
+export function addExport(program: Command, context: Context): void {
+  const command = program
+    .command('export')
+    .argument('<run>', 'id of the run')
+    .description('a run as a bundle: a file that proves itself, and that another store can import')
+    .option('-o, --output <file>', 'where to; without it to a pipe')
+    .action((runId: string, options: Options) => exportRun(runId, options, context))
+  withStore(command)
+  withExamples(command, [
+    { type: 'export nightly-42 -o nightly-42.bundle', for: 'into a file' },
+    { type: 'export nightly-42 | gzip > nightly-42.bundle.gz', for: 'through a pipe' },
+  ])
+}
+
+async function exportRun(runId: string, options: Options, { terminal }: Context): Promise<void> {
+  const { output } = options
+  if (output === undefined && terminal.columns !== undefined) {
+    const message = 'a bundle is for a file, not for a terminal: add -o FILE, or > FILE'
+    throw new AnnalsError('INVALID_ARGUMENT', message)
+  }
+  await reading(options, terminal, async source => {
+    await findRun(source, runId)
+    const bundle = watched(terminal, 'exported', source.exportRun(runId))
+    if (output === undefined) {
+      for await (const bytes of bundle) await terminal.raw(bytes)
+      return
+    }
+    await writeWhole(output, bundle)
+    terminal.note(`exported to ${output}: \`annals verify-bundle ${output}\` proves it`)
+  })
+}
+
+/** Under its name there is a whole bundle or none, whatever interrupts. */
+async function writeWhole(path: string, chunks: AsyncIterable<Uint8Array>): Promise<void> {
+  const unfinished = `${path}.${process.pid}.part`
+  const remove = (): void => rmSync(unfinished, { force: true })
+  process.once('exit', remove)
+  try {
+    await pipeline(chunks, createWriteStream(unfinished, { flush: true }))
+    renameSync(unfinished, path)
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException
+    if (error instanceof AnnalsError || code === undefined) throw error
+    throw new AnnalsError('IO_ERROR', `can't write ${path}: ${message}`, { path }, error)
+  } finally {
+    process.off('exit', remove)
+    remove()
+  }
+}

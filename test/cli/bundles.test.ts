@@ -1,0 +1,164 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { open } from '../../src/index.ts'
+import { addRun, annals, makeStore, newFolder, start } from './annals-command.ts'
+
+let data = ''
+let folder = ''
+let bundle = ''
+beforeAll(async () => {
+  data = await makeStore()
+  folder = newFolder()
+  mkdirSync(folder)
+  bundle = join(folder, 'nightly-1.bundle')
+  const { code, stderr } = await annals(['export', 'nightly-1', '--data', data, '-o', bundle])
+  expect({ code, stderr }).toEqual({
+    code: 0,
+    stderr: `exported to ${bundle}: \`annals verify-bundle ${bundle}\` proves it\n`,
+  })
+})
+
+describe('export', () => {
+  test('writes the same to a pipe as to a file, and leaves nothing beside it', async () => {
+    const { stdout, code } = await annals(['export', 'nightly-1', '--data', data])
+    expect(code).toBe(0)
+    expect(stdout).toBe(readFileSync(bundle, 'utf8'))
+    expect(readdirSync(folder)).toEqual(['nightly-1.bundle'])
+  })
+
+  test('of a run that is not there, or to a place that is none, ends with 3 and 4, and leaves no file', async () => {
+    const missing = await annals(['export', 'nightly-9', '--data', data, '-o', join(folder, 'x')])
+    expect(missing.code).toBe(3)
+    expect(missing.stderr).toContain('did you mean "nightly-1" or "nightly-2"?')
+    const nowhere = await annals(['export', 'nightly-1', '--data', data, '-o', join(folder, 'no', 'x')])
+    expect(nowhere.code).toBe(4)
+    expect(readdirSync(folder)).toEqual(['nightly-1.bundle'])
+  })
+})
+
+describe('verify-bundle', () => {
+  test('proves a bundle without a store, from a file or a pipe', async () => {
+    const { stdout, code } = await annals(['verify-bundle', bundle], { cwd: folder })
+    expect(code).toBe(0)
+    expect(stdout).toContain(`untouched  ${bundle}\n`)
+    expect(stdout).toMatch(/^ledger +8 records$/m)
+    const piped = await annals(['verify-bundle', '-', '--json'], { input: readFileSync(bundle, 'utf8') })
+    expect(piped.code).toBe(0)
+    const report = JSON.parse(piped.stdout) as object
+    expect(Object.keys(report)).toEqual([
+      'isValid',
+      'runId',
+      'tenant',
+      'records',
+      'events',
+      'snapshot',
+      'sha256',
+    ])
+  })
+
+  test('of a changed byte ends with 1, and names the line', async () => {
+    const changed = join(newFolder(), '..', 'changed.bundle')
+    const lines = readFileSync(bundle, 'utf8').split('\n')
+    lines[3] = lines[3].replace('"rows":42', '"rows":43')
+    writeFileSync(changed, lines.join('\n'))
+    const { stdout, code } = await annals(['verify-bundle', changed])
+    expect(code).toBe(1)
+    expect(stdout).toMatch(/^CHANGED {2}.*changed\.bundle, line 4: record 3 is not what it should be/)
+    const json = await annals(['verify-bundle', changed, '--json'])
+    expect(json.code).toBe(1)
+    expect(JSON.parse(json.stdout)).toMatchObject({ isValid: false, line: 4 })
+  })
+
+  test('of what is no file ends with 2', async () => {
+    const { code, stderr } = await annals(['verify-bundle', join(folder, 'nothing')])
+    expect(code).toBe(2)
+    expect(stderr).toContain('a bundle is what `annals export RUN -o FILE` writes')
+  })
+})
+
+describe('import', () => {
+  test('takes a run into a store that need not be there yet; the second time there is nothing to do', async () => {
+    const target = newFolder()
+    const first = await annals(['import', bundle, '--data', target])
+    expect(first).toMatchObject({
+      code: 0,
+      stdout: 'imported  nightly-1: 8 records, 0 events of its own log\n',
+    })
+    const again = await annals(['import', '-', '--data', target], { input: readFileSync(bundle, 'utf8') })
+    expect(again).toMatchObject({ code: 0, stdout: 'nightly-1 is there already: nothing to do\n' })
+    const json = await annals(['import', bundle, '--data', target, '--json'])
+    expect(JSON.parse(json.stdout)).toEqual({ runId: 'nightly-1', records: 0, events: 0 })
+    expect((await annals(['export', 'nightly-1', '--data', target])).stdout).toBe(
+      readFileSync(bundle, 'utf8'),
+    )
+    expect((await annals(['verify', '--data', target])).stdout).toBe('untouched  1 run\n')
+  })
+
+  test('refuses what does not verify, and another run with the id, and leaves the store as it is', async () => {
+    const target = newFolder()
+    const db = await open({ path: target })
+    await addRun(db, 'nightly-1')
+    await db.close()
+    const other = await annals(['import', bundle, '--data', target])
+    expect(other.code).toBe(1)
+    expect(other.stderr).toContain('this store has another run "nightly-1": it is left as it is')
+    const cut = readFileSync(bundle, 'utf8').slice(0, -20)
+    const broken = await annals(['import', '-', '--data', target], { input: cut })
+    expect(broken.code).toBe(1)
+    expect(broken.stderr).toContain('line 11 of the bundle: it is cut off')
+    expect((await annals(['verify', '--data', target])).stdout).toBe('untouched  1 run\n')
+  })
+
+  test('knows the tenant of a bundle, unless it is told another', async () => {
+    const source = newFolder()
+    const db = await open({ path: source, tenant: 'acme' })
+    await addRun(db, 'tenanted')
+    await db.close()
+    const { stdout } = await annals(['export', 'tenanted', '--data', source, '--tenant', 'acme'])
+    const target = newFolder()
+    const refused = await annals(['import', '-', '--data', target, '--tenant', 'umbrella'], { input: stdout })
+    expect(refused.code).toBe(2)
+    expect(refused.stderr).toContain('the bundle is of tenant "acme"')
+    expect((await annals(['import', '-', '--data', target], { input: stdout })).code).toBe(0)
+    expect((await annals(['runs', '--data', target, '--tenant', 'acme', '--json'])).stdout).toContain(
+      'tenanted',
+    )
+    expect((await annals(['runs', '--data', target, '--json'])).stdout).toBe('[]\n')
+  })
+
+  test('killed while it imports leaves a store that opens, and importing again goes on', async () => {
+    const source = newFolder()
+    const db = await open({ path: source, durability: 'relaxed' })
+    const events = Array.from({ length: 40_000 }, (_, n) => ({
+      type: 'note',
+      payload: { n, text: 'x'.repeat(100) },
+    }))
+    for (let n = 0; n < events.length; n += 1_000)
+      await db.events.appendBatch('long', events.slice(n, n + 1_000))
+    await db.close()
+    const long = join(folder, 'long.bundle')
+    expect((await annals(['export', 'long', '--data', source, '-o', long])).code).toBe(0)
+    const target = newFolder()
+    const { child, ended } = start(['import', long, '--data', target])
+    await new Promise<void>(resolve => {
+      const timer = setInterval(() => {
+        if (!existsSync(target) || !readdirSync(target).some(name => name.startsWith('wal-'))) return
+        clearInterval(timer)
+        resolve()
+      }, 5)
+    })
+    child.kill('SIGKILL')
+    await ended
+    const { code, stdout } = await annals(['import', long, '--data', target])
+    expect({ code, stdout }).toMatchObject({ code: 0 })
+    expect((await annals(['export', 'long', '--data', target, '-o', `${long}.again`])).code).toBe(0)
+    expect(readFileSync(`${long}.again`).equals(readFileSync(long))).toBe(true)
+  })
+})
+
+test.each(['export', 'import', 'verify-bundle'])('%s --help has examples', async command => {
+  const { stdout, code } = await annals([command, '--help'])
+  expect(code).toBe(0)
+  expect(stdout).toContain(`Examples:\n  annals ${command}`)
+})
