@@ -1,5 +1,8 @@
 import type { Command } from 'commander'
+import { addBench } from './bench.ts'
 import type { Context } from './command.ts'
+import { addCompletion } from './completion.ts'
+import { addDoctor } from './doctor.ts'
 import { addEvents } from './events.ts'
 import { addExport } from './export.ts'
 import { addImport } from './import.ts'
@@ -7,6 +10,7 @@ import { addReplay } from './replay.ts'
 import { addRuns } from './runs.ts'
 import { addShow } from './show.ts'
 import { addSnapshot } from './snapshot.ts'
+import { addTelemetry } from './telemetry.ts'
 import { addTraces } from './traces.ts'
 import { addVerify } from './verify.ts'
 import { addVerifyBundle } from './verify-bundle.ts'
@@ -23,4 +27,8 @@ export const COMMANDS: readonly ((program: Command, context: Context) => void)[]
   addExport,
   addImport,
   addVerifyBundle,
+  addDoctor,
+  addBench,
+  addTelemetry,
+  addCompletion,
 ]

@@ -70,7 +70,8 @@ function openFolder(
   return open({ path: data, tenant, ...more }).catch(error => sayWhoHolds(error, data))
 }
 
-async function openOnPostgres({ postgres, schema, tenant }: StoreOptions): Promise<Annals> {
+/** Brings its schema up to date, as every program that opens it does. */
+export async function openOnPostgres({ postgres, schema, tenant }: StoreOptions): Promise<Annals> {
   const { openPostgres } = await import('../postgres.ts').catch(missingPg)
   const connectionString = postgres as string
   return openPostgres({ connectionString, tenant, ...(schema === undefined ? {} : { schema }) })

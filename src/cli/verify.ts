@@ -47,7 +47,11 @@ async function verify(runId: string | undefined, options: Read, context: Context
   await printVerified(terminal, checked, runId === undefined)
 }
 
-async function verifyAll(source: Source, terminal: Terminal): Promise<readonly Verified[]> {
+/** Every run of the index. */
+export async function verifyAll(
+  source: Pick<Source, 'runs' | 'ledger' | 'events'>,
+  terminal: Terminal,
+): Promise<readonly Verified[]> {
   const checked: Verified[] = []
   let after: string | undefined
   for (;;) {
@@ -67,7 +71,7 @@ async function verifyAll(source: Source, terminal: Terminal): Promise<readonly V
   return checked
 }
 
-async function verifyOne(source: Source, runId: string): Promise<Verified> {
+async function verifyOne(source: Pick<Source, 'ledger' | 'events'>, runId: string): Promise<Verified> {
   const [[first], length] = await Promise.all([
     source.ledger.fetchEvents(runId, { limit: 1 }),
     source.events.length(runId),

@@ -1,0 +1,66 @@
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { AnnalsError } from '../index.ts'
+import { replayLaunch } from '../launch.ts'
+import { problem, type Report, warning } from './doctor-report.ts'
+import { countText } from './words.ts'
+
+/** The runs of launches in a folder: whether their logs are whole, and whether telemetry waits. */
+export async function examineLaunches(runsFolder: string, report: Report): Promise<void> {
+  if (!existsSync(runsFolder)) return
+  const names = readdirSync(runsFolder, { withFileTypes: true })
+    .filter(entry => entry.isDirectory())
+    .map(({ name }) => name)
+    .sort()
+  let sound = 0
+  let waiting = 0
+  for (const runId of names) {
+    if (await isSound(runsFolder, runId, report)) sound++
+    const outbox = statSync(join(runsFolder, runId, 'telemetry_outbox.jsonl'), { throwIfNoEntry: false })
+    if (outbox !== undefined && outbox.size > 0) waiting++
+  }
+  if (sound > 0) {
+    report.add({
+      name: 'launches',
+      status: 'ok',
+      message: `The logs of ${countText(sound, 'launch', 'launches')} are whole.`,
+    })
+  }
+  if (waiting > 0) {
+    const message = `${countText(waiting, 'launch', 'launches')} have telemetry that the service has not taken yet.`
+    report.add(warning('telemetry', message, '`annals telemetry flush` sends it.'))
+  }
+}
+
+const LF = 0x0a
+
+async function isSound(runsFolder: string, runId: string, report: Report): Promise<boolean> {
+  const path = join(runsFolder, runId, 'events.ndjson')
+  // Its log is in a database, or it never began.
+  if (!existsSync(path)) return false
+  const lines = readFileSync(path).reduce((count, byte) => count + (byte === LF ? 1 : 0), 0)
+  if (lines === 0) return false
+  try {
+    // With the number of events given it writes no snapshot.
+    await replayLaunch(runId, { runsFolder, atEvent: lines })
+    return true
+  } catch (error) {
+    if (!(error instanceof AnnalsError)) throw error
+    const { code, message } = error
+    const name = `launch ${runId}`
+    report.add(
+      code === 'EVENT_CHAIN_BROKEN'
+        ? problem(
+            name,
+            `The log of launch ${runId} was changed: ${message}.`,
+            'Restore it from a backup; it will not be resumed as it is.',
+          )
+        : warning(
+            name,
+            `The log of launch ${runId} can't be replayed here: ${message}.`,
+            'A launch with states of its own is replayed by its own program.',
+          ),
+    )
+    return false
+  }
+}

@@ -1,0 +1,66 @@
+import type { Command } from 'commander'
+import { AnnalsError } from '../index.ts'
+import { flushTelemetry } from '../launch.ts'
+import { type Context, type Json, withExamples, withJson } from './command.ts'
+import { EXIT } from './exit-codes.ts'
+import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
+import { printTable } from './table.ts'
+import { countText } from './words.ts'
+
+interface Options extends Json {
+  readonly data: string
+  readonly runs?: string
+  readonly url?: string
+}
+
+export function addTelemetry(program: Command, context: Context): void {
+  const telemetry = program
+    .command('telemetry')
+    .description('what launches have to tell the telemetry service')
+  const command = telemetry
+    .command('flush')
+    .description('send what launches have left behind while the service was away, in order')
+    .option('--data <dir>', 'folder of the store', './.annals')
+    .option(
+      '--url <url>',
+      'of the service; TELEMETRY_API_URL without it, the token is in TELEMETRY_API_AUTH_TOKEN',
+    )
+    .action((options: Options) => flush(options, context))
+  withJson(withRunsFolder(command))
+  withExamples(command, [
+    { type: 'telemetry flush --url http://127.0.0.1:8765', for: 'exit code 1 if some still wait' },
+    { type: 'telemetry flush --runs ./runs --json', for: 'of another folder, for a script' },
+  ])
+}
+
+async function flush(options: Options, context: Context): Promise<void> {
+  const { terminal } = context
+  const url = options.url ?? terminal.env['TELEMETRY_API_URL']
+  if (url === undefined || url === '') {
+    throw new AnnalsError(
+      'INVALID_ARGUMENT',
+      'where to? Give --url http://127.0.0.1:8765, or set TELEMETRY_API_URL',
+    )
+  }
+  const token = terminal.env['TELEMETRY_API_AUTH_TOKEN']
+  const runs = await flushTelemetry({
+    runsFolder: runsFolderOf(options),
+    telemetry: { url, ...(token === undefined || token === '' ? {} : { token }) },
+    warn: message => terminal.note(message),
+  })
+  const waiting = runs.reduce((sum, run) => sum + run.waiting, 0)
+  if (waiting > 0) context.end(EXIT.problem)
+  if (options.json === true) return terminal.json({ ok: waiting === 0, runs })
+  if (runs.length === 0) {
+    terminal.note(`nothing waits in ${runsFolderOf(options)}`)
+    return
+  }
+  await printTable(terminal, runs, [
+    { title: 'RUN', text: run => run.runId },
+    { title: 'SENT', text: run => String(run.accepted), alignRight: true },
+    { title: 'REFUSED', text: run => String(run.dead), alignRight: true },
+    { title: 'WAITING', text: run => String(run.waiting), alignRight: true },
+  ])
+  if (waiting > 0)
+    terminal.note(`${countText(waiting, 'record')} still wait: is the service there, and the token right?`)
+}
