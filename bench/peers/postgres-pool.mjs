@@ -12,6 +12,6 @@ export function checkpoints(connectionString) {
 
 export function openPool(connectionString, clients) {
   const pool = new pg.Pool({ connectionString, max: clients })
-  pool.on('error', error => console.error(error))
+  pool.on('error', error => console.error(error.message))
   return pool
 }

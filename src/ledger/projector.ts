@@ -31,6 +31,11 @@ const RECORDS_MAX = 1_000
 const LISTED_MAX = 4_000
 /** How long a crowd of records is waited for: one commit for many is cheaper, and nobody was promised the latest. */
 const PAUSE_MS = 100
+/** The more there is to do, the larger the crowd: so that it takes a fifth of the time, and lags behind by less than a second. */
+const PAUSE_MAX_MS = 500
+const PAUSE_FACTOR = 4
+/** How long another process that follows the feed is left alone. */
+const OTHER_MS = 500
 const RETRY_MS = 1_000
 /** So that on a server their commits and reads go together. */
 const RUNS_AT_ONCE = 64
@@ -65,6 +70,8 @@ export class Projector {
   /** Those who work on a run wait for each other. */
   readonly #turns = new Map<ByteString, Promise<unknown>>()
   #following: Promise<void> | undefined
+  /** How far the feed was projected at the last look, by whomever; undefined before the first. */
+  #progress: { readonly key: ByteString | undefined } | undefined
 
   constructor(context: LedgerContext) {
     this.#context = context
@@ -86,9 +93,17 @@ export class Projector {
   }
 
   /** The run with all records that there are, and stored; undefined if the ledger doesn't know it. */
-  async project(runId: string): Promise<RunProjection | undefined> {
+  project(runId: string): Promise<RunProjection | undefined> {
+    return this.#project(runId, Number.POSITIVE_INFINITY)
+  }
+
+  /** With the records up to `runSeq` at least. Nothing need be read if this process has appended all of them. */
+  async #project(runId: string, runSeq: number): Promise<RunProjection | undefined> {
     const scope = this.#context.scopeOf(runId)
     return this.#inTurn(scope, async () => {
+      const kept = this.#kept.get(scope)
+      // To store it compares it with the log: a run that was deleted and begun anew is noticed.
+      if (kept?.isStored === false && kept.lastSeq >= runSeq && (await this.#stored(kept))) return kept
       for (;;) {
         const projection = await this.#caughtUp(scope, runId)
         if (projection.run === undefined) return undefined
@@ -179,14 +194,23 @@ export class Projector {
       const changes = await Changes.of(database, feedTree(shared))
       for (;;) {
         const seen = changes.count
-        const failure = await this.#drain().then(
-          () => undefined,
-          (error: unknown) => error,
-        )
+        const since = performance.now()
+        let failure: unknown
+        try {
+          if (await this.#isLeftToOther()) {
+            await pause(OTHER_MS)
+            continue
+          }
+          await this.#drain()
+        } catch (error) {
+          failure = error
+        }
         if (isClosed(failure)) return
         this.#report(failure)
+        const tookMs = performance.now() - since
         await changes.beyond(seen, failure === undefined ? undefined : AbortSignal.timeout(RETRY_MS))
-        if (failure === undefined) await new Promise(resolve => setTimeout(resolve, PAUSE_MS).unref())
+        if (failure === undefined)
+          await pause(Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MS, PAUSE_FACTOR * tookMs)))
       }
     } catch (error) {
       if (!isClosed(error)) this.#report(error)
@@ -205,20 +229,42 @@ export class Projector {
     metrics.projectorError = text
   }
 
+  /**
+   * Of several processes one does the work: who finds that another came farther since the last look lets it go on. If that
+   * one dies, the next look finds nothing new, and whoever looks takes over.
+   */
+  async #isLeftToOther(): Promise<boolean> {
+    const key = await this.#reached()
+    const isLeft = this.#progress !== undefined && this.#progress.key !== key
+    this.#progress = { key }
+    if (isLeft) this.#forgetSome()
+    return isLeft
+  }
+
+  /** How far the feed is projected. */
+  async #reached(): Promise<ByteString | undefined> {
+    const { database, shared } = this.#context
+    const { scope, tag, key } = placeOf(shared, PROGRESS_KEY)
+    return (await database.get(scope, tag, key))?.value
+  }
+
   /** Projects whatever the feed lists behind where it came last time. */
   async #drain(): Promise<void> {
     const { database, shared, metrics } = this.#context
-    const progress = placeOf(shared, PROGRESS_KEY)
-    let before = (await database.get(progress.scope, progress.tag, progress.key))?.value
+    let before = this.#progress?.key
     for (;;) {
       const from = before === undefined ? undefined : `${before}\0`
       const page = await database.scan({ ...feedTree(shared), from, limit: LISTED_MAX })
       metrics.waitingSince = page[0]?.time
       if (page.length === 0) return
-      const scopes = new Set(page.map(entry => parseFeed(entry).scope))
-      const runIds = [...scopes].map(scope => parseScope(scope).run)
-      for (let i = 0; i < runIds.length; i += RUNS_AT_ONCE) {
-        await Promise.all(runIds.slice(i, i + RUNS_AT_ONCE).map(runId => this.#projectInPassing(runId)))
+      const listed = new Map<ByteString, number>()
+      for (const { scope, sequence } of page.map(parseFeed)) listed.set(scope, sequence + 1)
+      const runs = [...listed]
+      for (let i = 0; i < runs.length; i += RUNS_AT_ONCE) {
+        const some = runs.slice(i, i + RUNS_AT_ONCE)
+        await Promise.all(
+          some.map(([scope, runSeq]) => this.#projectInPassing(parseScope(scope).run, runSeq)),
+        )
       }
       this.#forgetSome()
       before = page[page.length - 1].key
@@ -232,9 +278,9 @@ export class Projector {
   }
 
   /** A run whose state can't be stored, because it outgrew what an entry may hold, must not hold up the others. */
-  async #projectInPassing(runId: string): Promise<void> {
+  async #projectInPassing(runId: string, runSeq: number): Promise<void> {
     try {
-      await this.project(runId)
+      await this.#project(runId, runSeq)
     } catch (error) {
       if (!(error instanceof AnnalsError && error.code === 'INVALID_ARGUMENT')) throw error
       this.#report(new Error(`run ${JSON.stringify(runId)} can't be projected: ${error.message}`))
@@ -245,10 +291,12 @@ export class Projector {
   async #reach(key: ByteString): Promise<void> {
     const { database, shared } = this.#context
     const progress = placeOf(shared, PROGRESS_KEY)
-    await database.update([progress], ([entry]) => {
+    const { result } = await database.update([progress], ([entry]) => {
       const isFarther = entry === undefined || entry.value < key
-      return { operations: isFarther ? [{ op: 'put', ...progress, value: key }] : [], result: undefined }
+      const operations: Write[] = isFarther ? [{ op: 'put', ...progress, value: key }] : []
+      return { operations, result: isFarther ? key : entry.value }
     })
+    this.#progress = { key: result }
   }
 
   /** Those used longest ago. What is not stored can be had from the log again. */
@@ -296,6 +344,10 @@ function indexWrites(index: ByteString, entry: Entry | undefined, state: RunStat
     ...(end === undefined ? {} : { completedAt: end }),
   }
   return runOperations(index, before, after)
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise(resolve => setTimeout(resolve, ms).unref())
 }
 
 function isClosed(error: unknown): boolean {

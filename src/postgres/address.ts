@@ -29,11 +29,14 @@ const LOG_TAGS = Object.values(TAGS).filter(isLogTag)
 const LOG_OF_DEDUPE_TAG: ReadonlyMap<number, number> = new Map(LOG_TAGS.map(tag => [dedupeTag(tag), tag]))
 const FEED_TAGS: ReadonlySet<number> = new Set(LOG_TAGS.map(feedTag))
 
+export function checkScope(scope: ByteString): void {
+  if (scope.length <= SCOPE_BYTES_MAX) return
+  const message = `on PostgreSQL a scope has at most ${SCOPE_BYTES_MAX} bytes`
+  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'scope', bytes: scope.length })
+}
+
 export function treeAddress({ scope, tag }: TreeId): TreeAddress {
-  if (scope.length > SCOPE_BYTES_MAX) {
-    const message = `on PostgreSQL a scope has at most ${SCOPE_BYTES_MAX} bytes`
-    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'scope', bytes: scope.length })
-  }
+  checkScope(scope)
   if (isLogTag(tag)) return { scope, tag, kind: LOG }
   const headOf = logOfHeadTag(tag)
   if (headOf !== undefined) return { scope, tag: headOf, kind: HEAD }

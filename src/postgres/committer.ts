@@ -1,13 +1,15 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import type { Appended, Commit, CommitOutcome } from '../engine/storage.ts'
+import type { Commit, CommitOutcome } from '../engine/storage.ts'
 import { headOfKey, tailOfKey } from './address.ts'
 import { Batch, feedOf } from './batch.ts'
-import type { Connection, ConnectionSettings, Row } from './connection.ts'
+import { appendAnswer, type BatchAnswer, batchAnswer, outcomesOf } from './batch-answer.ts'
+import type { Connection, ConnectionSettings } from './connection.ts'
 import { failure, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
 import { bytes } from './reads.ts'
 import { STATEMENTS } from './statements.ts'
+import { byteaArray, int2Array, int8Array } from './wire.ts'
 
 /** Calls under way: while the server works on one, the next is made and sent. */
 const CALLS_MAX = 2
@@ -162,13 +164,14 @@ export class Committer {
     return { batch, sent }
   }
 
-  async #call(connection: Connection, batch: Batch): Promise<Row> {
-    const append = batch.onlyAppend
-    if (append === undefined) {
-      return (await connection.run(STATEMENTS.commit, batch.parameters(this.#now())))[0]
+  async #call(connection: Connection, batch: Batch): Promise<BatchAnswer> {
+    const only = batch.onlyAppend
+    if (only === undefined) {
+      return batchAnswer((await connection.run(STATEMENTS.commit, batch.parameters(this.#now())))[0])
     }
+    const { append, points } = only
     const { scope, tag, time, bodyHash, body, dedupe, feed } = append
-    const [answer] = await connection.run(STATEMENTS.commitAppend, [
+    const [{ answer }] = await connection.run(STATEMENTS.commitAppend, [
       this.#now(),
       bytes(scope),
       tag,
@@ -180,15 +183,21 @@ export class Committer {
       bytes(dedupe?.memo ?? ''),
       feed && bytes(feed),
       feed && feedOf(append, feed).tag,
+      int2Array(points.map(point => point.tag)),
+      byteaArray(points.map(({ key }) => headOfKey(key))),
+      byteaArray(points.map(({ key }) => tailOfKey(key))),
+      int8Array(points.map(({ version }) => version)),
     ])
-    const lists = ['sequences', 'hashes', 'times', 'duplicates', 'memos'].map(name => [name, [answer[name]]])
-    return { ...answer, ...Object.fromEntries(lists) }
+    return appendAnswer(answer as ByteString)
   }
 
   async #send(connection: Connection, batch: Batch, sent: readonly Waiting[]): Promise<void> {
     this.#sent.push(sent[0].ticket)
     try {
-      settle(batch, sent, await this.#call(connection, batch))
+      const outcomes = outcomesOf(batch, await this.#call(connection, batch))
+      sent.forEach(({ resolve }, tx) => {
+        resolve(outcomes[tx])
+      })
     } catch (error) {
       if (!isRefusal(error)) {
         connection.destroy()
@@ -215,58 +224,6 @@ function writtenScopes({ operations }: Commit): readonly ByteString[] {
     if (operation.op === 'append' && operation.feed !== undefined) scopes.add(operation.feed)
   }
   return [...scopes]
-}
-
-function settle(batch: Batch, sent: readonly Waiting[], answer: Row): void {
-  const version = answer['version'] as number
-  const time = answer['at_ms'] as number
-  const conflicts = conflictsOf(batch, answer)
-  const answers = appendedOf(batch, answer)
-  sent.forEach(({ resolve }, tx) => {
-    const on = conflicts.get(tx)
-    if (on !== undefined) resolve({ status: 'conflict', on })
-    else {
-      const appended = batch.appendsOf(tx).map(i => answers[i])
-      resolve({ status: 'committed', version: version + tx, time, appended })
-    }
-  })
-}
-
-type Conflicts = Map<number, { scope: ByteString; tag: number; key?: ByteString }>
-
-function conflictsOf(batch: Batch, answer: Row): Conflicts {
-  const conflicts: Conflicts = new Map()
-  const txs = (answer['lost_txs'] ?? []) as readonly number[]
-  const points = (answer['lost_points'] ?? []) as readonly (number | undefined)[]
-  const ranges = (answer['lost_ranges'] ?? []) as readonly (number | undefined)[]
-  txs.forEach((tx, i) => {
-    const [point, range] = [points[i], ranges[i]]
-    if (point !== undefined) {
-      const { scope, tag, key } = batch.point(point - 1)
-      conflicts.set(tx, { scope, tag, key })
-    } else {
-      const { scope, tag } = batch.range((range ?? 1) - 1)
-      conflicts.set(tx, { scope, tag })
-    }
-  })
-  return conflicts
-}
-
-function appendedOf(batch: Batch, answer: Row): Appended[] {
-  const list = <T>(name: string): readonly T[] => (answer[name] ?? []) as readonly T[]
-  const [sequences, hashes, times] = [
-    list<number>('sequences'),
-    list<ByteString>('hashes'),
-    list<number>('times'),
-  ]
-  const [duplicates, memos] = [list<boolean>('duplicates'), list<ByteString | undefined>('memos')]
-  return sequences.map((sequence, i) => ({
-    sequence,
-    hash: hashes[i],
-    time: times[i],
-    duplicate: duplicates[i],
-    memo: memos[i] ?? batch.memo(i),
-  }))
 }
 
 function unknownOutcome(cause: unknown): AnnalsError {

@@ -35,6 +35,8 @@ export interface StoreSettings extends ConnectionSettings {
   readonly clockOffsetMs: number
 }
 
+type Point = NonNullable<Commit['points']>[number]
+
 /** A step that others keep getting ahead of gives up, rather than never to end. */
 const STEP_ATTEMPTS_MAX = 200
 const STEP_PAUSE_MAX_MS = 20
@@ -179,12 +181,14 @@ export class PostgresStore implements Storage {
       if (operations.some(({ op }) => op !== 'append')) return this.#updateInTurn(reads, step)
       checkOperations(operations)
       // One append alone tells by itself that its key is known, and has changed nothing then.
-      const validated = operations.length === 1 ? reads.filter(({ tag }) => !isDedupeTag(tag)) : reads
-      const versions = new Map(reads.map((place, i) => [place, found[i]?.version ?? 0]))
-      const points = validated.map(place => ({ ...place, version: versions.get(place) ?? 0 }))
+      const isAlone = operations.length === 1
+      const points: Point[] = []
+      for (const [i, { scope, tag, key }] of reads.entries()) {
+        if (!isAlone || !isDedupeTag(tag)) points.push({ scope, tag, key, version: found[i]?.version ?? 0 })
+      }
       const outcome = await this.#commit({ points, operations })
-      if (outcome.status === 'committed' && !(operations.length === 1 && outcome.appended[0].duplicate)) {
-        this.#remembered.remember(reads, found)
+      if (outcome.status === 'committed' && !(isAlone && outcome.appended[0].duplicate)) {
+        if (recalled === undefined) this.#remembered.remember(reads, found)
         return { ...outcome, result }
       }
       if (outcome.status === 'conflict') {

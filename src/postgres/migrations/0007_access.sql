@@ -1,4 +1,4 @@
--- Who may do what. Writing goes through the functions of 0003, which run as the owner and check; reading is what
+-- Who may do what. Writing goes through the functions of 0006, which run as the owner and check; reading is what
 -- row-level security lets through. So SQL by an application's role can't do more than Annals can.
 
 -- Which tenant a role reaches. A role, and not a setting of the session: who can send SQL could change that.
