@@ -63,12 +63,13 @@ export async function contend({ module, index, contestant, folder }) {
   // Others of its kind, on the same data, would find the answers there.
   if (!contestant.isChecked) await checkAnswers(store)
   const step = await prepare(store, contestant)
+  const conflictsBefore = store.conflicts?.()
   process.on('message', async ({ round }) => {
     try {
       const rate = await runFor(round, inFlight, step, verify)
       await store.settle()
       globalThis.gc()
-      process.send({ rate: rate * perStep, conflicts: store.conflicts?.() })
+      process.send({ rate: rate * perStep, conflicts: store.conflicts?.() - conflictsBefore })
     } catch (error) {
       process.send({ error: error.stack }, () => process.exit(1))
     }

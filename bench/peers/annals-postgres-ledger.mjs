@@ -3,13 +3,13 @@ import { openPostgres } from '../../dist/postgres.js'
 import { ledgerStore } from './annals-ledger.mjs'
 import { checkpoints } from './postgres-pool.mjs'
 
-/** The ledger on PostgreSQL as its users have it. `conflicts()` counts commits that had to be tried again. */
+/** The ledger on PostgreSQL as its users have it. `conflicts()` counts appends that had to be tried again. */
 export async function openStore(_folder, { connectionString }) {
   let conflicts = 0
   const { commit } = Committer.prototype
-  Committer.prototype.commit = async function (...args) {
-    const outcome = await commit.apply(this, args)
-    if (outcome.status === 'conflict') conflicts++
+  Committer.prototype.commit = async function (asked) {
+    const outcome = await commit.call(this, asked)
+    if (outcome.status === 'conflict' && asked.operations.some(({ op }) => op === 'append')) conflicts++
     return outcome
   }
   const db = await openPostgres({ connectionString, tenant: 'acme' })

@@ -72,6 +72,8 @@ export class Projector {
   #following: Promise<void> | undefined
   /** How far the feed was projected at the last look, by whomever; undefined before the first. */
   #progress: { readonly key: ByteString | undefined } | undefined
+  /** Whether this process has appended since it last looked: then it has the records in its hands. */
+  #hasOffered = false
 
   constructor(context: LedgerContext) {
     this.#context = context
@@ -85,6 +87,7 @@ export class Projector {
   /** A record that was appended just now. Whatever is not the next one of a run in memory is read when its turn comes. */
   offer(runId: string, record: Projectable): void {
     const scope = this.#context.scopeOf(runId)
+    this.#hasOffered = true
     // A run begins; what is kept under its id was another one.
     if (record.fact.runSeq === 1 && this.#following !== undefined) {
       this.#keep(new RunProjection(scope, runId))
@@ -194,9 +197,13 @@ export class Projector {
       const changes = await Changes.of(database, feedTree(shared))
       for (;;) {
         const seen = changes.count
-        const since = performance.now()
+        let since = performance.now()
         let failure: unknown
         try {
+          // Who has appended what is to be done need not read it, and goes first.
+          if (this.#progress !== undefined && !this.#hasOffered) await pause(OTHER_MS)
+          since = performance.now()
+          this.#hasOffered = false
           if (await this.#isLeftToOther()) {
             await pause(OTHER_MS)
             continue

@@ -13,6 +13,8 @@ import { byteaArray, int2Array, int8Array } from './wire.ts'
 
 /** Calls under way: while the server works on one, the next is made and sent. */
 const CALLS_MAX = 2
+/** Many are shared out among the calls: were all in one, client and server would wait for each other in turns. */
+const SHARED_FROM = 64
 
 interface Waiting {
   readonly commit: Commit
@@ -46,6 +48,8 @@ export class Committer {
   readonly #listeners: { readonly ticket: number; readonly resolve: () => void }[] = []
   #tickets = 0
   #calls = 0
+  /** How many commits were sent and not answered yet. */
+  #underWay = 0
   #lastSize = 0
   #isScheduled = false
 
@@ -123,7 +127,11 @@ export class Committer {
       const { batch, sent } = this.#take()
       this.#lastSize = sent.length
       this.#schedule()
-      if (sent.length > 0) await this.#send(connection, batch, sent)
+      this.#underWay += sent.length
+      if (sent.length > 0)
+        await this.#send(connection, batch, sent).finally(() => {
+          this.#underWay -= sent.length
+        })
     } finally {
       this.#calls--
       this.#schedule()
@@ -147,8 +155,9 @@ export class Committer {
     const sent: Waiting[] = []
     const refused: Waiting[] = []
     let taken = 0
+    const share = Math.ceil((this.#queue.length + this.#underWay) / CALLS_MAX)
     for (const waiting of this.#queue) {
-      if (waiting.isAlone && sent.length > 0) break
+      if (sent.length > 0 && (waiting.isAlone || sent.length >= Math.max(share, SHARED_FROM))) break
       try {
         if (!batch.add(waiting.commit)) break
         sent.push(waiting)

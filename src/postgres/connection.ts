@@ -1,5 +1,6 @@
-import pg from 'pg'
+import type pg from 'pg'
 import { AnnalsError } from '../core/errors.ts'
+import { loadDriver } from './driver.ts'
 import { failure, isHopeless, messageOf } from './failure.ts'
 import type { Statement } from './statements.ts'
 import { RESULT_TYPES } from './wire.ts'
@@ -40,10 +41,11 @@ export class Connection {
 
   /** Tries until it works or the time is over: a server that starts again is not an error yet. */
   static async open(settings: ConnectionSettings, signal?: AbortSignal): Promise<Connection> {
+    const { Client } = await loadDriver()
     const end = performance.now() + settings.timeoutMs
     for (let pauseMs = RETRY_FIRST_MS; ; pauseMs = Math.min(RETRY_MAX_MS, pauseMs * 2)) {
       try {
-        return await Connection.#attempt(settings, Math.max(1, Math.ceil(end - performance.now())))
+        return await Connection.#attempt(Client, settings, Math.max(1, Math.ceil(end - performance.now())))
       } catch (error) {
         if (isHopeless(error) || signal?.aborted === true || performance.now() + pauseMs > end) {
           throw new AnnalsError('IO_ERROR', `PostgreSQL can't be reached: ${messageOf(error)}`, {}, error)
@@ -54,10 +56,11 @@ export class Connection {
   }
 
   static async #attempt(
+    Client: typeof pg.Client,
     { connectionString, schema, timeoutMs }: ConnectionSettings,
     connectMs: number,
   ): Promise<Connection> {
-    const client = new pg.Client({
+    const client = new Client({
       connectionString,
       connectionTimeoutMillis: connectMs,
       query_timeout: timeoutMs,
@@ -133,7 +136,7 @@ export class Connection {
 }
 
 export function quoted(identifier: string): string {
-  return pg.escapeIdentifier(identifier)
+  return `"${identifier.replaceAll('"', '""')}"`
 }
 
 function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {

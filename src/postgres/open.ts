@@ -14,11 +14,14 @@ export interface PostgresStorageOptions {
   readonly snapshotConnections?: number | undefined
   /** For tests; the server's clock without it. */
   readonly clock?: (() => number) | undefined
+  /** How often entries that have expired are removed; once a minute without it. */
+  readonly sweepMs?: number | undefined
 }
 
 const SERVER_VERSION_MIN = 140_000
 const TIMEOUT_MS = 10_000
 const SNAPSHOT_CONNECTIONS = 10
+const SWEEP_MS = 60_000
 
 /** The storage port on PostgreSQL. Brings the schema up to date first. */
 export async function openPostgresStorage(options: PostgresStorageOptions): Promise<PostgresStore> {
@@ -33,6 +36,7 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
       clock,
       snapshotConnections: options.snapshotConnections ?? SNAPSHOT_CONNECTIONS,
       clockOffsetMs: await clockOffset(connection),
+      sweepMs: options.sweepMs ?? SWEEP_MS,
     })
   } catch (error) {
     throw failure(error)

@@ -21,7 +21,8 @@ export const STATEMENTS: Readonly<
     | 'snapshot'
     | 'listenTo'
     | 'waitForWriters'
-    | 'waitForCommits',
+    | 'waitForCommits'
+    | 'sweep',
     Statement
   >
 > = {
@@ -34,4 +35,5 @@ export const STATEMENTS: Readonly<
   listenTo: statement('listen-to'),
   waitForWriters: statement('wait-for-writers'),
   waitForCommits: statement('wait-for-commits'),
+  sweep: statement('sweep'),
 }

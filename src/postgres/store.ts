@@ -26,6 +26,7 @@ import { bytes } from './reads.ts'
 import { RememberedPlaces } from './remembered-places.ts'
 import { Snapshots } from './snapshots.ts'
 import { STATEMENTS } from './statements.ts'
+import { Sweeper } from './sweeper.ts'
 
 export interface StoreSettings extends ConnectionSettings {
   /** Of the tests; without it the server's clock counts. */
@@ -33,6 +34,8 @@ export interface StoreSettings extends ConnectionSettings {
   readonly snapshotConnections: number
   /** How far the server's clock was ahead of ours at opening. */
   readonly clockOffsetMs: number
+  /** How often entries that have expired are removed. */
+  readonly sweepMs: number
 }
 
 type Point = NonNullable<Commit['points']>[number]
@@ -48,6 +51,7 @@ export class PostgresStore implements Storage {
   readonly #reader: BatchedReader
   readonly #snapshots: Snapshots
   readonly #listener: Listener
+  readonly #sweeper: Sweeper
   readonly #places = new PlaceQueue()
   readonly #remembered = new RememberedPlaces()
   readonly #underWay = new Set<Promise<unknown>>()
@@ -71,6 +75,7 @@ export class PostgresStore implements Storage {
       note: time => this.#note(0, time),
     })
     this.#listener = new Listener(settings)
+    this.#sweeper = new Sweeper(entriesMax => this.sweep(entriesMax), settings.sweepMs)
   }
 
   async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
@@ -124,6 +129,14 @@ export class PostgresStore implements Storage {
     return rows.map(row => row['scope'] as ByteString)
   }
 
+  /** Removes entries that have expired, so many at most; says how many it were. */
+  async sweep(entriesMax: number): Promise<number> {
+    this.#checkOpen()
+    const work = this.#reader.run(connection => connection.run(STATEMENTS.sweep, [entriesMax]))
+    const [row] = await this.#track(work)
+    return row['swept'] as number
+  }
+
   now(): number {
     const { clock, clockOffsetMs } = this.#settings
     this.#latestTime = Math.max(this.#latestTime, clock === undefined ? Date.now() + clockOffsetMs : clock())
@@ -136,6 +149,7 @@ export class PostgresStore implements Storage {
   }
 
   async #close(): Promise<void> {
+    this.#sweeper.close()
     await Promise.allSettled([...this.#underWay])
     await Promise.all([
       this.#listener.close(),

@@ -8,7 +8,7 @@ import { checkHistory } from '../../src/testing/cycle-checker.ts'
 import type { TransactionRecord } from '../../src/testing/history.ts'
 import { runListAppend } from '../../src/testing/list-append-workload.ts'
 import { seedOfRun } from '../../src/testing/random.ts'
-import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
+import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
 const WORKER = fileURLToPath(new URL('./isolation-worker.mjs', import.meta.url))
 const order = (): number => Number(process.hrtime.bigint())
@@ -36,20 +36,59 @@ describe.skipIf(CONNECTION_STRING === '')(
 
     test(`four processes at once: no anomaly (ANNALS_SEED=${seed})`, async () => {
       const transactions = 500
-      const schema = schemaOfTest()
-      // Makes the schema; the processes are to meet in transactions, not in migrations.
-      await history(schema, { seed, transactions: 0, clients: 1, order })
-      const parts = await Promise.all(
-        Array.from({ length: 4 }, (_, i) =>
-          workerHistory({ schema, name: `P${i}-`, seed: seed + i, transactions }),
-        ),
-      )
-      // After them, over the same lists: its last read is the end of the history.
-      const last = await history(schema, { seed: seed + 4, transactions, clients: 4, name: 'L-', order })
-      expectSerializable('four processes', [...parts.flat(), ...last], 5 * transactions)
+      const records = await historyOfFour(schemaOfTest(), seed, transactions)
+      expectSerializable('four processes', records, 5 * transactions)
     }, 120_000)
+
+    for (const { bug, sound, broken } of PLANTED) {
+      test(`four processes on a server where ${bug}: the checker finds it (ANNALS_SEED=${seed})`, async () => {
+        const records = await historyOfFour(schemaOfTest(), seed, 250, schema => plant(schema, sound, broken))
+        const { anomalies } = checkHistory(records)
+        console.log(`cycle checker, postgres, ${bug}: ${anomalies.length} anomalies`)
+        expect(anomalies.length).toBeGreaterThan(0)
+      }, 120_000)
+    }
   },
 )
+
+/** The tests of the test: what the function that commits does, and what it does instead. */
+const PLANTED = [
+  {
+    bug: 'ranges are not validated',
+    sound: 'IF range_digests[i] <> (',
+    broken: 'IF false AND range_digests[i] <> (',
+  },
+  { bug: 'points are not validated', sound: 'IF wrong IS NOT NULL THEN', broken: 'IF false THEN' },
+]
+
+async function plant(schema: string, sound: string, broken: string): Promise<void> {
+  const { rows } = await sql(
+    `SELECT pg_get_functiondef(p.oid) AS text FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+     WHERE n.nspname = '${schema}' AND p.proname = 'commit_batch'`,
+  )
+  const text: string = rows[0].text
+  expect(text.split(sound), 'the place that the bug is planted at').toHaveLength(2)
+  await sql(text.replace(sound, broken))
+}
+
+/** Of four processes at once, and then one more over the same lists: its last read is the end of the history. */
+async function historyOfFour(
+  schema: string,
+  seed: number,
+  transactions: number,
+  prepare: (schema: string) => Promise<void> = async () => undefined,
+): Promise<TransactionRecord[]> {
+  // Makes the schema; the processes are to meet in transactions, not in migrations.
+  await history(schema, { seed, transactions: 0, clients: 1, order })
+  await prepare(schema)
+  const parts = await Promise.all(
+    Array.from({ length: 4 }, (_, i) =>
+      workerHistory({ schema, name: `P${i}-`, seed: seed + i, transactions }),
+    ),
+  )
+  const last = await history(schema, { seed: seed + 4, transactions, clients: 4, name: 'L-', order })
+  return [...parts.flat(), ...last]
+}
 
 async function history(
   schema: string,

@@ -126,3 +126,27 @@ BEGIN
   RETURN true;
 END
 $$;
+
+-- Removes entries whose time has passed; nobody sees them any more. Not beyond the time of the last commit: whoever reads
+-- later does so as of then or later, whatever the clock says. It waits for nobody: rows that somebody is writing are
+-- left for the next time, and one sweeper at a time is enough.
+CREATE FUNCTION sweep_expired(at_most integer) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  until_ms bigint;
+  swept integer;
+BEGIN
+  PERFORM check_scopes('{}');
+  IF NOT pg_try_advisory_xact_lock((SELECT s.seed FROM settings s) + 4) THEN
+    RETURN 0;
+  END IF;
+  SELECT c.last_value INTO until_ms FROM clock c;
+  DELETE FROM entries e WHERE e.ctid = ANY (ARRAY(
+    SELECT x.ctid FROM entries x
+    WHERE x.expires_at > 0 AND x.expires_at <= until_ms
+    ORDER BY x.expires_at LIMIT at_most FOR UPDATE SKIP LOCKED
+  ));
+  GET DIAGNOSTICS swept = ROW_COUNT;
+  RETURN swept;
+END
+$$;

@@ -141,7 +141,7 @@ BEGIN
   EXECUTE format('GRANT EXECUTE ON FUNCTION as_text, as_json, as_time, part_of TO %I', to_role);
   EXECUTE format(
     'GRANT EXECUTE ON FUNCTION read_time, newest_version, read_points, read_range, read_feed, read_scopes,
-       commit_batch, commit_append, listen_to, wait_for_writers, wait_for_commits, reached_tenant TO %I', to_role);
+       commit_batch, commit_append, listen_to, wait_for_writers, wait_for_commits, sweep_expired, reached_tenant TO %I', to_role);
 END
 $$;
 

@@ -1,0 +1,1 @@
+SELECT sweep_expired($1::integer) AS swept
