@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { open } from '../../src/index.ts'
 import { defineLaunch, startLaunch } from '../../src/launch.ts'
-import { openFakeTelemetry } from '../../src/telemetry/fake-service.ts'
+import { openFaultyTelemetry } from '../telemetry/faulty-service.ts'
 import { addRun, annals, makeStore, newFolder } from './annals-command.ts'
 
 /** Of every file in a folder: its name, and what is in it. */
@@ -185,7 +185,7 @@ describe('telemetry flush', () => {
     expect(away.code).toBe(1)
     expect(JSON.parse(away.stdout)).toMatchObject({ ok: false })
     {
-      await using service = await openFakeTelemetry()
+      await using service = await openFaultyTelemetry()
       const sent = await annals(['telemetry', 'flush', '--runs', runs], {
         env: { TELEMETRY_API_URL: service.baseUrl },
       })
