@@ -1,5 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
-import { dedupeTag, feedTag, HEAD_KEY, headTag } from '../engine/keys.ts'
+import { dedupeTag, feedTag, HEAD_KEY, headTag, isDedupeTag } from '../engine/keys.ts'
 import { dedupeValue, feedKey, feedValue, headAfter, headValue, linkAppend } from '../engine/log.ts'
 import { checkOperations } from '../engine/operations.ts'
 import type {
@@ -106,7 +106,30 @@ export class Committer {
     } catch (error) {
       return this.group.settled(undefined).then(() => Promise.reject(error))
     }
-    return this.#write(outcome.operations, now, outcome.result)
+    if (outcome.operations.length === 0) return this.#written([], outcome.result, false)
+    const searched = this.#noteAbsent(reads, found)
+    try {
+      return this.#write(outcome.operations, now, outcome.result)
+    } finally {
+      for (const tree of searched) tree.absent = undefined
+    }
+  }
+
+  /** A step that appends under dedupe keys has often looked for them, in this order: the appends then need not. */
+  #noteAbsent(reads: readonly Place[], found: readonly (Entry | undefined)[]): readonly Tree[] {
+    const trees: Tree[] = []
+    for (let i = reads.length - 1; i >= 0; i--) {
+      if (found[i] !== undefined || !isDedupeTag(reads[i].tag)) continue
+      const { scope, tag, key } = reads[i]
+      const tree = this.#forest.treeIfAny(scope, tag)
+      if (tree === undefined) continue
+      if (tree.absent === undefined) {
+        tree.absent = []
+        trees.push(tree)
+      }
+      tree.absent.push(key)
+    }
+    return trees
   }
 
   /** Whether there may be something to expire. */
@@ -152,14 +175,13 @@ export class Committer {
       }
       this.#endLog(recording)
     })
-    const answer = {
-      status: 'committed' as const,
-      version: this.#lastVersion,
-      time: this.#lastTime,
-      appended,
-      result,
-    }
-    return recording.begun ? this.group.join(answer) : this.group.settled(answer)
+    return this.#written(appended, result, recording.begun)
+  }
+
+  #written<T>(appended: readonly Appended[], result: T, begun: boolean): Promise<Updated<T>> {
+    const status = 'committed' as const
+    const answer = { status, version: this.#lastVersion, time: this.#lastTime, appended, result }
+    return begun ? this.group.join(answer) : this.group.settled(answer)
   }
 
   // A tree is forgotten when others are opened, unless it is dirty or has something pending: ask for it when it is needed.

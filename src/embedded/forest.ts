@@ -39,6 +39,8 @@ export class Tree {
   /** Of a log, pending appends included; undefined while unknown. */
   head: LogHead | undefined = undefined
   dirty = false
+  /** Keys that the step under way has looked for in vain, the last one first: whoever asks for them in order need not search. */
+  absent: ByteString[] | undefined = undefined
   /** Entries that were looked up and never expire, by key: a hit costs half of a search. */
   points: Map<ByteString, Entry> | undefined = undefined
 

@@ -80,8 +80,13 @@ export function conflictOf(forest: Forest, commit: Commit, now: number): Conflic
 export function duplicateOf(forest: Forest, append: Append, now: number): Appended | undefined {
   if (append.dedupe === undefined) return undefined
   const { scope, tag, dedupe } = append
-  const entry = newest(forest, { scope, tag: dedupeTag(tag), key: dedupe.key }, now)
-  return entry === undefined ? undefined : parseDedupe(entry)
+  const tree = forest.treeIfAny(scope, dedupeTag(tag))
+  if (tree === undefined) return undefined
+  const isAbsent = tree.absent?.at(-1) === dedupe.key
+  if (isAbsent) tree.absent?.pop()
+  // What this very step has appended before is pending.
+  const entry = isAbsent ? tree.pending?.get(dedupe.key) : newestEntry(forest, tree, dedupe.key)
+  return entry === undefined || isGone(entry, now) ? undefined : parseDedupe(entry)
 }
 
 /** Where a log stands: what the next append continues. */
