@@ -8,25 +8,35 @@ export async function openStore(folder, { durability, cacheBytes }) {
 
 /** The ledger as its users have it: each event is checked, its key derived by the producer and again by the store. */
 export function ledgerStore({ ledger }) {
-  const heading = {
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'production',
-    planId: 'nightly-orders',
-    planVersion: '42',
-  }
   const started = new Set()
 
-  function event(runId, identity, payload) {
-    const fields = { ...heading, runId, logicalAttemptId: 1, ...identity }
-    return {
-      ...fields,
-      eventId: randomUUID(),
-      emittedAt: '2026-01-28T00:00:00.000Z',
-      engineAttemptId: 1,
-      idempotencyKey: deriveIdempotencyKey(fields),
-      ...(payload === undefined ? {} : { payload }),
+  /** Every field by its name, as a program writes down what it is about. */
+  function event(runId, { eventType, stepId }, payload) {
+    const identity = {
+      runId,
+      stepId,
+      logicalAttemptId: 1,
+      eventType,
+      planId: 'nightly-orders',
+      planVersion: '42',
     }
+    const made = {
+      eventId: randomUUID(),
+      eventType,
+      emittedAt: '2026-01-28T00:00:00.000Z',
+      runId,
+      tenantId: 'acme',
+      projectId: 'shop',
+      environmentId: 'production',
+      planId: 'nightly-orders',
+      planVersion: '42',
+      engineAttemptId: 1,
+      logicalAttemptId: 1,
+      idempotencyKey: deriveIdempotencyKey(identity),
+    }
+    if (stepId !== undefined) made.stepId = stepId
+    if (payload !== undefined) made.payload = payload
+    return made
   }
   const step = (run, payload, stepId) => event(run, { eventType: 'StepStarted', stepId }, payload)
 

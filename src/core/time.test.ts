@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { AnnalsError } from './errors.ts'
-import { formatRfc3339, parseRfc3339 } from './time.ts'
+import { formatRfc3339, isRfc3339, parseRfc3339 } from './time.ts'
 
 const YEAR_0000 = Date.parse('0000-01-01T00:00:00.000Z')
 const YEAR_9999_END = Date.parse('9999-12-31T23:59:59.999Z')
@@ -100,4 +100,16 @@ describe('RFC 3339', () => {
       expect(() => formatRfc3339(ms)).toThrow(AnnalsError)
     },
   )
+
+  test('whether a text is a time is what reading it says, also with one character changed', () => {
+    const some = fc.integer({ min: YEAR_0000, max: YEAR_9999_END }).map(formatRfc3339)
+    const char = fc.constantFrom(...'0123456789-:.TZtz+ /')
+    fc.assert(
+      fc.property(some, fc.nat({ max: 23 }), char, (text, at, other) => {
+        const changed = text.slice(0, at) + other + text.slice(at + 1)
+        for (const each of [text, changed]) expect(isRfc3339(each)).toBe(parseRfc3339(each) !== undefined)
+      }),
+      { numRuns: 5000 },
+    )
+  })
 })

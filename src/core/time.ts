@@ -46,6 +46,58 @@ export function parseRfc3339(text: string, options: ParseOptions = {}): number |
   return daysSince1970(year, month, day) * 86_400_000 + minutesOfDay * 60_000 + second * 1000 + milliseconds
 }
 
+/**
+ * The same as a question, and in UTC. Most times look like `2026-01-28T07:45:00.123Z`, and for these it looks at digits
+ * alone: the days that only some months have are left to the parser.
+ */
+export function isRfc3339(text: string): boolean {
+  return (
+    (text.length === 24 && text.charCodeAt(19) === 46 && isPlainTime(text)) ||
+    parseRfc3339(text) !== undefined
+  )
+}
+
+function isPlainTime(text: string): boolean {
+  const month = twoDigits(text, 5)
+  const day = twoDigits(text, 8)
+  return (
+    twoDigits(text, 0) >= 0 &&
+    twoDigits(text, 2) >= 0 &&
+    text.charCodeAt(4) === HYPHEN &&
+    month >= 1 &&
+    month <= 12 &&
+    text.charCodeAt(7) === HYPHEN &&
+    day >= 1 &&
+    day <= 28 &&
+    text.charCodeAt(10) === CAPITAL_T &&
+    isBelow(twoDigits(text, 11), 24) &&
+    text.charCodeAt(13) === COLON &&
+    isBelow(twoDigits(text, 14), 60) &&
+    text.charCodeAt(16) === COLON &&
+    isBelow(twoDigits(text, 17), 60) &&
+    twoDigits(text, 20) >= 0 &&
+    twoDigits(text, 21) >= 0 &&
+    text.charCodeAt(23) === CAPITAL_Z
+  )
+}
+
+const HYPHEN = 45
+const COLON = 58
+const CAPITAL_T = 84
+const CAPITAL_Z = 90
+const DIGIT_0 = 48
+
+/** -1 if it isn't two digits. */
+function twoDigits(text: string, at: number): number {
+  const tens = text.charCodeAt(at) - DIGIT_0
+  const ones = text.charCodeAt(at + 1) - DIGIT_0
+  return tens >= 0 && tens <= 9 && ones >= 0 && ones <= 9 ? tens * 10 + ones : -1
+}
+
+function isBelow(value: number, end: number): boolean {
+  return value >= 0 && value < end
+}
+
 const FIRST_MS = daysSince1970(0, 1, 1) * 86_400_000
 const LAST_MS = daysSince1970(10_000, 1, 1) * 86_400_000 - 1
 

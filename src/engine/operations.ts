@@ -86,12 +86,19 @@ export function checkTree({ scope, tag }: TreeId): void {
   if (!Number.isInteger(tag) || tag < 1 || tag > 255) throw invalid('tag', 'is not 1 to 255', tag)
 }
 
+/** The scopes that were checked last: operations come in crowds of the same, a run's own and one that runs share. */
+let lastScope: ByteString | undefined
+let scopeBefore: ByteString | undefined
+
 function checkScope(scope: ByteString): void {
+  if (scope === lastScope || scope === scopeBefore) return
   if (scope.length < 1 || scope.length > SCOPE_BYTES_MAX) {
     throw invalid('scope', `is not 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
   }
   // Flat keys end a scope with it.
   if (scope.includes('\0')) throw invalid('scope', 'holds a byte 0')
+  scopeBefore = lastScope
+  lastScope = scope
 }
 
 function checkValue(name: string, value: ByteString, bytesMax: number): void {

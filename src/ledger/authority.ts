@@ -4,7 +4,7 @@ import { decodeJson } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { parseDedupe, parseHead } from '../engine/log.ts'
 import type { Write } from '../engine/session.ts'
-import type { Appended, Entry, Place } from '../engine/storage.ts'
+import type { Appended, Entry, Place, Updated } from '../engine/storage.ts'
 import type { Run } from '../primitives/run.ts'
 import { runOperations, runPlace } from '../primitives/run-records.ts'
 import type { Envelope } from './envelope.ts'
@@ -58,10 +58,51 @@ export interface LedgerContext {
 export class Authority {
   readonly #context: LedgerContext
   readonly #projector: Projector
+  readonly #places = new Map<string, RunPlaces>()
 
   constructor(context: LedgerContext, projector: Projector) {
     this.#context = context
     this.#projector = projector
+  }
+
+  /**
+   * One event, of a run that has begun, without transitions to be validated: as nearly all are. Its answer is for `answerOne`.
+   */
+  appendOne(envelope: Envelope, epoch: number | undefined): Promise<Updated<Entry | undefined | LongWay>> {
+    const { database, shared, validateTransitions } = this.#context
+    const { runId, idempotencyKey } = envelope
+    const places = this.#placesOf(runId)
+    const { scope } = places
+    const reads = [places.heading, places.lease, dedupePlace(scope, idempotencyKey)]
+    return database.update<Entry | undefined | LongWay>(reads, ([first, lease, known]) => {
+      const heading = headingIn(first)
+      if (heading === undefined || validateTransitions) return GO_THE_LONG_WAY
+      checkHeading(heading, envelope)
+      if (known !== undefined) return { operations: NO_WRITES, result: known }
+      checkFence(runId, leaseIn(lease), epoch, database.now())
+      return { operations: [appendOf(scope, shared, envelope)], result: undefined }
+    })
+  }
+
+  /** Undefined if the event has to go the long way. */
+  answerOne(
+    { result, appended, version }: Updated<Entry | undefined | LongWay>,
+    envelope: Envelope,
+  ): AppendResult | undefined {
+    if (result === 'the long way') return undefined
+    return result === undefined
+      ? this.#answer(appended[0], envelope, false, version)
+      : this.#answer(parseDedupe(result), envelope, true, version)
+  }
+
+  #placesOf(runId: string): RunPlaces {
+    const known = this.#places.get(runId)
+    if (known !== undefined) return known
+    const scope = this.#context.scopeOf(runId)
+    const places = { scope, heading: placeOf(scope, HEADING_KEY), lease: placeOf(scope, LEASE_KEY) }
+    if (this.#places.size === PLACES_MAX) this.#places.clear()
+    this.#places.set(runId, places)
+    return places
   }
 
   /** All or none. */
@@ -69,25 +110,34 @@ export class Authority {
     const { database, metrics } = this.#context
     const request = new Request(this.#context, envelopes, epoch)
     for (;;) {
-      const { result, appended, version } = await database
-        .update(request.reads, found => request.judge(found))
-        .catch(error => this.#counted(error))
+      const { result, appended, version } = await database.update(request.reads, found =>
+        request.judge(found),
+      )
       if (result.kind === 'begins') request.lookAtIndex()
       else if (result.kind === 'behind') await catchUpGuard(this.#context, result.runId)
       else if (result.kind === 'rejected') {
         metrics.rejected++
         throw rejection(result.details)
-      } else return result.answers.map(answer => this.#answer(answer, appended, version))
+      } else {
+        return result.answers.map(({ source, envelope, isDuplicate }) =>
+          this.#answer(
+            typeof source === 'number' ? appended[source] : source,
+            envelope,
+            isDuplicate,
+            version,
+          ),
+        )
+      }
     }
   }
 
   #answer(
-    { source, envelope, isDuplicate }: Answer,
-    appended: readonly Appended[],
+    { sequence, time, memo }: Appended,
+    envelope: Envelope,
+    isDuplicate: boolean,
     version: number,
   ): AppendResult {
     const { metrics } = this.#context
-    const { sequence, time, memo } = typeof source === 'number' ? appended[source] : source
     const runSeq = sequence + 1
     const persistedAt = timeText(time)
     if (isDuplicate) {
@@ -95,7 +145,11 @@ export class Authority {
       if (isDivergent(memo, envelope)) metrics.divergentDuplicates++
     } else {
       metrics.appended++
-      this.#projector.offer(envelope.runId, projectableOf(envelope, runSeq, time, version))
+      this.#projector.offer(
+        this.#placesOf(envelope.runId).scope,
+        envelope.runId,
+        projectableOf(envelope, runSeq, time, version),
+      )
     }
     return Object.freeze({
       eventId: eventIdIn(memo),
@@ -105,12 +159,21 @@ export class Authority {
       persisted: !isDuplicate,
     })
   }
-
-  #counted(error: unknown): never {
-    if (error instanceof AnnalsError && error.code === 'WRITER_FENCED') this.#context.metrics.fenced++
-    throw error
-  }
 }
+
+type LongWay = 'the long way'
+const GO_THE_LONG_WAY = { operations: [], result: 'the long way' } as const
+const NO_WRITES: readonly Write[] = []
+
+/** Where what every append of a run looks at is. */
+interface RunPlaces {
+  readonly scope: ByteString
+  readonly heading: Place
+  readonly lease: Place
+}
+
+/** Runs whose places are remembered: to put them together takes longer than to look there. */
+const PLACES_MAX = 10_000
 
 interface Answer {
   /** What was there already, or which of the appends it is. */
@@ -262,16 +325,8 @@ class JudgedRun {
     this.isBehind = (state?.lastEventSeq ?? 0) !== length
   }
 
-  /** LD8. What the run's own are is nobody's business who has others. */
   checkHeading(envelope: Envelope): void {
-    const { heading } = this
-    if (heading === undefined) return
-    for (const field of ['tenantId', 'projectId', 'environmentId'] as const) {
-      if (heading[field] === envelope[field]) continue
-      const { runId } = envelope
-      const message = `run ${JSON.stringify(runId)} has another ${field}: its first event has settled it`
-      throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field })
-    }
+    if (this.heading !== undefined) checkHeading(this.heading, envelope)
   }
 
   checkLease(runId: string): void {
@@ -314,6 +369,21 @@ class JudgedRun {
     const steps = [...this.#changed].map(step => putGuardedStep(this.scope, step))
     return [putRunState(placeOf(this.scope, GUARD_KEY), run), ...steps]
   }
+}
+
+/** LD8. What the run's own are is nobody's business who has others. */
+function checkHeading(heading: StoredHeading, envelope: Envelope): void {
+  if (
+    heading.tenantId === envelope.tenantId &&
+    heading.projectId === envelope.projectId &&
+    heading.environmentId === envelope.environmentId
+  )
+    return
+  const { runId } = envelope
+  const fields = ['tenantId', 'projectId', 'environmentId'] as const
+  const field = fields.find(name => heading[name] !== envelope[name])
+  const message = `run ${JSON.stringify(runId)} has another ${field}: its first event has settled it`
+  throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field })
 }
 
 /** What the projector would read of the record. */

@@ -2,8 +2,8 @@ import type { ByteString } from '../core/bytes.ts'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
-import { parseRfc3339 } from '../core/time.ts'
-import { checkAttempt, checkField, checkStep, refuse } from './fields.ts'
+import { isRfc3339 } from '../core/time.ts'
+import { checkAttempt, checkField, checkStep, isPlain, refuse } from './fields.ts'
 import { keyOf } from './idempotency-key.ts'
 import type { RunEventWrite, RunHeading } from './run-events.ts'
 
@@ -46,9 +46,6 @@ export function checkEnvelope(event: unknown): Envelope {
   if (typeof event !== 'object' || event === null || Array.isArray(event)) {
     return refuse('event', 'is not an object')
   }
-  for (const name of Object.keys(event)) {
-    if (!FIELDS.has(name)) refuse(name, UNWELCOME[name] ?? 'is no field of an event')
-  }
   const {
     eventId,
     eventType,
@@ -65,6 +62,7 @@ export function checkEnvelope(event: unknown): Envelope {
     stepId,
     payload,
   } = event as RunEventWrite
+  checkNames(event, REQUIRED_FIELDS + (stepId === undefined ? 0 : 1) + (payload === undefined ? 0 : 1))
   if (!isUuidV4(eventId)) refuse('eventId', eventId === undefined ? 'is missing' : 'is not a UUID v4')
   const type = checkField('eventType', eventType)
   const run = checkField('runId', runId)
@@ -79,11 +77,11 @@ export function checkEnvelope(event: unknown): Envelope {
   const step = checkStep(eventType, stepId)
   // Its fraction may be of any length, but not fill a disk.
   checkField('emittedAt', emittedAt)
-  if (parseRfc3339(emittedAt) === undefined) refuse('emittedAt', 'is no RFC 3339 time in UTC')
-  checkField('idempotencyKey', idempotencyKey)
+  if (!isRfc3339(emittedAt)) refuse('emittedAt', 'is no RFC 3339 time in UTC')
   const payloadBytes = payload === undefined ? '' : encodePayload(payload)
   const key = keyOf(run, step, logicalAttemptId, type, plan, version)
   if (key !== idempotencyKey) {
+    checkField('idempotencyKey', idempotencyKey)
     const message = 'idempotencyKey is not what deriveIdempotencyKey makes of the event'
     throw new AnnalsError('IDEMPOTENCY_KEY_MISMATCH', message, {
       runId,
@@ -118,6 +116,21 @@ export function checkEnvelope(event: unknown): Envelope {
   }
 }
 
+/** How many an event has that is about no step and has no payload. */
+const REQUIRED_FIELDS = 12
+
+/**
+ * Refuses names that no event has. As each field that there is was read from the object, there is no other one if they are as
+ * many as it has names; only what inherits, or has a field that is `undefined`, has to be looked at name by name.
+ */
+function checkNames(event: object, fields: number): void {
+  const names = Object.keys(event)
+  if (names.length === fields && Object.getPrototypeOf(event) === Object.prototype) return
+  for (const name of names) {
+    if (!FIELDS.has(name)) refuse(name, UNWELCOME[name] ?? 'is no field of an event')
+  }
+}
+
 const UNWELCOME: Readonly<Record<string, string>> = {
   runSeq: 'is the ledger’s to give',
   persistedAt: 'is the ledger’s to give',
@@ -143,9 +156,7 @@ function encodePayload(payload: unknown): ByteString {
   })
 }
 
-const PLAIN = /^[ !#-[\]-\x7e]*$/
-
 /** Of UTF-8, JSON touches the ASCII bytes alone. */
 function quoted(bytes: ByteString): ByteString {
-  return PLAIN.test(bytes) ? `"${bytes}"` : JSON.stringify(bytes)
+  return isPlain(bytes) ? `"${bytes}"` : JSON.stringify(bytes)
 }

@@ -12,8 +12,28 @@ export const RUN_STEP = 'RUN'
 /** Fields that are put together with `|` in between. */
 const KEY_FIELDS = ['runId', 'eventType', 'planId', 'planVersion', 'stepId'] as const
 
+const PLAIN_CHARS_MAX = 128
+const QUOTE = 34
+const BACKSLASH = 92
+const PIPE = 124
+
+/**
+ * Whether a text is short, and its characters are of those that no rule is about: printable ASCII that JSON writes as it is,
+ * and no `|`. Almost every text of an envelope is, and there are a dozen of them in each event.
+ */
+export function isPlain(text: string): boolean {
+  const { length } = text
+  if (length === 0 || length > PLAIN_CHARS_MAX) return false
+  for (let i = 0; i < length; i++) {
+    const char = text.charCodeAt(i)
+    if (char < 32 || char > 126 || char === QUOTE || char === BACKSLASH || char === PIPE) return false
+  }
+  return true
+}
+
 /** A text of the envelope, in UTF-8; `INVALID_ENVELOPE` otherwise. */
 export function checkField(field: string, value: unknown): ByteString {
+  if (typeof value === 'string' && isPlain(value)) return value
   const bytesMax = field === 'runId' || field === 'eventType' ? NAME_BYTES_MAX : TEXT_BYTES_MAX
   if (value === undefined) return refuse(field, 'is missing')
   let bytes: ByteString

@@ -4,7 +4,12 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { AnnalsError } from '../core/errors.ts'
 import { checkEnvelope } from './envelope.ts'
-import { deriveIdempotencyKey, type IdempotencyFields, idempotencyPreimage } from './idempotency-key.ts'
+import {
+  deriveIdempotencyKey,
+  type IdempotencyFields,
+  idempotencyPreimage,
+  keyOf,
+} from './idempotency-key.ts'
 
 interface Vector extends IdempotencyFields {
   readonly name: string
@@ -140,4 +145,21 @@ test('L18: a run event has no step, and RUN in its place', () => {
   const { stepId: _, ...rest } = GOOD
   expect(idempotencyPreimage({ ...rest, eventType: 'RunStarted' })).toBe('run-1|RUN|1|RunStarted|plan|1')
   expect(() => idempotencyPreimage({ ...GOOD, eventType: 'RunStarted' })).toThrow(AnnalsError)
+})
+
+test('LD7: the store derives each key from its own event, whichever keys were made before, in whatever order', () => {
+  const fieldsOf = (i: number): IdempotencyFields => ({ ...GOOD, stepId: `step-${i}` })
+  const bytesOf = (i: number): string => keyOf('run-1', `step-${i}`, 1, GOOD.eventType, 'plan', '1')
+  const expected = (i: number): string =>
+    createHash('sha256').update(`run-1|step-${i}|1|${GOOD.eventType}|plan|1`).digest('hex')
+  fc.assert(
+    fc.property(fc.array(fc.tuple(fc.boolean(), fc.nat({ max: 5 })), { maxLength: 40 }), calls => {
+      for (const [makes, i] of calls) {
+        expect(makes ? deriveIdempotencyKey(fieldsOf(i)) : bytesOf(i)).toBe(expected(i))
+      }
+    }),
+  )
+  // More than are remembered.
+  for (let i = 0; i < 3_000; i++) deriveIdempotencyKey(fieldsOf(i))
+  for (let i = 0; i < 3_000; i++) expect(bytesOf(i)).toBe(expected(i))
 })

@@ -1,5 +1,4 @@
-import type { ByteString } from '../core/bytes.ts'
-import { fromUtf8, toBuffer } from '../core/bytes.ts'
+import { type ByteString, fromUtf8, isAscii, toBuffer } from '../core/bytes.ts'
 import { sha256Hex } from '../core/hash.ts'
 import { checkAttempt, checkField, checkStep, RUN_STEP } from './fields.ts'
 
@@ -21,17 +20,19 @@ export interface IdempotencyFields {
  * idempotencyPreimage(fields) // → 'run-1|RUN|1|RunStarted|plan|2'
  */
 export function idempotencyPreimage(fields: IdempotencyFields): string {
+  return fromUtf8(checkedPreimage(fields))
+}
+
+function checkedPreimage(fields: IdempotencyFields): ByteString {
   const { runId, stepId, logicalAttemptId, eventType, planId, planVersion } = fields
   const type = checkField('eventType', eventType)
-  return fromUtf8(
-    preimageOf(
-      checkField('runId', runId),
-      checkStep(eventType, stepId),
-      checkAttempt('logicalAttemptId', logicalAttemptId),
-      type,
-      checkField('planId', planId),
-      checkField('planVersion', planVersion),
-    ),
+  return preimageOf(
+    checkField('runId', runId),
+    checkStep(eventType, stepId),
+    checkAttempt('logicalAttemptId', logicalAttemptId),
+    type,
+    checkField('planId', planId),
+    checkField('planVersion', planVersion),
   )
 }
 
@@ -46,7 +47,10 @@ export function idempotencyPreimage(fields: IdempotencyFields): string {
  * key // → '7f4b974658a54fb2aee9ecb9cefebd2eec27f3fd01f0f8c0d031dfc4a5b96e3c'
  */
 export function deriveIdempotencyKey(fields: IdempotencyFields): string {
-  return sha256Hex(idempotencyPreimage(fields))
+  const preimage = checkedPreimage(fields)
+  const key = digestOf(preimage)
+  remember(preimage, key)
+  return key
 }
 
 /** Of fields that were checked, in UTF-8. */
@@ -58,7 +62,36 @@ export function keyOf(
   planId: ByteString,
   planVersion: ByteString,
 ): string {
-  return sha256Hex(toBuffer(preimageOf(runId, stepId, logicalAttemptId, eventType, planId, planVersion)))
+  const preimage = preimageOf(runId, stepId, logicalAttemptId, eventType, planId, planVersion)
+  return recall(preimage) ?? digestOf(preimage)
+}
+
+/**
+ * The newest keys that were asked for, in a ring. Who makes events sends them soon, and in the order in which they were made:
+ * so one look at the next and one at the newest find nearly all, where a map would cost as much as the hash.
+ */
+const MADE_MAX = 1_024
+const preimages: ByteString[] = new Array(MADE_MAX).fill('')
+const keys: string[] = new Array(MADE_MAX).fill('')
+let newest = 0
+/** Where the one is that was made after the last that was sent. */
+let next = 0
+
+function remember(preimage: ByteString, key: string): void {
+  newest = (newest + 1) % MADE_MAX
+  preimages[newest] = preimage
+  keys[newest] = key
+}
+
+function recall(preimage: ByteString): string | undefined {
+  const at = preimages[next] === preimage ? next : newest
+  if (preimages[at] !== preimage) return undefined
+  next = (at + 1) % MADE_MAX
+  return keys[at]
+}
+
+function digestOf(preimage: ByteString): string {
+  return sha256Hex(isAscii(preimage) ? preimage : toBuffer(preimage))
 }
 
 function preimageOf(

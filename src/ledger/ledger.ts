@@ -99,9 +99,19 @@ export class Ledger implements RunStateStore {
    * again.idempotent // → true
    * again.eventId // → result.eventId
    */
-  async appendEvent(event: RunEventWrite, options: AppendOptions = {}): Promise<AppendResult> {
-    const [result] = await this.#append([this.#check(event)], options)
-    return result
+  async appendEvent(event: RunEventWrite, options?: AppendOptions): Promise<AppendResult> {
+    const envelope = this.#check(event)
+    const epoch = options === undefined ? undefined : epochOf(options)
+    const since = performance.now()
+    try {
+      const outcome = await this.#authority.appendOne(envelope, epoch)
+      const result =
+        this.#authority.answerOne(outcome, envelope) ?? (await this.#authority.append([envelope], epoch))[0]
+      this.#ended(since)
+      return result
+    } catch (error) {
+      return this.#failed(error)
+    }
   }
 
   /**
@@ -115,14 +125,23 @@ export class Ledger implements RunStateStore {
    */
   async appendEvents(
     events: readonly RunEventWrite[],
-    options: AppendOptions = {},
+    options?: AppendOptions,
   ): Promise<readonly AppendResult[]> {
     if (!Array.isArray(events) || events.length > BATCH_MAX) {
       const message = `events must be an array of at most ${BATCH_MAX} events`
       throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'events', max: BATCH_MAX })
     }
     const envelopes = Array.from(events as readonly unknown[], (event, index) => this.#check(event, index))
-    return Object.freeze(await this.#append(envelopes, options))
+    const epoch = options === undefined ? undefined : epochOf(options)
+    if (envelopes.length === 0) return Object.freeze([])
+    const since = performance.now()
+    try {
+      const results = await this.#authority.append(envelopes, epoch)
+      this.#ended(since)
+      return Object.freeze(results)
+    } catch (error) {
+      return this.#failed(error)
+    }
   }
 
   /**
@@ -345,16 +364,14 @@ export class Ledger implements RunStateStore {
     if (!this.#readOnly) this.#projector.start()
   }
 
-  async #append(envelopes: readonly Envelope[], options: AppendOptions): Promise<readonly AppendResult[]> {
-    checkOptions('an append', options, ['epoch'])
-    const { epoch } = options
-    if (epoch !== undefined) checkWhole('epoch', epoch)
-    if (envelopes.length === 0) return []
-    const since = performance.now()
-    const results = await this.#authority.append(envelopes, epoch)
+  #ended(since: number): void {
     this.#context.metrics.latency.add(performance.now() - since)
     this.start()
-    return results
+  }
+
+  #failed(error: unknown): never {
+    if (error instanceof AnnalsError && error.code === 'WRITER_FENCED') this.#context.metrics.fenced++
+    throw error
   }
 
   #check(event: unknown, index?: number): Envelope {
@@ -381,6 +398,12 @@ function checkFetchLimit(limit: number): number {
   if (Number.isSafeInteger(limit) && limit >= 1 && limit <= FETCH_MAX) return limit
   const message = `limit must be a whole number from 1 to ${FETCH_MAX}`
   throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'limit', value: limit })
+}
+
+function epochOf(options: AppendOptions): number | undefined {
+  checkOptions('an append', options, ['epoch'])
+  const { epoch } = options
+  return epoch === undefined ? undefined : checkWhole('epoch', epoch)
 }
 
 /** Of what was projected: all of it at this moment. */

@@ -44,8 +44,9 @@ class Latency {
   add(ms: number): void {
     this.#count++
     this.#sumMs += ms
-    const index = BOUNDS_MS.findIndex(bound => ms <= bound)
-    if (index >= 0) this.#within[index]++
+    let index = 0
+    while (index < BOUNDS_MS.length && ms > BOUNDS_MS[index]) index++
+    if (index < BOUNDS_MS.length) this.#within[index]++
   }
 
   stats(): LatencyStats {

@@ -85,8 +85,7 @@ export class Projector {
   }
 
   /** A record that was appended just now. Whatever is not the next one of a run in memory is read when its turn comes. */
-  offer(runId: string, record: Projectable): void {
-    const scope = this.#context.scopeOf(runId)
+  offer(scope: ByteString, runId: string, record: Projectable): void {
     this.#hasOffered = true
     // A run begins; what is kept under its id was another one.
     if (record.fact.runSeq === 1 && this.#following !== undefined) {

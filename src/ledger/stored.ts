@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib'
-import { type ByteString, fromU64, fromUtf8, toBuffer, u64, utf8 } from '../core/bytes.ts'
+import { type ByteString, fromU64, fromUtf8, isAscii, toBuffer, u64, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { decodeJson } from '../core/value.ts'
@@ -122,7 +122,7 @@ export function isDerived(key: ByteString): boolean {
 const EVENT_ID_CHARS = 36
 
 export function memoOf({ eventId, payloadBytes }: Envelope): ByteString {
-  return eventId + u64(crc32(toBuffer(payloadBytes)))
+  return eventId + u64(crc32(isAscii(payloadBytes) ? payloadBytes : toBuffer(payloadBytes)))
 }
 
 export function eventIdIn(memo: ByteString): string {
