@@ -3,6 +3,7 @@ import { mkdirSync } from 'node:fs'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { checkAnswers } from './peers/check.mjs'
 import { nextMessage, startJob, syncFolder, withFolder } from './processes.mjs'
+import { ofRunEvents } from './run-event.mjs'
 
 /** How often a lane looks at the clock: often enough for fsyncs, seldom enough for gets. */
 const STEPS_PER_LOOK = 8
@@ -59,7 +60,8 @@ export async function contend({ module, index, contestant, folder }) {
   const { cases } = await import(module)
   const { inFlight, perStep = 1, prepare, verify = () => true } = cases[index]
   mkdirSync(folder)
-  const store = await openStore(folder, { inFlight, ...contestant })
+  const opened = await openStore(folder, { inFlight, ...contestant })
+  const store = contestant.runEvents ? ofRunEvents(opened) : opened
   // Others of its kind, on the same data, would find the answers there.
   if (!contestant.isChecked) await checkAnswers(store)
   const step = await prepare(store, contestant)

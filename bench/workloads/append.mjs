@@ -55,12 +55,21 @@ function contestants(durability, ...peers) {
   return ['annals', ...peers].map(peer => ({ name: peer, peer, durability }))
 }
 
-/** Run events of the ledger, each with its key; the peers keep a unique key too. */
+/** Run events of the ledger. The peers store the same events, each under its key, which is unique for them too. */
 function ledgerContestants(durability, ...peers) {
   return [
     { name: 'annals', peer: 'annals-ledger', durability },
-    ...contestants(durability, ...peers).slice(1),
+    ...contestants(durability, ...peers)
+      .slice(1)
+      .map(contestant => ({ ...contestant, runEvents: true })),
   ]
+}
+
+/** Shown beside them: lmdb with the payload alone, under a short key that grows. */
+const PAYLOAD_ALONE = 'lmdb, payload alone, short keys in order'
+
+function payloadAlone(durability) {
+  return { name: PAYLOAD_ALONE, peer: 'lmdb', durability }
 }
 
 export const cases = [
@@ -78,11 +87,13 @@ export const cases = [
     inFlight: RUNS,
     contestants: [
       ...ledgerContestants('durable', 'lmdb', 'better-sqlite3'),
+      payloadAlone('durable'),
       { name: 'annals, all on one run', peer: 'annals-ledger', durability: 'durable', oneRun: true },
     ],
     compare: [
       { theirs: 'lmdb', must: 2, aim: 3 },
       { theirs: 'better-sqlite3' },
+      { theirs: PAYLOAD_ALONE },
       { ours: 'annals, all on one run', theirs: 'annals', must: 0.7, aim: 1 },
     ],
     prepare: appendOnce,
@@ -102,10 +113,11 @@ export const cases = [
     number: 'W2',
     title: 'run event, relaxed, 1 in flight',
     inFlight: 1,
-    contestants: ledgerContestants('relaxed', 'lmdb', 'better-sqlite3'),
+    contestants: [...ledgerContestants('relaxed', 'lmdb', 'better-sqlite3'), payloadAlone('relaxed')],
     compare: [
       { theirs: 'lmdb', must: 1.8, aim: 2.5 },
       { theirs: 'better-sqlite3', must: 4, aim: 5 },
+      { theirs: PAYLOAD_ALONE },
     ],
     prepare: appendOnce,
   },
@@ -115,8 +127,12 @@ export const cases = [
     unit: 'events/s',
     inFlight: 1,
     perStep: BATCH,
-    contestants: ledgerContestants('durable', 'better-sqlite3', 'lmdb'),
-    compare: [{ theirs: 'better-sqlite3', must: 1.25, aim: 1.3 }, { theirs: 'lmdb' }],
+    contestants: [...ledgerContestants('durable', 'better-sqlite3', 'lmdb'), payloadAlone('durable')],
+    compare: [
+      { theirs: 'better-sqlite3', must: 1.25, aim: 1.3 },
+      { theirs: 'lmdb' },
+      { theirs: PAYLOAD_ALONE },
+    ],
     prepare: appendManyOnce,
     verify: answers => answers.length === BATCH,
   },
@@ -137,11 +153,19 @@ export const cases = [
     inFlight: 1,
     contestants: [
       ...ledgerContestants('durable', 'lmdb', 'better-sqlite3'),
-      { name: 'lmdb, a read before the transaction', peer: 'lmdb', durability: 'durable', readFirst: true },
+      {
+        name: 'lmdb, a read before the transaction',
+        peer: 'lmdb',
+        durability: 'durable',
+        readFirst: true,
+        runEvents: true,
+      },
+      payloadAlone('durable'),
     ],
     compare: [
       { theirs: 'lmdb', must: 3, aim: 4 },
       { theirs: 'lmdb, a read before the transaction' },
+      { theirs: PAYLOAD_ALONE },
       { theirs: 'better-sqlite3' },
     ],
     prepare: appendAgain,
