@@ -86,13 +86,22 @@ export const tombstone: Schema = named(
   }),
 )
 
-const name = z.string().min(1).max(256)
-const withoutBar = name.regex(/^[^|\0]*$/)
+/** Without U+0000; the limits are in bytes, of which a char takes at least one. */
+const name = z
+  .string()
+  .min(1)
+  .max(4_096)
+  .regex(/^[^\0]*$/)
+const withoutBar = name.regex(/^[^|]*$/)
+const short = withoutBar.max(256)
 const eventFields = {
   eventId: z.string().regex(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i),
-  eventType: withoutBar,
-  emittedAt: z.string().regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$/),
-  runId: withoutBar,
+  eventType: short,
+  emittedAt: z
+    .string()
+    .max(4_096)
+    .regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$/),
+  runId: short,
   tenantId: name,
   projectId: name,
   environmentId: name,

@@ -1,0 +1,75 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { expect, test } from 'vitest'
+import { type Annals, open } from '../../src/index.ts'
+import { createServer, type Server } from '../../src/server.ts'
+import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { type ApiDescription, ApiRequests } from './api-requests.ts'
+
+const REQUESTS = 100_000
+/** What is left of the successful ones included. */
+const GROWTH_BYTES_MAX = 64 * 1024 * 1024
+
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
+
+function heapBytes(): number {
+  collect()
+  return process.memoryUsage().heapUsed
+}
+
+async function describedBy(server: Server): Promise<ApiDescription> {
+  const answer = await server.fetch(new Request('http://localhost/openapi.json'))
+  return (await answer.json()) as ApiDescription
+}
+
+/** What was appended is projected in the background; that is no change of the request that comes after. */
+async function settled(db: Annals): Promise<number> {
+  while (db.stats().ledger.projector.lagMs > 0) await new Promise(resolve => setImmediate(resolve))
+  return db.stats().version as number
+}
+
+test(`${REQUESTS} requests made from the description: none is a 5xx, none that is refused changes anything`, async () => {
+  const seed = seedOfRun()
+  console.log(`seed ${seed}`)
+  const db = await open({ memory: true })
+  const server = createServer(db)
+  const requests = new ApiRequests(await describedBy(server), new Random(seed))
+  const seen = new Map<string, Set<number>>()
+  const counts = { good: 0, refused: 0 }
+  let heapAtFirst = 0
+  const since = performance.now()
+  let version = await settled(db)
+  for (let i = 0; i < REQUESTS; i++) {
+    const { name, request } = requests.next()
+    const what = `seed ${seed}, request ${i}: ${request.method} ${request.url}`
+    const answer = await server.fetch(request)
+    const { status } = answer
+    if (status >= 500) throw new Error(`${what}: ${status}: ${await answer.text()}`)
+    if (status >= 400) {
+      counts.refused++
+      // Not expect, which costs more than the request.
+      if ((await settled(db)) !== version) throw new Error(`${what}: ${status}, and something has changed`)
+    } else {
+      counts.good++
+      version = await settled(db)
+    }
+    await answer.body?.cancel()
+    const statuses = seen.get(name) ?? new Set()
+    seen.set(name, statuses.add(status))
+    if (i === REQUESTS / 5) heapAtFirst = heapBytes()
+  }
+  const growth = heapBytes() - heapAtFirst
+  const seconds = (performance.now() - since) / 1_000
+  console.log(
+    `${counts.good} answered, ${counts.refused} refused, ${seconds.toFixed(1)} s, heap ${(growth / 1e6).toFixed(1)} MB`,
+  )
+  expect(growth).toBeLessThan(GROWTH_BYTES_MAX)
+  // It has reached everything, and nearly everything also in earnest.
+  expect(seen.size).toBe(requests.count)
+  expect(
+    [...seen.values()].filter(statuses => [...statuses].some(status => status < 300)).length,
+  ).toBeGreaterThan(requests.count * 0.7)
+  await server.close()
+  await db.close()
+}, 300_000)

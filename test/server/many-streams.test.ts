@@ -1,0 +1,135 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { afterEach, expect, test } from 'vitest'
+import { type AnnalsClient, createClient } from '../../src/client.ts'
+import { deriveIdempotencyKey, type RunEventWrite } from '../../src/index.ts'
+import { ServerProcess } from './server-process.ts'
+
+const STREAMS = 1_000
+const APPENDS = 100
+const GROWTH_BYTES_MAX = 200 * 1024 * 1024
+
+const server = new ServerProcess()
+const sockets: Socket[] = []
+afterEach(async () => {
+  for (const socket of sockets) socket.destroy()
+  await server.remove()
+})
+
+function newEvent(runId: string, logicalAttemptId: number): RunEventWrite {
+  const event = {
+    eventId: randomUUID(),
+    eventType: 'Noted',
+    emittedAt: '2025-06-15T15:06:40.000Z',
+    runId,
+    tenantId: 'acme',
+    projectId: 'shop',
+    environmentId: 'test',
+    planId: 'plan',
+    planVersion: '1',
+    engineAttemptId: 1,
+    logicalAttemptId,
+  }
+  return { ...event, idempotencyKey: deriveIdempotencyKey(event), payload: { text: 'x'.repeat(400) } }
+}
+
+const MARK = '\ndata: '
+
+/** A reader that counts events, as cheaply as it can be done: a thousand of them share this process. */
+class CountingReader {
+  readonly socket: Socket
+  #events = 0
+  #tail = ''
+  #wanted = 0
+  #wake: () => void = () => {}
+
+  constructor(port: number, path: string) {
+    this.socket = connect(port, '127.0.0.1', () => {
+      this.socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
+    })
+    this.socket.setEncoding('latin1')
+    this.socket.on('data', data => {
+      const text = this.#tail + String(data)
+      this.#events += text.split(MARK).length - 1
+      // A piece may end within the mark.
+      this.#tail = text.slice(1 - MARK.length)
+      if (this.#events >= this.#wanted) this.#wake()
+    })
+    sockets.push(this.socket)
+  }
+
+  reached(count: number): Promise<void> {
+    if (this.#events >= count) return Promise.resolve()
+    this.#wanted = count
+    return new Promise(resolve => {
+      this.#wake = resolve
+    })
+  }
+
+  get events(): number {
+    return this.#events
+  }
+}
+
+async function metric(url: string, name: string): Promise<number> {
+  const text = await (await fetch(`${url}/metrics/prometheus`)).text()
+  return Number(new RegExp(`^${name} (.*)$`, 'm').exec(text)?.[1])
+}
+
+/** Milliseconds of each append, one after the other; sorted. */
+async function timed(client: AnnalsClient, runId: string, from: number): Promise<readonly number[]> {
+  const times: number[] = []
+  for (let i = from; i < from + APPENDS; i++) {
+    const since = performance.now()
+    await client.ledger.appendEvent(newEvent(runId, i))
+    times.push(performance.now() - since)
+  }
+  return times.sort((a, b) => a - b)
+}
+
+test(`${STREAMS} open streams and one that is not read: appends go on as before, memory is bounded, each gets everything`, async () => {
+  await server.start()
+  const { url } = server
+  const port = Number(new URL(url).port)
+  const client = createClient({ url })
+  await timed(client, 'warm-up', 1)
+  const alone = await timed(client, 'quiet', 1)
+  const memoryBefore = await metric(url, 'process_resident_memory_bytes')
+
+  const readers = Array.from(
+    { length: STREAMS },
+    (_, i) =>
+      new CountingReader(port, i % 2 === 0 ? '/v1/runs/watched/stream' : `/v1/runs/other-${i}/stream`),
+  )
+  const watching = readers.filter((_, i) => i % 2 === 0)
+  const stalled = connect(port, '127.0.0.1')
+  sockets.push(stalled)
+  await once(stalled, 'connect')
+  stalled.pause()
+  stalled.write('GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  while ((await metric(url, 'annals_http_open_streams')) < STREAMS + 1) {
+    // Nobody tells when a connection is served: asked again.
+    await new Promise(resolve => setTimeout(resolve, 20))
+  }
+  // Nobody watches this run but the one that does not read.
+  const beside = await timed(client, 'quiet', 1 + APPENDS)
+  // These go to five hundred readers each.
+  const watched = await timed(client, 'watched', 1)
+  await Promise.all(watching.map(reader => reader.reached(APPENDS)))
+  // Far more than buffers hold, for the one that does not read.
+  await Promise.all(
+    Array.from({ length: 2_000 }, (_, i) => client.ledger.appendEvent(newEvent('flood', i + 1))),
+  )
+  const growth = (await metric(url, 'process_resident_memory_bytes')) - memoryBefore
+
+  const median = (times: readonly number[]): number => times[times.length >> 1]
+  console.log(
+    `append, median: ${median(alone).toFixed(2)} ms alone, ${median(beside).toFixed(2)} ms beside ${STREAMS} streams, ` +
+      `${median(watched).toFixed(2)} ms into ${watching.length} streams; memory +${(growth / 1e6).toFixed(0)} MB`,
+  )
+  expect(watching.every(({ events }) => events === APPENDS)).toBe(true)
+  expect(readers.reduce((sum, { events }) => sum + events, 0)).toBe(APPENDS * watching.length)
+  expect(median(beside)).toBeLessThan(Math.max(3 * median(alone), median(alone) + 5))
+  expect(growth).toBeLessThan(GROWTH_BYTES_MAX)
+}, 120_000)
