@@ -21,6 +21,7 @@ const WORKLOADS = {
   growth: ['W9'],
   postgres: ['W11'],
   checkpoint: [],
+  server: ['W12'],
   projector: ['W13'],
 }
 const NAMES = [...Object.keys(WORKLOADS), ...new Set(Object.values(WORKLOADS).flat())]

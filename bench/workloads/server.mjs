@@ -1,0 +1,28 @@
+import { runName, value } from '../data.mjs'
+
+const CONNECTIONS = 32
+
+/** Lane n appends to run n, each event with a key of its own; in the process itself, and over a connection for each lane. */
+async function appendOnce(store) {
+  const runs = Array.from({ length: CONNECTIONS }, (_, i) => runName(i))
+  let next = 0
+  return lane => {
+    const i = next++
+    return store.appendOnce(runs[lane], value(i), `step-${i}`)
+  }
+}
+
+export const cases = [
+  {
+    number: 'W12',
+    title: `run event, durable, ${CONNECTIONS} in flight: over HTTP, ${CONNECTIONS} connections`,
+    inFlight: CONNECTIONS,
+    contestants: [
+      { name: 'annals over HTTP', peer: 'annals-http', durability: 'durable' },
+      { name: 'annals in the process', peer: 'annals-ledger', durability: 'durable' },
+    ],
+    compare: [{ ours: 'annals over HTTP', theirs: 'annals in the process', must: 0.5, aim: 0.7 }],
+    prepare: appendOnce,
+    verify: ({ duplicate }) => !duplicate,
+  },
+]
