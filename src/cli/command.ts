@@ -25,13 +25,20 @@ export function withExamples(command: Command, examples: readonly Example[]): Co
   return command.addHelpText('after', `\nExamples:\n${lines.join('\n')}`)
 }
 
-/** What names the store that a command works on. */
-export function withStore(command: Command): Command {
+/** What names a store, without the server that may have it. */
+export function withStoreOf(command: Command): Command {
   return command
     .addOption(new Option('--data <dir>', 'folder of the store').env('ANNALS_DATA').default('./.annals'))
     .addOption(new Option('--postgres <url>', 'a store on PostgreSQL instead').env('ANNALS_POSTGRES'))
     .addOption(new Option('--schema <name>', 'schema on PostgreSQL (default: annals)'))
     .addOption(new Option('--tenant <name>', 'whose runs').env('ANNALS_TENANT').default('default'))
+}
+
+/** What names the store that a command works on. */
+export function withStore(command: Command): Command {
+  return withStoreOf(command)
+    .addOption(new Option('--server <url>', 'a running server instead').env('ANNALS_SERVER'))
+    .addOption(new Option('--token <token>', 'for that server; better in ANNALS_TOKEN').env('ANNALS_TOKEN'))
 }
 
 export function withJson(command: Command): Command {

@@ -26,16 +26,24 @@ export function addCompletion(program: Command, context: Context): void {
 function wordsOf(program: Command): readonly Word[] {
   const found: Word[] = []
   const visit = (command: Command, path: string): void => {
-    const names = command.commands.map(child => child.name())
+    const names = visibleIn(command).map(child => child.name())
     const options = command.options.flatMap(({ short, long }) =>
       [short, long].filter(name => name !== undefined),
     )
     const choices = command.registeredArguments.flatMap(({ argChoices }) => argChoices ?? [])
     found.push({ path, words: [...names, ...choices, ...options, '--help'] })
-    for (const child of command.commands) visit(child, `${path} ${child.name()}`.trim())
+    for (const child of visibleIn(command)) visit(child, `${path} ${child.name()}`.trim())
   }
   visit(program, '')
   return found
+}
+
+/** As the help shows them. */
+function visibleIn(command: Command): readonly Command[] {
+  return command
+    .createHelp()
+    .visibleCommands(command)
+    .filter(child => child.name() !== 'help')
 }
 
 const SCRIPTS: Readonly<Record<'bash' | 'zsh' | 'fish', (words: readonly Word[]) => string>> = {

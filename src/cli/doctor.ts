@@ -7,6 +7,7 @@ import { type Finding, problem, Report, warning } from './doctor-report.ts'
 import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
+import { localSource } from './source.ts'
 import { openOnPostgres } from './store.ts'
 import { verifyAll } from './verify.ts'
 import { countText } from './words.ts'
@@ -135,7 +136,7 @@ async function examineStore(db: Annals, report: Report, { terminal }: Context): 
           'In a program, `await db.rebuildIndices()` mends them.',
         ),
   )
-  const checked = await verifyAll(db, terminal)
+  const checked = await verifyAll(localSource(db), terminal)
   const broken = checked.filter(({ isValid }) => !isValid)
   report.add(
     broken.length === 0

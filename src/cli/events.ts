@@ -4,7 +4,8 @@ import { type Context, type Read, wholeNumber, withExamples, withJson, withStore
 import { EXIT } from './exit-codes.ts'
 import { findRun } from './lookup.ts'
 import { cutTo, safeJson, safeText } from './safe-text.ts'
-import { reading, type Source } from './store.ts'
+import type { Source } from './source.ts'
+import { reading } from './store.ts'
 import type { Terminal } from './terminal.ts'
 
 interface Options extends Read {
@@ -80,11 +81,7 @@ async function* ownEvents(
     yield* events.tail(runId, { from: after, signal })
     return
   }
-  for (let from = after; ; from += PAGE) {
-    const page = await events.readRange(runId, from, from + PAGE)
-    yield* page
-    if (page.length < PAGE) return
-  }
+  yield* events.iterate(runId, { from: after })
 }
 
 function lineOf(terminal: Terminal, event: RunEventRecord | Event): string {

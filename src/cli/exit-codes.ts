@@ -9,7 +9,7 @@ export const EXIT = {
   usage: 2,
   /** What was named is not there. */
   notFound: 3,
-  /** The store can't be opened or reached: locked, no server, no folder. */
+  /** The store can't be opened or reached: locked, no folder, no server, no right to ask it. */
   unreachable: 4,
   /** A mistake of ours. */
   internal: 70,
@@ -26,6 +26,11 @@ const BY_CODE: Partial<Record<ErrorCode, ExitCode>> = {
   IO_ERROR: EXIT.unreachable,
   TIMEOUT: EXIT.unreachable,
   FORMAT_TOO_NEW: EXIT.unreachable,
+  UNAVAILABLE: EXIT.unreachable,
+  UNAUTHENTICATED: EXIT.unreachable,
+  FORBIDDEN: EXIT.unreachable,
+  RATE_LIMITED: EXIT.unreachable,
+  NOT_FOUND: EXIT.notFound,
 }
 
 export function exitCodeOf(code: ErrorCode): ExitCode {

@@ -1,6 +1,6 @@
 import { AnnalsError, type Run } from '../index.ts'
 import { nearest } from './nearest.ts'
-import type { Source } from './store.ts'
+import type { Source } from './source.ts'
 
 /** Runs whose ids are looked at to guess which one was meant. */
 const GUESSED_FROM = 2_000
@@ -9,19 +9,19 @@ const GUESSED_FROM = 2_000
 export interface FoundRun {
   readonly run: Run | undefined
   readonly isInLedger: boolean
-  /** Of `db.events`. */
-  readonly events: number
+  /** Whether it has a log of its own (`db.events`). */
+  readonly hasEvents: boolean
 }
 
 /** `RUN_NOT_FOUND`, with those that were meant, if there is nothing of the run anywhere. */
 export async function findRun(source: Source, runId: string): Promise<FoundRun> {
-  const [run, [first], events] = await Promise.all([
+  const [run, [first], hasEvents] = await Promise.all([
     source.runs.get(runId),
     source.ledger.fetchEvents(runId, { limit: 1 }),
-    source.events.length(runId),
+    source.events.exists(runId),
   ])
-  if (run === undefined && first === undefined && events === 0) throw await unknownRun(source, runId)
-  return { run, isInLedger: first !== undefined, events }
+  if (run === undefined && first === undefined && !hasEvents) throw await unknownRun(source, runId)
+  return { run, isInLedger: first !== undefined, hasEvents }
 }
 
 async function unknownRun(source: Source, runId: string): Promise<AnnalsError> {

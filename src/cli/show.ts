@@ -3,8 +3,9 @@ import type { LedgerAlert, Run, RunSnapshot } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
 import { type FoundRun, findRun } from './lookup.ts'
 import { safeJson, safeText } from './safe-text.ts'
+import type { Source } from './source.ts'
 import { printSteps } from './steps.ts'
-import { reading, type Source } from './store.ts'
+import { reading } from './store.ts'
 import { printFields } from './table.ts'
 import type { Terminal } from './terminal.ts'
 import { countText, durationText, paintStatus, timeText } from './words.ts'
@@ -13,6 +14,8 @@ interface Shown extends FoundRun {
   readonly snapshot: RunSnapshot | null
   readonly alerts: readonly LedgerAlert[]
   readonly children: readonly Run[]
+  /** In its own log. */
+  readonly events: number
 }
 
 export function addShow(program: Command, context: Context): void {
@@ -40,12 +43,13 @@ async function showRun(runId: string, options: Read, { terminal }: Context): Pro
 
 async function lookAt(source: Source, runId: string): Promise<Shown> {
   const found = await findRun(source, runId)
-  const [snapshot, alerts, children] = await Promise.all([
+  const [snapshot, alerts, children, chain] = await Promise.all([
     found.isInLedger ? source.ledger.getSnapshot(runId) : null,
     found.isInLedger ? source.ledger.alerts({ runId }) : [],
     source.runs.query({ parentRun: runId, includeArchived: true }),
+    found.hasEvents ? source.events.verifyChain(runId) : undefined,
   ])
-  return { ...found, snapshot, alerts, children }
+  return { ...found, snapshot, alerts, children, events: chain?.length ?? 0 }
 }
 
 async function printRun(terminal: Terminal, runId: string, shown: Shown): Promise<void> {

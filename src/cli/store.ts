@@ -1,14 +1,8 @@
-import { statSync } from 'node:fs'
-import {
-  type Annals,
-  AnnalsError,
-  type Events,
-  type Ledger,
-  type OpenOptions,
-  open,
-  type Runs,
-  type Traces,
-} from '../index.ts'
+import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type AnnalsClient, createClient } from '../client.ts'
+import { type Annals, AnnalsError, open } from '../index.ts'
+import { localSource, remoteSource, type Source } from './source.ts'
 import type { Terminal } from './terminal.ts'
 
 /** How a command line names its store. */
@@ -16,29 +10,21 @@ export interface StoreOptions {
   readonly data: string
   readonly postgres?: string
   readonly schema?: string
+  readonly server?: string
+  readonly token?: string
   readonly tenant: string
 }
 
-/** What commands read from: a store that they open themselves, or that of a server, whose client has the same methods. */
-export interface Source {
-  readonly runs: Pick<Runs, 'get' | 'query'>
-  readonly ledger: Pick<
-    Ledger,
-    'fetchEvents' | 'getSnapshot' | 'replaySnapshot' | 'verifyRun' | 'alerts' | 'subscribe'
-  >
-  readonly events: Pick<Events, 'length' | 'readRange' | 'verifyChain' | 'tail'>
-  readonly traces: Pick<Traces, 'queryByTime'>
-  exportRun(runId: string): AsyncIterable<Uint8Array>
-  close(): Promise<void>
-}
+export const DEFAULT_URL = 'http://127.0.0.1:8765'
+const TENANT_DEFAULT = 'default'
 
 /** Opens what the options name, works with it, and closes it. */
 export async function reading<T>(
   options: StoreOptions,
-  _terminal: Terminal,
+  terminal: Terminal,
   work: (source: Source) => Promise<T>,
 ): Promise<T> {
-  const source = await openSource(options)
+  const source = await openSource(options, terminal)
   try {
     return await work(source)
   } finally {
@@ -46,28 +32,67 @@ export async function reading<T>(
   }
 }
 
-async function openSource(options: StoreOptions): Promise<Source> {
-  if (options.postgres !== undefined) return openOnPostgres(options)
-  return openFolder(options, { readOnly: true })
+/** The store in the folder; or the server that has it open, for only one process can have it. */
+async function openSource(options: StoreOptions, terminal: Terminal): Promise<Source> {
+  checkOne(options)
+  if (options.server !== undefined) return remoteSource(clientOf(options, options.server))
+  if (options.postgres !== undefined) return localSource(await openOnPostgres(options))
+  try {
+    return localSource(await openFolder(options))
+  } catch (error) {
+    if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
+    return remoteSource(await clientOfHolder(options, terminal, error))
+  }
+}
+
+async function clientOfHolder(
+  options: StoreOptions,
+  terminal: Terminal,
+  locked: AnnalsError,
+): Promise<AnnalsClient> {
+  const url = serverOf(options.data)
+  if (!(await answers(url))) throw held(options.data, url, locked)
+  terminal.note(`${options.data} is open in another process: asking the server at ${url}`)
+  return clientOf(options, url)
 }
 
 /** The store itself, for who writes; a folder is made if it is missing. */
 export async function openStore(options: StoreOptions): Promise<Annals> {
-  const { data, postgres, tenant } = options
+  checkOne(options)
+  const { data, postgres, server, tenant } = options
+  if (server !== undefined) {
+    const message = 'this command needs the store itself: give --data or --postgres, not --server'
+    throw new AnnalsError('INVALID_ARGUMENT', message)
+  }
   if (postgres !== undefined) return openOnPostgres(options)
-  return open({ path: data, tenant }).catch(error => sayWhoHolds(error, data))
+  return open({ path: data, tenant }).catch((error: unknown) => {
+    if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
+    const message = `${data} is open in another process, such as a server: stop that one first, as only one can write to a folder at a time`
+    throw new AnnalsError('LOCKED', message, error.details, error)
+  })
 }
 
-function openFolder(
+/** For who writes a little: the store itself, or the server that has it. */
+export async function openStoreOrServer(
   options: StoreOptions,
-  more: Pick<OpenOptions, 'readOnly' | 'verifyOnOpen'>,
-): Promise<Annals> {
-  const { data, tenant } = options
+  terminal: Terminal,
+): Promise<{ readonly db: Annals } | { readonly client: AnnalsClient }> {
+  checkOne(options)
+  if (options.server !== undefined) return { client: clientOf(options, options.server) }
+  try {
+    return { db: await openStore(options) }
+  } catch (error) {
+    if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
+    return { client: await clientOfHolder(options, terminal, error) }
+  }
+}
+
+function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
   if (statSync(data, { throwIfNoEntry: false })?.isDirectory() !== true) {
     const message = `there is no store in ${data}: --data names another folder, and \`annals demo\` makes a store to look at`
     throw new AnnalsError('IO_ERROR', message, { path: data })
   }
-  return open({ path: data, tenant, ...more }).catch(error => sayWhoHolds(error, data))
+  return open({ path: data, tenant, readOnly: true })
 }
 
 /** Brings its schema up to date, as every program that opens it does. */
@@ -83,8 +108,55 @@ function missingPg(error: unknown): never {
   throw new AnnalsError('INVALID_OPERATION', message, {}, error)
 }
 
-function sayWhoHolds(error: unknown, data: string): never {
-  if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
-  const message = `${data} is open in another process, such as a server or a program of yours: only one at a time may have it`
-  throw new AnnalsError('LOCKED', message, error.details, error)
+/** People wait: what does not answer soon does not answer. */
+const RETRIES = 2
+
+function clientOf({ token, tenant }: StoreOptions, url: string): AnnalsClient {
+  if (tenant !== TENANT_DEFAULT && token === undefined) {
+    const message = `a server shows the tenant of the token: give --token of tenant ${JSON.stringify(tenant)}`
+    throw new AnnalsError('INVALID_ARGUMENT', message, { tenant })
+  }
+  return createClient({ url, retry: { retries: RETRIES }, ...(token === undefined ? {} : { token }) })
+}
+
+const READY_MS = 2_000
+
+/** Whether a server is there, whatever it thinks of our token. */
+export async function answers(url: string): Promise<boolean> {
+  try {
+    return await createClient({ url, timeoutMs: READY_MS, retry: { retries: 0 } }).ready()
+  } catch (error) {
+    if (!(error instanceof AnnalsError)) throw error
+    return error.code === 'UNAUTHENTICATED' || error.code === 'FORBIDDEN'
+  }
+}
+
+/** A server says in the folder of its store where it is, so that others find it: the lock says only that it is there. */
+const ADDRESS_FILE = 'server.json'
+
+export function announce(data: string, url: string): () => void {
+  const path = join(data, ADDRESS_FILE)
+  writeFileSync(path, `${JSON.stringify({ url })}\n`)
+  return () => rmSync(path, { force: true })
+}
+
+function serverOf(data: string): string {
+  try {
+    const { url } = JSON.parse(readFileSync(join(data, ADDRESS_FILE), 'utf8')) as { url?: unknown }
+    return typeof url === 'string' && /^https?:\/\//.test(url) ? url : DEFAULT_URL
+  } catch (error) {
+    // Whoever has the store open announces nothing, or is just about to: it may be where a server usually is.
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT' || error instanceof SyntaxError) return DEFAULT_URL
+    throw error
+  }
+}
+
+function held(data: string, url: string, cause: AnnalsError): AnnalsError {
+  const message = `${data} is open in another process, and no server answers at ${url}. If that process is a server, add --server with its address; else wait until it ends, as only one process at a time can have a folder open`
+  return new AnnalsError('LOCKED', message, cause.details, cause)
+}
+
+function checkOne({ postgres, server }: StoreOptions): void {
+  if (postgres === undefined || server === undefined) return
+  throw new AnnalsError('INVALID_ARGUMENT', '--postgres and --server name two stores: give one of them')
 }

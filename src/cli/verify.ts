@@ -4,7 +4,8 @@ import { type Context, type Read, withExamples, withJson, withStore } from './co
 import { EXIT } from './exit-codes.ts'
 import { findRun } from './lookup.ts'
 import { safeText } from './safe-text.ts'
-import { reading, type Source } from './store.ts'
+import type { Source } from './source.ts'
+import { reading } from './store.ts'
 import type { Terminal } from './terminal.ts'
 import { countText } from './words.ts'
 
@@ -72,12 +73,12 @@ export async function verifyAll(
 }
 
 async function verifyOne(source: Pick<Source, 'ledger' | 'events'>, runId: string): Promise<Verified> {
-  const [[first], length] = await Promise.all([
+  const [[first], hasEvents] = await Promise.all([
     source.ledger.fetchEvents(runId, { limit: 1 }),
-    source.events.length(runId),
+    source.events.exists(runId),
   ])
   const ledger = first === undefined ? undefined : await source.ledger.verifyRun(runId)
-  const events = length === 0 ? undefined : await source.events.verifyChain(runId)
+  const events = hasEvents ? await source.events.verifyChain(runId) : undefined
   return {
     runId,
     isValid: ledger?.isValid !== false && events?.isValid !== false,

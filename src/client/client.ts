@@ -1,9 +1,10 @@
 import type { LedgerStats } from '../ledger/metrics.ts'
 import { LaunchesClient, TokensClient } from './administration-client.ts'
 import { LedgerClient } from './ledger-client.ts'
+import { runPath } from './paths.ts'
 import { RunsClient } from './runs-client.ts'
 import { EventsClient, TracesClient } from './traces-client.ts'
-import { type ClientOptions, Transport } from './transport.ts'
+import { type ClientOptions, problemIn, Transport } from './transport.ts'
 import { CellsClient, KvClient } from './values-client.ts'
 
 /** A server's database, as the holder of the token sees it; its parts have the methods that a local one's have. */
@@ -35,6 +36,18 @@ export class AnnalsClient {
   /** What the server's ledger has counted since the server was started. */
   async stats(): Promise<{ readonly ledger: LedgerStats }> {
     return this.#transport.json('/v1/stats')
+  }
+
+  /** A run as a bundle, read as it is asked for: `verifyBundle` says whether all of it came. */
+  async *exportRun(runId: string): AsyncGenerator<Uint8Array, void, void> {
+    const stopped = new AbortController()
+    try {
+      const response = await this.#transport.send(runPath(runId, 'bundle'), { signal: stopped.signal })
+      if (!response.ok) throw await problemIn(response)
+      yield* response.body as AsyncIterable<Uint8Array>
+    } finally {
+      stopped.abort()
+    }
   }
 
   /** Whether the server takes requests; throws if it can't be reached. */

@@ -1,5 +1,6 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { Annals } from '../annals.ts'
+import { serveBundles } from './bundle-routes.ts'
 import { serveCells } from './cell-routes.ts'
 import { serveDocs } from './docs-routes.ts'
 import { serveEvents } from './event-routes.ts'
@@ -31,6 +32,7 @@ export function appOver(services: Services): OpenAPIHono<ServerEnv> {
   app.notFound(c => refusal(c, unmatched(app, c)))
   serveRuns(app, services)
   serveEvents(app)
+  serveBundles(app)
   serveStreams(app, services)
   serveKv(app)
   serveCells(app, services)

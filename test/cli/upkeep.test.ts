@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { open } from '../../src/index.ts'
 import { defineLaunch, startLaunch } from '../../src/launch.ts'
-import { openFaultyTelemetry } from '../telemetry/faulty-service.ts'
+import { createServer } from '../../src/server.ts'
 import { addRun, annals, makeStore, newFolder } from './annals-command.ts'
 
 /** Of every file in a folder: its name, and what is in it. */
@@ -185,13 +185,15 @@ describe('telemetry flush', () => {
     expect(away.code).toBe(1)
     expect(JSON.parse(away.stdout)).toMatchObject({ ok: false })
     {
-      await using service = await openFaultyTelemetry()
+      await using db = await open({ memory: true })
+      await using server = createServer(db, { port: 0 })
+      const { url } = await server.listen()
       const sent = await annals(['telemetry', 'flush', '--runs', runs], {
-        env: { TELEMETRY_API_URL: service.baseUrl },
+        env: { TELEMETRY_API_URL: url },
       })
       expect(sent.code).toBe(0)
       expect(sent.stdout).toMatch(/^launch-1 +\d+ +0 +0$/m)
-      const again = await annals(['telemetry', 'flush', '--runs', runs, '--url', service.baseUrl])
+      const again = await annals(['telemetry', 'flush', '--runs', runs, '--url', url])
       expect(again).toMatchObject({ code: 0, stdout: '', stderr: `nothing waits in ${runs}\n` })
     }
   }, 120_000)

@@ -1,0 +1,62 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Command, Option } from 'commander'
+import { createClient } from '../client.ts'
+import { resumeLaunch, startLaunch } from '../launch.ts'
+import type { Context } from './command.ts'
+import { loadDocsLaunch } from './demo-launch.ts'
+import { EXIT } from './exit-codes.ts'
+import { launchDatabaseOf } from './launch-database.ts'
+
+interface Options {
+  readonly server: string
+  readonly token?: string
+  readonly runs: string
+  readonly run: string
+  readonly repository: string
+  readonly resume?: boolean
+}
+
+/** The process that the demonstration kills: it works on the launch, and on nothing else. Not for people. */
+export function addDemoWorker(program: Command, context: Context): void {
+  program
+    .command('demo-worker', { hidden: true })
+    .description('works on the launch of the demonstration')
+    .requiredOption('--server <url>')
+    .addOption(new Option('--token <token>').env('ANNALS_TOKEN'))
+    .requiredOption('--runs <dir>')
+    .requiredOption('--run <id>')
+    .requiredOption('--repository <dir>')
+    .option('--resume')
+    .action((options: Options) => work(options, context))
+}
+
+/** Models take their time; so does ours, so that there is something to kill. */
+const THINKING_MS = 700
+
+async function work(options: Options, context: Context): Promise<void> {
+  const { server, token, runs, run: runId, repository } = options
+  const { docsLaunch, openWriter } = await loadDocsLaunch()
+  const writer = await openWriter()
+  const credentials = token === undefined ? {} : { token }
+  let calls = 0
+  const common = {
+    runsFolder: runs,
+    db: launchDatabaseOf(createClient({ url: server, ...credentials })),
+    telemetry: { url: server, ...credentials },
+    llm: {
+      baseUrl: writer.baseUrl,
+      fetch: async (input: string | URL | Request, init?: RequestInit) => {
+        await sleep(THINKING_MS * ++calls)
+        return fetch(input, init)
+      },
+    },
+    warn: (message: string) => context.terminal.note(`warning: ${message}`),
+  }
+  const run =
+    options.resume === true
+      ? await resumeLaunch(docsLaunch, runId, common)
+      : await startLaunch(docsLaunch, { ...common, runId, config: { repository, model: 'gpt-4o-mini' } })
+  const { status } = await run.result
+  await writer.close()
+  if (status !== 'completed') context.end(EXIT.problem)
+}

@@ -1,0 +1,278 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Command, Option } from 'commander'
+import { type AnnalsClient, createClient } from '../client.ts'
+import { AnnalsError, type RunEventRecord } from '../index.ts'
+import { type Context, withExamples } from './command.ts'
+import { loadDocsLaunch } from './demo-launch.ts'
+import { EXIT } from './exit-codes.ts'
+import { runsFolderOf } from './runs-folder.ts'
+import { safeText } from './safe-text.ts'
+import { answers, DEFAULT_URL } from './store.ts'
+import type { Terminal } from './terminal.ts'
+import { countText } from './words.ts'
+
+interface Options {
+  readonly data: string
+  readonly server?: string
+  readonly token?: string
+}
+
+export function addDemo(program: Command, context: Context): void {
+  const command = program
+    .command('demo')
+    .description('a launch that writes documentation, is killed in the middle, and resumed before your eyes')
+    .addOption(new Option('--data <dir>', 'folder of the store').env('ANNALS_DATA').default('./.annals'))
+    .addOption(
+      new Option('--server <url>', `the running server (default: ${DEFAULT_URL})`).env('ANNALS_SERVER'),
+    )
+    .addOption(new Option('--token <token>', 'for that server; better in ANNALS_TOKEN').env('ANNALS_TOKEN'))
+    .action((options: Options) => demonstrate(options, context))
+  withExamples(command, [
+    { type: 'demo', for: 'with the server of `annals serve`, or with one of its own if none runs' },
+    { type: 'demo --server http://127.0.0.1:9000', for: 'with that one' },
+  ])
+}
+
+async function demonstrate(options: Options, context: Context): Promise<void> {
+  const { terminal } = context
+  const children = new Set<ChildProcess>()
+  const endAll = (): void => {
+    for (const child of children) child.kill('SIGKILL')
+  }
+  // Whatever ends the demonstration ends those that it started.
+  process.once('exit', endAll)
+  try {
+    const stage = await setUp(options, terminal, children)
+    await play(stage, terminal, children, context)
+    sayWhereToLook(stage, terminal)
+    await stage.close()
+  } finally {
+    process.off('exit', endAll)
+    endAll()
+  }
+}
+
+/** Everything that the play needs. */
+interface Stage {
+  readonly url: string
+  readonly client: AnnalsClient
+  readonly runId: string
+  readonly runsFolder: string
+  readonly repository: string
+  readonly workerArgs: readonly string[]
+  /** Whether the server is one of ours, that ends with the demonstration. */
+  readonly isOwnServer: boolean
+  readonly data: string
+  close(): Promise<void>
+}
+
+async function setUp(options: Options, terminal: Terminal, children: Set<ChildProcess>): Promise<Stage> {
+  const { data, token } = options
+  const { bold, dim } = terminal.colors
+  await terminal.line(
+    bold(
+      'A launch writes the documentation of a small library: clone, facts, plan, drafts, links, checks, branch.',
+    ),
+  )
+  const { url, child } = await serverFor(options, terminal, children)
+  const client = createClient({ url, ...(token === undefined ? {} : { token }) })
+  const folder = resolve(data, 'demo')
+  mkdirSync(folder, { recursive: true })
+  const { makeDemoRepository } = await loadDocsLaunch()
+  const repository = await makeDemoRepository(folder).catch(needsGit)
+  const runId = `demo-${new Date().toISOString().slice(0, 19).replace(/[-:]/g, '')}Z`
+  const runsFolder = resolve(runsFolderOf({ data }))
+  await terminal.line(dim(`run ${runId}, its files in ${join(runsFolder, runId)}`))
+  const place = ['--server', url, '--runs', runsFolder, '--run', runId, '--repository', repository]
+  return {
+    url,
+    client,
+    runId,
+    runsFolder,
+    repository,
+    workerArgs: ['demo-worker', ...place],
+    isOwnServer: child !== undefined,
+    data,
+    close: async () => {
+      if (child === undefined) return
+      child.kill('SIGTERM')
+      if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+      children.delete(child)
+    },
+  }
+}
+
+function needsGit(error: unknown): never {
+  if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+  throw new AnnalsError(
+    'INVALID_OPERATION',
+    'the demonstration takes git, which is not on the PATH',
+    {},
+    error,
+  )
+}
+
+/** The one that runs, or one for as long as the demonstration takes. */
+async function serverFor(
+  { data, server, token }: Options,
+  terminal: Terminal,
+  children: Set<ChildProcess>,
+): Promise<{ readonly url: string; readonly child?: ChildProcess }> {
+  const { dim } = terminal.colors
+  const url = server ?? DEFAULT_URL
+  if (await answers(url)) {
+    await terminal.line(dim(`through the server at ${url}`))
+    return { url }
+  }
+  if (server !== undefined) {
+    const message = `no server answers at ${server}: start it with \`annals serve\`, or leave out --server`
+    throw new AnnalsError('UNAVAILABLE', message, { server })
+  }
+  const child = startSelf(['serve', '--data', data, '--port', '0'], token)
+  children.add(child)
+  const own = await addressIn(child)
+  await terminal.line(dim(`no server runs at ${url}: this one has its own, at ${own}, until it ends`))
+  return { url: own, child }
+}
+
+function startSelf(args: readonly string[], token: string | undefined): ChildProcess {
+  const program = fileURLToPath(new URL('./main.js', import.meta.url))
+  const env = { ...process.env, ...(token === undefined ? {} : { ANNALS_TOKEN: token }) }
+  return spawn(process.execPath, [program, ...args], { env, stdio: ['ignore', 'ignore', 'pipe'] })
+}
+
+/** What a server says first. */
+function addressIn(child: ChildProcess): Promise<string> {
+  let said = ''
+  return new Promise((resolve, reject) => {
+    // To the end: a server whose words nobody takes would wait.
+    child.stderr?.on('data', (chunk: Buffer) => {
+      said += String(chunk)
+      const [url] = /https?:\/\/\S+/.exec(said) ?? []
+      if (url !== undefined) resolve(url)
+    })
+    child.once('exit', () => {
+      reject(new AnnalsError('UNAVAILABLE', `the server did not start: ${said.trim()}`))
+    })
+  })
+}
+
+async function play(
+  stage: Stage,
+  terminal: Terminal,
+  children: Set<ChildProcess>,
+  context: Context,
+): Promise<void> {
+  const { red, green, bold } = terminal.colors
+  const watching = new AbortController()
+  const records = stage.client.ledger.subscribe({ runId: stage.runId, signal: watching.signal })
+  const first = new Worker(stage.workerArgs, children)
+  let isKilled = false
+  let done = 0
+  let second: Worker | undefined
+  for await (const record of eachOrFailure(
+    records,
+    () => [first, second],
+    () => isKilled,
+  )) {
+    await terminal.line(lineOf(terminal, record))
+    if (record.eventType === 'StepCompleted') done++
+    const isDrafted = record.eventType === 'StepCompleted' && record.stepId?.startsWith('draft/') === true
+    if (isDrafted && !isKilled) {
+      isKilled = true
+      await first.kill()
+      await terminal.line(
+        red(
+          bold(
+            `kill -9 ${first.pid}: its process is gone, in the middle of the drafts. ${countText(done, 'step')} are done.`,
+          ),
+        ),
+      )
+      await terminal.line(green(bold('Another process resumes the run: what is done stays done.')))
+      second = new Worker([...stage.workerArgs, '--resume'], children)
+    }
+    if (/^Run(Completed|Failed|Cancelled)$/.test(record.eventType)) break
+  }
+  watching.abort()
+  await records.return()
+  const code = await second?.ended
+  if (code !== 0) context.end(EXIT.problem)
+  const { isValid, events } = await stage.client.ledger.verifyRun(stage.runId)
+  if (!isValid) context.end(EXIT.problem)
+  const verdict = isValid
+    ? green(`verified: ${countText(events, 'record')}, and nobody touched them`)
+    : red('the record does not verify')
+  await terminal.line(bold(verdict))
+}
+
+/** A process that works on the run. */
+class Worker {
+  readonly pid: number | undefined
+  readonly ended: Promise<number | null>
+  said = ''
+  readonly #child: ChildProcess
+
+  constructor(args: readonly string[], children: Set<ChildProcess>) {
+    this.#child = startSelf(args, undefined)
+    this.pid = this.#child.pid
+    children.add(this.#child)
+    this.#child.stderr?.on('data', (chunk: Buffer) => {
+      this.said += String(chunk)
+    })
+    this.ended = once(this.#child, 'close').then(([code]) => {
+      children.delete(this.#child)
+      return code as number | null
+    })
+  }
+
+  async kill(): Promise<void> {
+    this.#child.kill('SIGKILL')
+    await this.ended
+  }
+}
+
+/** The records as they come; what a worker dies of, if nobody killed it, ends the waiting. */
+async function* eachOrFailure(
+  records: AsyncGenerator<RunEventRecord, void, void>,
+  workers: () => readonly (Worker | undefined)[],
+  isKilled: () => boolean,
+): AsyncGenerator<RunEventRecord, void, void> {
+  for (;;) {
+    const working = workers().filter((worker, i) => worker !== undefined && !(i === 0 && isKilled()))
+    const failed = Promise.race(working.map(async worker => ({ failure: await failureOf(worker as Worker) })))
+    const next = await Promise.race([records.next(), failed])
+    if ('failure' in next) throw new AnnalsError('INTERNAL', next.failure)
+    if (next.done === true) return
+    yield next.value
+  }
+}
+
+/** Never of one that ends well: its last record is on the way. */
+async function failureOf(worker: Worker): Promise<string> {
+  const code = await worker.ended
+  if (code === 0) return new Promise(() => undefined)
+  return `the worker of the demonstration ended with ${code}: ${worker.said.trim()}`
+}
+
+function lineOf(terminal: Terminal, { runSeq, eventType, stepId, logicalAttemptId }: RunEventRecord): string {
+  const { dim, green, red, cyan } = terminal.colors
+  const paint = /Completed$/.test(eventType) ? green : /Failed$/.test(eventType) ? red : cyan
+  const attempt = logicalAttemptId > 1 ? ` (try ${logicalAttemptId})` : ''
+  const step = stepId === undefined ? '' : ` ${safeText(stepId)}${attempt}`
+  return `${dim(String(runSeq).padStart(4))}  ${paint(safeText(eventType))}${step}`
+}
+
+function sayWhereToLook({ runId, url, isOwnServer, data, repository }: Stage, terminal: Terminal): void {
+  const where = data === './.annals' ? '' : ` --data ${data}`
+  terminal.note('')
+  terminal.note('Look at it:')
+  for (const command of ['show', 'events', 'verify', 'replay'])
+    terminal.note(`  annals ${command} ${runId}${where}`)
+  terminal.note(`  annals export ${runId}${where} -o demo.bundle && annals verify-bundle demo.bundle`)
+  terminal.note(`  git -C ${repository} log --stat -1 docs-launch`)
+  if (!isOwnServer) terminal.note(`  ${url}/docs`)
+}

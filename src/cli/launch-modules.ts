@@ -1,0 +1,29 @@
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { AnnalsError } from '../index.ts'
+import type { Launch } from '../launch.ts'
+
+/** The launches that a module of the user exports, under whatever name. */
+export async function loadLaunches(path: string): Promise<readonly Launch[]> {
+  const file = resolve(path)
+  if (!existsSync(file)) throw refused(path, 'there is no such file')
+  if (/\.[cm]?ts$/.test(file)) throw refused(path, 'it is TypeScript: compile it, and name the JavaScript')
+  const module = (await import(pathToFileURL(file).href).catch((error: unknown) => {
+    throw refused(path, `it can't be loaded: ${error instanceof Error ? error.message : String(error)}`)
+  })) as Readonly<Record<string, unknown>>
+  const launches = Object.values(module).filter(isLaunch)
+  if (launches.length === 0) throw refused(path, 'it exports nothing that defineLaunch made')
+  return launches
+}
+
+function isLaunch(value: unknown): value is Launch {
+  const { name, version, nodes, workers } = (value ?? {}) as Partial<Launch>
+  return (
+    typeof name === 'string' && typeof version === 'string' && nodes instanceof Map && workers instanceof Map
+  )
+}
+
+function refused(path: string, why: string): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', `${path} is no module with a launch: ${why}`, { path })
+}

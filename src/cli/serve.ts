@@ -1,0 +1,127 @@
+import type { Command } from 'commander'
+import { type Annals, AnnalsError } from '../index.ts'
+import type { Launch } from '../launch.ts'
+import type { Server, ServerAddress } from '../server.ts'
+import { type Context, wholeNumber, withExamples, withStoreOf } from './command.ts'
+import { loadLaunches } from './launch-modules.ts'
+import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
+import { announce, openStore, type StoreOptions } from './store.ts'
+import type { Terminal } from './terminal.ts'
+
+interface Options extends StoreOptions {
+  readonly host: string
+  readonly port: number
+  readonly runs?: string
+  readonly launch: readonly string[]
+  readonly log?: boolean
+}
+
+const PORT = 8765
+
+export function addServe(program: Command, context: Context): void {
+  const command = program
+    .command('serve')
+    .description('serve a store over HTTP: runs, events, streams, telemetry')
+    .option('--host <address>', 'where to listen; one that others reach needs tokens', '127.0.0.1')
+    .option('--port <n>', '0 for any that is free', wholeNumber('--port', 0, 65_535), PORT)
+    .option(
+      '--launch <module>',
+      'a module with launches that may be resumed here; several times',
+      collected,
+      [],
+    )
+    .option('--log', 'a line of JSON on stderr for each request')
+    .action((options: Options) => serveStore(options, context))
+  withRunsFolder(withStoreOf(command))
+  withExamples(command, [
+    { type: 'serve', for: 'http://127.0.0.1:8765, with its store in ./.annals' },
+    { type: 'serve --postgres postgres://localhost/runs --port 9000', for: 'a store on PostgreSQL' },
+    { type: 'serve --host 0.0.0.0', for: 'for others too; make a token first: annals token create' },
+  ])
+}
+
+async function serveStore(options: Options, context: Context): Promise<void> {
+  const { terminal } = context
+  const launches = (await Promise.all(options.launch.map(loadLaunches))).flat()
+  const db = await openStore(options)
+  try {
+    const server = await serverOver(db, options, launches, terminal)
+    const address = await listen(server, options)
+    const unannounce = options.postgres === undefined ? announce(options.data, address.url) : () => undefined
+    try {
+      sayHello(terminal, options, address)
+      await interrupted(context.interruption())
+      terminal.note('stopping: requests under way are finished first')
+    } finally {
+      unannounce()
+      await server.close()
+    }
+  } finally {
+    await db.close()
+  }
+}
+
+/** Loaded here: the other commands need none of it, and start sooner without. */
+async function serverOver(
+  db: Annals,
+  options: Options,
+  definitions: readonly Launch[],
+  terminal: Terminal,
+): Promise<Server> {
+  const { createLaunchRegistry, createServer, telemetrySettings } = await import('../server.ts')
+  const { host, port, tenant, log } = options
+  const warn = (message: string): void => terminal.note(`warning: ${message}`)
+  return createServer(db, {
+    host,
+    port,
+    tenant,
+    launches: createLaunchRegistry({ runsFolder: runsFolderOf(options), db, definitions, warn }),
+    ...(log === true ? { log: (line: string) => terminal.note(line) } : {}),
+    ...telemetrySettings(terminal.env),
+  })
+}
+
+async function listen(server: Server, { host, port }: Options): Promise<ServerAddress> {
+  try {
+    return await server.listen()
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException
+    if (code === 'EADDRINUSE') {
+      const said = `something listens on port ${port} already, perhaps another server: stop it, or choose another with --port`
+      throw new AnnalsError('UNAVAILABLE', said, { port }, error)
+    }
+    if (code === 'EACCES' || code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
+      throw new AnnalsError(
+        'UNAVAILABLE',
+        `can't listen on ${host} port ${port}: ${message}`,
+        { host, port },
+        error,
+      )
+    }
+    if (error instanceof AnnalsError && error.code === 'INVALID_OPERATION') {
+      const said = `${error.message}. For example: annals token create --role admin`
+      throw new AnnalsError(error.code, said, error.details, error)
+    }
+    throw error
+  }
+}
+
+function sayHello(terminal: Terminal, options: Options, { url }: ServerAddress): void {
+  const { bold, cyan } = terminal.noteColors
+  const what = options.postgres === undefined ? options.data : 'the store on PostgreSQL'
+  terminal.note(`${bold('annals')} serves ${what} at ${cyan(url)}`)
+  terminal.note(`  API   ${url}/docs`)
+  terminal.note('  try   annals demo   (in another terminal)')
+  terminal.note('Ctrl-C stops it.')
+}
+
+function interrupted(signal: AbortSignal): Promise<void> {
+  return new Promise(resolve => {
+    if (signal.aborted) resolve()
+    else signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}
+
+function collected(value: string, before: readonly string[]): readonly string[] {
+  return [...before, value]
+}

@@ -1,0 +1,43 @@
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { serve } from './endpoint.ts'
+import type { ServerEnv } from './server-env.ts'
+
+const BUNDLE = z.string().openapi({ description: 'Lines of JSON; docs/contracts/bundle.md has the format.' })
+
+/** Runs as files that prove themselves. */
+export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/runs/{runId}/bundle',
+      id: 'exportRun',
+      summary: 'The run as a bundle, which can be verified without a database and imported into another one.',
+      role: 'reader',
+      answers: {
+        200: [
+          'The bundle. One that does not end with its last line was cut off.',
+          BUNDLE,
+          'application/x-ndjson',
+        ],
+      },
+    },
+    async ({ c, ids: { runId } }) => {
+      const lines = c.get('db').exportRun(runId)
+      // Before the answer begins, so that a run that is not there is a 404.
+      let next = await lines.next()
+      const body = new ReadableStream<Uint8Array>({
+        async pull(controller) {
+          if (next.done === true) return controller.close()
+          controller.enqueue(next.value)
+          next = await lines.next()
+        },
+        async cancel() {
+          await lines.return()
+        },
+      })
+      const headers = { 'Content-Type': 'application/x-ndjson', 'Cache-Control': 'no-store' }
+      return new Response(body, { headers })
+    },
+  )
+}
