@@ -19,6 +19,7 @@ interface Options {
   readonly data: string
   readonly server?: string
   readonly token?: string
+  readonly own?: boolean
 }
 
 export function addDemo(program: Command, context: Context): void {
@@ -30,6 +31,7 @@ export function addDemo(program: Command, context: Context): void {
       new Option('--server <url>', `the running server (default: ${DEFAULT_URL})`).env('ANNALS_SERVER'),
     )
     .addOption(new Option('--token <token>', 'for that server; better in ANNALS_TOKEN').env('ANNALS_TOKEN'))
+    .option('--own', 'with a server of its own, also if another one runs')
     .action((options: Options) => demonstrate(options, context))
   withExamples(command, [
     { type: 'demo', for: 'with the server of `annals serve`, or with one of its own if none runs' },
@@ -118,25 +120,25 @@ function needsGit(error: unknown): never {
 
 /** The one that runs, or one for as long as the demonstration takes. */
 async function serverFor(
-  { data, server, token }: Options,
+  { data, server, token, own }: Options,
   terminal: Terminal,
   children: Set<ChildProcess>,
 ): Promise<{ readonly url: string; readonly child?: ChildProcess }> {
   const { dim } = terminal.colors
   const url = server ?? DEFAULT_URL
-  if (await answers(url)) {
+  if (own !== true && (await answers(url))) {
     await terminal.line(dim(`through the server at ${url}`))
     return { url }
   }
-  if (server !== undefined) {
+  if (own !== true && server !== undefined) {
     const message = `no server answers at ${server}: start it with \`annals serve\`, or leave out --server`
     throw new AnnalsError('UNAVAILABLE', message, { server })
   }
   const child = startSelf(['serve', '--data', data, '--port', '0'], token)
   children.add(child)
-  const own = await addressIn(child)
-  await terminal.line(dim(`no server runs at ${url}: this one has its own, at ${own}, until it ends`))
-  return { url: own, child }
+  const address = await addressIn(child)
+  await terminal.line(dim(`with a server of its own at ${address}, until it ends`))
+  return { url: address, child }
 }
 
 function startSelf(args: readonly string[], token: string | undefined): ChildProcess {

@@ -9,7 +9,7 @@ import { type Annals, createProducer, open } from '../../src/index.ts'
 
 /** The real program, as it was built, in a process of its own; and stores for it to look at. */
 
-const PROGRAM: string = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+export const PROGRAM: string = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const root: string = mkdtempSync(join(tmpdir(), 'annals-cli-'))
 const children = new Set<ChildProcess>()
 let folders = 0
@@ -36,6 +36,8 @@ export interface Running {
   readonly ended: Promise<Outcome>
   /** Resolves once this was printed, on either stream. */
   printed(text: string): Promise<void>
+  /** All that was printed so far, on either stream. */
+  said(): string
 }
 
 export interface RunOptions {
@@ -82,7 +84,7 @@ export function start(args: readonly string[], options: RunOptions = {}): Runnin
       listeners.add(look)
       look()
     })
-  return { child, ended, printed }
+  return { child, ended, printed, said: () => `${text.stdout}${text.stderr}` }
 }
 
 export function annals(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
@@ -92,7 +94,7 @@ export function annals(args: readonly string[], options: RunOptions = {}): Promi
 /** Moves the cursor, clears the screen, sets the title, turns the direction of the line. */
 const HOSTILE = '\u001b[2J\u001b]0;owned\u0007\u009b31m\u202eevil\r\n\u0000'
 
-const PLAN = {
+export const PLAN = {
   tenantId: 'acme',
   projectId: 'shop',
   environmentId: 'test',

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from 'vitest'
 import { open, type RunEventRecord } from '../../src/index.ts'
-import { addRun, annals, CONTROL, makeStore, newFolder, start } from './annals-command.ts'
+import { annals, CONTROL, makeStore, newFolder, start } from './annals-command.ts'
 
 let data = ''
 beforeAll(async () => {
@@ -223,14 +223,4 @@ describe('whatever is asked for', () => {
     const { stderr } = await ended
     expect(stderr).toBe('')
   })
-})
-
-test('a store that another process holds ends with 4, and it says so', async () => {
-  const folder = newFolder()
-  const db = await open({ path: folder })
-  await addRun(db, 'held')
-  const { code, stderr } = await annals(['runs', '--data', folder])
-  await db.close()
-  expect(code).toBe(4)
-  expect(stderr).toContain('is open in another process')
 })

@@ -1,0 +1,298 @@
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { createClient } from '../../src/client.ts'
+import { createProducer, open } from '../../src/index.ts'
+import { addRun, annals, makeStore, newFolder, PLAN, PROGRAM, type Running, start } from './annals-command.ts'
+
+/** A server on a port of its own, and where it is. */
+async function serve(
+  data: string,
+  more: readonly string[] = [],
+  env: NodeJS.ProcessEnv = {},
+): Promise<Running & { readonly url: string }> {
+  const running = start(['serve', '--data', data, '--port', '0', ...more], { env })
+  await running.printed('Ctrl-C stops it.')
+  const [url] = /http:\/\/127\.0\.0\.1:\d+/.exec(running.said()) ?? []
+  return { ...running, url: url as string }
+}
+
+async function stop(running: Running): Promise<void> {
+  running.child.kill('SIGTERM')
+  expect((await running.ended).code).toBe(0)
+}
+
+describe('a store that a server has open', () => {
+  let data = ''
+  beforeAll(async () => {
+    data = await makeStore()
+  })
+
+  test('is read through the server, which is found by itself; all answers are the same', async () => {
+    const commands = [
+      ['runs', '--json'],
+      ['show', 'nightly-1', '--json'],
+      ['show', 'agent-1', '--json'],
+      ['events', 'nightly-1', '--json'],
+      ['events', 'agent-1', '--json'],
+      ['verify', '--json'],
+      ['replay', 'nightly-1', '--json'],
+      ['snapshot', 'nightly-1', '--at', '4', '--json'],
+      ['traces', 'agent-1', '--json'],
+      ['export', 'nightly-1'],
+      ['export', 'agent-1'],
+    ]
+    const expected: string[] = []
+    for (const command of commands) expected.push((await annals([...command, '--data', data])).stdout)
+    const server = await serve(data)
+    for (const [i, command] of commands.entries()) {
+      const found = await annals([...command, '--data', data])
+      expect(found.code, command.join(' ')).toBe(0)
+      expect(found.stdout, command.join(' ')).toBe(expected[i])
+      expect(found.stderr).toBe(`${data} is open in another process: asking the server at ${server.url}\n`)
+    }
+    const named = await annals(['runs', '--json', '--server', server.url])
+    expect(named).toEqual({ code: 0, stdout: expected[0], stderr: '' })
+    const missing = await annals(['show', 'nigthly-1', '--server', server.url])
+    expect(missing.code).toBe(3)
+    expect(missing.stderr).toContain('did you mean "nightly-1"')
+    const written = await annals(['import', '-', '--data', data], { input: expected[9] })
+    expect(written.code).toBe(4)
+    expect(written.stderr).toContain('stop that one first')
+    await stop(server)
+    expect(existsSync(join(data, 'server.json'))).toBe(false)
+    expect((await annals(['runs', '--json', '--data', data])).stdout).toBe(expected[0])
+  })
+
+  test('is followed live, until Ctrl-C, which ends with 130', async () => {
+    const folder = newFolder()
+    const server = await serve(folder)
+    const { ledger, runs } = createClient({ url: server.url })
+    await runs.create({ runId: 'live' })
+    const producer = createProducer({ ...PLAN, store: ledger, registry: ledger.registry, runId: 'live' })
+    await producer.runStarted()
+    const following = start(['events', 'live', '-f', '--data', folder])
+    await following.printed('RunStarted')
+    await producer.stepStarted('fetch')
+    await following.printed('StepStarted fetch')
+    following.child.kill('SIGINT')
+    expect((await following.ended).code).toBe(130)
+    await stop(server)
+  })
+
+  test('by a process that is no server ends with 4, and says what to type', async () => {
+    const folder = newFolder()
+    const db = await open({ path: folder })
+    await addRun(db, 'held')
+    // Where no server can be: so that one that happens to run on this machine is not asked.
+    writeFileSync(join(folder, 'server.json'), '{"url":"http://127.0.0.1:1"}')
+    const { code, stderr } = await annals(['runs', '--data', folder])
+    await db.close()
+    expect(code).toBe(4)
+    expect(stderr).toContain('no server answers at http://127.0.0.1:1')
+    expect(stderr).toContain('add --server with its address')
+    const nobody = await annals(['runs', '--server', 'http://127.0.0.1:1'])
+    expect(nobody.code).toBe(4)
+    const both = await annals(['runs', '--postgres', 'postgres://x', '--server', 'http://x'])
+    expect(both.code).toBe(2)
+  })
+})
+
+describe('serve', () => {
+  test('refuses a port that is taken, and an address for others without tokens', async () => {
+    const server = await serve(newFolder())
+    const taken = await annals(['serve', '--data', newFolder(), '--port', new URL(server.url).port])
+    expect(taken.code).toBe(4)
+    expect(taken.stderr).toContain('choose another with --port')
+    await stop(server)
+    const open = await annals(['serve', '--data', newFolder(), '--port', '0', '--host', '0.0.0.0'])
+    expect(open.code).toBe(1)
+    expect(open.stderr).toContain('annals token create --role admin')
+    expect((await annals(['serve', '--port', '70000'])).code).toBe(2)
+  })
+
+  test('with auth on, a token opens what its tenant has; revoked, it is of no use', async () => {
+    const folder = newFolder()
+    const made = await annals([
+      'token',
+      'create',
+      '--role',
+      'admin',
+      '--name',
+      'ops',
+      '--data',
+      folder,
+      '--json',
+    ])
+    const admin = JSON.parse(made.stdout) as { id: string; token: string }
+    expect(admin).toMatchObject({ role: 'admin', tenant: 'default', name: 'ops' })
+    const env = { TELEMETRY_API_AUTH_ENABLED: '1', TELEMETRY_API_AUTH_TOKEN: 'static-token' }
+    const server = await serve(folder, [], env)
+    const refused = await annals(['runs', '--data', folder])
+    expect(refused.code).toBe(4)
+    const as = { env: { ANNALS_TOKEN: admin.token } }
+    expect(await annals(['runs', '--data', folder, '--json'], as)).toMatchObject({ code: 0, stdout: '[]\n' })
+    const reader = await annals(['token', 'create', '--expires', '12h', '--data', folder], as)
+    expect(reader.code).toBe(0)
+    expect(reader.stdout).toMatch(/^annals_[0-9a-f]{16}_[\w-]{43}\n$/)
+    const [id] = /[0-9a-f]{16}/.exec(reader.stdout) ?? []
+    const listed = await annals(['token', 'list', '--data', folder], as)
+    expect(listed.stdout).toMatch(new RegExp(`^${id} +reader +default`, 'm'))
+    expect(listed.stdout).not.toContain(reader.stdout.trim())
+    expect((await annals(['token', 'revoke', id as string, '--data', folder], as)).code).toBe(0)
+    const useless = await annals(['runs', '--data', folder], { env: { ANNALS_TOKEN: reader.stdout.trim() } })
+    expect(useless.code).toBe(4)
+    await stop(server)
+    const again = await annals(['token', 'revoke', id as string, '--data', folder])
+    expect(again.code).toBe(3)
+    expect((await annals(['token', 'create', '--expires', 'soon', '--data', folder])).code).toBe(2)
+    expect((await annals(['token', 'create', '--role', 'king', '--data', folder])).code).toBe(2)
+  })
+})
+
+describe('resume', () => {
+  /** A launch that dies the first time, in the middle. */
+  function writeLaunch(folder: string): string {
+    mkdirSync(folder, { recursive: true })
+    const path = join(folder, 'launch.mjs')
+    const library = pathToFileURL(join(PROGRAM, '..', '..', 'launch.js')).href
+    writeFileSync(
+      path,
+      `import { existsSync, writeFileSync } from 'node:fs'
+import { defineLaunch, defineWorker } from ${JSON.stringify(library)}
+const work = defineWorker({ run: () => {
+  if (existsSync(${JSON.stringify(join(folder, 'died'))})) return
+  writeFileSync(${JSON.stringify(join(folder, 'died'))}, '')
+  process.kill(process.pid, 'SIGKILL')
+} })
+export const launch = defineLaunch({
+  name: 'mortal', version: '1', workers: { work }, gates: {},
+  states: { initial: 'READY', done: 'DONE', failed: 'FAILED', cancelled: 'CANCELLED', states: {
+    READY: { kind: 'stable', next: ['WORKING'] }, WORKING: { kind: 'transitional', next: ['DONE'], rewindTo: 'READY' },
+    DONE: { kind: 'terminal' }, FAILED: { kind: 'terminal' }, CANCELLED: { kind: 'terminal' } } },
+  nodes: [
+    { name: 'begin', state: 'READY', run: async () => 'WORKING' },
+    { name: 'work', state: 'WORKING', run: async ctx => { await ctx.work('work'); return 'DONE' } },
+  ],
+})
+`,
+    )
+    return path
+  }
+
+  /** Begun, and killed in its only step. */
+  async function makeDeadLaunch(data: string, module: string): Promise<void> {
+    const { spawnSync } = await import('node:child_process')
+    const library = pathToFileURL(join(PROGRAM, '..', '..', 'launch.js')).href
+    const code = `const { startLaunch } = await import(${JSON.stringify(library)})
+const { launch } = await import(${JSON.stringify(pathToFileURL(module).href)})
+const run = await startLaunch(launch, { runsFolder: ${JSON.stringify(join(data, 'runs'))}, runId: 'dead-1' })
+await run.result`
+    const { signal } = spawnSync(process.execPath, ['--input-type=module', '-e', code], { timeout: 20_000 })
+    expect(signal).toBe('SIGKILL')
+  }
+
+  test('goes on with a launch that was killed, in this process, and shows it in the ledger', async () => {
+    const data = newFolder()
+    const module = writeLaunch(newFolder())
+    await makeDeadLaunch(data, module)
+    const without = await annals(['resume', 'dead-1', '--data', data])
+    expect(without.code).toBe(1)
+    expect(without.stderr).toContain('add --launch with the module that exports it')
+    const { code, stdout, stderr } = await annals(['resume', 'dead-1', '--launch', module, '--data', data])
+    expect(stderr).toContain('WORKING')
+    expect({ code, stdout }).toEqual({ code: 0, stdout: 'dead-1 completed in state DONE\n' })
+    const shown = JSON.parse((await annals(['show', 'dead-1', '--data', data, '--json'])).stdout) as {
+      snapshot: object
+    }
+    expect(shown.snapshot).toMatchObject({ status: 'COMPLETED', planId: 'mortal' })
+    const ended = await annals(['resume', 'dead-1', '--launch', module, '--data', data])
+    expect(ended.code).toBe(1)
+    expect(ended.stderr).toContain('it has ended')
+    const none = await annals(['resume', 'dead-1', '--launch', `${module}.no`, '--data', data])
+    expect(none.code).toBe(2)
+  })
+
+  test('goes on in a server that knows the launch', async () => {
+    const data = newFolder()
+    const module = writeLaunch(newFolder())
+    await makeDeadLaunch(data, module)
+    const server = await serve(data, ['--launch', module])
+    const { code, stdout } = await annals(['resume', 'dead-1', '--data', data])
+    expect(code).toBe(0)
+    expect(stdout).toContain('the server goes on with dead-1')
+    const following = start(['events', 'dead-1', '-f', '--server', server.url])
+    await following.printed('RunCompleted')
+    following.child.kill('SIGINT')
+    await following.ended
+    await stop(server)
+  })
+
+  test('goes on with a run that is paused; any other says why not', async () => {
+    const data = newFolder()
+    const db = await open({ path: data })
+    const producer = createProducer({
+      ...PLAN,
+      store: db.ledger,
+      registry: db.ledger.registry,
+      runId: 'ledger-1',
+    })
+    await producer.runStarted()
+    await producer.pause()
+    await db.runs.create({ runId: 'index-1' })
+    await db.runs.pause('index-1')
+    await db.close()
+    expect((await annals(['resume', 'ledger-1', '--data', data])).stdout).toBe('ledger-1 goes on\n')
+    expect((await annals(['resume', 'index-1', '--data', data])).stdout).toBe('index-1 goes on\n')
+    const runs = JSON.parse((await annals(['runs', '--data', data, '--json'])).stdout) as { status: string }[]
+    expect(runs.map(({ status }) => status)).toEqual(['Active', 'Active'])
+    const again = await annals(['resume', 'ledger-1', '--data', data])
+    expect(again.code).toBe(1)
+    expect(again.stderr).toContain('is RUNNING: only a run that is paused can be resumed without its code')
+    expect((await annals(['resume', 'nobody', '--data', data])).code).toBe(3)
+  })
+})
+
+describe('demo', () => {
+  test('brings a server of its own where none runs, which ends with it', async () => {
+    const data = newFolder()
+    const { code, stdout } = await annals(['demo', '--data', data, '--own'])
+    expect(code).toBe(0)
+    expect(stdout).toContain('with a server of its own')
+    expect(stdout).toMatch(/verified: \d+ records, and nobody touched them/)
+    // Nobody has the store open any more.
+    const runs = await annals(['runs', '--data', data, '--json'])
+    expect(runs.stderr).toBe('')
+    expect(JSON.parse(runs.stdout)).toMatchObject([{ status: 'Completed' }])
+    expect((await annals(['doctor', '--data', data])).stdout).toContain('The logs of 1 launch are whole.')
+  }, 120_000)
+
+  test('kills a launch and resumes it, through the server that runs', async () => {
+    const data = newFolder()
+    const server = await serve(data)
+    const { code, stdout, stderr } = await annals(['demo', '--data', data, '--server', server.url])
+    expect({ code, stdout: stdout.slice(-200) }).toMatchObject({ code: 0 })
+    expect(stdout).toContain(`through the server at ${server.url}`)
+    expect(stdout).toMatch(/kill -9 \d+: its process is gone/)
+    expect(stdout).toMatch(/\d+ {2}StepFailed draft\/\w+\/1\n/)
+    expect(stdout).toMatch(/\d+ {2}StepCompleted draft\/\w+\/1 \(try 2\)\n/)
+    expect(stdout).toMatch(/verified: \d+ records, and nobody touched them/)
+    const [runId] = /demo-\d{8}T\d{6}Z/.exec(stdout) ?? []
+    expect(stderr).toContain(`annals show ${runId}`)
+    const runs = await annals(['runs', '--data', data, '--json'])
+    expect(JSON.parse(runs.stdout)).toMatchObject([{ runId, status: 'Completed', tags: ['launch', 'docs'] }])
+    await stop(server)
+    const away = await annals(['demo', '--data', data, '--server', 'http://127.0.0.1:1'])
+    expect(away.code).toBe(4)
+  }, 120_000)
+})
+
+test.each(['serve', 'demo', 'resume', 'token create', 'token list', 'token revoke'])(
+  '%s --help has examples',
+  async command => {
+    const { stdout, code } = await annals([...command.split(' '), '--help'])
+    expect(code).toBe(0)
+    expect(stdout).toContain(`Examples:\n  annals ${command}`)
+  },
+)
