@@ -1,0 +1,108 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import { AnnalsError } from '../../src/core/errors.ts'
+import { open } from '../../src/index.ts'
+import { lineOf } from '../../src/launch/chain.ts'
+import { CONTRACTS } from '../../src/launch/contracts.ts'
+import { DatabaseLog } from '../../src/launch/log-database.ts'
+import { FileLog } from '../../src/launch/log-file.ts'
+import { replayBytes } from '../../src/launch/replay.ts'
+import { RUN_STATES } from '../../src/launch/states.ts'
+import { gateway } from './small-launch.ts'
+import { newJournal, writeFullLog } from './written-log.ts'
+
+const root = mkdtempSync(join(tmpdir(), 'annals-launch-log-'))
+afterAll(() => rmSync(root, { recursive: true, force: true }))
+const newFolder = (): string => mkdtempSync(join(root, 'run-'))
+const MISSING = { kind: 'missing' } as const
+const CONTRACT_FILES = new URL('../../docs/contracts/', import.meta.url)
+
+describe('durability', () => {
+  test('N2: an event counts once it is durable, N5 its snapshot comes after it', async () => {
+    const { journal, log, snapshots } = newJournal()
+    const story: string[] = []
+    const synced = gateway()
+    log.append = async line => {
+      story.push(`written ${(JSON.parse(line) as { type: string }).type}`)
+      await synced.passed
+      story.push('durable')
+    }
+    const created = { run_id: 'run-1', launch: 'x', launch_version: '1', run_config: {} }
+    const appended = journal
+      .append('RUN_CREATED', created)
+      .then(() => story.push(`${snapshots.length} snapshot`))
+    await new Promise(setImmediate)
+    expect(story).toEqual(['written RUN_CREATED'])
+    expect(snapshots).toEqual([])
+    synced.open()
+    await appended
+    expect(story).toEqual(['written RUN_CREATED', 'durable', '1 snapshot'])
+  })
+
+  test('N2: after a write that failed nothing more is written, and everybody hears of it', async () => {
+    const { journal, log, snapshots } = newJournal()
+    const created = { run_id: 'run-1', launch: 'x', launch_version: '1', run_config: {} }
+    await journal.append('RUN_CREATED', created)
+    const full = new AnnalsError('DISK_FULL', 'no room')
+    log.append = () => Promise.reject(full)
+    const both = [journal.append('RUN_PAUSED', {}), journal.append('ISSUE_RESOLVED', { issue_id: 'x' })]
+    const outcomes = await Promise.allSettled(both)
+    expect(outcomes[0]).toMatchObject({ status: 'rejected', reason: full })
+    await expect(journal.append('RUN_PAUSED', {})).rejects.toBe(full)
+    expect(journal.failure).toBe(full)
+    expect(snapshots).toHaveLength(1)
+  })
+})
+
+describe('contracts', () => {
+  test.each(Object.entries(CONTRACTS))(
+    'N3 docs/contracts/%s.schema.json is what the code checks with',
+    (name, schema) => {
+      const file = new URL(`${name}.schema.json`, CONTRACT_FILES)
+      const text = `${JSON.stringify(schema, undefined, 2)}\n`
+      // `ANNALS_UPDATE=1 npx vitest run test/launch/lines.test.ts` writes them.
+      if (process.env['ANNALS_UPDATE'] === '1') writeFileSync(file, text)
+      expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(JSON.parse(text))
+    },
+  )
+})
+
+describe('where lines are kept', () => {
+  test('ND4: a torn last line is cut off and kept beside the log', async () => {
+    const { log } = await writeFullLog()
+    const folder = newFolder()
+    const path = join(folder, 'events.ndjson')
+    for (const tear of [1, 40]) {
+      writeFileSync(path, `${log.text}${log.text.slice(0, tear)}`)
+      const file = await FileLog.open(folder)
+      const replayed = replayBytes(await file.read(), 'run-1', RUN_STATES, MISSING)
+      expect(replayed.tornBytes).toBe(tear)
+      await file.cut(replayed.seal.bytes)
+      await file.append('next\n')
+      await file.close()
+      expect(readFileSync(path, 'utf8')).toBe(`${log.text}next\n`)
+    }
+    expect(readFileSync(join(folder, 'events.ndjson.torn'), 'utf8')).toBe(
+      log.text.slice(0, 1) + log.text.slice(0, 40),
+    )
+  })
+
+  test('N2: lines appended at once are there in order, and the database exports the bytes of the file', async () => {
+    const { events } = await writeFullLog()
+    const folder = newFolder()
+    const file = await FileLog.open(folder)
+    await Promise.all(events.map(event => file.append(lineOf(event))))
+    await file.close()
+    const db = await open({ memory: true })
+    const database = new DatabaseLog(db.events, 'run-1')
+    await Promise.all(events.map(event => database.append(lineOf(event))))
+    const text = events.map(lineOf).join('')
+    expect(readFileSync(join(folder, 'events.ndjson'), 'utf8')).toBe(text)
+    expect((await database.read()).toString()).toBe(text)
+    expect((await db.events.verifyChain('run-1')).isValid).toBe(true)
+    await database.close()
+    await db.close()
+  })
+})

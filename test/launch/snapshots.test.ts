@@ -1,0 +1,118 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import { AnnalsError } from '../../src/core/errors.ts'
+import { lineOf } from '../../src/launch/chain.ts'
+import { contractProblems } from '../../src/launch/contracts.ts'
+import { replayBytes, snapshotAt } from '../../src/launch/replay.ts'
+import { inOurWords, readSnapshot, snapshotText, writeSnapshot } from '../../src/launch/snapshot.ts'
+import { RUN_STATES } from '../../src/launch/states.ts'
+import { writeFullLog } from './written-log.ts'
+
+const root = mkdtempSync(join(tmpdir(), 'annals-launch-log-'))
+afterAll(() => rmSync(root, { recursive: true, force: true }))
+const newFolder = (): string => mkdtempSync(join(root, 'run-'))
+const MISSING = { kind: 'missing' } as const
+function failureOf(work: () => unknown): AnnalsError {
+  try {
+    work()
+  } catch (error) {
+    if (error instanceof AnnalsError) return error
+    throw error
+  }
+  throw new Error('nothing was refused')
+}
+
+describe('snapshots', () => {
+  test('N7: replayed up to the event of a live snapshot, the log gives it byte for byte', async () => {
+    const { log, snapshots } = await writeFullLog()
+    expect(snapshots.length).toBeGreaterThan(15)
+    for (const live of snapshots) {
+      const replayed = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, MISSING, live.log.events)
+      expect(snapshotText(snapshotAt(replayed))).toBe(snapshotText(live))
+    }
+  })
+
+  test('N5: there is a snapshot after every change of state and after the last event', async () => {
+    const { events, snapshots } = await writeFullLog()
+    const covered = new Set(snapshots.map(({ log }) => log.events))
+    for (const [index, { type }] of events.entries()) {
+      if (type === 'RUN_STATE_CHANGED' || type === 'RESUME_REWIND') expect(covered.has(index + 1)).toBe(true)
+    }
+    expect(covered.has(events.length)).toBe(true)
+  })
+
+  test('N6: a snapshot has its fields, and is as its contract says', async () => {
+    const { events, snapshots } = await writeFullLog()
+    const last = snapshots.at(-1)!
+    expect(contractProblems('snapshot', last)).toEqual([])
+    expect(Object.keys(last).sort()).toEqual([
+      ...['artifacts_index', 'created_at', 'gates', 'generation', 'issues', 'log', 'paused', 'run_id'],
+      ...['run_state', 'schema_version', 'section_states', 'updated_at', 'work_items'],
+    ])
+    expect(last.updated_at).toBe(events.at(-1)?.ts)
+    expect(last.log.bytes).toBe(Buffer.byteLength(events.map(lineOf).join('')))
+  })
+
+  test('N6: a log that lost its end is noticed by the snapshot', async () => {
+    const { log, snapshots } = await writeFullLog()
+    const last = snapshots.at(-1)!
+    const found = { kind: 'read', snapshot: last, text: snapshotText(last) } as const
+    const shorter = log.text.slice(0, log.text.lastIndexOf('\n', log.text.length - 2) + 1)
+    replayBytes(Buffer.from(shorter), 'run-1', RUN_STATES, MISSING)
+    expect(failureOf(() => replayBytes(Buffer.from(shorter), 'run-1', RUN_STATES, found))).toMatchObject({
+      code: 'EVENT_CHAIN_BROKEN',
+    })
+  })
+
+  test('N8: a snapshot that is damaged is told apart from one that is good', async () => {
+    const { log, snapshots } = await writeFullLog()
+    const folder = newFolder()
+    writeSnapshot(folder, snapshots.at(-1)!)
+    const good = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, readSnapshot(folder, 'run-1'))
+    expect(good.snapshotProblem).toBeUndefined()
+    const path = join(folder, 'snapshot.json')
+    const text = readFileSync(path, 'utf8')
+    for (const bad of [text.slice(1), text.replace('"DONE"', '"LINKING"'), 'null', '[]', '{}', '']) {
+      writeFileSync(path, bad)
+      const replayed = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, readSnapshot(folder, 'run-1'))
+      expect(replayed.snapshotProblem).toBeDefined()
+      expect(snapshotText(snapshotAt(replayed))).toBe(text)
+    }
+    writeFileSync(path, text.replaceAll('run-1', 'run-2'))
+    expect(failureOf(() => readSnapshot(folder, 'run-1'))).toMatchObject({ code: 'CORRUPT' })
+    writeFileSync(path, text.replace('"schema_version":1', '"schema_version":2'))
+    expect(failureOf(() => readSnapshot(folder, 'run-1'))).toMatchObject({ code: 'FORMAT_TOO_NEW' })
+    expect(readdirSync(folder)).toEqual(['snapshot.json'])
+  })
+
+  test('ND6: the words of others are read as ours', async () => {
+    const { snapshots } = await writeFullLog()
+    const { artifacts_index, work_items, ...rest } = snapshots.at(-1)!
+    const theirs = { finished: 'completed', queued: 'pending', running: 'in_progress' } as Record<
+      string,
+      string
+    >
+    const foreign = {
+      ...rest,
+      artifacts: Object.entries(artifacts_index).map(([name, entry]) => ({ name, ...entry })),
+      work_items: work_items.map(item => ({ ...item, status: theirs[item.status] ?? item.status })),
+    }
+    expect(inOurWords(foreign)).toEqual(snapshots.at(-1))
+    expect(inOurWords({ work_items: [{ status: 'IN_PROGRESS' }] })).toEqual({
+      work_items: [{ status: 'running' }],
+    })
+  })
+
+  test('ND6: a failed item, an artifact and a resolved issue are as they must be on disk', async () => {
+    const { snapshots } = await writeFullLog()
+    const { work_items, artifacts_index, issues } = snapshots.at(-1)!
+    expect(work_items.map(({ status }) => status)).toEqual(['failed', 'finished', 'skipped'])
+    expect(work_items[0].finished_at).toBeDefined()
+    expect(Object.keys(artifacts_index['drafts/intro']).sort()).toEqual([
+      ...['event_id', 'path', 'schema_id', 'sha256', 'ts', 'writer_worker'],
+    ])
+    expect(issues[0]).toMatchObject({ status: 'RESOLVED', resolved_at: expect.any(String) })
+  })
+})

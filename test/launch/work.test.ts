@@ -1,0 +1,198 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import {
+  cancelLaunch,
+  pauseLaunch,
+  replayLaunch,
+  resumeLaunch,
+  startLaunch,
+} from '../../src/launch/launches.ts'
+import { workItemId } from '../../src/launch/work-items.ts'
+import { eventsIn, fingerprint, gateway, newRunsFolder, smallLaunch, snapshotIn } from './small-launch.ts'
+
+const runId = 'r1'
+const typesIn = (folder: string): string[] => eventsIn(folder, runId).map(({ type }) => type)
+/** Of the items in a snapshot, what became of them. */
+const itemsIn = (folder: string): string[] =>
+  snapshotIn(folder, runId).work_items.map(({ work_item_id, status }) => `${work_item_id} ${status}`)
+
+describe('work', () => {
+  test('ND7: ids are unambiguous, attempts are counted per worker and scope', async () => {
+    expect(workItemId('r', 'w', 2, 'a:b%')).toBe('r:w:2:a%3Ab%25')
+    const runsFolder = newRunsFolder()
+    let failures = 2
+    const launch = smallLaunch({
+      worker: { attemptsMax: 3, backoffMs: 1 },
+      work: () => {
+        if (failures-- > 0) throw new Error('not yet')
+      },
+      node: async ctx => {
+        await ctx.work('work', { scope: 'a:b' })
+        await ctx.work('work')
+      },
+    })
+    const { result } = await startLaunch(launch, { runsFolder, runId })
+    expect(await result).toMatchObject({ status: 'completed' })
+    expect(itemsIn(runsFolder)).toEqual([
+      ...[
+        'r1:work:1:a%3Ab failed',
+        'r1:work:2:a%3Ab failed',
+        'r1:work:3:a%3Ab finished',
+        'r1:work:1:- finished',
+      ],
+    ])
+  })
+
+  test('ND7: retries end, at once for what can not pass, and the run fails with the reason', async () => {
+    for (const [retryable, tries] of [
+      [true, 2],
+      [false, 1],
+    ] as const) {
+      const runsFolder = newRunsFolder()
+      let runs = 0
+      const launch = smallLaunch({
+        worker: { attemptsMax: 2, backoffMs: 1 },
+        work: () => {
+          runs++
+          throw Object.assign(new Error('no'), { code: 'NOPE', retryable })
+        },
+      })
+      const { result } = await startLaunch(launch, { runsFolder, runId })
+      expect(await result).toMatchObject({ status: 'failed', error: { code: 'NOPE', message: 'no' } })
+      expect(runs).toBe(tries)
+      expect(typesIn(runsFolder).slice(-2)).toEqual(['RUN_STATE_CHANGED', 'RUN_FAILED'])
+    }
+  })
+
+  test('ND7: a worker whose time is up has failed, and may not write any more', async () => {
+    const runsFolder = newRunsFolder()
+    const late = gateway()
+    let refusal: unknown
+    const launch = smallLaunch({
+      worker: { attemptsMax: 1, timeoutMs: 20 },
+      work: async (_, { artifacts, signal }) => {
+        await new Promise(resolve => signal.addEventListener('abort', resolve))
+        await artifacts.write('late', 'x').catch(error => {
+          refusal = error
+        })
+        late.open()
+      },
+    })
+    const { result } = await startLaunch(launch, { runsFolder, runId })
+    expect(await result).toMatchObject({ status: 'failed', error: { code: 'TIMEOUT' } })
+    await late.passed
+    expect(refusal).toMatchObject({ code: 'TIMEOUT' })
+    expect(typesIn(runsFolder)).not.toContain('ARTIFACT_WRITTEN')
+  })
+
+  test('ND7: no more run at once than the launch and the worker allow', async () => {
+    for (const [limits, most] of [
+      [{ concurrency: 3 }, 3],
+      [{ concurrency: 3, worker: { concurrency: 2 } }, 2],
+    ] as const) {
+      let running = 0
+      let seen = 0
+      const full = gateway()
+      const launch = smallLaunch({
+        ...limits,
+        work: async () => {
+          seen = Math.max(seen, ++running)
+          if (running === most) full.open()
+          await full.passed
+          await new Promise(resolve => setImmediate(resolve))
+          running--
+        },
+        node: ctx => Promise.all([1, 2, 3, 4, 5, 6].map(n => ctx.work('work', { scope: `s${n}` }))),
+      })
+      const { result } = await startLaunch(launch, { runsFolder: newRunsFolder(), runId })
+      await result
+      expect(seen).toBe(most)
+    }
+  })
+
+  test('ND7: a worker may not change state: it has no events but those of its calls', async () => {
+    let refusal: unknown
+    const launch = smallLaunch({
+      work: async (_, { events }) => {
+        const append = events.append as (type: string, payload: unknown) => Promise<unknown>
+        await append('RUN_COMPLETED', {}).catch(error => {
+          refusal = error
+        })
+      },
+    })
+    await (await startLaunch(launch, { runsFolder: newRunsFolder(), runId })).result
+    expect(refusal).toMatchObject({ code: 'ILLEGAL_STATE' })
+  })
+
+  test('N8: work is out of date once an artifact that it reads has changed', async () => {
+    const runsFolder = newRunsFolder()
+    const seen: string[] = []
+    const launch = smallLaunch({
+      work: async (input, { artifacts, scope }) => {
+        if (scope === 'source') await artifacts.write('source.txt', String(input))
+        else seen.push(artifacts.readText('source.txt'))
+      },
+      node: async ctx => {
+        for (const text of ['one', 'one', 'two', 'one']) {
+          await ctx.work('work', { scope: 'source', input: text })
+          await ctx.work('work', { scope: 'copy', inputs: ['source.txt'] })
+        }
+      },
+    })
+    await (await startLaunch(launch, { runsFolder, runId })).result
+    // The last has the inputs of the first; but what that one left was replaced since.
+    expect(seen).toEqual(['one', 'two', 'one'])
+    expect(readFileSync(join(runsFolder, runId, 'artifacts', 'source.txt'), 'utf8')).toBe('one')
+  })
+
+  test('ND10: names of artifacts and ids of runs never leave their folder', async () => {
+    const runsFolder = newRunsFolder()
+    const refused: unknown[] = []
+    const launch = smallLaunch({
+      work: async (_, { artifacts }) => {
+        for (const name of ['../x', '/x', 'a/../b', '.hidden', 'a//b', '', 'x.pending', 'a\0b', 'ä']) {
+          await artifacts.write(name, 'x').catch(error => refused.push(error.code))
+        }
+      },
+    })
+    await (await startLaunch(launch, { runsFolder, runId })).result
+    expect(refused).toEqual(Array(9).fill('INVALID_ARGUMENT'))
+    const before = fingerprint(runsFolder)
+    for (const id of ['../x', '..', '.', '', 'a/b', 'a\0', 'a'.repeat(129), '%2e%2e', 'ä', 7]) {
+      const calls = [
+        startLaunch(launch, { runsFolder, runId: id as string }),
+        resumeLaunch(launch, id as string, { runsFolder }),
+        replayLaunch(id as string, { runsFolder }),
+        cancelLaunch(id as string, { runsFolder }),
+        pauseLaunch(id as string, { runsFolder }),
+      ]
+      for (const call of calls)
+        await expect(call, String(id)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    }
+    expect(fingerprint(runsFolder)).toEqual(before)
+  })
+})
+
+test('ND7: whatever a worker throws can be told', async () => {
+  for (const thrown of [
+    new Error('\ud800'.repeat(9_000)),
+    'text',
+    undefined,
+    null,
+    { code: '' },
+    Symbol('s'),
+  ]) {
+    const runsFolder = newRunsFolder()
+    const launch = smallLaunch({
+      worker: { attemptsMax: 1 },
+      work: () => {
+        throw thrown
+      },
+    })
+    expect(await (await startLaunch(launch, { runsFolder, runId })).result).toMatchObject({
+      status: 'failed',
+    })
+    expect(itemsIn(runsFolder)).toEqual(['r1:work:1:- failed'])
+  }
+})
