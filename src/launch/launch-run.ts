@@ -12,7 +12,8 @@ import type { LaunchOptions } from './options.ts'
 import { type Ending, LaunchEnding, Orchestrator } from './orchestrator.ts'
 import type { LaunchState } from './reduce.ts'
 import { RunLlm } from './run-llm.ts'
-import { flushTelemetry, openFeed } from './run-telemetry.ts'
+import { RequestWatch, type RunRequest } from './run-requests.ts'
+import { flushTelemetry, openFeed, settleMsOf } from './run-telemetry.ts'
 import { outcomeOf, type Session } from './session.ts'
 import { Slots } from './slots.ts'
 import { writeSnapshot } from './snapshot.ts'
@@ -53,6 +54,10 @@ export class LaunchRun {
   readonly #controller = new AbortController()
   readonly #mirror: LedgerMirror | undefined
   readonly #telemetry: TelemetryFeed | undefined
+  /** Aborts when telemetry has had its time. */
+  readonly #telemetryEnd = new AbortController()
+  #telemetryTimer: NodeJS.Timeout | undefined
+  #requests: RequestWatch | undefined
   #result: Promise<LaunchResult> | undefined
   #failure: LaunchFailure | undefined
   /** @internal */
@@ -80,7 +85,10 @@ export class LaunchRun {
     const { db, tenant = 'default', project = 'default', environment = 'default' } = options
     this.#mirror = db === undefined ? undefined : new LedgerMirror(db, { tenant, project, environment })
     const { clock = Date.now, random, llm } = options
-    const told = { launch, folder, clock, warn: this.#warn, environment: options.environment }
+    const told = {
+      ...{ launch, folder, clock, warn: this.#warn, environment: options.environment },
+      signal: this.#telemetryEnd.signal,
+    }
     this.#telemetry = openFeed(options.telemetry, told)
     this.journal = new Journal({
       runId,
@@ -173,11 +181,15 @@ export class LaunchRun {
       .then(async () => {
         if (signal?.aborted === true) onAbort()
         else signal?.addEventListener('abort', onAbort, { once: true })
+        this.#requests = new RequestWatch(this.folder, request => this.#obey(request), this.#warn)
         return this.#work(isResumed)
       })
       .finally(async () => {
         signal?.removeEventListener('abort', onAbort)
+        this.#requests?.close()
+        this.#limitTelemetry()
         await this.#telemetry?.settle()
+        clearTimeout(this.#telemetryTimer)
         active.delete(this.folder)
         await this.release()
       })
@@ -201,6 +213,7 @@ export class LaunchRun {
     const description = this.#describe(isResumed)
     this.session.tell('launchStarted', description)
     await this.orchestrator.drive()
+    this.#limitTelemetry()
     const result = this.#resultNow()
     await this.#tell('launchEnded', [
       description,
@@ -226,6 +239,7 @@ export class LaunchRun {
       await flushTelemetry({
         runsFolder: resolve(runsFolder),
         warn: this.#warn,
+        signal: this.#telemetryEnd.signal,
         ...(telemetry === undefined ? {} : { telemetry }),
       })
     } catch (error) {
@@ -259,6 +273,24 @@ export class LaunchRun {
       spanId: rootSpanId,
       isResumed,
       startedAt: this.session.clock(),
+    }
+  }
+
+  /** The run has ended: from here on nobody shall wait for a service that hangs, however much is to be told. */
+  #limitTelemetry(): void {
+    const settleMs = settleMsOf(this.#options.telemetry)
+    this.#telemetryTimer ??= setTimeout(() => this.#telemetryEnd.abort(), settleMs)
+  }
+
+  /** What another process asks for. */
+  async #obey(request: RunRequest): Promise<void> {
+    if (request.kind === 'pause') await this.pause(request.reason)
+    else if (request.kind === 'unpause') await this.unpause()
+    else {
+      const { status, state } = await this.cancel(request.reason)
+      if (status === 'cancelled') return
+      const message = `run ${JSON.stringify(this.runId)} is ${state}: it has ended already`
+      throw new AnnalsError('ILLEGAL_STATE', message, { runId: this.runId, state })
     }
   }
 

@@ -20,6 +20,7 @@ import { snapshotAt } from './replay.ts'
 import { closeInterrupted, goOn, startOver } from './resume.ts'
 import { existingFolder, type FoundRun, findRun, lockRun, openLog, readLog } from './run-files.ts'
 import { checkRunId, isThere, makeFolder, runFolder } from './run-folder.ts'
+import { askRun, isUnlocked, type RunRequest } from './run-requests.ts'
 import { flushedBefore, tellEnded } from './run-telemetry.ts'
 import { type LaunchSnapshot, snapshotText, writeSnapshot } from './snapshot.ts'
 import { isTerminal, RUN_STATES, type StateModel } from './states.ts'
@@ -82,20 +83,40 @@ export async function resumeLaunch(
   })
 }
 
-/** Cancels a run: one that this process works on, or one that nobody works on. */
+/** Cancels a run, whoever works on it: this process, another one, or nobody. */
 export async function cancelLaunch(runId: string, options: CancelOptions): Promise<void> {
   checkLaunchOptions('cancelLaunch', options)
   const { reason = 'cancelled', states = RUN_STATES } = options
-  const working = activeRun(existingFolder(runId, options))
-  if (working !== undefined) {
-    await working.cancel(reason)
-    return
+  const folder = existingFolder(runId, options)
+  for (let isAskedFor = false; ; isAskedFor = true) {
+    // Who was asked may have done it, and died before he could say so.
+    if (isAskedFor) {
+      const { replayed } = await findRun(runId, options, states)
+      if (replayed.state.run_state === states.cancelled) return
+    }
+    const working = activeRun(folder)
+    if (working !== undefined) {
+      await working.cancel(reason)
+      return
+    }
+    try {
+      await cancelIdle(runId, options)
+      return
+    } catch (error) {
+      if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
+    }
+    if (await askRun(folder, runId, { kind: 'cancel', reason })) return
   }
-  const { states: _, reason: __, ...common } = options
+}
+
+/** One that nobody works on. */
+async function cancelIdle(runId: string, options: CancelOptions): Promise<void> {
+  const { reason = 'cancelled', states = RUN_STATES, ...common } = options
   await takeOver(bystander(states), runId, common, async ({ replayed }) => {
-    if (isTerminal(states, replayed.state.run_state)) {
-      const message = `run ${JSON.stringify(runId)} is ${replayed.state.run_state}: it has ended already`
-      throw new AnnalsError('ILLEGAL_STATE', message, { runId, state: replayed.state.run_state })
+    const { run_state } = replayed.state
+    if (isTerminal(states, run_state)) {
+      const message = `run ${JSON.stringify(runId)} is ${run_state}: it has ended already`
+      throw new AnnalsError('ILLEGAL_STATE', message, { runId, state: run_state })
     }
     return async run => {
       await run.begin(true, async () => {
@@ -107,14 +128,35 @@ export async function cancelLaunch(runId: string, options: CancelOptions): Promi
   })
 }
 
-/** Pauses a run that this process works on; resolves when its running workers have ended. */
+/** Pauses a run that this process or another one works on; resolves when its running workers have ended. */
 export async function pauseLaunch(runId: string, options: PauseOptions): Promise<void> {
-  await workingRun(runId, options).pause(options.reason)
+  const { reason } = options
+  const request = { kind: 'pause', ...(reason === undefined ? {} : { reason }) } as const
+  await atWork(runId, options, request, run => run.pause(reason))
 }
 
-/** Goes on with a run that this process has paused. */
+/** Goes on with a run that is paused, in this process or in another one. */
 export async function unpauseLaunch(runId: string, options: PauseOptions): Promise<void> {
-  await workingRun(runId, options).unpause()
+  await atWork(runId, options, { kind: 'unpause' }, run => run.unpause())
+}
+
+/** Has it done by whoever works on the run. */
+async function atWork(
+  runId: string,
+  { runsFolder }: PauseOptions,
+  request: RunRequest,
+  act: (run: LaunchRun) => Promise<void>,
+): Promise<void> {
+  const folder = existingFolder(runId, { runsFolder })
+  const run = activeRun(folder)
+  if (run !== undefined) {
+    await act(run)
+    return
+  }
+  if (!isUnlocked(folder, runId) && (await askRun(folder, runId, request))) return
+  throw new AnnalsError('ILLEGAL_STATE', `nobody works on run ${JSON.stringify(runId)}: resume it first`, {
+    runId,
+  })
 }
 
 export interface ReplayedLaunch {
@@ -195,13 +237,6 @@ async function takeOver(
     lock.release()
     throw error
   }
-}
-
-function workingRun(runId: string, { runsFolder }: PauseOptions): LaunchRun {
-  const run = activeRun(existingFolder(runId, { runsFolder }))
-  if (run !== undefined) return run
-  const message = `this process does not work on run ${JSON.stringify(runId)}`
-  throw new AnnalsError('ILLEGAL_STATE', message, { runId })
 }
 
 async function refuseKnown(folder: string, runId: string, options: LaunchOptions): Promise<void> {

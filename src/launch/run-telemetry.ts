@@ -15,9 +15,17 @@ export interface TelemetryOptions
   extends Pick<TelemetryClientOptions, 'token' | 'fetch' | 'timeoutMs' | 'sleep'> {
   /** Such as `http://127.0.0.1:8765`. */
   readonly url: string
+  /** How long a run that has ended waits for the service at most; what is left then waits in the outbox. 60 s without it. */
+  readonly settleMs?: number
 }
 
-const OPTIONS = ['url', 'token', 'fetch', 'timeoutMs', 'sleep']
+const OPTIONS = ['url', 'token', 'fetch', 'timeoutMs', 'sleep', 'settleMs']
+/** Three tries of one record, and the longest pauses between them, fit in. */
+const SETTLE_MS = 60_000
+
+export function settleMsOf(given: TelemetryOptions | false | undefined): number {
+  return given === false || given === undefined ? SETTLE_MS : (given.settleMs ?? SETTLE_MS)
+}
 
 export function checkTelemetry(given: unknown): void {
   if (given === undefined || given === false) return
@@ -29,6 +37,11 @@ export function checkTelemetry(given: unknown): void {
   }
   for (const [name, value] of Object.entries({ fetch, sleep })) {
     if (value !== undefined) checkFunction(name, value)
+  }
+  const { settleMs } = given as Partial<TelemetryOptions>
+  if (settleMs !== undefined && !(Number.isSafeInteger(settleMs) && settleMs >= 1)) {
+    const message = 'settleMs of telemetry must be a whole number, 1 or more'
+    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'settleMs', value: settleMs })
   }
 }
 
@@ -46,11 +59,12 @@ interface Told {
   readonly clock: () => number
   readonly warn: (message: string) => void
   readonly environment: string | undefined
+  readonly signal: AbortSignal
 }
 
 export function openFeed(
   given: TelemetryOptions | false | undefined,
-  { launch, folder, clock, warn, environment }: Told,
+  { launch, folder, clock, warn, environment, signal }: Told,
 ): TelemetryFeed | undefined {
   const service = serviceOf(given)
   if (service === undefined) return undefined
@@ -60,6 +74,7 @@ export function openFeed(
       const { launch: name, launch_version } = payload as { launch: string; launch_version: string }
       return openLaunchTelemetry({
         ...clientOf(service, warn),
+        signal,
         folder,
         clock,
         runId,
@@ -77,16 +92,16 @@ export function openFeed(
 /** For a run that has ended: whoever ended it may have died before the service heard of it. */
 export async function tellEnded(
   given: TelemetryOptions | false | undefined,
-  told: Told,
+  told: Omit<Told, 'signal'>,
   events: readonly LaunchEvent[],
 ): Promise<void> {
-  const feed = openFeed(given, told)
+  const feed = openFeed(given, { ...told, signal: AbortSignal.timeout(settleMsOf(given)) })
   for (const event of events) feed?.push(event, event !== events.at(-1))
   await feed?.settle()
 }
 
 function clientOf(
-  { url, ...rest }: TelemetryOptions,
+  { url, settleMs: _, ...rest }: TelemetryOptions,
   warn: (message: string) => void,
 ): Omit<TelemetryClientOptions, 'folder'> & { readonly log: TelemetryLog } {
   return { ...rest, baseUrl: url, log: { warn, error: warn } }
@@ -97,6 +112,8 @@ export interface FlushTelemetryOptions {
   /** Without it, as `TELEMETRY_API_URL` and `TELEMETRY_API_AUTH_TOKEN` say. */
   readonly telemetry?: TelemetryOptions | false
   readonly warn?: (message: string) => void
+  /** Aborting it leaves the rest for the next time. */
+  readonly signal?: AbortSignal
 }
 
 /** The folders of runs whose outbox this process is flushing: whoever wants the run waits for it. */
@@ -109,10 +126,12 @@ export async function flushedBefore(folder: string): Promise<void> {
 
 /** Sends what runs have left behind while the service was away. Runs that are being worked on flush their own. */
 export function flushTelemetry(options: FlushTelemetryOptions): Promise<RunFlush[]> {
-  const { runsFolder, telemetry, warn = (message: string) => process.emitWarning(message) } = options
+  const { runsFolder, telemetry, signal } = options
+  const { warn = (message: string) => process.emitWarning(message) } = options
   const service = serviceOf(telemetry)
   if (service === undefined) return Promise.resolve([])
-  return flushRunsFolder({ ...clientOf(service, warn), runsFolder, lock: lockToFlush })
+  const client = { ...clientOf(service, warn), ...(signal === undefined ? {} : { signal }) }
+  return flushRunsFolder({ ...client, runsFolder, lock: lockToFlush })
 }
 
 async function lockToFlush(folder: string): Promise<(() => Promise<void>) | undefined> {

@@ -26,15 +26,16 @@ type Point = NonNullable<Commit['points']>[number]
 
 interface TouchedScope {
   isWritten: boolean
-  /** By tag, which of the batch's trees it is. */
-  readonly trees: Map<number, TouchedTree>
+  /** Two or three, mostly. */
+  readonly trees: TouchedTree[]
 }
 
 interface TouchedTree {
+  readonly tag: number
   /** Counted from 1, as the server does. */
   readonly number: number
-  /** By key, what was found there first. */
-  readonly points: Map<ByteString, PointRead>
+  /** By key, what was found there first; most trees are only written. */
+  points: Map<ByteString, PointRead> | undefined
 }
 
 /**
@@ -191,33 +192,33 @@ export class Batch {
     this.#appends.push({ tx, step, tree, operation, feed, count, place: this.#appends.length })
   }
 
-  #read(tx: number, { number, points }: TouchedTree, key: ByteString, version: number): void {
-    const known = points.get(key)
+  #read(tx: number, tree: TouchedTree, key: ByteString, version: number): void {
+    tree.points ??= new Map()
+    const known = tree.points.get(key)
     if (known?.version === version) {
       known.txs.push(tx)
       return
     }
-    const point = { tree: number, key, version, txs: [tx] }
-    if (known === undefined) points.set(key, point)
+    const point = { tree: tree.number, key, version, txs: [tx] }
+    if (known === undefined) tree.points.set(key, point)
     this.#points.push(point)
   }
 
   #touched(scope: ByteString, isWritten = false): TouchedScope {
     let touched = this.#scopes.get(scope)
     if (touched === undefined) {
-      touched = { isWritten, trees: new Map() }
+      touched = { isWritten, trees: [] }
       this.#scopes.set(scope, touched)
     } else if (isWritten) touched.isWritten = true
     return touched
   }
 
   #tree(touched: TouchedScope, { scope, tag }: TreeId): TouchedTree {
-    let tree = touched.trees.get(tag)
-    if (tree === undefined) {
-      tree = { number: this.#addresses.push(treeAddress({ scope, tag })), points: new Map() }
-      this.#trees.push({ scope, tag })
-      touched.trees.set(tag, tree)
-    }
+    const known = touched.trees.find(tree => tree.tag === tag)
+    if (known !== undefined) return known
+    const tree = { tag, number: this.#addresses.push(treeAddress({ scope, tag })), points: undefined }
+    this.#trees.push({ scope, tag })
+    touched.trees.push(tree)
     return tree
   }
 

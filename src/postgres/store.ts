@@ -197,9 +197,9 @@ export class PostgresStore implements Storage {
       // One append alone tells by itself that its key is known, and has changed nothing then.
       const isAlone = operations.length === 1
       const points: Point[] = []
-      for (const [i, { scope, tag, key }] of reads.entries()) {
+      reads.forEach(({ scope, tag, key }, i) => {
         if (!isAlone || !isDedupeTag(tag)) points.push({ scope, tag, key, version: found[i]?.version ?? 0 })
-      }
+      })
       const outcome = await this.#commit({ points, operations })
       if (outcome.status === 'committed' && !(isAlone && outcome.appended[0].duplicate)) {
         if (recalled === undefined) this.#remembered.remember(reads, found)

@@ -30,6 +30,8 @@ export interface TelemetryClientOptions {
   /** Of one try. 10 s without it. */
   readonly timeoutMs?: number
   readonly bytesMax?: number
+  /** Once it aborts the service is not asked any more: whatever is left waits in the outbox. */
+  readonly signal?: AbortSignal
 }
 
 /** `unwritten`: it could not be kept, so it is in memory at best. */
@@ -163,17 +165,19 @@ export class TelemetryClient {
   }
 
   async #askAgain(record: TelemetryRecord): Promise<Answer> {
-    const { sleep = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, ms)) } = this.#options
+    const { signal, sleep = (ms: number) => pause(ms, signal) } = this.#options
     for (let tries = 1; ; tries++) {
       const answer = await this.#ask(record)
-      if (answer.kind !== 'later' || tries === TRIES_MAX) return answer
+      if (answer.kind !== 'later' || tries === TRIES_MAX || signal?.aborted === true) return answer
       await sleep(Math.min(answer.retryAfterMs ?? WAITS_MS[tries - 1], RETRY_AFTER_MAX_MS))
     }
   }
 
   /** One try. */
   async #ask({ method, endpoint, payload }: TelemetryRecord): Promise<Answer> {
-    const { token, timeoutMs = 10_000, fetch = globalThis.fetch } = this.#options
+    const { token, signal, timeoutMs = 10_000, fetch = globalThis.fetch } = this.#options
+    if (signal?.aborted === true) return { kind: 'later', why: 'the time for telemetry is up' }
+    const tooLong = AbortSignal.timeout(timeoutMs)
     // Not shown, as it may hold a password.
     if (this.#url === undefined)
       return { kind: 'later', why: 'TELEMETRY_API_URL is no plain http or https URL' }
@@ -186,7 +190,7 @@ export class TelemetryClient {
         body: JSON.stringify(payload),
         // To wherever it points, the token was not meant to go.
         redirect: 'manual',
-        signal: AbortSignal.timeout(timeoutMs),
+        signal: signal === undefined ? tooLong : AbortSignal.any([tooLong, signal]),
       })
       const text = await response.text()
       return this.#judge(response, text)
@@ -228,6 +232,19 @@ export class TelemetryClient {
 export const WARNINGS: TelemetryLog = {
   warn: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY' }),
   error: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY_ERROR' }),
+}
+
+/** Ends early if the signal aborts. */
+function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise(resolve => {
+    const end = (): void => {
+      clearTimeout(timer)
+      signal?.removeEventListener('abort', end)
+      resolve()
+    }
+    const timer = setTimeout(end, ms)
+    signal?.addEventListener('abort', end)
+  })
 }
 
 function baseUrlOf(given: string | undefined): string | undefined {

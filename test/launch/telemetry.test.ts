@@ -268,6 +268,28 @@ describe('whatever the service does', () => {
     },
   )
 
+  test('N11: a service that takes everything and never answers holds up the end of a run for a bounded time', async () => {
+    const silent = (_: string, { signal }: RequestInit): Promise<Response> =>
+      new Promise((_, reject) => {
+        signal?.addEventListener('abort', () => reject(signal.reason))
+      })
+    const hanging = { ...telemetry(), fetch: silent, settleMs: 300 }
+    const since = performance.now()
+    const run = await startLaunch(busyLaunch(), { ...options(), telemetry: hanging, runId })
+    expect(await run.result).toMatchObject({ status: 'completed' })
+    // One try alone has ten seconds.
+    expect(performance.now() - since).toBeLessThan(8_000)
+    expect(existsSync(join(runsFolder, runId, 'telemetry_outbox.jsonl'))).toBe(true)
+    expect(await flushTelemetry({ runsFolder, telemetry: telemetry() })).toMatchObject([
+      { runId, waiting: 0 },
+    ])
+    const [parent, ...children] = posted()
+    expect(parent).toBe('launch r partial')
+    expect(children.filter(isPlain)).toEqual(CHILDREN)
+    const bad = startLaunch(busyLaunch(), { ...options(), telemetry: { ...telemetry(), settleMs: 0 } })
+    await expect(bad).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  })
+
   test('N11: what it refuses with 422 is among the dead, and holds up nothing', async () => {
     service.script = ({ payload, method }) =>
       method === 'POST' && payload['job_type'] === 'gate' ? { status: 422 } : undefined
