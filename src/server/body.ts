@@ -1,18 +1,20 @@
+import { isUtf8 } from 'node:buffer'
+import type { IncomingMessage } from 'node:http'
 import { AnnalsError } from '../core/errors.ts'
 import { parseJsonText } from './json-text.ts'
+import { headerOf } from './request-header.ts'
 import type { ServerContext } from './server-env.ts'
 
-const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 const JSON_TYPE = /^application\/json\s*(;\s*charset=("?)utf-8\2\s*)?$/i
 
 /** The type of the body, without parameters. */
 export function mediaType(c: ServerContext): string {
-  return (c.req.header('Content-Type') ?? '').split(';')[0].trim().toLowerCase()
+  return (headerOf(c, 'content-type') ?? '').split(';')[0].trim().toLowerCase()
 }
 
 /** The body as JSON: of that type, not longer than allowed, not deeper than anything is that can be stored. */
 export async function readJson(c: ServerContext, bytesMax: number): Promise<unknown> {
-  const type = c.req.header('Content-Type')
+  const type = headerOf(c, 'content-type')
   if (type === undefined || !JSON_TYPE.test(type)) {
     throw new AnnalsError('UNSUPPORTED_MEDIA_TYPE', 'the body must be application/json in UTF-8')
   }
@@ -21,18 +23,42 @@ export async function readJson(c: ServerContext, bytesMax: number): Promise<unkn
 
 /** The bytes of the body; refused before they are all there if they are too many. */
 export async function readBytes(c: ServerContext, bytesMax: number): Promise<Uint8Array> {
-  if (c.req.header('Content-Encoding') !== undefined) {
+  if (headerOf(c, 'content-encoding') !== undefined) {
     throw new AnnalsError('UNSUPPORTED_MEDIA_TYPE', 'the body must not be compressed')
   }
-  const length = c.req.header('Content-Length')
-  if (length !== undefined) {
-    if (Number(length) > bytesMax) throw tooLarge(bytesMax)
-    const bytes = new Uint8Array(await c.req.arrayBuffer())
-    // Only a program can say another length than there is.
-    if (bytes.length > bytesMax) throw tooLarge(bytesMax)
-    return bytes
-  }
-  return readChunks(c.req.raw.body, bytesMax)
+  const length = headerOf(c, 'content-length')
+  if (length !== undefined && Number(length) > bytesMax) throw tooLarge(bytesMax)
+  const incoming = c.env?.incoming
+  // Straight from the socket: a `Request` in between would copy every body.
+  return incoming === undefined ? readChunks(c.req.raw.body, bytesMax) : readIncoming(incoming, bytesMax)
+}
+
+/** By events: an iterator would end the connection with the body, and nobody would hear that it was too long. */
+function readIncoming(incoming: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    const chunks: Uint8Array[] = []
+    let bytes = 0
+    const end = (): void => {
+      incoming.off('data', take).off('end', done).off('error', broken).off('close', broken)
+    }
+    const take = (chunk: Uint8Array): void => {
+      bytes += chunk.length
+      chunks.push(chunk)
+      if (bytes <= bytesMax) return
+      end()
+      incoming.pause()
+      reject(tooLarge(bytesMax))
+    }
+    const done = (): void => {
+      end()
+      resolve(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks))
+    }
+    const broken = (): void => {
+      end()
+      reject(new AnnalsError('INVALID_ARGUMENT', 'the body broke off', { name: 'body' }))
+    }
+    incoming.on('data', take).on('end', done).on('error', broken).on('close', broken)
+  })
 }
 
 async function readChunks(body: ReadableStream<Uint8Array> | null, bytesMax: number): Promise<Uint8Array> {
@@ -49,12 +75,8 @@ async function readChunks(body: ReadableStream<Uint8Array> | null, bytesMax: num
 }
 
 export function textOf(bytes: Uint8Array): string {
-  try {
-    return UTF8.decode(bytes)
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error
-    throw new AnnalsError('INVALID_ARGUMENT', 'the body is not UTF-8', { name: 'body' })
-  }
+  if (!isUtf8(bytes)) throw new AnnalsError('INVALID_ARGUMENT', 'the body is not UTF-8', { name: 'body' })
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).utf8Slice()
 }
 
 function tooLarge(bytesMax: number): AnnalsError {

@@ -3,8 +3,10 @@ import type { Annals } from '../annals.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Value } from '../core/value.ts'
 import { toJson } from '../core/value-json.ts'
-import { json, serve } from './endpoint.ts'
+import { serve } from './endpoint.ts'
 import { paged } from './paging.ts'
+import { json } from './reply.ts'
+import { headerOf } from './request-header.ts'
 import { cell, limitUpTo, pageOf, text } from './schemas.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
@@ -92,8 +94,8 @@ function written(
   name: string,
   given: Value,
 ): Promise<number> {
-  const match = c.req.header('If-Match')
-  const noneMatch = c.req.header('If-None-Match')
+  const match = headerOf(c, 'if-match')
+  const noneMatch = headerOf(c, 'if-none-match')
   if (match !== undefined && noneMatch !== undefined) {
     throw new AnnalsError('INVALID_ARGUMENT', 'If-Match and If-None-Match exclude each other', {
       name: 'If-Match',

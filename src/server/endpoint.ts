@@ -3,6 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { readJson } from './body.ts'
 import { checkRole } from './guard.ts'
 import { idsIn, parameterNames } from './path-ids.ts'
+import { Reply, responseOf } from './reply.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
 import type { Role } from './tokens.ts'
 
@@ -56,33 +57,25 @@ export const problemSchema: z.ZodType = z
 export function serve<Q extends Shape, B extends Schema>(
   app: OpenAPIHono<ServerEnv>,
   endpoint: Endpoint<Q, B>,
-  answer: (asked: Asked<Q, B>) => Promise<Response> | Response,
+  answer: (asked: Asked<Q, B>) => Promise<Response | Reply> | Response | Reply,
 ): void {
   const { method, path, role, bytesMax = BYTES_DEFAULT, body, isCheckedBelow = false } = endpoint
   const query = endpoint.query === undefined ? undefined : z.strictObject(endpoint.query)
+  // Of most requests there is nothing to look at.
+  const nothingAsked = query === undefined ? {} : query.safeParse({}).data
   document(app, endpoint)
   app.on(method.toUpperCase(), path.replace(/\{(\w+)\}/g, ':$1'), async c => {
+    c.set('route', path)
     if (role !== 'anybody') checkRole(c, role)
     const ids = idsIn(path, c.req.raw.url)
-    const asked = query === undefined ? checkNoQuery(c) : parsed(query, queryIn(c), 'query')
+    const asked = c.req.url.includes('?') ? queryIn(c, query) : (nothingAsked ?? queryIn(c, query))
     let content: unknown
     if (body !== undefined) {
       content = await readJson(c, bytesMax)
       if (!isCheckedBelow) content = parsed(body, content, 'body')
     }
-    return answer({ c, ids, query: asked, body: content } as Asked<Q, B>)
-  })
-}
-
-/** An answer in JSON that nobody keeps. */
-export function json(
-  value: unknown,
-  status: number = 200,
-  headers: Readonly<Record<string, string>> = {},
-): Response {
-  return new Response(JSON.stringify(value), {
-    status,
-    headers: { 'Content-Type': 'application/json', 'Cache-Control': 'no-store', ...headers },
+    const answered = await answer({ c, ids, query: asked, body: content } as Asked<Q, B>)
+    return answered instanceof Reply ? responseOf(c, answered) : answered
   })
 }
 
@@ -127,11 +120,13 @@ function document<Q extends Shape, B extends Schema>(
   })
 }
 
-function queryIn(c: ServerContext): Record<string, unknown> {
-  const all = c.req.queries()
-  return Object.fromEntries(
-    Object.entries(all).map(([name, values]) => [name, values.length === 1 ? values[0] : values]),
+function queryIn(c: ServerContext, schema: z.ZodObject | undefined): unknown {
+  if (schema === undefined) return checkNoQuery(c)
+  const all = Object.entries(c.req.queries())
+  const given = Object.fromEntries(
+    all.map(([name, values]) => [name, values.length === 1 ? values[0] : values]),
   )
+  return parsed(schema, given, 'query')
 }
 
 /** A misspelt option must not be an option left out. */

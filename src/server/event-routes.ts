@@ -2,8 +2,9 @@ import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import type { AuditQuery } from '../ledger/audit.ts'
 import type { RunEventRecord, RunEventWrite } from '../ledger/run-events.ts'
-import { json, serve } from './endpoint.ts'
+import { serve } from './endpoint.ts'
 import { cursorOf, Page, paged, partsOf } from './paging.ts'
+import { json } from './reply.ts'
 import { without } from './run-routes.ts'
 import {
   alert,
@@ -153,9 +154,9 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         for (const record of records) {
           page.add(record)
           afterSeq = record.runSeq
-          if (page.isFull) return page.response('events', afterSeq)
+          if (page.isFull) return page.reply('events', afterSeq)
         }
-        if (records.length < asked) return page.response('events', undefined)
+        if (records.length < asked) return page.reply('events', undefined)
       }
     },
   )
@@ -185,9 +186,9 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         for (const item of items) {
           page.add(item)
           cursor = item.cursor
-          if (page.isFull) return page.response('items', cursor)
+          if (page.isFull) return page.reply('items', cursor)
         }
-        if (items.length < asked) return page.response('items', undefined)
+        if (items.length < asked) return page.reply('items', undefined)
       }
     },
   )
@@ -224,12 +225,12 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       for await (const record of c.get('db').ledger.audit(without(window) as AuditQuery)) {
         // One more was asked for, to know whether there is more.
         if (page.isFull && last !== undefined) {
-          return page.response('events', cursorOf(last.persistedAt, last.runId, last.runSeq))
+          return page.reply('events', cursorOf(last.persistedAt, last.runId, last.runSeq))
         }
         page.add(record)
         last = record
       }
-      return page.response('events', undefined)
+      return page.reply('events', undefined)
     },
   )
 }

@@ -6,6 +6,7 @@ import { newId } from '../core/id.ts'
 import { PAGE_PATHS } from './page-files.ts'
 import type { Allowance } from './rate-limit.ts'
 import { isTelemetry, refusal } from './refusal.ts'
+import { headerOf } from './request-header.ts'
 import type { Credential, ServerContext, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
 import { ROLES, type Role } from './tokens.ts'
@@ -32,14 +33,14 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
   const { metrics, settings } = services
   return async (c, next) => {
     const since = performance.now()
-    const given = c.req.header('X-Request-Id')
+    const given = headerOf(c, 'x-request-id')
     const requestId = given !== undefined && REQUEST_ID.test(given) ? given : newId()
     c.set('requestId', requestId)
     let allowance: Allowance | undefined
     try {
       checkHost(c, settings.hosts)
       checkOrigin(c, settings.origins)
-      if (c.req.method === 'OPTIONS' && c.req.header('Access-Control-Request-Method') !== undefined) {
+      if (c.req.method === 'OPTIONS' && headerOf(c, 'access-control-request-method') !== undefined) {
         c.res = new Response(null, { status: 204 })
       } else {
         const who = isPublic(c.req.path) ? anybody(services) : await identify(c, services).catch(refused)
@@ -54,14 +55,15 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
       c.res = refusal(c, error)
     }
     const { res } = c
-    res.headers.set('X-Request-Id', requestId)
+    if (c.get('isNamed') !== true || c.get('failure') !== undefined)
+      res.headers.set('X-Request-Id', requestId)
     if (allowance !== undefined) {
       res.headers.set('X-RateLimit-Limit', `${allowance.limit}`)
       res.headers.set('X-RateLimit-Remaining', `${allowance.remaining}`)
     }
     allowOrigin(c, settings.origins)
     const ms = performance.now() - since
-    metrics.add(c.req.method, routePath(c, -1), res.status, ms)
+    metrics.add(c.req.method, c.get('route') ?? routePath(c, -1), res.status, ms)
     settings.log?.(lineOf(c, settings.clock(), ms))
   }
 }
@@ -78,7 +80,7 @@ function checkHost(c: ServerContext, hosts: readonly string[] | undefined): void
   const raw = c.env?.incoming?.rawHeaders ?? []
   checkOnce(raw, 'host')
   if (hosts === undefined) return
-  const host = c.req.header('Host') ?? new URL(c.req.url).host
+  const host = headerOf(c, 'host') ?? new URL(c.req.url).host
   const name = host.replace(/:\d{1,5}$/, '').toLowerCase()
   if (!hosts.includes(name))
     throw new AnnalsError('FORBIDDEN', 'the server is not known under this host name')
@@ -86,15 +88,15 @@ function checkHost(c: ServerContext, hosts: readonly string[] | undefined): void
 
 function checkOrigin(c: ServerContext, origins: readonly string[]): void {
   if (READS.has(c.req.method)) return
-  const origin = c.req.header('Origin')
+  const origin = headerOf(c, 'origin')
   if (origin === undefined || origins.includes(origin)) return
-  const host = c.req.header('Host') ?? new URL(c.req.url).host
+  const host = headerOf(c, 'host') ?? new URL(c.req.url).host
   if (origin === `http://${host}` || origin === `https://${host}`) return
   throw new AnnalsError('FORBIDDEN', 'pages of another origin may not write')
 }
 
 function allowOrigin(c: ServerContext, origins: readonly string[]): void {
-  const origin = c.req.header('Origin')
+  const origin = headerOf(c, 'origin')
   if (origin === undefined || !origins.includes(origin)) return
   const { headers } = c.res
   headers.set('Access-Control-Allow-Origin', origin)
@@ -129,7 +131,7 @@ function anybody({ settings }: Services): Credential {
 
 async function identify(c: ServerContext, services: Services): Promise<Credential> {
   const { settings, tokens } = services
-  const header = c.req.header('Authorization')
+  const header = headerOf(c, 'authorization')
   const isOff = settings.auth === 'off'
   if (header === undefined) {
     if (isOff) return owner(services)

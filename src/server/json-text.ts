@@ -17,13 +17,27 @@ const DEPTH_MAX = 64 + ENVELOPE_DEPTH
  * whoever walks through it, and rounds whole numbers that are too large.
  */
 export function parseJsonText(text: string): unknown {
-  checkText(text)
+  if (mayMislead(text)) checkText(text)
   try {
     return JSON.parse(text)
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
     throw refused('it is not JSON')
   }
+}
+
+/** A number that may not be what it says; or a string that looks like one. */
+const LONG_NUMBER = /(?:^|[:,[\s])-?(?:\d{16}|\d+(?:\.\d+)?[eE])/
+
+/** A quick look, at the price of a second one now and then: most texts have few containers and short numbers. */
+function mayMislead(text: string): boolean {
+  let containers = 0
+  for (const bracket of '{[') {
+    for (let i = text.indexOf(bracket); i >= 0; i = text.indexOf(bracket, i + 1)) {
+      if (++containers > DEPTH_MAX) return true
+    }
+  }
+  return LONG_NUMBER.test(text)
 }
 
 /** One pass over what is outside of strings. What is no JSON at all, `JSON.parse` will say. */

@@ -1,8 +1,9 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import { toJson } from '../core/value-json.ts'
-import { json, serve } from './endpoint.ts'
+import { serve } from './endpoint.ts'
 import { Page } from './paging.ts'
+import { json } from './reply.ts'
 import { without } from './run-routes.ts'
 import { flag, limitUpTo, text, value, whole } from './schemas.ts'
 import type { ServerEnv } from './server-env.ts'
@@ -49,7 +50,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
         const found = values ? await kv.get(runId, key) : null
         if (found !== undefined) page.add(values ? { key, value: toJson(found) } : { key })
       }
-      return page.response('entries', count < keys.length ? keys[count - 1] : undefined)
+      return page.reply('entries', count < keys.length ? keys[count - 1] : undefined)
     },
   )
   serve(

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { connect } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../annals.ts'
 import { deriveIdempotencyKey } from '../ledger/idempotency-key.ts'
@@ -99,6 +100,40 @@ describe('what fits', () => {
     const init = { method: 'POST', headers, body, duplex: 'half' } as RequestInit
     expect(await ask('/v1/events', init)).toMatchObject({ status: 413 })
     expect(sent).toBeLessThan(8 * MIB)
+  })
+
+  test('over a socket, who sends too much hears so, and the next one is served', async () => {
+    const listening = createServer(db, { port: 0 })
+    const { url, port } = await listening.listen()
+    for (const framing of [`Content-Length: ${20 * MIB}\r\n\r\n`, 'Transfer-Encoding: chunked\r\n\r\n']) {
+      const answer = await new Promise<string>((resolve, reject) => {
+        let text = ''
+        const socket = connect(port, '127.0.0.1', () => {
+          socket.write(
+            `POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n${framing}`,
+          )
+          const chunk = ' '.repeat(64 * 1024)
+          const send = (): void => {
+            if (!socket.writable) return
+            socket.write(framing.includes('chunked') ? `10000\r\n${chunk}\r\n` : chunk, () =>
+              setImmediate(send),
+            )
+          }
+          send()
+        })
+        socket.on('data', data => {
+          text += data
+          if (!text.includes('TOO_LARGE')) return
+          socket.destroy()
+          resolve(text)
+        })
+        socket.on('error', reject)
+        socket.on('close', () => reject(new Error(`closed: ${text}`)))
+      })
+      expect(answer).toMatch(/^HTTP\/1\.1 413 /)
+    }
+    expect((await fetch(`${url}/v1/runs`)).status).toBe(200)
+    await listening.close()
   })
 
   test('answers end before they are too large, and go on behind next', async () => {

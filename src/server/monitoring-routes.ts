@@ -1,5 +1,6 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
-import { json, serve } from './endpoint.ts'
+import { serve } from './endpoint.ts'
+import { json } from './reply.ts'
 import type { ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
 

@@ -1,4 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
+import { jsonText, type Reply } from './reply.ts'
 
 /** Answers end here, whatever the limit is: the rest is behind `next`. */
 export const PAGE_BYTES_MAX: number = 8 * 1024 * 1024
@@ -28,11 +29,9 @@ export class Page {
   }
 
   /** `{"<list>":[…],"next":…}` */
-  response(list: string, next: string | number | undefined): Response {
+  reply(list: string, next: string | number | undefined): Reply {
     const behind = next === undefined ? '' : `,"next":${JSON.stringify(next)}`
-    return new Response(`{"${list}":[${this.#parts.join(',')}]${behind}}`, {
-      headers: { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' },
-    })
+    return jsonText(`{"${list}":[${this.#parts.join(',')}]${behind}}`)
   }
 }
 
@@ -43,14 +42,14 @@ export function paged<T>(
   nameOf: (item: T) => string,
   { limit, after }: { readonly limit: number; readonly after?: string | undefined },
   shown: (item: T) => unknown = item => item,
-): Response {
+): Reply {
   const page = new Page(limit)
   let next = after === undefined ? 0 : items.findIndex(item => nameOf(item) === after) + 1
   if (after !== undefined && next === 0) {
     throw new AnnalsError('INVALID_ARGUMENT', 'after names nothing that is in the list', { name: 'after' })
   }
   while (next < items.length && !page.isFull) page.add(shown(items[next++]))
-  return page.response(list, next < items.length ? nameOf(items[next - 1]) : undefined)
+  return page.reply(list, next < items.length ? nameOf(items[next - 1]) : undefined)
 }
 
 /** A place in a list as one word, that nobody need understand. */

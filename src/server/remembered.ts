@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto'
 import type { Annals } from '../annals.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { jsonText, type Reply } from './reply.ts'
+import { headerOf } from './request-header.ts'
 import type { ServerContext } from './server-env.ts'
 import { OWN_TENANT } from './tokens.ts'
 
@@ -31,8 +33,8 @@ export class RememberedAnswers {
   }
 
   /** What `answer` gives, or has given. `body` is what was asked, to tell another request under the same key. */
-  async once(c: ServerContext, body: unknown, answer: () => Promise<Response>): Promise<Response> {
-    const key = c.req.header('Idempotency-Key')
+  async once(c: ServerContext, body: unknown, answer: () => Promise<Reply>): Promise<Reply> {
+    const key = headerOf(c, 'idempotency-key')
     if (key === undefined) return answer()
     if (!KEY.test(key)) {
       throw new AnnalsError('INVALID_ARGUMENT', 'Idempotency-Key must be 1 to 255 visible ASCII characters', {
@@ -56,7 +58,7 @@ export class RememberedAnswers {
     }
   }
 
-  async #answer(name: string, asked: string, answer: () => Promise<Response>): Promise<Response> {
+  async #answer(name: string, asked: string, answer: () => Promise<Reply>): Promise<Reply> {
     const { kv } = this.#forTenant(OWN_TENANT)
     const known = (await kv.get(SCOPE, name)) as unknown as Answer | undefined
     if (known !== undefined) {
@@ -65,30 +67,17 @@ export class RememberedAnswers {
         name: 'Idempotency-Key',
       })
     }
-    const response = await answer()
-    if (!response.ok) return response
-    const body = await response.text()
-    const given: Answer = { asked, status: response.status, body, etag: response.headers.get('ETag') ?? '' }
+    // What is refused is thrown, and not remembered.
+    const reply = await answer()
+    const { status, body, headers } = reply
+    const given: Answer = { asked, status, body, etag: headers['ETag'] ?? '' }
     if (body.length <= ANSWER_CHARS_MAX) await kv.put(SCOPE, name, { ...given }, { ttlMs: DAY_MS })
-    return responseOf(given)
+    return reply
   }
 }
 
-function replayed(known: Answer): Response {
-  const response = responseOf(known)
-  response.headers.set('Idempotent-Replay', 'true')
-  return response
-}
-
-function responseOf({ status, body, etag }: Answer): Response {
-  return new Response(body, {
-    status,
-    headers: {
-      'Content-Type': 'application/json',
-      'Cache-Control': 'no-store',
-      ...(etag === '' ? {} : { ETag: etag }),
-    },
-  })
+function replayed({ status, body, etag }: Answer): Reply {
+  return jsonText(body, status, { 'Idempotent-Replay': 'true', ...(etag === '' ? {} : { ETag: etag }) })
 }
 
 function hashOf(parts: readonly unknown[]): string {

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../annals.ts'
 import { deriveIdempotencyKey } from '../ledger/idempotency-key.ts'
 import type { RunEventWrite } from '../ledger/run-events.ts'
+import { PAGE_FILES } from './page-files.ts'
 import { createServer, type Server } from './server.ts'
 import type { Role } from './tokens.ts'
 
@@ -128,6 +129,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   openapi: { path: '/openapi.json', status: 200 },
   docs: { path: '/docs', status: 200 },
   docsScript: { path: '/docs/page.js', status: 200 },
+  ...Object.fromEntries(PAGE_FILES.map(([path, , , id]) => [id, { path, status: 200 }])),
 }
 
 interface Operation {

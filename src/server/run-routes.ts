@@ -3,8 +3,9 @@ import { AnnalsError } from '../core/errors.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
 import type { Run } from '../primitives/run.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
-import { json, serve } from './endpoint.ts'
+import { serve } from './endpoint.ts'
 import { cursorOf, Page, paged } from './paging.ts'
+import { json, type Reply } from './reply.ts'
 import {
   cursor,
   flag,
@@ -171,7 +172,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       const page = new Page(limit)
       let count = 0
       while (count < found.length && !page.isFull) page.add(toJson(found[count++]))
-      return page.response('runs', count < found.length ? found[count - 1].runId : undefined)
+      return page.reply('runs', count < found.length ? found[count - 1].runId : undefined)
     },
   )
   serve(
@@ -227,7 +228,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
   )
 }
 
-function shown(found: Run, status?: number): Response {
+function shown(found: Run, status?: number): Reply {
   return json(toJson(found), status)
 }
 

@@ -21,6 +21,10 @@ export interface ServerEnv {
     credential: Credential
     /** The database as the one who asks sees it. */
     db: Annals
+    /** The answer has the id of its request already. */
+    isNamed?: boolean
+    /** The template of the path, for counting. */
+    route?: string
     /** Why it was refused, for the log. */
     failure?: { readonly code: string; readonly text: string }
   }

@@ -4,6 +4,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import type { RunEventRecord } from '../ledger/run-events.ts'
 import { serve } from './endpoint.ts'
 import type { HubItem, Position } from './event-hub.ts'
+import { headerOf } from './request-header.ts'
 import { cursor, flag, text, whole } from './schemas.ts'
 import type { ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
@@ -32,7 +33,7 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       const reader = new RunReader(
         c.get('db').ledger,
         runId,
-        placeIn(c.req.header('Last-Event-ID'), query.afterSeq),
+        placeIn(headerOf(c, 'last-event-id'), query.afterSeq),
       )
       // Before the stream begins, so that what is wrong with the id is said at once.
       await reader.check()
@@ -61,7 +62,7 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
     },
     async ({ c, query }) => {
       const { ledger } = c.get('db')
-      const given = c.req.header('Last-Event-ID') ?? query.cursor
+      const given = headerOf(c, 'last-event-id') ?? query.cursor
       if (given !== undefined && !CURSOR.test(given)) throw notGiven('cursor')
       const position = given ?? (query.tail === true ? await ledger.lastCursor() : undefined) ?? ''
       return services.streams.open(c, {

@@ -4,8 +4,9 @@ import { AnnalsError } from '../core/errors.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
 import type { Trace } from '../primitives/trace.ts'
 import type { StoredTrace, TraceOptions, TraceTree } from '../primitives/trace-store.ts'
-import { json, serve } from './endpoint.ts'
+import { serve } from './endpoint.ts'
 import { Page, paged } from './paging.ts'
+import { json } from './reply.ts'
 import { without } from './run-routes.ts'
 import {
   limitUpTo,
@@ -146,9 +147,9 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
         for (const event of some) {
           page.add(toJson(event))
           from = event.sequence + 1
-          if (page.isFull) return page.response('events', from)
+          if (page.isFull) return page.reply('events', from)
         }
-        if (some.length < asked) return page.response('events', undefined)
+        if (some.length < asked) return page.reply('events', undefined)
       }
     },
   )

@@ -1,0 +1,44 @@
+import type { ServerContext } from './server-env.ts'
+
+/**
+ * An answer that is not a `Response` yet: it gets the id of its request when it is made one. To put it in afterwards would
+ * make Node build the headers a second time, which costs a tenth of an append.
+ */
+export class Reply {
+  readonly status: number
+  readonly body: string
+  readonly headers: Readonly<Record<string, string>>
+
+  constructor(body: string, status: number, headers: Readonly<Record<string, string>>) {
+    this.body = body
+    this.status = status
+    this.headers = headers
+  }
+}
+
+/** An answer in JSON that nobody keeps. */
+export function json(
+  value: unknown,
+  status: number = 200,
+  headers: Readonly<Record<string, string>> = {},
+): Reply {
+  return jsonText(JSON.stringify(value), status, headers)
+}
+
+/** The same, of what is JSON already. */
+export function jsonText(
+  text: string,
+  status: number = 200,
+  headers: Readonly<Record<string, string>> = {},
+): Reply {
+  return new Reply(text, status, {
+    'Content-Type': 'application/json',
+    'Cache-Control': 'no-store',
+    ...headers,
+  })
+}
+
+export function responseOf(c: ServerContext, { body, status, headers }: Reply): Response {
+  c.set('isNamed', true)
+  return new Response(body, { status, headers: { ...headers, 'X-Request-Id': c.get('requestId') } })
+}
