@@ -3,30 +3,48 @@ import type { Annals } from '../annals.ts'
 const BOUNDS_SECONDS: readonly number[] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10]
 
 interface Timing {
+  readonly method: string
+  readonly route: string
   count: number
   sumSeconds: number
   /** How many took more than the bound before and at most this one. */
   readonly within: number[]
+  readonly statuses: Map<number, number>
 }
 
 /** What a server counts: requests by route and status, never by path, of which there are as many as callers like. */
 export class RequestMetrics {
-  readonly #requests = new Map<string, number>()
-  readonly #timings = new Map<string, Timing>()
+  /** By route, then by method. */
+  readonly #timings = new Map<string, Map<string, Timing>>()
   openStreams = 0
   streamsStalled = 0
 
   add(method: string, route: string, status: number, ms: number): void {
-    const name = `method="${method}",route="${escaped(route)}"`
-    const key = `${name},status="${status}"`
-    this.#requests.set(key, (this.#requests.get(key) ?? 0) + 1)
-    const timing = this.#timings.get(name) ?? { count: 0, sumSeconds: 0, within: BOUNDS_SECONDS.map(() => 0) }
-    this.#timings.set(name, timing)
+    const timing = this.#timing(method, route)
     const seconds = ms / 1_000
     timing.count++
     timing.sumSeconds += seconds
-    const index = BOUNDS_SECONDS.findIndex(bound => seconds <= bound)
-    if (index >= 0) timing.within[index]++
+    timing.statuses.set(status, (timing.statuses.get(status) ?? 0) + 1)
+    for (let i = 0; i < BOUNDS_SECONDS.length; i++) {
+      if (seconds > BOUNDS_SECONDS[i]) continue
+      timing.within[i]++
+      return
+    }
+  }
+
+  #timing(method: string, route: string): Timing {
+    let ofRoute = this.#timings.get(route)
+    if (ofRoute === undefined) {
+      ofRoute = new Map()
+      this.#timings.set(route, ofRoute)
+    }
+    let timing = ofRoute.get(method)
+    if (timing === undefined) {
+      const within = BOUNDS_SECONDS.map(() => 0)
+      timing = { method, route, count: 0, sumSeconds: 0, within, statuses: new Map() }
+      ofRoute.set(method, timing)
+    }
+    return timing
   }
 
   /** The text format of Prometheus, version 0.0.4. */
@@ -35,14 +53,17 @@ export class RequestMetrics {
       '# HELP annals_http_requests_total Requests that were answered.',
       '# TYPE annals_http_requests_total counter',
     ]
-    for (const [name, count] of this.#requests) lines.push(`annals_http_requests_total{${name}} ${count}`)
+    const timings = [...this.#timings.values()].flatMap(ofRoute => [...ofRoute.values()])
+    for (const timing of timings) {
+      for (const [status, count] of timing.statuses) {
+        lines.push(`annals_http_requests_total{${nameOf(timing)},status="${status}"} ${count}`)
+      }
+    }
     lines.push(
       '# HELP annals_http_request_duration_seconds Time from a request to the head of its answer.',
       '# TYPE annals_http_request_duration_seconds histogram',
     )
-    for (const [name, timing] of this.#timings) {
-      lines.push(...histogram('annals_http_request_duration_seconds', name, timing))
-    }
+    for (const timing of timings) lines.push(...histogram('annals_http_request_duration_seconds', timing))
     lines.push(
       ...gauge('annals_http_open_streams', 'Event streams that are open.', this.openStreams),
       ...counter(
@@ -87,7 +108,13 @@ function ledgerLines(db: Annals): readonly string[] {
   ]
 }
 
-function histogram(metric: string, name: string, { count, sumSeconds, within }: Timing): readonly string[] {
+function nameOf({ method, route }: Timing): string {
+  return `method="${escaped(method)}",route="${escaped(route)}"`
+}
+
+function histogram(metric: string, timing: Timing): readonly string[] {
+  const { count, sumSeconds, within } = timing
+  const name = nameOf(timing)
   let sum = 0
   const buckets = BOUNDS_SECONDS.map((bound, i) => {
     sum += within[i]

@@ -7,9 +7,10 @@ import type { ServerContext } from './server-env.ts'
 export class Reply {
   readonly status: number
   readonly body: string
-  readonly headers: Readonly<Record<string, string>>
+  /** Its own: nobody else has them, so that one more can be put in. */
+  readonly headers: Record<string, string>
 
-  constructor(body: string, status: number, headers: Readonly<Record<string, string>>) {
+  constructor(body: string, status: number, headers: Record<string, string>) {
     this.body = body
     this.status = status
     this.headers = headers
@@ -40,5 +41,6 @@ export function jsonText(
 
 export function responseOf(c: ServerContext, { body, status, headers }: Reply): Response {
   c.set('isNamed', true)
-  return new Response(body, { status, headers: { ...headers, 'X-Request-Id': c.get('requestId') } })
+  headers['X-Request-Id'] = c.get('requestId')
+  return new Response(body, { status, headers })
 }
