@@ -19,7 +19,7 @@ export function newRun(fields: Json = {}): Json & { readonly event_id: string } 
   }
 }
 
-export interface Asked {
+interface Asked {
   readonly method?: string
   readonly body?: unknown
   /** Instead of a body in JSON. */
@@ -28,7 +28,7 @@ export interface Asked {
   readonly headers?: Record<string, string>
 }
 
-export async function ask(
+async function ask(
   app: App,
   path: string,
   asked: Asked = {},
