@@ -276,5 +276,5 @@ function sayWhereToLook({ runId, url, isOwnServer, data, repository }: Stage, te
     terminal.note(`  annals ${command} ${runId}${where}`)
   terminal.note(`  annals export ${runId}${where} -o demo.bundle && annals verify-bundle demo.bundle`)
   terminal.note(`  git -C ${repository} log --stat -1 docs-launch`)
-  if (!isOwnServer) terminal.note(`  ${url}/docs`)
+  if (!isOwnServer) terminal.note(`  ${url}/   in a browser`)
 }

@@ -110,6 +110,7 @@ function sayHello(terminal: Terminal, options: Options, { url }: ServerAddress):
   const { bold, cyan } = terminal.noteColors
   const what = options.postgres === undefined ? options.data : 'the store on PostgreSQL'
   terminal.note(`${bold('annals')} serves ${what} at ${cyan(url)}`)
+  terminal.note(`  page  ${url}/`)
   terminal.note(`  API   ${url}/docs`)
   terminal.note('  try   annals demo   (in another terminal)')
   terminal.note('Ctrl-C stops it.')

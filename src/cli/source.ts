@@ -18,7 +18,7 @@ export interface Source {
 }
 
 /** The log that a run has of its own. */
-export interface SourceEvents {
+interface SourceEvents {
   /** Whether there is anything in it. */
   exists(runId: string): Promise<boolean>
   iterate(runId: string, options: { readonly from: number }): AsyncIterable<Event>

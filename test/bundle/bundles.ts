@@ -3,7 +3,7 @@ import { type Annals, createProducer, type RunHeading } from '../../src/index.ts
 
 /** Runs to make bundles of. */
 
-export const HEADING: Omit<RunHeading, 'runId'> = {
+const HEADING: Omit<RunHeading, 'runId'> = {
   tenantId: 'acme',
   projectId: 'shop',
   environmentId: 'test',
