@@ -39,7 +39,9 @@ describe('a documentation launch that is killed', () => {
   test('N8: resumes at whatever event it was killed, to the same end, and does nothing twice', async () => {
     const first = 1 + new Random(seedOfRun()).below(EVERY)
     console.log(`killed at every ${EVERY}th of ${events} events, from ${first} on`)
-    const chosen = [...Array(events).keys()].map(index => index + 1).filter(at => at % EVERY === first % EVERY)
+    const chosen = [...Array(events).keys()]
+      .map(index => index + 1)
+      .filter(at => at % EVERY === first % EVERY)
     const lanes = [0, 1].map(async lane => {
       for (const [index, at] of chosen.entries()) {
         if (index % 2 === lane) await killAndResume(launches, at, expected)
