@@ -5,7 +5,7 @@ import type { LaunchEvent } from './events.ts'
 
 /** What of a database a launch shows itself in. */
 export interface MirrorDatabase {
-  readonly ledger: Pick<Ledger, 'appendEvent' | 'fetchEvents' | 'registry'>
+  readonly ledger: Pick<Ledger, 'appendEvent' | 'fetchEvents' | 'projectSnapshot' | 'registry'>
   readonly runs: Pick<Runs, 'create' | 'get'>
 }
 
@@ -31,6 +31,7 @@ export class LedgerMirror {
   readonly #options: MirrorOptions
   #heading: { readonly planId: string; readonly planVersion: string } | undefined
   #producer: Producer | undefined
+  #runId = ''
   #isPaused = false
   #hasEnded = false
   /** By work item, worker and scope. */
@@ -81,6 +82,8 @@ export class LedgerMirror {
         if (event.type === 'RUN_COMPLETED') await this.#producer?.runCompleted()
         else if (event.type === 'RUN_FAILED') await this.#producer?.runFailed(event.payload.error)
         else await this.#producer?.runCancelled(event.payload)
+        // Whoever waits for the run's end may close the database, and shall find the end in snapshot and index.
+        await this.#db.ledger.projectSnapshot(this.#runId)
         return
       default:
         await this.#takeStep(event)
@@ -131,6 +134,7 @@ export class LedgerMirror {
         metadata: { launch: planId, launchVersion: planVersion, traceId: event.trace_id },
       })
     }
+    this.#runId = runId
     this.#steps.clear()
     this.#isPaused = false
     this.#hasEnded = false
