@@ -58,61 +58,70 @@ export interface LedgerContext {
 export class Authority {
   readonly #context: LedgerContext
   readonly #projector: Projector
-  readonly #places = new Map<string, RunPlaces>()
+  /** Runs that are known to have begun: to put their places together takes longer than to look there. */
+  readonly #begun = new Map<string, RunPlaces>()
 
   constructor(context: LedgerContext, projector: Projector) {
     this.#context = context
     this.#projector = projector
   }
 
-  /**
-   * One event, of a run that has begun, without transitions to be validated: as nearly all are. Its answer is for `answerOne`.
-   */
-  appendOne(envelope: Envelope, epoch: number | undefined): Promise<Updated<Entry | undefined | LongWay>> {
+  /** One event of a run that is known to have begun: as nearly all are. Others have to go the long way. */
+  appendOne(
+    envelope: Envelope,
+    epoch: number | undefined,
+  ): Promise<Updated<Entry | undefined | LongWay>> | undefined {
     const { database, shared, validateTransitions } = this.#context
     const { runId, idempotencyKey } = envelope
-    const places = this.#placesOf(runId)
+    const places = this.#begun.get(runId)
+    if (places === undefined || validateTransitions) return undefined
     const { scope } = places
+    const now = database.now()
     const reads = [places.heading, places.lease, dedupePlace(scope, idempotencyKey)]
     return database.update<Entry | undefined | LongWay>(reads, ([first, lease, known]) => {
       const heading = headingIn(first)
-      if (heading === undefined || validateTransitions) return GO_THE_LONG_WAY
+      if (heading === undefined) return GO_THE_LONG_WAY
       checkHeading(heading, envelope)
       if (known !== undefined) return { operations: NO_WRITES, result: known }
-      checkFence(runId, leaseIn(lease), epoch, database.now())
+      checkFence(runId, leaseIn(lease), epoch, now)
       return { operations: [appendOf(scope, shared, envelope)], result: undefined }
     })
   }
 
-  /** Undefined if the event has to go the long way. */
+  /** Undefined if it has to go the long way after all: the run was deleted since. */
   answerOne(
     { result, appended, version }: Updated<Entry | undefined | LongWay>,
     envelope: Envelope,
   ): AppendResult | undefined {
-    if (result === 'the long way') return undefined
+    if (result === 'the long way') {
+      this.#begun.delete(envelope.runId)
+      return undefined
+    }
     return result === undefined
       ? this.#answer(appended[0], envelope, false, version)
       : this.#answer(parseDedupe(result), envelope, true, version)
   }
 
-  #placesOf(runId: string): RunPlaces {
-    const known = this.#places.get(runId)
+  #hasBegun(runId: string): RunPlaces {
+    const known = this.#begun.get(runId)
     if (known !== undefined) return known
     const scope = this.#context.scopeOf(runId)
     const places = { scope, heading: placeOf(scope, HEADING_KEY), lease: placeOf(scope, LEASE_KEY) }
-    if (this.#places.size === PLACES_MAX) this.#places.clear()
-    this.#places.set(runId, places)
+    if (this.#begun.size === BEGUN_MAX) this.#begun.clear()
+    this.#begun.set(runId, places)
     return places
   }
 
   /** All or none. */
   async append(envelopes: readonly Envelope[], epoch: number | undefined): Promise<readonly AppendResult[]> {
     const { database, metrics } = this.#context
-    const request = new Request(this.#context, envelopes, epoch)
+    const mayBegin = envelopes.some(({ runId }) => !this.#begun.has(runId))
+    const request = new Request(this.#context, envelopes, epoch, mayBegin)
     for (;;) {
       const { result, appended, version } = await database.update(request.reads, found =>
         request.judge(found),
       )
+      // It was deleted since it was known to have begun.
       if (result.kind === 'begins') request.lookAtIndex()
       else if (result.kind === 'behind') await catchUpGuard(this.#context, result.runId)
       else if (result.kind === 'rejected') {
@@ -138,6 +147,7 @@ export class Authority {
     version: number,
   ): AppendResult {
     const { metrics } = this.#context
+    const { scope } = this.#hasBegun(envelope.runId)
     const runSeq = sequence + 1
     const persistedAt = timeText(time)
     if (isDuplicate) {
@@ -145,11 +155,7 @@ export class Authority {
       if (isDivergent(memo, envelope)) metrics.divergentDuplicates++
     } else {
       metrics.appended++
-      this.#projector.offer(
-        this.#placesOf(envelope.runId).scope,
-        envelope.runId,
-        projectableOf(envelope, runSeq, time, version),
-      )
+      this.#projector.offer(scope, envelope.runId, projectableOf(envelope, runSeq, time, version))
     }
     return Object.freeze({
       eventId: eventIdIn(memo),
@@ -172,8 +178,7 @@ interface RunPlaces {
   readonly lease: Place
 }
 
-/** Runs whose places are remembered: to put them together takes longer than to look there. */
-const PLACES_MAX = 10_000
+const BEGUN_MAX = 10_000
 
 interface Answer {
   /** What was there already, or which of the appends it is. */
@@ -198,9 +203,16 @@ class Request {
   readonly #epoch: number | undefined
   readonly #now: number
   readonly #runs = new Map<string, ByteString>()
-  #withIndex = false
+  #withIndex: boolean
 
-  constructor(context: LedgerContext, envelopes: readonly Envelope[], epoch: number | undefined) {
+  /** `mayBegin`: one of the runs may be new, so that the index has to be looked at. */
+  constructor(
+    context: LedgerContext,
+    envelopes: readonly Envelope[],
+    epoch: number | undefined,
+    mayBegin: boolean,
+  ) {
+    this.#withIndex = mayBegin
     this.#context = context
     this.#envelopes = envelopes
     this.#epoch = epoch
@@ -261,7 +273,8 @@ class Request {
         answers.push({ source, envelope, isDuplicate: true })
         continue
       }
-      if (rejected !== undefined) return verdict({ kind: 'rejected', details: detailsIn(rejected) })
+      if (rejected !== undefined)
+        return verdict({ kind: 'rejected', details: this.#told(detailsIn(rejected), index) })
       run.checkLease(envelope.runId)
       if (run.heading === undefined) {
         if (!this.#withIndex) return verdict({ kind: 'begins' })
@@ -271,10 +284,10 @@ class Request {
         if (run.isBehind) return verdict({ kind: 'behind', runId: envelope.runId })
         const details = run.reduce(envelope, step)
         if (details !== undefined) {
-          const indexed = this.#envelopes.length === 1 ? details : { ...details, index }
-          const remembered = putJson(rejectionPlace(run.scope, envelope.idempotencyKey), indexed)
+          const remembered = putJson(rejectionPlace(run.scope, envelope.idempotencyKey), details)
           // After others of this batch, which are not written either, it says nothing about the event alone.
-          return verdict({ kind: 'rejected', details: indexed }, run.answers.size === 0 ? [remembered] : [])
+          const writes = run.answers.size === 0 ? [remembered] : []
+          return verdict({ kind: 'rejected', details: this.#told(details, index) }, writes)
         }
       }
       run.answers.set(envelope.idempotencyKey, appends)
@@ -283,6 +296,12 @@ class Request {
     }
     if (validateTransitions) for (const run of runs.values()) operations.push(...run.stateWrites())
     return verdict({ kind: 'done', answers }, operations)
+  }
+
+  /** What is remembered is about the key; which event it was, and where, is of whoever asks. */
+  #told(details: ErrorDetails, index: number): ErrorDetails {
+    const { eventId } = this.#envelopes[index]
+    return { ...details, eventId, ...(this.#envelopes.length === 1 ? {} : { index }) }
   }
 }
 
@@ -346,9 +365,9 @@ class JudgedRun {
     return [heading, ...runOperations(index, undefined, run)]
   }
 
-  /** Layer 2: takes the event into the state, or says why it can't be. */
+  /** Layer 2: takes the event into the state, or says why it can't be: of the event, what its key stands for. */
   reduce(envelope: Envelope, step: Entry | undefined): ErrorDetails | undefined {
-    const { runId, eventId, eventType, stepId, logicalAttemptId, engineAttemptId } = envelope
+    const { runId, eventType, stepId, logicalAttemptId, engineAttemptId } = envelope
     const reducer = this.#reducer
     const stored = guardedStepIn(step)
     if (stored !== undefined && !reducer.steps.has(stored.stepId)) reducer.steps.set(stored.stepId, stored)
@@ -357,7 +376,7 @@ class JudgedRun {
     const refusal = reducer.add(fact)
     if (refusal !== undefined) {
       const where = stepId === undefined ? {} : { stepId, logicalAttemptId }
-      return { runId, eventId, eventType, ...where, ...refusal }
+      return { runId, eventType, ...where, ...refusal }
     }
     if (reducer.changed !== undefined) this.#changed.add(reducer.changed)
     return undefined

@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
 import type { Database } from '../engine/database.ts'
-import { LEASE_KEY, type Lease, leaseIn, placeOf, putJson } from './stored.ts'
+import { epochIn, epochPlace, LEASE_KEY, type Lease, leaseIn, placeOf, putJson } from './stored.ts'
 
 export interface LeaseOptions {
   /** Who writes; for people to read. */
@@ -23,6 +23,7 @@ export async function acquireLease(
   database: Database,
   runId: string,
   scope: ByteString,
+  shared: ByteString,
   options: LeaseOptions,
 ): Promise<{ readonly epoch: number }> {
   checkOptions('acquireLease', options, ['owner', 'ttlMs', 'ifFree', 'epoch'])
@@ -34,15 +35,19 @@ export async function acquireLease(
   }
   const now = database.now()
   const place = placeOf(scope, LEASE_KEY)
-  const { result } = await database.update([place], ([entry]) => {
+  const count = epochPlace(shared, runId)
+  const { result } = await database.update([place, count], ([entry, counted]) => {
     const held = leaseIn(entry)
     if (renewed !== undefined && held?.epoch !== renewed) throw fenced(runId, held, renewed)
     if (ifFree && held !== undefined && held.owner !== owner && held.expiresAt > now) {
       throw fenced(runId, held, renewed)
     }
-    const epoch = renewed ?? (held?.epoch ?? 0) + 1
+    const epoch = renewed ?? Math.max(held?.epoch ?? 0, epochIn(counted)) + 1
     const lease: Lease = { epoch, owner, expiresAt: now + ttlMs }
-    return { operations: [putJson(place, lease)], result: epoch }
+    const operations = [putJson(place, lease)]
+    // The lease goes with its run; the count stays, so that no epoch of that run is good for a later one with its id.
+    if (renewed === undefined) operations.push(putJson(count, epoch))
+    return { operations, result: epoch }
   })
   return Object.freeze({ epoch: result })
 }

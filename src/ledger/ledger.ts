@@ -3,8 +3,8 @@ import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { Follower } from '../engine/follower.ts'
-import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
+import { alertsFrom } from './alerts.ts'
 import { type AuditQuery, auditRecords } from './audit.ts'
 import { Authority, type LedgerContext } from './authority.ts'
 import { checkEnvelope, type Envelope } from './envelope.ts'
@@ -25,7 +25,7 @@ import type {
 } from './run-events.ts'
 import type { RunProjection } from './run-projection.ts'
 import { snapshotOf } from './snapshot.ts'
-import { alertIn, alertsIn, HEADING_KEY, headingIn, LOG, listedAlert, placeOf, recordOf } from './stored.ts'
+import { HEADING_KEY, headingIn, LOG, placeOf, recordOf } from './stored.ts'
 import { type FeedItem, feedPage, followAll, followRun, lastCursor } from './subscriptions.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
 
@@ -104,9 +104,9 @@ export class Ledger implements RunStateStore {
     const epoch = options === undefined ? undefined : epochOf(options)
     const since = performance.now()
     try {
-      const outcome = await this.#authority.appendOne(envelope, epoch)
-      const result =
-        this.#authority.answerOne(outcome, envelope) ?? (await this.#authority.append([envelope], epoch))[0]
+      const short = this.#authority.appendOne(envelope, epoch)
+      const answer = short === undefined ? undefined : this.#authority.answerOne(await short, envelope)
+      const result = answer ?? (await this.#authority.append([envelope], epoch))[0]
       this.#ended(since)
       return result
     } catch (error) {
@@ -275,29 +275,8 @@ export class Ledger implements RunStateStore {
    */
   async alerts(options: { readonly runId?: string } = {}): Promise<readonly LedgerAlert[]> {
     checkOptions('alerts', options, ['runId'])
-    const { database, shared, scopeOf } = this.#context
-    const { runId } = options
     this.start()
-    const found = await database.view(async reader => {
-      const alerts: LedgerAlert[] = []
-      if (runId !== undefined) {
-        for await (const page of pages(reader, alertsIn(scopeOf(runId)))) {
-          for (const entry of page) alerts.push(alertIn(entry) as LedgerAlert)
-        }
-        return alerts
-      }
-      for await (const page of pages(reader, alertsIn(shared))) {
-        for (const entry of page) {
-          const { runId: of, key } = listedAlert(entry)
-          const place = placeOf(scopeOf(of), key)
-          const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
-          // Listed, but its run was deleted since.
-          if (alert !== undefined) alerts.push(alert)
-        }
-      }
-      return alerts
-    })
-    return Object.freeze(oncePerEvent(found))
+    return alertsFrom(this.#context, options.runId, this.#readOnly)
   }
 
   /**
@@ -349,8 +328,8 @@ export class Ledger implements RunStateStore {
    * await assert.rejects(db.ledger.appendEvent(newEvent({ eventType: 'RunPaused' })), { code: 'WRITER_FENCED' })
    */
   async acquireLease(runId: string, options: LeaseOptions): Promise<{ readonly epoch: number }> {
-    const { database, scopeOf } = this.#context
-    return acquireLease(database, runId, scopeOf(runId), options)
+    const { database, scopeOf, shared } = this.#context
+    return acquireLease(database, runId, scopeOf(runId), shared, options)
   }
 
   /** What it has counted since it was opened. */
@@ -448,15 +427,4 @@ function nullIfUnknown(error: unknown): null {
 function falseIfUnwritable(error: unknown): false {
   if (error instanceof AnnalsError && UNWRITABLE.includes(error.code)) return false
   throw error
-}
-
-/** L30: an event id that came twice has one alert. */
-function oncePerEvent(alerts: readonly LedgerAlert[]): LedgerAlert[] {
-  const seen = new Set<string>()
-  return alerts.filter(({ runId, eventId }) => {
-    const name = `${eventId.toLowerCase()} ${runId}`
-    if (seen.has(name)) return false
-    seen.add(name)
-    return true
-  })
 }

@@ -92,6 +92,7 @@ export class Projector {
       this.#keep(new RunProjection(scope, runId))
     }
     this.#kept.get(scope)?.take(record)
+    if (this.#following !== undefined) this.#context.metrics.waitingSince ??= record.time
   }
 
   /** The run with all records that there are, and stored; undefined if the ledger doesn't know it. */
@@ -215,6 +216,8 @@ export class Projector {
         this.#report(failure)
         const tookMs = performance.now() - since
         await changes.beyond(seen, failure === undefined ? undefined : AbortSignal.timeout(RETRY_MS))
+        // Somebody else may have brought it; then this is when it was heard of.
+        metrics.waitingSince ??= database.now()
         if (failure === undefined)
           await pause(Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MS, PAUSE_FACTOR * tookMs)))
       }
@@ -243,8 +246,19 @@ export class Projector {
     const key = await this.#reached()
     const isLeft = this.#progress !== undefined && this.#progress.key !== key
     this.#progress = { key }
-    if (isLeft) this.#forgetSome()
-    return isLeft
+    if (!isLeft) return false
+    this.#forgetSome()
+    await this.#noteWaiting()
+    return true
+  }
+
+  /** Since when something waits: it is the first behind what is projected. */
+  async #noteWaiting(): Promise<void> {
+    const { database, shared, metrics } = this.#context
+    const key = this.#progress?.key
+    const from = key === undefined ? undefined : `${key}\0`
+    const [next] = await database.scan({ ...feedTree(shared), from, limit: 1 })
+    metrics.waitingSince = next?.time
   }
 
   /** How far the feed is projected. */
@@ -277,7 +291,7 @@ export class Projector {
       await this.#reach(before)
       // What came meanwhile waits for the next time, in a crowd of its own.
       if (page.length < LISTED_MAX) {
-        metrics.waitingSince = undefined
+        await this.#noteWaiting()
         return
       }
     }

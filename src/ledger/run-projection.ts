@@ -58,6 +58,10 @@ export class RunProjection {
     return this.#steps
   }
 
+  get unstoredAlerts(): readonly LedgerAlert[] {
+    return this.#alerts.map(({ alert }) => alert)
+  }
+
   get isStored(): boolean {
     return this.storedSeq === this.lastSeq
   }

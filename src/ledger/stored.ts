@@ -40,6 +40,7 @@ import { runStateJson, stepJson } from './snapshot.ts'
  *   p  up to where the feed was projected
  *   a  time (8 bytes), run id, 00, sequence (8 bytes): an alert of some run; no value
  *   f  run id, 00, sequence (8 bytes): records from there on that came from another store (imported.ts)
+ *   e  run id: the newest epoch that was granted for a run of this id
  */
 export const LOG: number = TAGS.ledger
 const TAG = TAGS.projection
@@ -55,6 +56,7 @@ const CHUNK = 's'
 const GUARDED_STEP = 'h'
 const ALERT = 'a'
 export const IMPORTED = 'f'
+const EPOCH = 'e'
 
 export function placeOf(scope: ByteString, key: ByteString): Place {
   return { scope, tag: TAG, key }
@@ -230,6 +232,11 @@ export interface Lease {
   readonly expiresAt: number
 }
 
+export function epochPlace(shared: ByteString, runId: string): Place {
+  return placeOf(shared, EPOCH + utf8(runId))
+}
+
+export const epochIn = (entry: Entry | undefined): number => json<number>(entry) ?? 0
 export const leaseIn = (entry: Entry | undefined): Lease | undefined => json(entry)
 
 /** The alert beside its run, and where all alerts of the tenant are listed. */

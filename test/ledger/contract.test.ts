@@ -99,7 +99,7 @@ describe('docs/contracts, the stored record', () => {
     const listed = Buffer.concat([Buffer.from('a'), u64(TIME_MS), Buffer.from('run-1\0'), u64(1)])
     // How far the background has come is its own business.
     const shared = (await keysOf(storage, SHARED, 0x08)).filter(key => key.toString() !== 'p')
-    expect(shared).toEqual([listed])
+    expect(shared).toEqual([listed, Buffer.from('erun-1')])
     await db.close()
   })
 
