@@ -20,9 +20,12 @@ export interface AuditQuery {
   readonly environmentId?: string
   readonly runId?: string
   readonly eventType?: string
-  /** Inclusive; RFC 3339, or milliseconds since 1970. Compared with `persistedAt`, never with `emittedAt`. */
+  /**
+   * Inclusive; RFC 3339 with any offset, or milliseconds since 1970, `-Infinity` for the beginning. Compared with
+   * `persistedAt`, never with `emittedAt`.
+   */
   readonly from: string | number
-  /** Exclusive. */
+  /** Exclusive; `Infinity` for no end. */
   readonly to: string | number
   /** The last record that was read: go on behind it. Any record will do, also one that was stored as JSON meanwhile. */
   readonly after?: Pick<RunEventRecord, 'persistedAt' | 'runId' | 'runSeq'>
@@ -175,8 +178,8 @@ function checkAudit(query: AuditQuery): Window {
       throw invalid(name, 'must be a string', query[name])
   }
   const { after } = query
-  const fromMs = timeOf('from', query.from)
-  const toMs = timeOf('to', query.to)
+  const fromMs = boundOf('from', query.from)
+  const toMs = boundOf('to', query.to)
   checkOrder(fromMs, toMs)
   if (after !== undefined) checkPosition(after)
   const start =
@@ -192,10 +195,20 @@ function checkPosition(after: unknown): void {
   checkWhole('after.runSeq', (after as Position).runSeq)
 }
 
+/** Digits behind those of the milliseconds, and not all of them 0. */
+const FINER = /\.\d{3}\d*[1-9]/
+
+/** Times are of whole milliseconds: what is within one, as a start or as an end, is the same as the next one. */
+function boundOf(name: string, value: unknown): number {
+  if (Number.isSafeInteger(value) || Math.abs(value as number) === Number.POSITIVE_INFINITY)
+    return value as number
+  return timeOf(name, value) + (FINER.test(value as string) ? 1 : 0)
+}
+
 function timeOf(name: string, value: unknown): number {
-  const ms = typeof value === 'string' ? parseRfc3339(value) : value
-  if (Number.isSafeInteger(ms)) return ms as number
-  throw invalid(name, 'must be an RFC 3339 time in UTC, or milliseconds since 1970', value)
+  const ms = typeof value === 'string' ? parseRfc3339(value, { offset: 'any' }) : undefined
+  if (ms !== undefined) return ms
+  throw invalid(name, 'must be an RFC 3339 time, whole milliseconds since 1970, or infinite', value)
 }
 
 function invalid(name: string, why: string, value: unknown): AnnalsError {

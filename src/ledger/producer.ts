@@ -3,6 +3,7 @@ import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
+import { parseJson } from '../core/value.ts'
 import type { EventIdRegistry } from './event-id-registry.ts'
 import { deriveIdempotencyKey } from './idempotency-key.ts'
 import { factOf, Reducer, type Refusal } from './reduce.ts'
@@ -15,7 +16,7 @@ import type {
   RunHeading,
   RunStateStore,
 } from './run-events.ts'
-import { expectedStates } from './transitions.ts'
+import { expectedStates, transitionOf } from './transitions.ts'
 
 export interface ProducerOptions extends RunHeading {
   /** Where events go: `db.ledger`, or a client of a server. */
@@ -145,17 +146,21 @@ export class Producer {
     } = {},
   ): Promise<AppendResult> {
     checkOptions('emit', options, ['stepId', 'logicalAttemptId', 'payload'])
-    const { stepId, logicalAttemptId = 1, payload } = options
+    const { stepId, logicalAttemptId = 1 } = options
+    if (transitionOf(eventType) !== undefined) return Promise.reject(hasItsOwnMethod(eventType))
+    const payload = copyOf(options.payload)
     return this.#inTurn(belief => this.#send(belief, eventType, stepId, logicalAttemptId, payload))
   }
 
-  #run(eventType: KnownRunEventType, payload: Payload | undefined): Promise<AppendResult> {
+  #run(eventType: KnownRunEventType, given: Payload | undefined): Promise<AppendResult> {
+    const payload = copyOf(given)
     return this.#inTurn(belief =>
       this.#send(belief, eventType, undefined, belief.attemptOfRun(eventType), payload),
     )
   }
 
-  #step(eventType: KnownRunEventType, stepId: string, payload: Payload | undefined): Promise<AppendResult> {
+  #step(eventType: KnownRunEventType, stepId: string, given: Payload | undefined): Promise<AppendResult> {
+    const payload = copyOf(given)
     return this.#inTurn(belief =>
       this.#send(belief, eventType, stepId, belief.attemptOfStep(eventType, stepId), payload),
     )
@@ -354,6 +359,25 @@ class Belief {
   /** Why the event may not follow, if it may not. */
   refusalOf(eventType: string, stepId: string | undefined, logicalAttemptId: number): Refusal | undefined {
     return this.#run.refusalOf(eventType, stepId, logicalAttemptId)
+  }
+}
+
+/** LD1: attempts and pauses are the producer's to number. */
+function hasItsOwnMethod(eventType: string): AnnalsError {
+  const method = { RunPaused: 'pause', RunResumed: 'resume' }[eventType]
+  const own = method ?? eventType[0].toLowerCase() + eventType.slice(1)
+  const message = `emit is for events that the contract does not know: call ${own} for ${eventType}`
+  return new AnnalsError('INVALID_ARGUMENT', message, { name: 'eventType', value: eventType })
+}
+
+/** As it is now: events wait for their turn. What can't be copied the store will refuse, and say why. */
+function copyOf(payload: Payload | undefined): Payload | undefined {
+  if (payload === undefined) return undefined
+  try {
+    return parseJson(canonicalJsonBytes(payload)) as Payload
+  } catch (error) {
+    if (error instanceof AnnalsError) return payload
+    throw error
   }
 }
 

@@ -6,7 +6,7 @@ import { pages } from '../engine/pages.ts'
 import type { Entry, Reader, TreeId } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
 import type { RunEventRecord } from './run-events.ts'
-import { feedTree, headPlace, LOG, recordOf } from './stored.ts'
+import { feedTree, LOG, recordOf } from './stored.ts'
 
 /** A record of any run, and from where to go on after it. */
 export interface FeedItem {
@@ -23,10 +23,16 @@ export async function* followRun(
   end: AbortSignal,
 ): AsyncGenerator<RunEventRecord, void, void> {
   const tree: TreeId = { scope: scopeOf(runId), tag: LOG }
-  const head = headPlace(tree.scope)
   let next = afterSeq
   let lastHash: ByteString | undefined
+  const hashAt = async (runSeq: number): Promise<ByteString | undefined> => {
+    const entry = await database.get(tree.scope, LOG, u64(runSeq - 1))
+    return entry === undefined ? undefined : parseLogEntry(entry).hash
+  }
   for await (const _ of wakings(database, tree, end)) {
+    if (lastHash === undefined && next > 0) lastHash = await hashAt(next)
+    // The last one that was read is there no more, or one of a later run with the same id is in its place.
+    else if (lastHash !== undefined && (await hashAt(next)) !== lastHash) throw deleted(runId)
     for await (const page of pages(database, { ...tree, from: u64(next) })) {
       for (const entry of page) {
         const { prevHash, hash } = parseLogEntry(entry)
@@ -37,9 +43,6 @@ export async function* followRun(
         yield recordOf(entry)
         if (end.aborted) return
       }
-    }
-    if (lastHash !== undefined && (await database.get(head.scope, head.tag, head.key)) === undefined) {
-      throw deleted(runId)
     }
   }
 }
