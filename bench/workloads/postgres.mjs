@@ -80,7 +80,7 @@ export async function run(settings) {
       const rates = await duel('./workloads/postgres.mjs', index, { contestants }, settings)
       for (const compared of one.compare) rows.push(rowOf(one.title, rates, compared))
     }
-    rows.push(...(await together(await newDatabase(connectionString, 'together'), settings)))
+    rows.push(...(await together(connectionString, settings)))
     return rows
   })
 }
@@ -97,18 +97,23 @@ function rowOf(title, rates, { ours = 'annals', theirs, must, aim }) {
   }
 }
 
-/** Four processes do what one does, on the same runs: commits wait for each other and none is tried again. */
-async function together(connectionString, { rounds, seconds }) {
+/**
+ * Four processes do what one does, on the same runs: commits wait for each other and none is tried again. The one has a
+ * database of its own: were it open there as well, it would be the fifth, with a share in following what the others do.
+ */
+async function together(server, { rounds, seconds }) {
   const title = `run event on PostgreSQL, ${PROCESSES} processes on the same ${RUNS} runs`
   console.error(`postgres: ${title}`)
   return withFolder(async folder => {
+    const [own, shared] = [await newDatabase(server, 'alone'), await newDatabase(server, 'together')]
     const jobs = []
     const crowd = []
     const alone = []
     let conflicts = 0
     try {
       for (let i = 0; i <= PROCESSES; i++) {
-        const contestant = { peer: LEDGER, connectionString, isChecked: i > 0 }
+        const connectionString = i === 0 ? own : shared
+        const contestant = { peer: LEDGER, connectionString, isChecked: i > 1 }
         const argument = {
           module: './workloads/postgres.mjs',
           index: 1,

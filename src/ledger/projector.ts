@@ -27,6 +27,8 @@ import {
 
 /** Records that are read at a time. */
 const RECORDS_MAX = 1_000
+/** As many are rather read one by one. */
+const RECORDS_FEW = 32
 /** What of the feed is looked at at a time; its entries are small. */
 const LISTED_MAX = 4_000
 /** How long a crowd of records is waited for: one commit for many is cheaper, and nobody was promised the latest. */
@@ -106,13 +108,30 @@ export class Projector {
     return this.#inTurn(scope, async () => {
       const kept = this.#kept.get(scope)
       // To store it compares it with the log: a run that was deleted and begun anew is noticed.
-      if (kept?.isStored === false && kept.lastSeq >= runSeq && (await this.#stored(kept))) return kept
+      const isNear = kept !== undefined && (await this.#readOn(kept, runSeq)) && !kept.isStored
+      if (isNear && (await this.#stored(kept))) return kept
       for (;;) {
         const projection = await this.#caughtUp(scope, runId)
         if (projection.run === undefined) return undefined
         if (await this.#stored(projection)) return projection
       }
     })
+  }
+
+  /** Takes in the few records that others have appended meanwhile; false if there are more, or one is not there. */
+  async #readOn(kept: RunProjection, runSeq: number): Promise<boolean> {
+    const { database } = this.#context
+    const { scope, lastSeq } = kept
+    const missing = Math.max(0, runSeq - lastSeq)
+    if (missing > RECORDS_FEW) return false
+    const keys = Array.from({ length: missing }, (_, i) => u64(lastSeq + i))
+    // One by one, so that on a server those of all runs go in one statement.
+    const entries = await Promise.all(keys.map(key => database.get(scope, LOG, key)))
+    for (const entry of entries) {
+      if (entry === undefined) return false
+      kept.take(projectableIn(entry))
+    }
+    return kept.lastSeq >= runSeq
   }
 
   /** From memory or from storage, and then from the log, until nothing is left. */

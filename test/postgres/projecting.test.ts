@@ -1,0 +1,59 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, describe, expect, test } from 'vitest'
+import type { Annals } from '../../src/annals.ts'
+import { deriveIdempotencyKey } from '../../src/ledger/idempotency-key.ts'
+import { openPostgres } from '../../src/postgres.ts'
+import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
+
+const EVENTS = 300
+
+// reason: without a server there is nothing to test; the setup has said so
+describe.skipIf(CONNECTION_STRING === '')('the ledgers of several processes on one PostgreSQL', () => {
+  const schemas: string[] = []
+  afterAll(async () => {
+    for (const schema of schemas) await dropSchema(schema)
+  })
+
+  async function openTwo(): Promise<[Annals, Annals]> {
+    const schema = newSchema()
+    schemas.push(schema)
+    const one = await openPostgres({ connectionString: CONNECTION_STRING, schema })
+    return [one, await openPostgres({ connectionString: CONNECTION_STRING, schema })]
+  }
+
+  function append({ ledger }: Annals, runId: string, stepId?: string): Promise<unknown> {
+    const kind = stepId === undefined ? { eventType: 'RunStarted' } : { eventType: 'StepStarted', stepId }
+    const fields = {
+      ...{ tenantId: 't', projectId: 'p', environmentId: 'e', planId: 'plan', planVersion: '1' },
+      ...{ runId, logicalAttemptId: 1, engineAttemptId: 1, emittedAt: '2026-01-28T00:00:00.000Z' },
+      ...kind,
+    } as const
+    const idempotencyKey = deriveIdempotencyKey(fields)
+    return ledger.appendEvent({ ...fields, eventId: randomUUID(), idempotencyKey })
+  }
+  const projected = (db: Annals): number => db.stats().ledger.projector.projected
+  const lastSeq = async (db: Annals, runId: string): Promise<number | undefined> =>
+    (await db.ledger.getSnapshot(runId))?.lastEventSeq
+
+  test('each record is projected once, and by the one that has appended it', async () => {
+    const [writer, watcher] = await openTwo()
+    await append(writer, 'run')
+    // Both follow the feed from here on.
+    await expect.poll(() => lastSeq(watcher, 'run')).toBe(1)
+    for (let i = 0; i < EVENTS; i++) await append(writer, 'run', `step-${i}`)
+    await expect.poll(() => lastSeq(watcher, 'run'), { timeout: 10_000 }).toBe(EVENTS + 1)
+    expect(projected(writer) + projected(watcher)).toBe(EVENTS + 1)
+    expect(projected(writer)).toBeGreaterThan(0.8 * EVENTS)
+    await Promise.all([writer.close(), watcher.close()])
+  }, 60_000)
+
+  test('one that is gone before it could is stood in for', async () => {
+    const [writer, watcher] = await openTwo()
+    await append(writer, 'run')
+    await expect.poll(() => lastSeq(watcher, 'run')).toBe(1)
+    for (let i = 0; i < 10; i++) await append(writer, 'run', `step-${i}`)
+    await writer.close()
+    await expect.poll(() => lastSeq(watcher, 'run'), { timeout: 10_000 }).toBe(11)
+    await watcher.close()
+  }, 60_000)
+})
