@@ -19,52 +19,49 @@ async function appendOnce(store) {
 
 const LEDGER = 'annals-postgres-ledger'
 const PORT = 'annals-postgres'
-const INSERT = 'postgres-insert'
-const EMMETT = 'emmett-postgresql'
-const NAMES = {
-  [LEDGER]: 'annals',
-  [PORT]: "the engine's port",
-  [INSERT]: 'INSERT, 32 clients',
-  [EMMETT]: 'emmett-postgresql',
-}
-const against = (theirs, must, aim) => ({ theirs: NAMES[theirs], must, aim })
+const INSERT = { name: 'INSERT, 32 clients', peer: 'postgres-insert' }
+const EMMETT = { name: 'emmett-postgresql', peer: 'emmett-postgresql' }
 
-function appends(inFlight, compared) {
-  const peers = [LEDGER, PORT, ...compared.keys()]
-  const goals = [...compared].map(([peer, [must, aim]]) => against(peer, must, aim))
+/** A payload under a key, linked: the engine's port does what the peers do. */
+function appends(inFlight, goals) {
+  return caseOf('append with key and chain', { name: 'annals', peer: PORT }, {}, inFlight, goals)
+}
+
+/** Run events of the ledger; the peers store the same events, each under its key. */
+function runEvents(inFlight, goals) {
+  return caseOf('run event', { name: 'annals', peer: LEDGER }, { runEvents: true }, inFlight, goals)
+}
+
+function caseOf(what, ours, peers, inFlight, { insert, emmett }) {
   return {
-    title: `run event on PostgreSQL, ${inFlight} in flight over ${RUNS} runs`,
+    title: `${what} on PostgreSQL, ${inFlight} in flight over ${RUNS} runs`,
     inFlight,
     prepare: appendOnce,
     verify: ({ duplicate }) => duplicate === false,
-    contestants: peers.map(peer => ({ name: NAMES[peer], peer })),
-    compare: [...goals, ...goals.map(goal => ({ ...goal, ours: NAMES[PORT] }))],
+    contestants: [ours, { ...INSERT, ...peers }, { ...EMMETT, ...peers }],
+    compare: [
+      { theirs: INSERT.name, ...insert },
+      { theirs: EMMETT.name, ...emmett },
+    ],
   }
 }
 
+const ONE = { insert: { must: 0.7 } }
+const MANY = { insert: { must: 2, aim: 2.5 }, emmett: { must: 7 } }
+const CROWD = { insert: { must: 4 }, emmett: { must: 15 } }
+const CROWDED = 512
+const BUSY = 64
+
 export const cases = [
-  appends(
-    1,
-    new Map([
-      [INSERT, [0.7]],
-      [EMMETT, []],
-    ]),
-  ),
-  appends(
-    64,
-    new Map([
-      [INSERT, [2, 2.5]],
-      [EMMETT, [7]],
-    ]),
-  ),
-  appends(
-    512,
-    new Map([
-      [INSERT, [4]],
-      [EMMETT, [15]],
-    ]),
-  ),
+  appends(1, ONE),
+  appends(BUSY, MANY),
+  appends(CROWDED, CROWD),
+  runEvents(1, ONE),
+  runEvents(BUSY, MANY),
+  runEvents(CROWDED, CROWD),
 ]
+/** What each of several processes does. */
+const TOGETHER = 4
 
 /** On one server: the duels, then several processes on the same runs. */
 export async function run(settings) {
@@ -116,7 +113,7 @@ async function together(server, { rounds, seconds }) {
         const contestant = { peer: LEDGER, connectionString, isChecked: i > 1 }
         const argument = {
           module: './workloads/postgres.mjs',
-          index: 1,
+          index: TOGETHER,
           contestant,
           folder: `${folder}/${i}`,
         }
