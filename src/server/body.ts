@@ -74,7 +74,7 @@ async function readChunks(body: ReadableStream<Uint8Array> | null, bytesMax: num
   return Buffer.concat(chunks)
 }
 
-export function textOf(bytes: Uint8Array): string {
+function textOf(bytes: Uint8Array): string {
   if (!isUtf8(bytes)) throw new AnnalsError('INVALID_ARGUMENT', 'the body is not UTF-8', { name: 'body' })
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).utf8Slice()
 }

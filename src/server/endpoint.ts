@@ -41,7 +41,7 @@ export interface Asked<Q extends Shape, B extends Schema> {
 
 const BYTES_DEFAULT = 64 * 1024
 
-export const problemSchema: z.ZodType = z
+const problemSchema: z.ZodType = z
   .object({
     type: z.string(),
     title: z.string(),

@@ -24,7 +24,7 @@ const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
 const REQUEST_ID = /^[\w.-]{1,64}$/
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i
 
-export function isPublic(path: string): boolean {
+function isPublic(path: string): boolean {
   return PUBLIC.has(path)
 }
 

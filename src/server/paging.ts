@@ -2,7 +2,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { jsonText, type Reply } from './reply.ts'
 
 /** Answers end here, whatever the limit is: the rest is behind `next`. */
-export const PAGE_BYTES_MAX: number = 8 * 1024 * 1024
+const PAGE_BYTES_MAX = 8 * 1024 * 1024
 
 /** A list in JSON, in pieces of JSON, that grows until the page is full. */
 export class Page {

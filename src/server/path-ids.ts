@@ -20,7 +20,7 @@ export function idsIn(template: string, url: string): Readonly<Record<string, st
   return ids
 }
 
-export function idOf(segment: string): string {
+function idOf(segment: string): string {
   try {
     const id = decodeURIComponent(segment)
     return id.startsWith('~') ? id.slice(1) : id

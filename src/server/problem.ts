@@ -54,10 +54,6 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
   INTERNAL: 500,
 }
 
-export function statusOf(code: ErrorCode): number {
-  return STATUS[code]
-}
-
 /** What the caller may hear of an error: never a stack, a path or SQL. */
 export function problemOf(error: unknown, requestId: string): Problem {
   if (!(error instanceof AnnalsError)) return internal('INTERNAL', 500, requestId)

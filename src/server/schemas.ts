@@ -197,7 +197,6 @@ export const logEvent: Schema = named(
 )
 
 export const cell: Schema = named('Cell', z.object({ value, version: seq, updatedAt: millis }))
-export const versioned: Schema = named('VersionedValue', z.object({ value, version: seq, updatedAt: millis }))
 export const trace: Schema = named('Trace', z.looseObject({ type: z.string() }))
 export const storedTrace: Schema = named(
   'StoredTrace',
