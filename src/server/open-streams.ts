@@ -98,12 +98,8 @@ export class OpenStreams {
   #watch(stream: EventStream): void {
     const { heartbeatMs, streamStallMs } = this.#settings
     this.#timer ??= setInterval(() => this.#tick(), Math.min(TICK_MS, heartbeatMs, streamStallMs)).unref()
-    const { tokenId } = stream.credential
-    if (tokenId === undefined) return
-    if (!this.#isFollowing) {
-      this.#isFollowing = true
-      void this.#followRevocations()
-    }
+    if (stream.credential.tokenId === undefined) return
+    void this.#followRevocations()
     // It may have been revoked between being looked at and now.
     void this.#check()
   }
@@ -118,14 +114,18 @@ export class OpenStreams {
     }
     if (now - this.#checkedAt < CHECK_MS) return
     this.#checkedAt = now
+    void this.#followRevocations()
     void this.#check()
   }
 
   async #followRevocations(): Promise<void> {
+    if (this.#isFollowing) return
+    this.#isFollowing = true
     try {
       for await (const id of this.#tokens.revocations(this.#stop.signal)) this.#endOf(id)
-    } catch {
-      // The database is away: `#check` sees to it until the next stream begins to follow again.
+    } catch (error) {
+      // The database is away: until it is followed again, `#check` sees to it.
+      this.#warn('revocations are not followed', error)
     } finally {
       this.#isFollowing = false
     }
@@ -140,9 +140,16 @@ export class OpenStreams {
     try {
       const known = new Set((await this.#tokens.list()).map(({ id }) => id))
       for (const id of used) if (id !== undefined && !known.has(id)) this.#endOf(id)
-    } catch {
+    } catch (error) {
       // Asked again at the next turn: a database that is away does not answer readers either.
+      this.#warn('tokens could not be looked up', error)
     }
+  }
+
+  /** Nobody has asked for it, so nobody hears of it but the log. */
+  #warn(message: string, error: unknown): void {
+    const { log, clock } = this.#settings
+    log?.(JSON.stringify({ time: new Date(clock()).toISOString(), message, error: String(error) }))
   }
 
   #endOf(tokenId: string): void {
