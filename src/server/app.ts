@@ -14,6 +14,7 @@ import { refusal } from './refusal.ts'
 import { serveRuns } from './run-routes.ts'
 import type { ServerEnv } from './server-env.ts'
 import { Services } from './services.ts'
+import { SplitRouter } from './split-router.ts'
 import { serveStreams } from './stream-routes.ts'
 import { telemetryRoutes } from './telemetry-routes.ts'
 import { serveTokens } from './token-routes.ts'
@@ -26,7 +27,7 @@ export function createApp(db: Annals, options: ServerOptions = {}): OpenAPIHono<
 }
 
 export function appOver(services: Services): OpenAPIHono<ServerEnv> {
-  const app = new OpenAPIHono<ServerEnv>()
+  const app = new OpenAPIHono<ServerEnv>({ router: new SplitRouter() })
   app.use(guard(services))
   app.onError((error, c) => refusal(c, error))
   app.notFound(c => refusal(c, unmatched(app, c)))

@@ -68,7 +68,9 @@ export function serve<Q extends Shape, B extends Schema>(
     c.set('route', path)
     if (role !== 'anybody') checkRole(c, role)
     const ids = idsIn(path, c.req.raw.url)
-    const asked = c.req.url.includes('?') ? queryIn(c, query) : (nothingAsked ?? queryIn(c, query))
+    const asked = (c.env?.incoming?.url ?? c.req.url).includes('?')
+      ? queryIn(c, query)
+      : (nothingAsked ?? queryIn(c, query))
     let content: unknown
     if (body !== undefined) {
       content = await readJson(c, bytesMax)
