@@ -105,23 +105,19 @@ function firstSteps() {
   const { origin } = location
   const header = token() === '' ? '' : " \\\n  -H 'authorization: Bearer …'"
   const make = `curl ${origin}/v1/runs${header} \\\n  -H 'content-type: application/json' \\\n  -d '{"runId": "my-first-run"}'`
-  const program = [
-    "import { open } from 'annals'",
-    "import { createServer } from 'annals/server'",
-    '',
-    "const db = await open({ path: './data' })",
-    'await createServer(db).listen()',
-    'const { runId } = await db.runs.create()',
-    "await db.events.append(runId, 'hello', { from: 'my program' })",
-  ].join('\n')
+  const code = text => element('pre', { tabindex: '0' }, text)
   return element(
     'div',
     { class: 'empty' },
     element('h2', {}, 'No runs yet'),
-    element('p', {}, 'Runs appear here by themselves as soon as there are any. Make the first one:'),
-    element('pre', { tabindex: '0' }, make),
-    element('p', {}, 'Or serve the database of your own program, and see its runs:'),
-    element('pre', { tabindex: '0' }, program),
+    element(
+      'p',
+      {},
+      'Runs appear here by themselves as soon as there are any. To see some, in another terminal:',
+    ),
+    code(`annals demo --server ${origin}`),
+    element('p', {}, 'It starts a launch, kills it in the middle, and resumes it. Or make a run yourself:'),
+    code(make),
     element(
       'p',
       {},

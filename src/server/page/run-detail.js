@@ -231,21 +231,20 @@ function snapshotOf(snapshot, isRawOpen) {
     if (raw.open && raw.childElementCount === 1) raw.append(pretty(snapshot))
   })
   raw.open = isRawOpen
-  const rows = steps.slice(-STEPS_MAX).map(step =>
+  const shown = steps.slice(-STEPS_MAX)
+  const hasErrors = shown.some(({ error }) => error !== undefined)
+  const headings = ['Step', 'Status', 'Attempt', 'Began', 'Ended', ...(hasErrors ? ['Error'] : [])]
+  const rows = shown.map(step =>
     row([
       ['id', words(step.stepId)],
       ['status', pill(step.status)],
       ['number', element('span', {}, String(step.logicalAttemptId))],
       ['time', step.startedAt === undefined ? undefined : moment(step.startedAt)],
       ['time', step.completedAt === undefined ? undefined : moment(step.completedAt)],
-      ['payload', value(step.error)],
+      ...(hasErrors ? [['', value(step.error)]] : []),
     ]),
   )
-  const { scroller } = table(
-    'Steps of the run',
-    ['Step', 'Status', 'Attempt', 'Began', 'Ended', 'Error'],
-    rows,
-  )
+  const { scroller } = table('Steps of the run', headings, rows)
   return [
     title,
     facts([
