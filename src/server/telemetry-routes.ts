@@ -25,6 +25,7 @@ import {
 import { type FieldProblem, TelemetryProblem } from './telemetry-problem.ts'
 import { selectionOf } from './telemetry-query.ts'
 import { COMMIT, NEW_RUN, RUN_CHANGE } from './telemetry-schemas.ts'
+import { streamedJson } from './telemetry-stream.ts'
 import { VERSION } from './version.ts'
 
 const BODY_BYTES_MAX = 1024 * 1024
@@ -130,8 +131,7 @@ function newRun(fields: NewRun): NewRun {
 }
 
 async function listRuns(c: ServerContext, store: TelemetryStore): Promise<Response> {
-  const runs = await store.list(selectionOf(new URL(c.req.url).searchParams))
-  return c.json(runs.map(shown))
+  return streamedJson('', shownEach(store.list(selectionOf(new URL(c.req.url).searchParams))), '')
 }
 
 async function patchRun(c: ServerContext, store: TelemetryStore): Promise<Response> {
@@ -167,12 +167,22 @@ async function getTrail(c: ServerContext, store: TelemetryStore): Promise<Respon
   const runId = c.req.param('run_id') ?? ''
   const trail = await store.trail(runId)
   if (trail === undefined) return c.json({ error: 'there is no such run', run_id: runId }, 404)
-  return c.json({ run: shown(trail.run), children: trail.children.map(shown) })
+  return streamedJson(
+    `{"run":${JSON.stringify(shown(trail.run))},"children":`,
+    shownEach(trail.children),
+    '}',
+  )
 }
 
 /** TD5: null is absent, for whoever reads too: every field is there. */
 function shown(run: RunRecord): Record<string, unknown> {
   return Object.fromEntries(RECORD_FIELDS.map(field => [field, run[field] ?? null]))
+}
+
+async function* shownEach(
+  runs: AsyncGenerator<RunRecord, void, void>,
+): AsyncGenerator<Record<string, unknown>, void, void> {
+  for await (const run of runs) yield shown(run)
 }
 
 async function existing(c: ServerContext, store: TelemetryStore): Promise<RunRecord> {

@@ -1,11 +1,12 @@
 import type { ByteString } from '../core/bytes.ts'
-import { recordsOf } from '../engine/indexes.ts'
+import { idOfIndexKey } from '../engine/indexes.ts'
 import { pages } from '../engine/pages.ts'
 import type { Range, Reader } from '../engine/storage.ts'
 import type { TelemetryStatus } from './model.ts'
+import { recordsInTurn } from './records-in-turn.ts'
 import type { RunRecord } from './run-record.ts'
 import { parseTime } from './run-time.ts'
-import { BY_AGENT, BY_JOB, BY_PARENT, BY_RUN, BY_STATUS, BY_TIME, recordOf, runsRange } from './stored-run.ts'
+import { BY_AGENT, BY_JOB, BY_PARENT, BY_RUN, BY_STATUS, BY_TIME, runsRange } from './stored-run.ts'
 
 /** Which runs; times are milliseconds since 1970. */
 export interface RunSelection {
@@ -33,37 +34,30 @@ const INDEX_OF_FILTER = [
   ['status', BY_STATUS],
 ] as const
 
-/** Newest created_at first, the later insert first where they are equal. */
+/** Ids of runs, newest created_at first, the later insert first where they are equal. */
 export async function selectRuns(
   reader: Reader,
   scope: ByteString,
   selection: RunSelection,
-): Promise<RunRecord[]> {
+): Promise<ByteString[]> {
   const { range, isExact } = planOf(scope, selection)
-  const { limit } = selection
-  let skip = selection.offset
-  const found: RunRecord[] = []
-  // Without another filter the index alone says which runs are skipped, and how many are needed.
-  const wanted = isExact ? { ...range, limit: skip + limit } : range
-  for await (const page of pages(reader, { ...wanted, reverse: true })) {
-    let keys = page.map(({ key }) => key)
+  const { limit, offset } = selection
+  const last = offset + limit
+  const found: ByteString[] = []
+  // Without another filter the index alone says which runs they are.
+  for await (const page of pages(reader, { ...range, reverse: true, limit: isExact ? last : undefined })) {
+    const ids = page.map(({ key }) => idOfIndexKey(key)).filter(id => id !== undefined)
     if (isExact) {
-      const skipped = Math.min(skip, keys.length)
-      keys = keys.slice(skipped)
-      skip -= skipped
+      found.push(...ids)
+      continue
     }
-    for (const entry of await recordsOf(reader, range, keys)) {
-      const run = recordOf(entry)
-      if (!isExact && !matches(run, selection)) continue
-      if (!isExact && skip > 0) {
-        skip--
-        continue
-      }
-      found.push(run)
-      if (found.length === limit) return found
+    for await (const { id, run } of recordsInTurn(reader, scope, ids)) {
+      if (!matches(run, selection)) continue
+      found.push(id)
+      if (found.length === last) return found.slice(offset)
     }
   }
-  return found
+  return found.slice(offset)
 }
 
 interface Plan {
@@ -82,7 +76,7 @@ function planOf(scope: ByteString, selection: RunSelection): Plan {
   return { range: runsRange(scope, kind, component, from, before), isExact: filters.length <= 1 && !isTimed }
 }
 
-function matches(run: RunRecord, selection: RunSelection): boolean {
+export function matches(run: RunRecord, selection: RunSelection): boolean {
   const { start_time_from: from, start_time_to: to } = selection
   if (!INDEX_OF_FILTER.every(([name]) => selection[name] === undefined || run[name] === selection[name])) {
     return false

@@ -4,9 +4,10 @@ import { formatRfc3339 } from '../core/time.ts'
 import type { Database } from '../engine/database.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Operation, Place, Reader } from '../engine/storage.ts'
+import { recordsInTurn } from './records-in-turn.ts'
 import { changedRun, isName, type NewRun, type RunChange, type RunRecord } from './run-record.ts'
-import { type RunSelection, selectRuns } from './run-selection.ts'
-import { type RunTrail, readTrail } from './run-trail.ts'
+import { matches, type RunSelection, selectRuns } from './run-selection.ts'
+import { findTrail } from './run-trail.ts'
 import {
   AGENTS,
   BY_TIME,
@@ -40,6 +41,12 @@ export interface TelemetryTotals {
   readonly agents: Readonly<Record<string, number>>
   /** By created_at. */
   readonly recent_24h: number
+}
+
+export interface RunTrail {
+  readonly run: RunRecord
+  /** By start_time; read as they are asked for. */
+  readonly children: AsyncGenerator<RunRecord, void, void>
 }
 
 /** What a record came to: one with its event id may be there. */
@@ -104,16 +111,29 @@ export class TelemetryStore {
     return result
   }
 
-  async list(selection: RunSelection): Promise<readonly RunRecord[]> {
+  /** Which they are is found out at one moment, and each is read when it is asked for: a slow reader holds up nothing. */
+  async *list(selection: RunSelection): AsyncGenerator<RunRecord, void, void> {
     const { run_id, parent_run_id, agent_name, job_type } = selection
     const names = [run_id, parent_run_id, agent_name, job_type].filter(name => name !== undefined)
-    if (!names.every(isName)) return []
-    return this.#database.view(reader => selectRuns(reader, this.#scope, selection))
+    if (!names.every(isName)) return
+    const ids = await this.#database.view(reader => selectRuns(reader, this.#scope, selection))
+    for await (const { run } of recordsInTurn(this.#database, this.#scope, ids)) {
+      // It may have changed in between.
+      if (matches(run, selection)) yield run
+    }
   }
 
+  /** The run with that run_id, and all below it; undefined if there is none. */
   async trail(runId: string): Promise<RunTrail | undefined> {
     if (!isName(runId)) return undefined
-    return this.#database.view(reader => readTrail(reader, this.#scope, runId))
+    const ids = await this.#database.view(reader => findTrail(reader, this.#scope, runId))
+    const own = ids === undefined ? undefined : await this.#read(recordPlace(this.#scope, ids.run))
+    if (ids === undefined || own === undefined) return undefined
+    return { run: recordOf(own), children: this.#records(ids.children) }
+  }
+
+  async *#records(ids: readonly ByteString[]): AsyncGenerator<RunRecord, void, void> {
+    for await (const { run } of recordsInTurn(this.#database, this.#scope, ids)) yield run
   }
 
   /** From memory for 300 s, unless something was written: here, or in another process that shares the database. */

@@ -39,7 +39,9 @@ describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
     expect(await second.telemetry.metadata()).toMatchObject({ agent_names: ['agent'], cache_hit: false })
     for (const db of [first, second]) {
       expect(await db.telemetry.totals()).toMatchObject({ total_runs: runs.length, recent_24h: runs.length })
-      expect(await db.telemetry.list({ limit: 100, offset: 0 })).toHaveLength(runs.length)
+      const listed: unknown[] = []
+      for await (const run of db.telemetry.list({ limit: 100, offset: 0 })) listed.push(run)
+      expect(listed).toHaveLength(runs.length)
     }
     expect(await first.verifyIndices()).toEqual({ ok: true, problems: [] })
     await dropSchema(schema)

@@ -1,0 +1,40 @@
+import type { ByteString } from '../core/bytes.ts'
+import type { Reader } from '../engine/storage.ts'
+import type { RunRecord } from './run-record.ts'
+import { recordOf, recordPlace } from './stored-run.ts'
+
+export interface FoundRun {
+  readonly id: ByteString
+  readonly run: RunRecord
+}
+
+const COUNT_FIRST = 4
+const COUNT_MAX = 256
+const BYTES_AT_ONCE = 256 * 1024
+
+/** Records in the order of their ids, few large ones or many small ones at a time: memory holds no more than that. */
+export async function* recordsInTurn(
+  reader: Reader,
+  scope: ByteString,
+  ids: readonly ByteString[],
+): AsyncGenerator<FoundRun, void, void> {
+  let count = COUNT_FIRST
+  for (let start = 0; start < ids.length; ) {
+    const some = ids.slice(start, start + count)
+    start += some.length
+    const entries = await Promise.all(
+      some.map(id => {
+        const { tag, key } = recordPlace(scope, id)
+        return reader.get(scope, tag, key)
+      }),
+    )
+    let bytes = 0
+    for (const [i, entry] of entries.entries()) {
+      // One without a record is left out: verifyIndices tells.
+      if (entry === undefined) continue
+      bytes += entry.value.length
+      yield { id: some[i], run: recordOf(entry) }
+    }
+    count = bytes > BYTES_AT_ONCE ? Math.max(1, count >> 2) : Math.min(COUNT_MAX, count * 2)
+  }
+}

@@ -1,0 +1,85 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { open } from '../../src/annals.ts'
+import { createServer } from '../../src/server/server.ts'
+import { streamedJson } from '../../src/server/telemetry-stream.ts'
+import type { NewRun } from '../../src/telemetry/run-record.ts'
+import { newRun } from './telemetry-suite.ts'
+
+/** Lists of large records: sent as they are read, whoever reads how slowly. */
+
+const RECORDS = 300
+const RECORD_BYTES = 1_000_000
+const GROWTH_BYTES_MAX = 400_000_000
+
+test('a list is read no further than its reader has come, and ends with it', async () => {
+  let taken = 0
+  let isOver = false
+  async function* items(): AsyncGenerator<string, void, void> {
+    try {
+      for (; taken < 1_000; taken++) yield 'x'.repeat(100_000)
+    } finally {
+      isOver = true
+    }
+  }
+  const response = await streamedJson('', items(), '')
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+  await reader.read()
+  expect(taken).toBeLessThan(5)
+  await reader.cancel()
+  expect(isOver).toBe(true)
+})
+
+test.each([
+  ['[]', [], '', ''],
+  ['{"run":1,"children":["a","b"]}', ['a', 'b'], '{"run":1,"children":', '}'],
+])('a list that is streamed is %s', async (expected, given, before, after) => {
+  async function* items(): AsyncGenerator<string, void, void> {
+    yield* given
+  }
+  expect(await (await streamedJson(before, items(), after)).text()).toBe(expected)
+})
+
+test('what fails before the first item is answered as a failure', async () => {
+  // biome-ignore lint/correctness/useYield: it fails before it could
+  async function* items(): AsyncGenerator<string, void, void> {
+    throw new Error('closed')
+  }
+  await expect(streamedJson('', items(), '')).rejects.toThrow('closed')
+})
+
+test('lists and trails of large records need the memory of a few of them', async () => {
+  const path = mkdtempSync(join(tmpdir(), 'annals-telemetry-large-'))
+  const db = await open({ path, durability: 'relaxed' })
+  for (let i = 0; i < RECORDS; i++) {
+    const fields = { run_id: `c-${i}`, parent_run_id: 'P', error_details: `${i}`.padEnd(RECORD_BYTES, 'x') }
+    await db.telemetry.insert([newRun({ ...fields, status: 'running' }) as unknown as NewRun])
+  }
+  await db.telemetry.insert([newRun({ run_id: 'P', status: 'running' }) as unknown as NewRun])
+  await db.checkpoint()
+  const server = createServer(db, { port: 0 })
+  const { url } = await server.listen()
+  // The second has a filter that no index answers: every record is looked at.
+  for (const asked of [
+    '/api/v1/runs?limit=1000',
+    '/api/v1/runs?limit=1000&job_type=job&status=running',
+    '/telemetry/P',
+  ]) {
+    const before = process.memoryUsage.rss()
+    let peak = before
+    let bytes = 0
+    const response = await fetch(`${url}${asked}`)
+    expect(response.status).toBe(200)
+    for await (const piece of response.body as unknown as AsyncIterable<Uint8Array>) {
+      bytes += piece.length
+      peak = Math.max(peak, process.memoryUsage.rss())
+    }
+    expect(bytes).toBeGreaterThan(RECORDS * RECORD_BYTES)
+    expect(peak - before, asked).toBeLessThan(GROWTH_BYTES_MAX)
+  }
+  await server.close()
+  await db.close()
+  rmSync(path, { recursive: true })
+}, 120_000)
