@@ -1,8 +1,8 @@
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { AnnalsError } from '../index.ts'
-import { replayLaunch } from '../launch.ts'
 import { problem, type Report, warning } from './doctor-report.ts'
+import { replayLog } from './launch-log.ts'
 import { countText } from './words.ts'
 
 /** The runs of launches in a folder: whether their logs are whole, and whether telemetry waits. */
@@ -32,18 +32,9 @@ export async function examineLaunches(runsFolder: string, report: Report): Promi
   }
 }
 
-const LF = 0x0a
-
 async function isSound(runsFolder: string, runId: string, report: Report): Promise<boolean> {
-  const path = join(runsFolder, runId, 'events.ndjson')
-  // Its log is in a database, or it never began.
-  if (!existsSync(path)) return false
-  const lines = readFileSync(path).reduce((count, byte) => count + (byte === LF ? 1 : 0), 0)
-  if (lines === 0) return false
   try {
-    // With the number of events given it writes no snapshot.
-    await replayLaunch(runId, { runsFolder, atEvent: lines })
-    return true
+    return (await replayLog(runsFolder, runId)) !== undefined
   } catch (error) {
     if (!(error instanceof AnnalsError)) throw error
     const { code, message } = error
@@ -58,7 +49,7 @@ async function isSound(runsFolder: string, runId: string, report: Report): Promi
         : warning(
             name,
             `The log of launch ${runId} can't be replayed here: ${message}.`,
-            'A launch with states of its own is replayed by its own program.',
+            'See what the message says.',
           ),
     )
     return false

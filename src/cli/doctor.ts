@@ -136,7 +136,7 @@ async function examineStore(db: Annals, report: Report, { terminal }: Context): 
           'In a program, `await db.rebuildIndices()` mends them.',
         ),
   )
-  const checked = await verifyAll(localSource(db), terminal)
+  const checked = await verifyAll(localSource(db, false), terminal)
   const broken = checked.filter(({ isValid }) => !isValid)
   report.add(
     broken.length === 0

@@ -42,13 +42,18 @@ async function printEvents(runId: string, options: Options, context: Context): P
   await reading(options, terminal, async source => {
     const { isInLedger } = await findRun(source, runId)
     const isOwn = options.own === true || !isInLedger
+    const asked = { ...options, follow: options.follow === true && source.isLive }
     const found = isOwn
-      ? ownEvents(source, runId, options, signal)
-      : ledgerRecords(source, runId, options, signal)
+      ? ownEvents(source, runId, asked, signal)
+      : ledgerRecords(source, runId, asked, signal)
     for await (const event of found) {
       await (options.json === true ? terminal.line(safeJson(event)) : terminal.line(lineOf(terminal, event)))
       if (--left <= 0) return
     }
+    if (options.follow !== true || source.isLive) return
+    terminal.note(
+      'nobody can write to the folder while it is read here, so nothing more will come: follow it through `annals serve`',
+    )
   })
   if (signal.aborted) context.end(EXIT.interrupted)
 }

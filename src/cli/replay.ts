@@ -2,8 +2,14 @@ import type { Command } from 'commander'
 import type { RunSnapshot } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
 import { EXIT } from './exit-codes.ts'
+import { type ReplayedLog, replayLog } from './launch-log.ts'
+import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { printHeading, snapshotOf } from './snapshot.ts'
 import { reading } from './store.ts'
+
+interface Options extends Read {
+  readonly runs?: string
+}
 
 interface Replayed {
   readonly snapshot: RunSnapshot
@@ -17,17 +23,17 @@ export function addReplay(program: Command, context: Context): void {
     .command('replay')
     .argument('<run>', 'id of the run')
     .description(
-      'build the state of a run from its records alone, and compare it with the one that was stored',
+      'build the state of a run from its records alone, and compare it with the one that was stored; of a launch, from its log too',
     )
-    .action((runId: string, options: Read) => replay(runId, options, context))
-  withJson(withStore(command))
+    .action((runId: string, options: Options) => replay(runId, options, context))
+  withJson(withRunsFolder(withStore(command)))
   withExamples(command, [
     { type: 'replay nightly-42', for: 'exit code 1 if it comes to something else' },
     { type: 'replay nightly-42 --json | jq .isSame', for: 'for a script' },
   ])
 }
 
-async function replay(runId: string, options: Read, context: Context): Promise<void> {
+async function replay(runId: string, options: Options, context: Context): Promise<void> {
   const { terminal } = context
   const { snapshot, projected, isSame } = await reading(options, terminal, async source => {
     const replayed = await snapshotOf(source, runId, undefined)
@@ -44,9 +50,17 @@ async function replay(runId: string, options: Read, context: Context): Promise<v
     }
     return result
   })
+  // A log that was tampered with is an error, with its line.
+  const log = await replayLog(runsFolderOf(options), runId)
   if (!isSame) context.end(EXIT.problem)
   if (options.json === true) {
-    return terminal.json({ runId, isSame, snapshot, storedHash: projected?.hash ?? null })
+    return terminal.json({
+      runId,
+      isSame,
+      snapshot,
+      storedHash: projected?.hash ?? null,
+      launch: log ?? null,
+    })
   }
   await printHeading(terminal, snapshot)
   const { green, red } = terminal.colors
@@ -59,4 +73,11 @@ async function replay(runId: string, options: Read, context: Context): Promise<v
             `NOT the stored snapshot, whose hash is ${projected.hash}: \`annals verify\` says where it differs`,
           )
   await terminal.line(said)
+  if (log !== undefined) await terminal.line(launchText(log))
+}
+
+function launchText({ state, events }: ReplayedLog): string {
+  if (state === undefined)
+    return `its launch: the ${events} events of its log are whole; its states are its own program's`
+  return `its launch, from the ${events} events of its log alone: ${state}`
 }

@@ -110,7 +110,7 @@ async function resumeWith(
 
 /** A run of the ledger goes on by an event, one that only the index knows by its status. */
 async function unpause(db: Annals, runId: string): Promise<void> {
-  const { run, isInLedger } = await findRun(localSource(db), runId)
+  const { run, isInLedger } = await findRun(localSource(db, false), runId)
   const status = isInLedger ? (await db.ledger.projectSnapshot(runId)).status : run?.status
   if (status !== 'PAUSED' && status !== 'Paused') {
     const message = `run ${JSON.stringify(runId)} is ${status ?? 'not in the index of runs'}: only a run that is paused can be resumed without its code; for a launch add --launch MODULE`

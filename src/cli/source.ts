@@ -14,6 +14,8 @@ export interface Source {
     queryByTime(runId: string, startMs: number, endMs: number): Promise<readonly StoredTrace[]>
   }
   exportRun(runId: string): AsyncIterable<Uint8Array>
+  /** Whether others can write while this is open: a folder is open in one process alone. */
+  readonly isLive: boolean
   close(): Promise<void>
 }
 
@@ -27,7 +29,7 @@ interface SourceEvents {
   verifyChain(runId: string): Promise<ChainReport>
 }
 
-export function localSource(db: Annals): Source {
+export function localSource(db: Annals, isLive: boolean): Source {
   const { events } = db
   return {
     runs: db.runs,
@@ -40,6 +42,7 @@ export function localSource(db: Annals): Source {
       verifyChain: runId => events.verifyChain(runId),
     },
     exportRun: runId => db.exportRun(runId),
+    isLive,
     close: () => db.close(),
   }
 }
@@ -71,6 +74,7 @@ export function remoteSource(client: AnnalsClient): Source {
       verifyChain: runId => events.verifyChain(runId),
     },
     exportRun: runId => client.exportRun(runId),
+    isLive: true,
     close: async () => undefined,
   }
 }

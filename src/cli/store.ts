@@ -36,9 +36,9 @@ export async function reading<T>(
 async function openSource(options: StoreOptions, terminal: Terminal): Promise<Source> {
   checkOne(options)
   if (options.server !== undefined) return remoteSource(clientOf(options, options.server))
-  if (options.postgres !== undefined) return localSource(await openOnPostgres(options))
+  if (options.postgres !== undefined) return localSource(await openOnPostgres(options), true)
   try {
-    return localSource(await openFolder(options))
+    return localSource(await openFolder(options), false)
   } catch (error) {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
     return remoteSource(await clientOfHolder(options, terminal, error))
@@ -87,12 +87,15 @@ export async function openStoreOrServer(
   }
 }
 
+/** A command reads most things once: what it keeps of them is of no use to it. */
+const CACHE_BYTES = 8 * 1024 * 1024
+
 function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
   if (statSync(data, { throwIfNoEntry: false })?.isDirectory() !== true) {
     const message = `there is no store in ${data}: --data names another folder, and \`annals demo\` makes a store to look at`
     throw new AnnalsError('IO_ERROR', message, { path: data })
   }
-  return open({ path: data, tenant, readOnly: true })
+  return open({ path: data, tenant, readOnly: true, cacheBytes: CACHE_BYTES })
 }
 
 /** Brings its schema up to date, as every program that opens it does. */

@@ -23,12 +23,16 @@ export interface Terminal {
   readonly env: NodeJS.ProcessEnv
 }
 
+const COLUMNS_DEFAULT = 80
+const TURN_BYTES = 1024 * 1024
+
 export function processTerminal(): Terminal {
   const { stdout, stderr, env } = process
   // A reader that has seen enough, such as head, is no failure: there is nobody left to tell.
   stdout.on('error', endQuietly)
   stderr.on('error', endQuietly)
   let drawn = false
+  let written = 0
   const clear = (): string => {
     const text = drawn ? '\r\x1b[K' : ''
     drawn = false
@@ -36,7 +40,14 @@ export function processTerminal(): Terminal {
   }
   const raw = (bytes: string | Uint8Array): Promise<void> => {
     if (drawn) stderr.write(clear())
-    return stdout.write(bytes) ? Promise.resolve() : drained(stdout)
+    written += bytes.length
+    const hasRoom = stdout.write(bytes)
+    if (!hasRoom) return drained(stdout)
+    if (written < TURN_BYTES) return Promise.resolve()
+    // A pipe takes what it is given at once, and a store answers from memory: without a turn of the event loop now and
+    // then what was written would not be let go of, and Ctrl-C would not be heard.
+    written = 0
+    return new Promise(resolve => setImmediate(resolve))
   }
   return {
     line: text => raw(`${text}\n`),
@@ -52,7 +63,8 @@ export function processTerminal(): Terminal {
     },
     colors: pc.createColors(isColored(stdout, env)),
     noteColors: pc.createColors(isColored(stderr, env)),
-    columns: stdout.isTTY === true ? stdout.columns : undefined,
+    // Of a terminal that does not know how wide it is, Node says 0.
+    columns: stdout.isTTY === true ? stdout.columns || COLUMNS_DEFAULT : undefined,
     env,
   }
 }

@@ -96,6 +96,13 @@ describe('events', () => {
     expect(records.map(({ runSeq }) => runSeq)).toEqual([3, 4, 5])
   })
 
+  test('does not follow a folder, to which nobody can write while it is read, and says so', async () => {
+    const { code, stdout, stderr } = await annals(['events', 'nightly-1', '-f', '--data', data])
+    expect(code).toBe(0)
+    expect(stdout.trimEnd().split('\n')).toHaveLength(8)
+    expect(stderr).toContain('follow it through `annals serve`')
+  })
+
   test('prints the log of a run that the ledger does not know', async () => {
     const { stdout } = await annals(['events', 'agent-1', '--data', data, '--json'])
     const events = stdout

@@ -207,6 +207,9 @@ await run.result`
       snapshot: object
     }
     expect(shown.snapshot).toMatchObject({ status: 'COMPLETED', planId: 'mortal' })
+    const replayed = await annals(['replay', 'dead-1', '--data', data])
+    expect(replayed.stdout).toMatch(/its launch: the \d+ events of its log are whole/)
+    expect((await annals(['doctor', '--data', data])).stdout).toContain('The logs of 1 launch are whole.')
     const ended = await annals(['resume', 'dead-1', '--launch', module, '--data', data])
     expect(ended.code).toBe(1)
     expect(ended.stderr).toContain('it has ended')
@@ -266,6 +269,9 @@ describe('demo', () => {
     expect(runs.stderr).toBe('')
     expect(JSON.parse(runs.stdout)).toMatchObject([{ status: 'Completed' }])
     expect((await annals(['doctor', '--data', data])).stdout).toContain('The logs of 1 launch are whole.')
+    const [{ runId }] = JSON.parse(runs.stdout) as [{ runId: string }]
+    const replayed = await annals(['replay', runId, '--data', data])
+    expect(replayed.stdout).toMatch(/its launch, from the \d+ events of its log alone: DONE\n$/)
   }, 120_000)
 
   test('kills a launch and resumes it, through the server that runs', async () => {

@@ -1,0 +1,40 @@
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import { openPostgres } from '../../src/postgres.ts'
+import { CONNECTION_STRING, dropSchema, newSchema } from '../postgres/schema.ts'
+import { addRun, annals, newFolder } from './annals-command.ts'
+
+// reason: without a server there is nothing to test; the setup has said so
+describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
+  const schema = newSchema()
+  afterAll(() => dropSchema(schema))
+  const store = ['--postgres', CONNECTION_STRING, '--schema', schema]
+
+  test('is read, verified, exported and imported into like a folder', async () => {
+    const db = await openPostgres({ connectionString: CONNECTION_STRING, schema })
+    await addRun(db, 'nightly-1')
+    await db.close()
+    const runs = await annals(['runs', ...store, '--json'])
+    expect(JSON.parse(runs.stdout)).toMatchObject([{ runId: 'nightly-1', status: 'Completed' }])
+    expect((await annals(['verify', ...store])).stdout).toBe('untouched  1 run\n')
+    expect((await annals(['replay', 'nightly-1', ...store])).code).toBe(0)
+    expect((await annals(['doctor', ...store])).code).toBe(0)
+    const missing = await annals(['show', 'nightly-2', ...store])
+    expect(missing.code).toBe(3)
+    const bundle = `${newFolder()}.bundle`
+    expect((await annals(['export', 'nightly-1', ...store, '-o', bundle])).code).toBe(0)
+    const data = newFolder()
+    expect((await annals(['import', bundle, '--data', data])).code).toBe(0)
+    expect((await annals(['export', 'nightly-1', '--data', data])).stdout).toBe(
+      (await annals(['export', 'nightly-1', ...store])).stdout,
+    )
+    expect((await annals(['import', bundle, ...store])).stdout).toContain('nothing to do')
+  })
+
+  test('that can not be reached ends with 4', async () => {
+    const nobody = 'postgres://nobody@127.0.0.1:1/none'
+    const { code, stderr } = await annals(['runs', '--postgres', nobody], { cwd: join(newFolder(), '..') })
+    expect(code).toBe(4)
+    expect(stderr).not.toContain('at ')
+  })
+})
