@@ -24,8 +24,11 @@ import { afterAll, expect, test } from 'vitest'
 const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 const folder = mkdtempSync(join(tmpdir(), 'annals-newcomer-'))
 let server: ChildProcess | undefined
-afterAll(() => {
-  if (server?.pid !== undefined) process.kill(-server.pid, 'SIGKILL')
+afterAll(async () => {
+  if (server?.pid !== undefined) {
+    process.kill(-server.pid, 'SIGKILL')
+    await once(server, 'close')
+  }
   rmSync(folder, { recursive: true, force: true })
 })
 
@@ -90,7 +93,7 @@ test('npm start, annals demo, and all that a newcomer looks at then', async () =
       said += String(chunk)
       if (said.includes('Ctrl-C stops it.')) resolve()
     })
-    server?.once('exit', code => reject(new Error(`npm start ended with ${code}: ${said}`)))
+    server?.once('close', code => reject(new Error(`npm start ended with ${code}: ${said}`)))
   })
   const [url] = /http:\/\/127\.0\.0\.1:\d+/.exec(said) ?? []
   const project = installPackage(clone)
@@ -126,6 +129,7 @@ test('npm start, annals demo, and all that a newcomer looks at then', async () =
   expect(tampered.out).toMatch(/CHANGED {2}demo\.bundle, line \d+/)
 
   process.kill(-(server.pid as number), 'SIGTERM')
-  await once(server, 'exit')
+  // Not its exit: npm may be gone before the server is, which has its streams.
+  await once(server, 'close')
   server = undefined
 }, 120_000)
