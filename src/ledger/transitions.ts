@@ -14,7 +14,7 @@ export interface RunTransition {
 
 const UNDER_WAY: readonly RunStateStatus[] = ['PENDING', 'RUNNING', 'PAUSED']
 
-export const RUN_TRANSITIONS: Readonly<Record<RunEvent, RunTransition>> = {
+const RUN_TRANSITIONS: Readonly<Record<RunEvent, RunTransition>> = {
   RunQueued: { to: 'PENDING', opens: true, from: [] },
   RunStarted: { to: 'RUNNING', opens: true, from: ['PENDING'] },
   RunPaused: { to: 'PAUSED', opens: false, from: ['RUNNING'] },
@@ -31,7 +31,7 @@ export interface StepTransition {
   readonly whileRun?: readonly RunStateStatus[]
 }
 
-export const STEP_TRANSITIONS: Readonly<Record<StepEvent, StepTransition>> = {
+const STEP_TRANSITIONS: Readonly<Record<StepEvent, StepTransition>> = {
   StepStarted: { from: 'PENDING', to: 'RUNNING', whileRun: ['RUNNING'] },
   StepCompleted: { from: 'RUNNING', to: 'SUCCESS' },
   StepFailed: { from: 'RUNNING', to: 'FAILED' },

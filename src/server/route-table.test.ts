@@ -79,7 +79,6 @@ const ROWS: Readonly<Record<string, Row>> = {
   adoptEventId: { path: `/v1/runs/${RUN}/event-ids/adopt`, json: registration, status: 200 },
   audit: { path: '/v1/audit?from=0&to=9999-01-01T00:00:00Z', status: 200, holds: 'secret payload' },
   getSnapshot: { path: `/v1/runs/${RUN}/snapshot?fresh=true`, status: 200, holds: 'INCONSISTENT' },
-  exportRun: { path: `/v1/runs/${RUN}/bundle`, status: 200, holds: 'secret payload' },
   verifyRun: { path: `/v1/runs/${RUN}/verification`, status: 200 },
   alerts: { path: '/v1/alerts', status: 200, holds: 'INVALID_TRANSITION' },
   subscribe: { path: `/v1/runs/${RUN}/stream`, status: 200, holds: 'secret payload' },
