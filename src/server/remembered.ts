@@ -19,23 +19,41 @@ interface Answer {
   readonly etag: string
 }
 
+/** A key that somebody is at work on; its answer is not there yet. */
+interface Claim {
+  readonly asked: string
+  readonly claimedAt: number
+}
+
+/** After so long whoever claimed a key is taken to have died. */
+const CLAIM_MS = 60_000
+const POLL_MS = 25
+
 /**
- * Answers to writes that name themselves with `Idempotency-Key`: for a day, the same request is answered as it was,
- * and not done again. If the server dies between doing and remembering, it is judged anew; what it does is
- * conditional (a run that is new, a version that is expected), so it is not done twice then either, but refused.
+ * Answers to writes that name themselves with `Idempotency-Key`: for a day, the same request is answered as it was, and not
+ * done again, by whichever server on the database. A key is claimed in the database before anything is done. If the
+ * server dies between doing and remembering, the request is judged anew: what it makes is made under an id that
+ * follows from the key, and the rest is conditional, so nothing is done twice.
  */
 export class RememberedAnswers {
   readonly #forTenant: (tenant: string) => Annals
+  readonly #clock: () => number
   readonly #underWay = new Map<string, Promise<unknown>>()
 
-  constructor(forTenant: (tenant: string) => Annals) {
+  constructor(forTenant: (tenant: string) => Annals, clock: () => number) {
     this.#forTenant = forTenant
+    this.#clock = clock
   }
 
   /** What `answer` gives, or has given. `body` is what was asked, to tell another request under the same key. */
-  async once(c: ServerContext, body: unknown, answer: () => Promise<Reply>): Promise<Reply> {
+  async once(
+    c: ServerContext,
+    body: unknown,
+    /** Is given an id that follows from the key; undefined without one. */
+    answer: (id: string | undefined) => Promise<Reply>,
+  ): Promise<Reply> {
     const key = headerOf(c, 'idempotency-key')
-    if (key === undefined) return answer()
+    if (key === undefined) return answer(undefined)
     if (!KEY.test(key)) {
       throw new AnnalsError('INVALID_ARGUMENT', 'Idempotency-Key must be 1 to 255 visible ASCII characters', {
         name: 'Idempotency-Key',
@@ -58,22 +76,51 @@ export class RememberedAnswers {
     }
   }
 
-  async #answer(name: string, asked: string, answer: () => Promise<Reply>): Promise<Reply> {
-    const { kv } = this.#forTenant(OWN_TENANT)
-    const known = (await kv.get(SCOPE, name)) as unknown as Answer | undefined
-    if (known !== undefined) {
-      if (known.asked === asked) return replayed(known)
-      throw new AnnalsError('INVALID_ARGUMENT', 'this Idempotency-Key was used for another request', {
-        name: 'Idempotency-Key',
-      })
+  async #answer(name: string, asked: string, answer: (id: string) => Promise<Reply>): Promise<Reply> {
+    const db = this.#forTenant(OWN_TENANT)
+    for (;;) {
+      const known = await this.#claim(db, name, asked)
+      if (known === undefined) break
+      if (known.asked !== asked) {
+        throw new AnnalsError('INVALID_ARGUMENT', 'this Idempotency-Key was used for another request', {
+          name: 'Idempotency-Key',
+        })
+      }
+      if ('body' in known) return replayed(known)
+      // Another server is at work on it: its answer is waited for.
+      await new Promise(resolve => setTimeout(resolve, POLL_MS))
     }
-    // What is refused is thrown, and not remembered.
-    const reply = await answer()
-    const { status, body, headers } = reply
-    const given: Answer = { asked, status, body, etag: headers['ETag'] ?? '' }
-    if (body.length <= ANSWER_CHARS_MAX) await kv.put(SCOPE, name, { ...given }, { ttlMs: DAY_MS })
-    return reply
+    try {
+      const reply = await answer(idOf(name))
+      const { status, body, headers } = reply
+      const given: Answer = { asked, status, body, etag: headers['ETag'] ?? '' }
+      if (body.length <= ANSWER_CHARS_MAX) await db.kv.put(SCOPE, name, { ...given }, { ttlMs: DAY_MS })
+      return reply
+    } catch (error) {
+      // What was refused has changed nothing, and may be tried again; what failed, is judged anew.
+      await db.kv.delete(SCOPE, name)
+      throw error
+    }
   }
+
+  /** Undefined if the key is ours now; else what is known of it. */
+  #claim(db: Annals, name: string, asked: string): Promise<Answer | Claim | undefined> {
+    return db.transaction(SCOPE, async tx => {
+      const known = (await tx.kv.get(name)) as unknown as Answer | Claim | undefined
+      const now = this.#clock()
+      const isOurs = known === undefined || ('claimedAt' in known && known.claimedAt + CLAIM_MS <= now)
+      if (!isOurs) return known
+      const claim: Claim = { asked, claimedAt: now }
+      await tx.kv.put(name, { ...claim }, { ttlMs: DAY_MS })
+      return undefined
+    })
+  }
+}
+
+/** A UUID (version 8, RFC 9562) of a hash. */
+function idOf(hash: string): string {
+  const variant = ((Number.parseInt(hash[16], 16) & 3) | 8).toString(16)
+  return `${hash.slice(0, 8)}-${hash.slice(8, 12)}-8${hash.slice(13, 16)}-${variant}${hash.slice(17, 20)}-${hash.slice(20, 32)}`
 }
 
 function replayed({ status, body, etag }: Answer): Reply {

@@ -1,5 +1,5 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
 import type { Run } from '../primitives/run.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
@@ -50,10 +50,20 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       answers: { 201: ['The run.', run] },
     },
     ({ c, body }) =>
-      services.answers.once(c, body, async () => {
+      services.answers.once(c, body, async made => {
         const { metadata, ...rest } = body
-        const options = metadata === undefined ? rest : { ...rest, metadata: fromJson(metadata) }
-        return shown(await c.get('db').runs.create(without(options)), 201)
+        const options = { ...rest, runId: rest.runId ?? made }
+        const all = metadata === undefined ? options : { ...options, metadata: fromJson(metadata) }
+        const { runs } = c.get('db')
+        try {
+          return shown(await runs.create(without(all)), 201)
+        } catch (error) {
+          // Made by the same request before, whose answer was lost.
+          const isOwn = rest.runId === undefined && isCode(error, 'RUN_EXISTS')
+          const found = isOwn ? await runs.get(made as string) : undefined
+          if (found === undefined) throw error
+          return shown(found, 201)
+        }
       }),
   )
   serve(
@@ -226,6 +236,10 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       return json({ runs: await db.runs.stats(), ledger: db.stats().ledger })
     },
   )
+}
+
+function isCode(error: unknown, code: ErrorCode): boolean {
+  return error instanceof AnnalsError && error.code === code
 }
 
 function shown(found: Run, status?: number): Reply {

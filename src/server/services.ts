@@ -28,7 +28,7 @@ export class Services {
     this.tokens = new TokenStore(db, settings.clock)
     const { rateLimit, clock } = settings
     this.rateLimit = rateLimit === undefined ? undefined : new RateLimit(rateLimit.perMinute, clock)
-    this.answers = new RememberedAnswers(tenant => this.forTenant(tenant))
+    this.answers = new RememberedAnswers(tenant => this.forTenant(tenant), clock)
     this.streams = new OpenStreams(settings, this.tokens, this.metrics)
   }
 

@@ -83,12 +83,20 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       answers: { 201: ['Its id.', z.object({ id: z.string() })] },
     },
     ({ c, ids, body }) =>
-      services.answers.once(c, body, async () => {
-        const { trace: given, metadata, ...options } = body
+      services.answers.once(c, body, async made => {
+        const { trace: given, metadata, ...rest } = body
+        const options = { ...rest, id: rest.id ?? made }
         const recorded = fromJson(given) as unknown as Trace
         const all = metadata === undefined ? options : { ...options, metadata: fromJson(metadata) }
-        const id = await c.get('db').traces.record(ids['runId'], recorded, without(all) as TraceOptions)
-        return json({ id }, 201)
+        try {
+          const id = await c.get('db').traces.record(ids['runId'], recorded, without(all) as TraceOptions)
+          return json({ id }, 201)
+        } catch (error) {
+          const isKnown = error instanceof AnnalsError && error.code === 'TRACE_EXISTS'
+          // Recorded by the same request before, whose answer was lost.
+          if (isKnown && rest.id === undefined) return json({ id: made }, 201)
+          throw error
+        }
       }),
   )
   serve(
