@@ -26,6 +26,11 @@ export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
       const lines = c.get('db').exportRun(runId)
       // Before the answer begins, so that a run that is not there is a 404.
       let next = await lines.next()
+      const headers = { 'Content-Type': 'application/x-ndjson', 'Cache-Control': 'no-store' }
+      if (c.req.method === 'HEAD') {
+        await lines.return()
+        return new Response(null, { headers })
+      }
       const body = new ReadableStream<Uint8Array>({
         async pull(controller) {
           if (next.done === true) return controller.close()
@@ -36,7 +41,6 @@ export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
           await lines.return()
         },
       })
-      const headers = { 'Content-Type': 'application/x-ndjson', 'Cache-Control': 'no-store' }
       return new Response(body, { headers })
     },
   )

@@ -67,10 +67,14 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
     },
     async ({ c, ids: { runId, name } }) => {
       const given = await readValue(c)
-      return services.answers.once(c, toJson(given), async () => {
-        const version = await written(c, c.get('db'), runId, name, given)
-        return json({ version }, 200, { ETag: etagOf(version) })
-      })
+      return services.answers.once(
+        c,
+        [toJson(given), headerOf(c, 'if-match'), headerOf(c, 'if-none-match')],
+        async () => {
+          const version = await written(c, c.get('db'), runId, name, given)
+          return json({ version }, 200, { ETag: etagOf(version) })
+        },
+      )
     },
   )
   serve(

@@ -25,8 +25,8 @@ import type { ServerEnv } from './server-env.ts'
 
 const LIMIT_MAX = 10_000
 const LIMIT_DEFAULT = 1_000
-/** A payload of 1 MiB with all that is around it: seven texts of 4 KiB, each of whose bytes JSON may escape as six. */
-const EVENT_BYTES_MAX = MIB + 256 * 1024
+/** A payload of 1 MiB, and seven texts of 4 KiB around it; JSON may write each byte of them as six. */
+const EVENT_BYTES_MAX = 6 * MIB + 256 * 1024
 const BATCH_BYTES_MAX = 8 * MIB
 const RECORDS_AT_ONCE = 64
 

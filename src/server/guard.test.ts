@@ -93,6 +93,27 @@ describe('who may ask', () => {
     expect((await ask({ staticToken }, '/v1/tokens', { headers })).status).toBe(403)
   })
 
+  test('TD6: where no token is needed, one of ours that was revoked is refused by the telemetry service too', async () => {
+    const server = createServer(db)
+    const { token, id } = await server.tokens.create({ role: 'reader' })
+    await server.tokens.revoke(id)
+    for (const [bearer, status] of [
+      [token, 401],
+      [`annals_${'0'.repeat(16)}_x`, 401],
+      ['of-another-service', 200],
+    ] as const) {
+      const headers = { Authorization: `Bearer ${bearer}` }
+      const answer = await server.fetch(new Request('http://localhost/api/v1/runs', { headers }))
+      expect(answer.status, bearer).toBe(status)
+    }
+  })
+
+  test('a server on another loopback address is known under it', async () => {
+    expect(
+      (await ask({ host: '127.0.0.2' }, '/v1/runs', { headers: { Host: '127.0.0.2:8765' } })).status,
+    ).toBe(200)
+  })
+
   test('where no token is needed, one that is wrong is refused all the same', async () => {
     expect((await ask({}, '/v1/runs', { headers: { Authorization: 'Bearer wrong' } })).status).toBe(401)
   })

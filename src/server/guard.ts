@@ -9,7 +9,7 @@ import { isTelemetry, refusal } from './refusal.ts'
 import { headerOf } from './request-header.ts'
 import type { Credential, ServerContext, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
-import { ROLES, type Role } from './tokens.ts'
+import { ROLES, type Role, TOKEN_PREFIX } from './tokens.ts'
 
 /** What anybody may ask: nothing in it is anybody's. */
 const PUBLIC: ReadonlySet<string> = new Set([
@@ -38,6 +38,9 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
     c.set('requestId', requestId)
     let allowance: Allowance | undefined
     try {
+      if (services.isClosing && !isPublic(c.req.path)) {
+        throw new AnnalsError('UNAVAILABLE', 'the server is closing')
+      }
       checkHost(c, settings.hosts)
       checkOrigin(c, settings.origins)
       if (c.req.method === 'OPTIONS' && headerOf(c, 'access-control-request-method') !== undefined) {
@@ -62,6 +65,8 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
       res.headers.set('X-RateLimit-Remaining', `${allowance.remaining}`)
     }
     allowOrigin(c, settings.origins)
+    // A connection that is kept busy would be served for ever.
+    if (services.isClosing && c.env?.outgoing !== undefined) c.env.outgoing.shouldKeepAlive = false
     const ms = performance.now() - since
     metrics.add(c.req.method, c.get('route') ?? routePath(c, -1), res.status, ms)
     settings.log?.(lineOf(c, settings.clock(), ms))
@@ -149,8 +154,9 @@ async function identify(c: ServerContext, services: Services): Promise<Credentia
     return { tokenId: 'static', tenant: settings.tenant, role: 'writer' }
   }
   const record = await tokens.verify(token)
-  // TD6: a service that asks for no token takes none amiss: its clients may have one for another.
-  if (record === undefined && isOff && isTelemetry(c.req.path)) return owner(services)
+  // TD6: a service that asks for no token takes none amiss: its clients may have one for another. One of ours was revoked.
+  const isForeign = !token.startsWith(TOKEN_PREFIX)
+  if (record === undefined && isOff && isForeign && isTelemetry(c.req.path)) return owner(services)
   if (record === undefined) throw unauthenticated('the token is not known, has expired, or was revoked')
   const { id: tokenId, tenant, role, expiresAt } = record
   return { tokenId, tenant, role, ...(expiresAt === undefined ? {} : { expiresAt }) }

@@ -76,7 +76,9 @@ function endOfNumber(text: string, start: number): number {
 function checkNumber(number: string): void {
   const value = Number(number)
   if (!Number.isFinite(value)) throw refused(`the number ${number.slice(0, 32)} is too large`)
-  if (/^-?\d+$/.test(number) && BigInt(number) !== BigInt(value)) {
+  // However it is written: 12345678901234567890.0 is a whole number too.
+  const [, whole] = /^(-?\d+)(?:\.0+)?(?:[eE][+-]?0+)?$/.exec(number) ?? []
+  if (whole !== undefined && BigInt(whole) !== BigInt(value)) {
     throw refused(`the number ${number.slice(0, 32)} would be rounded; send it as a string`)
   }
 }

@@ -4,6 +4,13 @@ import { json } from './reply.ts'
 import type { ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
 
+const READY_TIMEOUT_MS = 2_000
+const LATE = Symbol('late')
+
+function later(ms: number): Promise<typeof LATE> {
+  return new Promise(resolve => setTimeout(() => resolve(LATE), ms).unref())
+}
+
 const PROMETHEUS = 'text/plain; version=0.0.4; charset=utf-8'
 
 /** Whether the server can work, and how it does. */
@@ -25,7 +32,9 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
     async ({ c }) => {
       if (services.isClosing) return json({ status: 'closing' }, 503)
       try {
-        await c.get('db').kv.exists('_ready', 'ready')
+        const answered = c.get('db').kv.exists('_ready', 'ready')
+        if ((await Promise.race([answered, later(READY_TIMEOUT_MS)])) === LATE)
+          throw new Error('no answer in time')
         return json({ status: 'ready' })
       } catch (error) {
         c.set('failure', { code: 'UNAVAILABLE', text: String(error) })

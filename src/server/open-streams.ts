@@ -39,6 +39,14 @@ export class OpenStreams {
 
   open(c: ServerContext, followed: Followed): Response {
     const { streamsMax, streamStallMs: stallMs, heartbeatMs } = this.#settings
+    const headers = {
+      'Content-Type': 'text/event-stream',
+      'Cache-Control': 'no-store',
+      // A proxy that waits for more would hold back what is new.
+      'X-Accel-Buffering': 'no',
+    }
+    // Nobody would read it, and so nobody would end it.
+    if (c.req.method === 'HEAD') return new Response(null, { headers })
     if (this.#stop.signal.aborted) throw new AnnalsError('UNAVAILABLE', 'the server is closing')
     if (this.#streams.size >= streamsMax) {
       throw new AnnalsError('RATE_LIMITED', `there are ${streamsMax} event streams already`, { streamsMax })
@@ -59,14 +67,9 @@ export class OpenStreams {
     this.#streams.add(stream)
     this.#metrics.openStreams = this.#streams.size
     this.#watch(stream)
-    return new Response(stream.body, {
-      headers: {
-        'Content-Type': 'text/event-stream',
-        'Cache-Control': 'no-store',
-        // A proxy that waits for more would hold back what is new.
-        'X-Accel-Buffering': 'no',
-      },
-    })
+    // Also if it goes away before anybody began to read.
+    outgoing?.once('close', () => stream.end())
+    return new Response(stream.body, { headers })
   }
 
   close(): void {

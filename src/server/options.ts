@@ -110,7 +110,7 @@ export function settingsOf(options: ServerOptions): ServerSettings {
     auth,
     staticToken,
     tenant,
-    hosts: options.hosts?.map(name => name.toLowerCase()) ?? (isLocal ? LOOPBACK : undefined),
+    hosts: options.hosts?.map(name => name.toLowerCase()) ?? (isLocal ? [...LOOPBACK, host] : undefined),
     origins: options.origins ?? [],
     rateLimit,
     log,

@@ -32,7 +32,7 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
   LOCKED: 409,
   CORRUPT: 500,
   DISK_FULL: 507,
-  IO_ERROR: 500,
+  IO_ERROR: 503,
   OUTCOME_UNKNOWN: 500,
   READ_ONLY: 409,
   CLOSED: 503,
@@ -54,12 +54,15 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
   INTERNAL: 500,
 }
 
+/** Failures of the server that it speaks of in its own words; others may have a path or SQL in them. */
+const TOLD: readonly ErrorCode[] = ['UNAVAILABLE', 'CLOSED', 'TIMEOUT', 'DISK_FULL']
+
 /** What the caller may hear of an error: never a stack, a path or SQL. */
 export function problemOf(error: unknown, requestId: string): Problem {
   if (!(error instanceof AnnalsError)) return internal('INTERNAL', 500, requestId)
   const { code } = error
   const status = STATUS[code] ?? 500
-  if (status === 500) return internal(code, status, requestId)
+  if (status >= 500 && !TOLD.includes(code)) return internal(code, status, requestId)
   const { details, hidden } = publicDetails(error.details)
   return {
     ...headingOf(code, status),

@@ -34,6 +34,6 @@ export function refusal(c: ServerContext, error: unknown): Response {
   }
   if (code === 'METHOD_NOT_ALLOWED' && error instanceof AnnalsError)
     headers['Allow'] = `${error.details['allow']}`
-  if (code === 'UNAVAILABLE' || code === 'CLOSED') headers['Retry-After'] = '1'
+  if (status === 503) headers['Retry-After'] = '1'
   return new Response(JSON.stringify(isPlain ? { detail } : problem), { status, headers })
 }

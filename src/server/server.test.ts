@@ -87,6 +87,42 @@ describe('idempotent writes', () => {
     expect((await create('é', {}).catch(() => ({ status: 400 }))).status).toBe(400)
   })
 
+  test('two servers on one database do it once', async () => {
+    const other = createServer(db)
+    const request = (): Request =>
+      new Request('http://localhost/v1/runs', {
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json', 'Idempotency-Key': 'shared' },
+        body: '{}',
+      })
+    const answers = await Promise.all([server, other, server, other].map(one => one.fetch(request())))
+    const bodies = new Set(await Promise.all(answers.map(answer => answer.text())))
+    expect(bodies.size).toBe(1)
+    expect(await db.runs.list()).toHaveLength(1)
+  })
+
+  test('a server that died between doing and remembering has done it once', async () => {
+    let now = 0
+    const first = createServer(db, { clock: () => now })
+    const kv = db.forTenant('_annals').kv
+    const ask = (of: Server): Promise<Response> =>
+      of.fetch(
+        new Request('http://localhost/v1/runs', {
+          method: 'POST',
+          headers: { 'Content-Type': 'application/json', 'Idempotency-Key': 'lost' },
+          body: '{}',
+        }),
+      )
+    const { runId } = (await (await ask(first)).json()) as { runId: string }
+    // As if the answer had never been written: only the claim is there.
+    const [[name, answer]] = await kv.entries('answers')
+    await kv.put('answers', name, { asked: (answer as { asked: string }).asked, claimedAt: 0 })
+    now = 3_600_000
+    const again = await ask(createServer(db, { clock: () => now }))
+    expect([again.status, await again.json()]).toEqual([201, expect.objectContaining({ runId })])
+    expect(await db.runs.list()).toEqual([runId])
+  })
+
   test('the same key of another token is another key', async () => {
     const { token } = await server.tokens.create({ role: 'writer' })
     await create('key', {})
@@ -101,5 +137,56 @@ describe('idempotent writes', () => {
     })
     expect((await server.fetch(request)).headers.get('Idempotent-Replay')).toBeNull()
     expect(await db.runs.list()).toHaveLength(2)
+  })
+})
+
+describe('who does not take what was asked for', () => {
+  const open16 = async (): Promise<void> => db.kv.put('run', 'large', 'x'.repeat(16 * 1024 * 1024 - 2))
+
+  test('HEAD opens no stream', async () => {
+    await db.runs.create({ runId: 'run' })
+    for (const path of ['/v1/stream', '/v1/runs/run/stream', '/v1/runs/run/bundle']) {
+      const answer = await server.fetch(new Request(`http://localhost${path}`, { method: 'HEAD' }))
+      expect([answer.status, await answer.text()]).toEqual([200, ''])
+    }
+    const metrics = await server.fetch(new Request('http://localhost/metrics/prometheus'))
+    expect(await metrics.text()).toMatch(/^annals_http_open_streams 0$/m)
+  })
+
+  test('a reader that never takes its answer is cut off', async () => {
+    await open16()
+    const impatient = createServer(db, { port: 0, streamStallMs: 200, heartbeatMs: 100 })
+    const socket = connect((await impatient.listen()).port, '127.0.0.1')
+    await once(socket, 'connect')
+    socket.on('error', () => {})
+    socket.pause()
+    socket.write('GET /v1/runs/run/kv/large HTTP/1.1\r\nHost: localhost\r\n\r\n')
+    let count = 1
+    while (count > 0) {
+      // Nobody tells when the server lets go of a connection: it is asked.
+      await new Promise(resolve => setTimeout(resolve, 50))
+      count = await impatient.connections()
+    }
+    socket.destroy()
+    await impatient.close()
+  })
+
+  test('a connection that is kept busy ends when the server closes', async () => {
+    const socket = connect(port, '127.0.0.1')
+    await once(socket, 'connect')
+    // It may be cut off in the middle of asking.
+    socket.on('error', () => {})
+    const ended = new Promise<void>(resolve => socket.once('close', () => resolve()))
+    let answers = ''
+    const ask = (): boolean => socket.write('GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n')
+    socket.on('data', data => {
+      answers += data
+      if (socket.writable) ask()
+    })
+    ask()
+    await once(socket, 'data')
+    await server.close()
+    await ended
+    expect(answers).toMatch(/^HTTP\/1\.1 200 /)
   })
 })

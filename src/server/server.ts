@@ -22,7 +22,9 @@ export interface ServerAddress {
 const HEADERS_TIMEOUT_MS = 10_000
 const REQUEST_TIMEOUT_MS = 60_000
 const KEEP_ALIVE_TIMEOUT_MS = 5_000
+const CHECKING_INTERVAL_MS = 1_000
 const HEADERS_BYTES_MAX = 16 * 1024
+const CONNECTIONS_BESIDE_STREAMS = 1_000
 
 /**
  * A server over a database. Idle → `listen` → listening → `close` → closed: it takes no more connections, ends its event
@@ -52,7 +54,7 @@ export class Server implements AsyncDisposable {
     if (this.#http !== undefined || this.#closed !== undefined) {
       throw new AnnalsError('INVALID_OPERATION', 'a server listens once: make another one')
     }
-    const { host, port, auth, staticToken } = this.#services.settings
+    const { host, port, auth, staticToken, streamsMax, streamStallMs, heartbeatMs } = this.#services.settings
     if (auth === 'required' && staticToken === undefined && (await this.tokens.list()).length === 0) {
       const message = 'every request would need a token, and there is none: make one first'
       throw new AnnalsError('INVALID_OPERATION', message)
@@ -64,13 +66,26 @@ export class Server implements AsyncDisposable {
         requestTimeout: REQUEST_TIMEOUT_MS,
         keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
         maxHeaderSize: HEADERS_BYTES_MAX,
+        connectionsCheckingInterval: CHECKING_INTERVAL_MS,
       },
     }) as HttpServer
+    // Nothing read and nothing written: who asks for something and never takes it does not keep it in memory for ever.
+    http.setTimeout(Math.max(streamStallMs, 2 * heartbeatMs), socket => socket.destroy())
+    http.maxConnections = streamsMax + CONNECTIONS_BESIDE_STREAMS
     this.#http = http
     http.listen(port, host)
     await once(http, 'listening')
     const { port: actual } = http.address() as AddressInfo
     return { url: `http://${host.includes(':') ? `[${host}]` : host}:${actual}`, host, port: actual }
+  }
+
+  /** How many connections are open now. */
+  connections(): Promise<number> {
+    const http = this.#http
+    if (http === undefined) return Promise.resolve(0)
+    return new Promise((resolve, reject) => {
+      http.getConnections((error, count) => (error === null ? resolve(count) : reject(error)))
+    })
   }
 
   close(): Promise<void> {

@@ -37,7 +37,11 @@ export interface CreatedToken extends TokenRecord {
 
 /** What the server keeps for itself, as a tenant of its own: no token is given out for it, so no request reaches it. */
 export const OWN_TENANT = '_annals'
+/** Every token begins with it. */
+export const TOKEN_PREFIX = 'annals_'
 const SCOPE = 'tokens'
+/** Whoever wants more wants one that does not expire. */
+const TTL_MAX_MS = 100 * 366 * 86_400_000
 const SHAPE = /^annals_([0-9a-f]{16})_([A-Za-z0-9_-]{43})$/
 const SECRET_BYTES = 32
 const NAME_BYTES_MAX = 256
@@ -67,11 +71,11 @@ export class TokenStore {
     if (name !== '') checkText('name', name, { bytesMax: NAME_BYTES_MAX })
     checkTenant(tenant)
     if (!ROLES.includes(role)) throw invalid('role', `must be one of ${ROLES.join(', ')}`)
-    if (ttlMs !== undefined && !(Number.isSafeInteger(ttlMs) && ttlMs > 0)) {
-      throw invalid('ttlMs', 'must be a positive integer')
+    if (ttlMs !== undefined && !(Number.isSafeInteger(ttlMs) && ttlMs > 0 && ttlMs <= TTL_MAX_MS)) {
+      throw invalid('ttlMs', 'must be a positive integer, of a hundred years at most')
     }
     const id = randomBytes(8).toString('hex')
-    const token = `annals_${id}_${randomBytes(SECRET_BYTES).toString('base64url')}`
+    const token = `${TOKEN_PREFIX}${id}_${randomBytes(SECRET_BYTES).toString('base64url')}`
     const createdAt = this.#clock()
     const expiry = ttlMs === undefined ? {} : { expiresAt: createdAt + ttlMs }
     const record: TokenRecord = { id, name, tenant, role, createdAt, ...expiry }
