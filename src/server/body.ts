@@ -14,11 +14,16 @@ export function mediaType(c: ServerContext): string {
 
 /** The body as JSON: of that type, not longer than allowed, not deeper than anything is that can be stored. */
 export async function readJson(c: ServerContext, bytesMax: number): Promise<unknown> {
+  return parseJsonText(await readJsonText(c, bytesMax))
+}
+
+/** The text of a body that says of itself that it is JSON. */
+export async function readJsonText(c: ServerContext, bytesMax: number): Promise<string> {
   const type = headerOf(c, 'content-type')
   if (type === undefined || !JSON_TYPE.test(type)) {
     throw new AnnalsError('UNSUPPORTED_MEDIA_TYPE', 'the body must be application/json in UTF-8')
   }
-  return parseJsonText(textOf(await readBytes(c, bytesMax)))
+  return textOf(await readBytes(c, bytesMax))
 }
 
 /** The bytes of the body; refused before they are all there if they are too many. */

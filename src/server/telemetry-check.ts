@@ -1,4 +1,5 @@
 import type { z } from '@hono/zod-openapi'
+import { isLost, LOST_NUMBER } from './telemetry-json.ts'
 import { type FieldProblem, TelemetryProblem } from './telemetry-problem.ts'
 
 export type Checked = { readonly fields: Record<string, unknown> } | { readonly problems: FieldProblem[] }
@@ -24,6 +25,10 @@ function problemsIn(
   for (const { path, code, message } of issues) {
     const field = String(path[0])
     if (problems.has(field)) continue
+    if (isLost(given[field])) {
+      problems.set(field, { loc: [...loc, field], msg: LOST_NUMBER, type: 'value_error' })
+      continue
+    }
     const isMissing = code === 'invalid_type' && given[field] === undefined
     const type = isMissing ? 'missing' : code === 'invalid_type' ? 'type_error' : 'value_error'
     problems.set(field, { loc: [...loc, field], msg: isMissing ? 'required' : message, type })

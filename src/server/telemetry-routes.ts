@@ -3,7 +3,7 @@ import type { Annals } from '../annals.ts'
 import { commitUrl, repoUrl } from '../telemetry/repo-url.ts'
 import { type NewRun, RECORD_FIELDS, type RunChange, type RunRecord } from '../telemetry/run-record.ts'
 import type { TelemetryStore } from '../telemetry/store.ts'
-import { readJson } from './body.ts'
+import { readJsonText } from './body.ts'
 import { checkRole } from './guard.ts'
 import { refusal } from './refusal.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
@@ -22,6 +22,7 @@ import {
   POST_RUN,
   REPO_URL,
 } from './telemetry-documents.ts'
+import { parseTelemetryJson } from './telemetry-json.ts'
 import { type FieldProblem, TelemetryProblem } from './telemetry-problem.ts'
 import { selectionOf } from './telemetry-query.ts'
 import { COMMIT, NEW_RUN, RUN_CHANGE } from './telemetry-schemas.ts'
@@ -96,7 +97,7 @@ function storeOf({ kind, durability }: Annals['engine']): Record<string, string>
 }
 
 async function postRun(c: ServerContext, store: TelemetryStore): Promise<Response> {
-  const run = newRun(checked(NEW_RUN, await readJson(c, BODY_BYTES_MAX)))
+  const run = newRun(checked(NEW_RUN, await readBody(c)))
   const { event_id, run_id } = run
   const [insertion] = await store.insert([run])
   if (insertion === 'created') return c.json({ status: 'created', event_id, run_id }, 201)
@@ -107,9 +108,13 @@ async function postRun(c: ServerContext, store: TelemetryStore): Promise<Respons
   })
 }
 
+async function readBody(c: ServerContext): Promise<unknown> {
+  return parseTelemetryJson(await readJsonText(c, BODY_BYTES_MAX))
+}
+
 /** TD1. */
 async function postBatch(c: ServerContext, store: TelemetryStore): Promise<Response> {
-  const body = await readJson(c, BODY_BYTES_MAX)
+  const body = await readBody(c)
   if (!Array.isArray(body) || body.length === 0 || body.length > BATCH_MAX) {
     const msg = `must be an array of 1 to ${BATCH_MAX} runs`
     throw new TelemetryProblem(422, [{ loc: ['body'], msg, type: 'value_error' }])
@@ -135,7 +140,7 @@ async function listRuns(c: ServerContext, store: TelemetryStore): Promise<Respon
 }
 
 async function patchRun(c: ServerContext, store: TelemetryStore): Promise<Response> {
-  const change = checked<RunChange>(RUN_CHANGE, await readJson(c, BODY_BYTES_MAX))
+  const change = checked<RunChange>(RUN_CHANGE, await readBody(c))
   const fields = Object.keys(change)
   if (fields.length === 0) throw new TelemetryProblem(400, 'nothing to update')
   const { event_id } = stored(c, await store.change(eventIdOf(c), change))
@@ -151,7 +156,7 @@ interface CommitBody {
 
 /** All of the commit is replaced: whose an earlier one was says nothing about this one. */
 async function postCommit(c: ServerContext, store: TelemetryStore): Promise<Response> {
-  const commit = checked<CommitBody>(COMMIT, await readJson(c, BODY_BYTES_MAX))
+  const commit = checked<CommitBody>(COMMIT, await readBody(c))
   const { commit_hash } = commit
   const change: RunChange = {
     git_commit_hash: commit_hash,

@@ -15,14 +15,16 @@ import {
   REQUIRED_TEXTS,
 } from '../telemetry/run-record.ts'
 import { normalTime } from '../telemetry/run-time.ts'
-import { parseJsonText } from './json-text.ts'
-import { jsonProblem } from './telemetry-json.ts'
+import { isLost, jsonProblem, LOST_NUMBER, parseTelemetryJson } from './telemetry-json.ts'
 
 /** The rules of the fields, as they are checked and as they are documented. */
 
 const TIME_EXAMPLE = '2026-11-15T03:30:00.000Z'
 
-const text = z.string().refine(value => value.isWellFormed(), 'has a lone surrogate')
+const text = z
+  .string()
+  .refine(value => !isLost(value), LOST_NUMBER)
+  .refine(value => value.isWellFormed(), 'has a lone surrogate')
 
 const name = text
   .min(1, 'must not be empty')
@@ -135,7 +137,7 @@ export const COMMIT: z.ZodObject<Shape> = z
 /** Text that holds no JSON stays text, which is refused. */
 function parsedOrText(value: string): unknown {
   try {
-    return parseJsonText(value)
+    return parseTelemetryJson(value)
   } catch (error) {
     if (error instanceof AnnalsError) return value
     throw error

@@ -283,6 +283,40 @@ export function testTelemetry(
         expect((await get(`${RUNS}/${first.event_id}`)).status).toBe(200)
       })
 
+      test('TD1, TD5: a number that would be rounded is a fault of its field alone', async () => {
+        const items = [newRun(), newRun(), newRun(), newRun({ unknown: 1 })]
+        const numbers = [
+          '"a":1',
+          '"duration_ms":9007199254740993',
+          '"metrics_json":{"at_ns":1763177400123456789}',
+          '"x":1e400',
+        ]
+        const text = `[${items.map((item, i) => JSON.stringify(item).replace(/}$/, `,${numbers[i]}}`)).join(',')}]`
+        const { status, body } = await ask(app, BATCH, { text })
+        const msg = expect.stringContaining('would be rounded')
+        expect([status, body]).toEqual([
+          200,
+          {
+            inserted: 2,
+            duplicates: 0,
+            errors: [
+              { index: 1, detail: [{ loc: ['body', 1, 'duration_ms'], msg, type: 'value_error' }] },
+              { index: 2, detail: [{ loc: ['body', 2, 'metrics_json'], msg, type: 'value_error' }] },
+            ],
+            total: 4,
+          },
+        ])
+        const asText = await post(RUNS, newRun({ context_json: '{"at_ns": 1763177400123456789}' }))
+        expect(asText.body).toEqual({ detail: [{ loc: ['body', 'context_json'], msg, type: 'value_error' }] })
+        const inText = JSON.stringify(newRun()).replace(/}$/, ',"output_summary":9007199254740993}')
+        expect((await ask(app, RUNS, { text: inText })).body).toMatchObject({
+          detail: [{ loc: ['body', 'output_summary'], msg }],
+        })
+        expect((await post(RUNS, newRun({ metrics_json: { at_ns: '1763177400123456789' } }))).status).toBe(
+          201,
+        )
+      })
+
       test('TD1: 1000 are taken, all bad ones too', async () => {
         const items = Array.from({ length: 1000 }, () => newRun({ agent_name: 'batch' }))
         expect((await post(BATCH, items)).body).toEqual({
