@@ -31,9 +31,9 @@ export function commitUrl(gitRepo: string | undefined, hash: string | undefined)
   return `https://${host}/${path}${COMMIT_PATHS[host]}${hash}`
 }
 
-/** `scheme://[user[:password]@]host[:port]/path`, `[user@]host:path`, or `host/path`. */
-const WITH_SCHEME = /^(?:https?|ssh|git|git\+ssh|git\+https):\/\/(?:[^/@]*@)?([^/:@]+)(?::\d+)?\/(.+)$/i
-const LIKE_SCP = /^(?:[^/@:]+@)?([^/:@]+):(?!\/\/)\/?(.+)$/
+/** `scheme://[user[:password]@]host[:port]/path`, `[user[:password]@]host:path`, or `host/path`; a password may have an @. */
+const WITH_SCHEME = /^(?:https?|ssh|git|git\+ssh|git\+https):\/\/(?:[^/]*@)?([^/:@]+)(?::\d+)?\/(.+)$/i
+const LIKE_SCP = /^(?:(?![a-z+]+:\/\/)[^/]*@)?([^/:@]+):(?!\/\/)\/?(.+)$/i
 const BARE = /^([^/:@]+)\/(.+)$/
 
 const SEGMENT = /^[\w.~+-]+$/
