@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import type { ChainReport, RunVerification } from '../index.ts'
+import { AnnalsError, type ChainReport, type RunVerification } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
 import { EXIT } from './exit-codes.ts'
 import { findRun } from './lookup.ts'
@@ -37,8 +37,9 @@ async function verify(runId: string | undefined, options: Read, context: Context
   const { terminal } = context
   const checked = await reading(options, terminal, async source => {
     if (runId !== undefined) {
-      await findRun(source, runId)
-      return [await verifyOne(source, runId)]
+      const verified = await verifyOne(source, runId)
+      if (verified.ledger === undefined && verified.events === undefined) await findRun(source, runId)
+      return [verified]
     }
     return verifyAll(source, terminal)
   })
@@ -72,19 +73,22 @@ export async function verifyAll(
   return checked
 }
 
+/** Both are asked, whatever can be read of them: a log of which every entry was taken away reads like one that never was. */
 async function verifyOne(source: Pick<Source, 'ledger' | 'events'>, runId: string): Promise<Verified> {
-  const [[first], hasEvents] = await Promise.all([
-    source.ledger.fetchEvents(runId, { limit: 1 }),
-    source.events.exists(runId),
-  ])
-  const ledger = first === undefined ? undefined : await source.ledger.verifyRun(runId)
-  const events = hasEvents ? await source.events.verifyChain(runId) : undefined
+  const ledger = await source.ledger.verifyRun(runId).catch(undefinedIfUnknown)
+  const chain = await source.events.verifyChain(runId)
+  const events = chain.isValid && chain.length === 0 ? undefined : chain
   return {
     runId,
     isValid: ledger?.isValid !== false && events?.isValid !== false,
     ...(ledger === undefined ? {} : { ledger }),
     ...(events === undefined ? {} : { events }),
   }
+}
+
+/** Only this says that the ledger never had the run. */
+function undefinedIfUnknown(error: unknown): undefined {
+  if (!(error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND')) throw error
 }
 
 async function printVerified(

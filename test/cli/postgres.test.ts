@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { openPostgres } from '../../src/postgres.ts'
-import { CONNECTION_STRING, dropSchema, newSchema } from '../postgres/schema.ts'
+import { CONNECTION_STRING, dropSchema, newSchema, sql } from '../postgres/schema.ts'
 import { addRun, annals, newFolder } from './annals-command.ts'
 
 // reason: without a server there is nothing to test; the setup has said so
@@ -29,6 +29,25 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
       (await annals(['export', 'nightly-1', ...store])).stdout,
     )
     expect((await annals(['import', bundle, ...store])).stdout).toContain('nothing to do')
+  })
+
+  test('from which somebody took every record of a run is not called untouched', async () => {
+    const wiped = newSchema()
+    const db = await openPostgres({ connectionString: CONNECTION_STRING, schema: wiped })
+    await addRun(db, 'wiped-1')
+    await db.close()
+    const place = ['--postgres', CONNECTION_STRING, '--schema', wiped]
+    expect((await annals(['verify', 'wiped-1', ...place])).code).toBe(0)
+    // As a superuser can, past every trigger.
+    await sql(`SET session_replication_role = replica; DELETE FROM "${wiped}".events`)
+    const one = await annals(['verify', 'wiped-1', ...place])
+    expect(one.code).toBe(1)
+    expect(one.stdout).toContain('CHANGED  wiped-1: ledger')
+    expect((await annals(['verify', ...place])).code).toBe(1)
+    const doctor = await annals(['doctor', ...place])
+    expect(doctor.code).toBe(1)
+    expect(doctor.stdout).toContain('1 run of 1 were changed: wiped-1')
+    await dropSchema(wiped)
   })
 
   test('that can not be reached ends with 4', async () => {
