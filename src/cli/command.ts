@@ -71,3 +71,8 @@ class UsageError extends AnnalsError {
     super('INVALID_ARGUMENT', message)
   }
 }
+
+/** An option that may be given several times. */
+export function collected(value: string, before: readonly string[]): readonly string[] {
+  return [...before, value]
+}

@@ -1,6 +1,5 @@
 import { existsSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { AnnalsError } from '../index.ts'
 import { problem, type Report, warning } from './doctor-report.ts'
 import { replayLog } from './launch-log.ts'
 import { countText } from './words.ts'
@@ -36,8 +35,9 @@ async function isSound(runsFolder: string, runId: string, report: Report): Promi
   try {
     return (await replayLog(runsFolder, runId)) !== undefined
   } catch (error) {
-    if (!(error instanceof AnnalsError)) throw error
-    const { code, message } = error
+    const { code, message } = error as NodeJS.ErrnoException
+    // Of the file system, or ours; anything else is our mistake.
+    if (code === undefined) throw error
     const name = `launch ${runId}`
     report.add(
       code === 'EVENT_CHAIN_BROKEN'

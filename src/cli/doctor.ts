@@ -1,14 +1,14 @@
 import { existsSync, statfsSync } from 'node:fs'
 import type { Command } from 'commander'
 import { type Annals, AnnalsError, open } from '../index.ts'
-import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
+import { type Context, type Read, withExamples, withJson, withStoreOf } from './command.ts'
 import { examineLaunches } from './doctor-launches.ts'
 import { type Finding, problem, Report, warning } from './doctor-report.ts'
 import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { localSource } from './source.ts'
-import { openOnPostgres } from './store.ts'
+import { openOnPostgres, serverOf } from './store.ts'
 import { verifyAll } from './verify.ts'
 import { countText } from './words.ts'
 
@@ -21,7 +21,7 @@ export function addDoctor(program: Command, context: Context): void {
     .command('doctor')
     .description('look at a store and say in plain words what is wrong; it never changes anything')
     .action((options: Options) => examine(options, context))
-  withJson(withRunsFolder(withStore(command)))
+  withJson(withRunsFolder(withStoreOf(command)))
   withExamples(command, [
     { type: 'doctor', for: 'the store in ./.annals; exit code 1 if something is wrong' },
     { type: 'doctor --data /var/lib/annals --json', for: 'for a monitoring script' },
@@ -66,7 +66,8 @@ async function openExamined({ data, tenant }: Options, report: Report): Promise<
     report.add({
       name: 'files',
       status: 'ok',
-      message: 'Every file can be read, every checksum and every chain of hashes is right.',
+      message:
+        'All data and the log were read, of all tenants: every checksum and every chain of hashes is right. Files that are kept only as an older fallback were not looked at.',
     })
     return db
   } catch (error) {
@@ -82,7 +83,7 @@ function findingOf({ code, message }: AnnalsError, data: string): Finding {
       return problem(
         'lock',
         `${data} is open in another process, so nobody else can look at it now.`,
-        'If that is a server, ask it: `annals verify --server http://127.0.0.1:8765`. Or stop that process first.',
+        `If that is a server, ask it: \`annals verify --server ${serverOf(data)}\`. Or stop that process first.`,
       )
     case 'FORMAT_TOO_NEW':
       return problem(
@@ -128,7 +129,7 @@ async function examineStore(db: Annals, report: Report, { terminal }: Context): 
       ? {
           name: 'indexes',
           status: 'ok',
-          message: 'Every index entry has its record, and every record its entries.',
+          message: `Of tenant ${db.tenant}, every index entry has its record, and every record its entries.`,
         }
       : problem(
           'indexes',
@@ -143,7 +144,7 @@ async function examineStore(db: Annals, report: Report, { terminal }: Context): 
       ? {
           name: 'runs',
           status: 'ok',
-          message: `${countText(checked.length, 'run')}, and nobody touched any of them.`,
+          message: `${countText(checked.length, 'run')} of tenant ${db.tenant}, and nobody touched any of them.`,
         }
       : problem(
           'runs',

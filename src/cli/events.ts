@@ -10,7 +10,7 @@ import type { Terminal } from './terminal.ts'
 
 interface Options extends Read {
   readonly follow?: boolean
-  readonly after: number
+  readonly after?: number
   readonly limit?: number
   readonly own?: boolean
 }
@@ -23,7 +23,7 @@ export function addEvents(program: Command, context: Context): void {
     .argument('<run>', 'id of the run')
     .description("a run's events in their order, one a line; with -f new ones as they come")
     .option('-f, --follow', 'go on until Ctrl-C')
-    .option('--after <n>', 'only those behind this number', wholeNumber('--after', 0), 0)
+    .option('--after <n>', 'only those behind this number', wholeNumber('--after', 0))
     .option('--limit <n>', 'no more than these', wholeNumber('--limit', 1))
     .option('--own', 'of its own log (db.events), not of the ledger')
     .action((runId: string, options: Options) => printEvents(runId, options, context))
@@ -65,10 +65,10 @@ async function* ledgerRecords(
   signal: AbortSignal,
 ): AsyncGenerator<RunEventRecord, void, void> {
   if (follow === true) {
-    yield* ledger.subscribe({ runId, afterSeq: after, signal })
+    yield* ledger.subscribe({ runId, afterSeq: after ?? 0, signal })
     return
   }
-  for (let afterSeq = after; ; ) {
+  for (let afterSeq = after ?? 0; ; ) {
     const page = await ledger.fetchEvents(runId, { afterSeq, limit: PAGE })
     yield* page
     if (page.length < PAGE) return
@@ -82,11 +82,13 @@ async function* ownEvents(
   { follow, after }: Options,
   signal: AbortSignal,
 ): AsyncGenerator<Event, void, void> {
+  // Its numbers begin with 0: behind nothing is not behind 0.
+  const from = after === undefined ? 0 : after + 1
   if (follow === true) {
-    yield* events.tail(runId, { from: after, signal })
+    yield* events.tail(runId, { from, signal })
     return
   }
-  yield* events.iterate(runId, { from: after })
+  yield* events.iterate(runId, { from })
 }
 
 function lineOf(terminal: Terminal, event: RunEventRecord | Event): string {

@@ -1,6 +1,14 @@
 import { type Command, Option } from 'commander'
 import type { Run, RunStatus } from '../index.ts'
-import { type Context, type Read, wholeNumber, withExamples, withJson, withStore } from './command.ts'
+import {
+  type Context,
+  collected,
+  type Read,
+  wholeNumber,
+  withExamples,
+  withJson,
+  withStore,
+} from './command.ts'
 import { reading } from './store.ts'
 import { printTable } from './table.ts'
 import { paintStatus, timeText } from './words.ts'
@@ -62,8 +70,4 @@ async function listRuns(options: Options, { terminal }: Context): Promise<void> 
       : []),
   ])
   if (found.length > limit) terminal.note(`there are more: --limit ${limit * 10} shows them`)
-}
-
-function collected(value: string, before: readonly string[]): readonly string[] {
-  return [...before, value]
 }

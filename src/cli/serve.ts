@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { type Annals, AnnalsError } from '../index.ts'
 import type { Launch } from '../launch.ts'
 import type { Server, ServerAddress } from '../server.ts'
-import { type Context, wholeNumber, withExamples, withStoreOf } from './command.ts'
+import { type Context, collected, wholeNumber, withExamples, withStoreOf } from './command.ts'
 import { loadLaunches } from './launch-modules.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { announce, openStore, type StoreOptions } from './store.ts'
@@ -121,8 +121,4 @@ function interrupted(signal: AbortSignal): Promise<void> {
     if (signal.aborted) resolve()
     else signal.addEventListener('abort', () => resolve(), { once: true })
   })
-}
-
-function collected(value: string, before: readonly string[]): readonly string[] {
-  return [...before, value]
 }

@@ -143,7 +143,8 @@ export function announce(data: string, url: string): () => void {
   return () => rmSync(path, { force: true })
 }
 
-function serverOf(data: string): string {
+/** Where the server that has this folder open says that it is, or usually would be. */
+export function serverOf(data: string): string {
   try {
     const { url } = JSON.parse(readFileSync(join(data, ADDRESS_FILE), 'utf8')) as { url?: unknown }
     return typeof url === 'string' && /^https?:\/\//.test(url) ? url : DEFAULT_URL

@@ -2,7 +2,11 @@ import type { Terminal } from './terminal.ts'
 
 /** How times, lengths and states are said to people. */
 
+const TIME_MAX_MS = 8.64e15
+
+/** Whatever the number is: it may have been stored by somebody who meant something else. */
 export function timeText(ms: number): string {
+  if (!Number.isFinite(ms) || Math.abs(ms) > TIME_MAX_MS) return `${ms} ms`
   return new Date(ms)
     .toISOString()
     .replace('T', ' ')

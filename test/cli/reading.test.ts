@@ -110,6 +110,8 @@ describe('events', () => {
       .split('\n')
       .map(line => JSON.parse(line) as { payload: { n: number } })
     expect(events.map(({ payload }) => payload.n)).toEqual([1, 2, 3])
+    const behind = await annals(['events', 'agent-1', '--data', data, '--json', '--after', '0'])
+    expect(behind.stdout.trimEnd().split('\n')).toHaveLength(2)
   })
 })
 

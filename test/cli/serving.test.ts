@@ -146,6 +146,10 @@ describe('serve', () => {
     await stop(server)
     const again = await annals(['token', 'revoke', id as string, '--data', folder])
     expect(again.code).toBe(3)
+    // However far away, it can be listed.
+    const far = await annals(['token', 'create', '--expires', '999999d', '--data', folder])
+    expect(far.code).toBe(0)
+    expect((await annals(['token', 'list', '--data', folder])).code).toBe(0)
     expect((await annals(['token', 'create', '--expires', 'soon', '--data', folder])).code).toBe(2)
     expect((await annals(['token', 'create', '--role', 'king', '--data', folder])).code).toBe(2)
   })

@@ -1,0 +1,18 @@
+import { expect, test } from 'vitest'
+import { durationText, timeText } from './words.ts'
+
+test('every number is a time that can be shown', () => {
+  expect(timeText(0)).toBe('1970-01-01 00:00:00Z')
+  for (const ms of [8.64e15, 8.64e15 + 1, Number.MAX_VALUE, Number.NaN, Number.POSITIVE_INFINITY, -8.65e15]) {
+    expect(typeof timeText(ms)).toBe('string')
+  }
+})
+
+test('durations are said as people say them', () => {
+  expect([12, 1_500, 61_000, 3_700_000].map(durationText)).toEqual([
+    '12 ms',
+    '1.5 s',
+    '1 min 1 s',
+    '1 h 2 min',
+  ])
+})
