@@ -72,9 +72,9 @@ export class TokensClient {
     this.#transport = transport
   }
 
-  /** Makes a token. It is in the answer alone; if that is lost on the way, there is a token more that nobody has. */
+  /** Makes a token. It is in the answer alone, so it is asked for once: if that is lost, revoke what `list` shows. */
   async create(token: NewToken): Promise<Token & { readonly token: string }> {
-    return this.#transport.json('/v1/tokens', { method: 'POST', json: token })
+    return this.#transport.json('/v1/tokens', { method: 'POST', json: token, isRepeatable: false })
   }
 
   async list(): Promise<readonly Token[]> {

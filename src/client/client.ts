@@ -7,6 +7,8 @@ import { EventsClient, TracesClient } from './traces-client.ts'
 import { type ClientOptions, problemIn, Transport } from './transport.ts'
 import { CellsClient, KvClient } from './values-client.ts'
 
+const READY_TIMEOUT_MS = 5_000
+
 /** A server's database, as the holder of the token sees it; its parts have the methods that a local one's have. */
 export class AnnalsClient {
   readonly runs: RunsClient
@@ -52,8 +54,9 @@ export class AnnalsClient {
 
   /** Whether the server takes requests; throws if it can't be reached. */
   async ready(): Promise<boolean> {
-    const { status } = await this.#transport.json<{ readonly status: string }>('/ready')
-    return status === 'ready'
+    const response = await this.#transport.send('/ready', { signal: AbortSignal.timeout(READY_TIMEOUT_MS) })
+    await response.arrayBuffer()
+    return response.ok
   }
 }
 

@@ -26,10 +26,14 @@ export interface Ask {
   readonly headers?: Readonly<Record<string, string>>
   /** Names itself, so that the server does it once however often it hears of it. */
   readonly once?: boolean
+  /** Whether it may be sent again if its outcome is not known; true without it. */
+  readonly isRepeatable?: boolean
 }
 
 const TIMEOUT_MS = 30_000
 const IDLE_MS = 45_000
+const RETRY_AFTER_MAX_MS = 10_000
+const TOKEN = /^[\x21-\x7e]+$/
 const NAMES = ['url', 'token', 'fetch', 'timeoutMs', 'retry', 'idleMs']
 /** A proxy, or a server that starts or ends. */
 const TRANSIENT_STATUS: readonly number[] = [408, 425, 429, 502, 503, 504]
@@ -49,6 +53,12 @@ export class Transport {
     // As it is found when it is called: a program may have put another one there.
     const { fetch: ask = (at: string, init: RequestInit) => globalThis.fetch(at, init) } = options
     checkFunction('fetch', ask)
+    for (const [name, value] of Object.entries({ timeoutMs, idleMs })) {
+      if (!(Number.isSafeInteger(value) && value > 0))
+        throw invalid(name, 'must be a positive integer', value)
+    }
+    if (token !== undefined && !TOKEN.test(token))
+      throw invalid('token', 'must be visible ASCII characters', '…')
     this.#url = checkUrl(url)
     this.#token = token
     this.#fetch = ask
@@ -59,25 +69,40 @@ export class Transport {
 
   /** The answer, if it is a good one. */
   async ask(path: string, ask: Ask = {}): Promise<Response> {
-    const { method = 'GET', json, body, once = false } = ask
+    const { method = 'GET', json, body, once = false, isRepeatable = true } = ask
     const content = json === undefined ? body?.content : JSON.stringify(json)
     const type = json === undefined ? body?.type : 'application/json'
     const headers: Record<string, string> = {
       ...(type === undefined ? {} : { 'Content-Type': type }),
-      ...(once ? { 'Idempotency-Key': crypto.randomUUID() } : {}),
+      ...(once ? { 'Idempotency-Key': newKey() } : {}),
       ...ask.headers,
     }
-    return retried(async () => {
-      const response = await this.send(path, {
-        method,
-        headers,
-        query: ask.query,
-        signal: AbortSignal.timeout(this.#timeoutMs),
-        ...(content === undefined ? {} : { body: content }),
-      })
-      if (response.ok) return response
-      throw await problemIn(response)
-    }, this.retry)
+    return retried(
+      async () => {
+        const response = await this.send(path, {
+          method,
+          headers,
+          query: ask.query,
+          signal: AbortSignal.timeout(this.#timeoutMs),
+          ...(content === undefined ? {} : { body: content }),
+        })
+        if (!response.ok) {
+          await this.#waitAsTold(response)
+          throw await problemIn(response)
+        }
+        // Read here, as a connection may break in the middle of an answer too.
+        return await whole(response, method)
+      },
+      isRepeatable ? this.retry : { ...this.retry, retries: 0 },
+    )
+  }
+
+  /** A server that is overrun, or closing, says when to come back; nobody waits longer than a while for it. */
+  async #waitAsTold(response: Response): Promise<void> {
+    const seconds = Number(response.headers.get('Retry-After') ?? Number.NaN)
+    if (!TRANSIENT_STATUS.includes(response.status) || !(seconds > 1)) return
+    const { sleep = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, ms)) } = this.retry
+    await sleep(Math.min(seconds * 1_000, RETRY_AFTER_MAX_MS))
   }
 
   /** The same, read as JSON and frozen. */
@@ -106,7 +131,7 @@ export class Transport {
         headers: { ...authorization, ...headers },
       } as RequestInit)
     } catch (error) {
-      throw unreachable(init.method ?? 'GET', error)
+      throw unreachable(init.method ?? 'GET', this.#url, error)
     }
   }
 }
@@ -145,9 +170,9 @@ export function isTransient(error: unknown): boolean {
   return typeof status === 'number' ? TRANSIENT_STATUS.includes(status) : error.code === 'UNAVAILABLE'
 }
 
-function unreachable(method: string, cause: unknown): AnnalsError {
+function unreachable(method: string, url: string, cause: unknown): AnnalsError {
   const outcome = method === 'GET' ? {} : { outcome: 'unknown' }
-  return new AnnalsError('UNAVAILABLE', 'the server did not answer', outcome, cause)
+  return new AnnalsError('UNAVAILABLE', `no whole answer came from ${url}`, outcome, cause)
 }
 
 function parsed(text: string): unknown {
@@ -156,6 +181,22 @@ function parsed(text: string): unknown {
   } catch (error) {
     if (error instanceof SyntaxError) return undefined
     throw error
+  }
+}
+
+/** `randomUUID` is there in secure contexts alone. */
+function newKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), byte =>
+    byte.toString(16).padStart(2, '0'),
+  ).join('')
+}
+
+async function whole(response: Response, method: string): Promise<Response> {
+  try {
+    const bytes = await response.arrayBuffer()
+    return new Response(bytes, { status: response.status, headers: response.headers })
+  } catch (error) {
+    throw unreachable(method, response.url, error)
   }
 }
 
@@ -171,15 +212,20 @@ function searchOf(query: Ask['query'] = {}): string {
 
 function checkUrl(url: unknown): string {
   try {
-    const { protocol, href } = new URL(url as string)
-    if (protocol === 'http:' || protocol === 'https:') return href.replace(/\/$/, '')
+    const { protocol, href, search, hash } = new URL(url as string)
+    const isWhole = search === '' && hash === ''
+    if (isWhole && (protocol === 'http:' || protocol === 'https:')) return href.replace(/\/$/, '')
   } catch (error) {
     if (!(error instanceof TypeError)) throw error
   }
-  throw new AnnalsError('INVALID_ARGUMENT', 'url must be one with http: or https:', {
+  throw new AnnalsError('INVALID_ARGUMENT', 'url must be one with http: or https:, without ? and #', {
     name: 'url',
     value: url,
   })
+}
+
+function invalid(name: string, why: string, value: unknown): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
 }
 
 /** What was read is nobody's to change, as it is where it came from. */

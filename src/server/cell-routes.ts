@@ -4,7 +4,7 @@ import { AnnalsError } from '../core/errors.ts'
 import type { Value } from '../core/value.ts'
 import { toJson } from '../core/value-json.ts'
 import { serve } from './endpoint.ts'
-import { paged } from './paging.ts'
+import { BY_NAME, paged } from './paging.ts'
 import { json } from './reply.ts'
 import { headerOf } from './request-header.ts'
 import { cell, limitUpTo, pageOf, text } from './schemas.ts'
@@ -27,8 +27,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
         200: ['A page of names; `next` is the `after` of the page behind it.', pageOf('cells', z.string())],
       },
     },
-    async ({ c, ids, query }) =>
-      paged('cells', await c.get('db').cells.list(ids['runId']), name => name, query),
+    async ({ c, ids, query }) => paged('cells', await c.get('db').cells.list(ids['runId']), BY_NAME, query),
   )
   serve(
     app,

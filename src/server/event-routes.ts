@@ -3,9 +3,9 @@ import { AnnalsError } from '../core/errors.ts'
 import type { AuditQuery } from '../ledger/audit.ts'
 import type { RunEventRecord, RunEventWrite } from '../ledger/run-events.ts'
 import { serve } from './endpoint.ts'
-import { cursorOf, Page, paged, partsOf } from './paging.ts'
+import { without } from './given-options.ts'
+import { bySelf, cursorOf, Page, paged, partsOf } from './paging.ts'
 import { json } from './reply.ts'
-import { without } from './run-routes.ts'
 import {
   alert,
   appendResult,
@@ -294,7 +294,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       paged(
         'alerts',
         await c.get('db').ledger.alerts(without({ runId })),
-        one => cursorOf(one.runId, one.eventId),
+        bySelf(one => cursorOf(one.runId, one.eventId)),
         page,
       ),
   )

@@ -35,10 +35,12 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
   return {
     async list() {
       const entries = await readdir(common.runsFolder, { withFileTypes: true }).catch(noneIfMissing)
-      return entries
-        .filter(entry => entry.isDirectory())
-        .map(({ name }) => name)
-        .sort()
+      const names = entries.filter(entry => entry.isDirectory()).map(({ name }) => name)
+      // A folder is no run before its first event.
+      const isRun = await Promise.all(
+        names.map(async name => RUN_ID.test(name) && (await nameOf(name)) !== undefined),
+      )
+      return names.filter((_, i) => isRun[i]).sort()
     },
     async state(runId) {
       return snapshotAt((await findRun(runId, common, await statesOf(runId))).replayed)
@@ -60,6 +62,8 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
     },
   }
 }
+
+const RUN_ID = /^[A-Za-z0-9._-]{1,128}$/
 
 /** The first line says of which launch it is. */
 function launchIn(log: Buffer): string | undefined {

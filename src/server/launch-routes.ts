@@ -1,10 +1,10 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import { serve } from './endpoint.ts'
+import { without } from './given-options.ts'
 import type { LaunchRegistry } from './launch-registry.ts'
-import { paged } from './paging.ts'
+import { BY_NAME, paged } from './paging.ts'
 import { json } from './reply.ts'
-import { without } from './run-routes.ts'
 import { limitUpTo, pageOf, text } from './schemas.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
@@ -30,7 +30,7 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
         200: ['A page of ids; `next` is the `after` of the page behind it.', pageOf('launches', z.string())],
       },
     },
-    async ({ c, query }) => paged('launches', await registryOf(c).list(), id => id, query),
+    async ({ c, query }) => paged('launches', await registryOf(c).list(), BY_NAME, query),
   )
   serve(
     app,

@@ -1,4 +1,5 @@
 import type { Annals } from '../annals.ts'
+import type { LedgerStats } from '../ledger/metrics.ts'
 
 const BOUNDS_SECONDS: readonly number[] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10]
 
@@ -48,7 +49,7 @@ export class RequestMetrics {
   }
 
   /** The text format of Prometheus, version 0.0.4. */
-  text(db: Annals): string {
+  text(dbs: readonly Annals[]): string {
     const lines = [
       '# HELP annals_http_requests_total Requests that were answered.',
       '# TYPE annals_http_requests_total counter',
@@ -71,17 +72,33 @@ export class RequestMetrics {
         'Streams that were closed as nobody read.',
         this.streamsStalled,
       ),
-      ...ledgerLines(db),
+      ...ledgerLines(dbs.map(db => db.stats().ledger)),
       ...gauge('process_resident_memory_bytes', 'Resident memory of the server.', process.memoryUsage.rss()),
     )
     return `${lines.join('\n')}\n`
   }
 }
 
-function ledgerLines(db: Annals): readonly string[] {
-  const { appended, duplicates, divergentDuplicates, rejected, fenced, alerts, projector, appendLatency } =
-    db.stats().ledger
-  const within = appendLatency.buckets.map(({ leMs, count }) => [leMs / 1_000, count] as const)
+/** Of all of them together. */
+function ledgerLines(stats: readonly LedgerStats[]): readonly string[] {
+  const sum = (of: (one: LedgerStats) => number): number => stats.reduce((total, one) => total + of(one), 0)
+  const appended = sum(one => one.appended)
+  const duplicates = sum(one => one.duplicates)
+  const divergentDuplicates = sum(one => one.divergentDuplicates)
+  const rejected = sum(one => one.rejected)
+  const fenced = sum(one => one.fenced)
+  const alerts = sum(one => one.alerts)
+  const projector = {
+    projected: sum(one => one.projector.projected),
+    lagMs: Math.max(0, ...stats.map(one => one.projector.lagMs)),
+  }
+  const appendLatency = {
+    count: sum(one => one.appendLatency.count),
+    sumMs: sum(one => one.appendLatency.sumMs),
+  }
+  const within = (stats[0]?.appendLatency.buckets ?? []).map(
+    ({ leMs }, i) => [leMs / 1_000, sum(one => one.appendLatency.buckets[i].count)] as const,
+  )
   return [
     ...counter('annals_ledger_appended_total', 'Records written.', appended),
     ...counter('annals_ledger_duplicates_total', 'Appends that were known already.', duplicates),

@@ -53,8 +53,11 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       answers: { 200: ['The metrics.', z.string(), 'text/plain'] },
     },
     ({ c }) =>
-      new Response(services.metrics.text(c.get('db')), {
-        headers: { 'Content-Type': PROMETHEUS, 'Cache-Control': 'no-store' },
-      }),
+      new Response(
+        services.metrics.text(c.get('credential').tokenId === undefined ? services.handles() : [c.get('db')]),
+        {
+          headers: { 'Content-Type': PROMETHEUS, 'Cache-Control': 'no-store' },
+        },
+      ),
   )
 }

@@ -35,21 +35,69 @@ export class Page {
   }
 }
 
-/** A page of what is all there, from behind the item that `after` names. */
+/** How the items of a list name their places in it. */
+export interface Places<T> {
+  nameOf(item: T): string
+  /** Where the list goes on behind the place that was named. */
+  behind(items: readonly T[], after: string): number
+}
+
+/** Names in byte order. */
+export const BY_NAME: Places<string> = {
+  nameOf: name => name,
+  behind: (items, after) => {
+    const place = Buffer.from(after)
+    return firstOf(items, name => Buffer.compare(Buffer.from(name), place) > 0)
+  },
+}
+
+/** Items in the order of a number, then of a text. */
+export function byNumber<T>(partsIn: (item: T) => readonly [number, string]): Places<T> {
+  return {
+    nameOf: item => cursorOf(...partsIn(item)),
+    behind(items, after) {
+      const [number, text] = partsOf(after, 2)
+      if (typeof number !== 'number' || typeof text !== 'string') throw notGiven()
+      return firstOf(items, item => {
+        const [own, name] = partsIn(item)
+        return own === number ? name > text : own > number
+      })
+    },
+  }
+}
+
+/** Items that stay where they are for good. */
+export function bySelf<T>(nameOf: (item: T) => string): Places<T> {
+  return {
+    nameOf,
+    behind(items, after) {
+      const place = items.findIndex(item => nameOf(item) === after)
+      if (place < 0) throw notGiven()
+      return place + 1
+    },
+  }
+}
+
+function firstOf<T>(items: readonly T[], isBehind: (item: T) => boolean): number {
+  const first = items.findIndex(isBehind)
+  return first < 0 ? items.length : first
+}
+
+/**
+ * A page of what is all there, from behind the place that `after` names. The list is in the order of its places, so that a
+ * place is one also when what was there is gone.
+ */
 export function paged<T>(
   list: string,
   items: readonly T[],
-  nameOf: (item: T) => string,
+  places: Places<T>,
   { limit, after }: { readonly limit: number; readonly after?: string | undefined },
   shown: (item: T) => unknown = item => item,
 ): Reply {
   const page = new Page(limit)
-  let next = after === undefined ? 0 : items.findIndex(item => nameOf(item) === after) + 1
-  if (after !== undefined && next === 0) {
-    throw new AnnalsError('INVALID_ARGUMENT', 'after names nothing that is in the list', { name: 'after' })
-  }
+  let next = after === undefined ? 0 : places.behind(items, after)
   while (next < items.length && !page.isFull) page.add(shown(items[next++]))
-  return page.reply(list, next < items.length ? nameOf(items[next - 1]) : undefined)
+  return page.reply(list, next < items.length ? places.nameOf(items[next - 1]) : undefined)
 }
 
 /** A place in a list as one word, that nobody need understand. */
@@ -64,5 +112,9 @@ export function partsOf(cursor: string, count: number): readonly unknown[] {
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
   }
-  throw new AnnalsError('INVALID_ARGUMENT', 'cursor is none that was given', { name: 'cursor' })
+  throw notGiven()
+}
+
+function notGiven(): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', 'the cursor is none that was given', { name: 'cursor' })
 }

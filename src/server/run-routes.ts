@@ -2,9 +2,11 @@ import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
 import type { Run } from '../primitives/run.ts'
+import type { Runs } from '../primitives/run-index.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
 import { serve } from './endpoint.ts'
-import { cursorOf, Page, paged } from './paging.ts'
+import { without } from './given-options.ts'
+import { bySelf, cursorOf, Page, paged, partsOf } from './paging.ts'
 import { json, type Reply } from './reply.ts'
 import {
   cursor,
@@ -174,15 +176,19 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       },
       answers: { 200: ['A page of runs; `next` is the `after` of the page behind it.', pageOf('runs', run)] },
     },
-    async ({ c, query: { tag, ...query } }) => {
+    async ({ c, query: { tag, after, ...query } }) => {
       const { limit } = query
       // One more, to know whether there is more.
       const asked = without({ ...query, tags: tag, limit: limit + 1 }) as RunQuery
-      const found = await c.get('db').runs.query(asked)
+      const found = await runsBehind(c.get('db').runs, asked, after)
       const page = new Page(limit)
       let count = 0
       while (count < found.length && !page.isFull) page.add(toJson(found[count++]))
-      return page.reply('runs', count < found.length ? found[count - 1].runId : undefined)
+      const last = found[count - 1]
+      return page.reply(
+        'runs',
+        count < found.length ? RUN_CURSOR + cursorOf(last.createdAt, last.runId) : undefined,
+      )
     },
   )
   serve(
@@ -216,7 +222,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       paged(
         'tombstones',
         await c.get('db').runs.tombstones(),
-        ({ runId, deletedAt, headHash }) => cursorOf(runId, deletedAt, headHash),
+        bySelf(({ runId, deletedAt, headHash }) => cursorOf(runId, deletedAt, headHash)),
         query,
       ),
   )
@@ -238,16 +244,22 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
   )
 }
 
+/** What sets it apart from the id of a run, which may stand there too. */
+const RUN_CURSOR = 'cursor:'
+
+/** From behind a run; or, if it was deleted meanwhile, from behind its millisecond, so that none is left out. */
+async function runsBehind(runs: Runs, query: RunQuery, after: string | undefined): Promise<readonly Run[]> {
+  if (after?.startsWith(RUN_CURSOR) !== true) return runs.query(without({ ...query, after }) as RunQuery)
+  const [createdAt, runId] = partsOf(after.slice(RUN_CURSOR.length), 2) as [number, string]
+  if ((await runs.get(runId))?.createdAt === createdAt) return runs.query({ ...query, after: runId })
+  const createdBefore = Math.min(query.createdBefore ?? Number.POSITIVE_INFINITY, createdAt + 1)
+  return runs.query({ ...query, createdBefore })
+}
+
 function isCode(error: unknown, code: ErrorCode): boolean {
   return error instanceof AnnalsError && error.code === code
 }
 
 function shown(found: Run, status?: number): Reply {
   return json(toJson(found), status)
-}
-
-/** What is left out is left out. */
-export function without<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
-  const given = Object.entries(options).filter(([, value]) => value !== undefined)
-  return Object.fromEntries(given) as { [K in keyof T]: Exclude<T[K], undefined> }
 }

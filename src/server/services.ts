@@ -38,6 +38,11 @@ export class Services {
     this.streams.close()
   }
 
+  /** Those of all tenants that were at work since the server was started. */
+  handles(): readonly Annals[] {
+    return [this.db, ...this.#handles.values()]
+  }
+
   /** The database as a tenant sees it. */
   forTenant(tenant: string): Annals {
     if (tenant === this.db.tenant) return this.db

@@ -1,9 +1,9 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import { serve } from './endpoint.ts'
-import { paged } from './paging.ts'
+import { without } from './given-options.ts'
+import { byNumber, paged } from './paging.ts'
 import { json } from './reply.ts'
-import { without } from './run-routes.ts'
 import { limitUpTo, pageOf, role, text, tokenRecord } from './schemas.ts'
 import type { Credential, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
@@ -24,7 +24,12 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       answers: { 200: ['A page of tokens.', pageOf('tokens', tokenRecord)] },
     },
     async ({ c, query }) =>
-      paged('tokens', await tokens.list(reachOf(c.get('credential'))), ({ id }) => id, query),
+      paged(
+        'tokens',
+        await tokens.list(reachOf(c.get('credential'))),
+        byNumber(({ createdAt, id }) => [createdAt, id]),
+        query,
+      ),
   )
   serve(
     app,

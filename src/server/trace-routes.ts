@@ -5,9 +5,9 @@ import { fromJson, toJson } from '../core/value-json.ts'
 import type { Trace } from '../primitives/trace.ts'
 import type { StoredTrace, TraceOptions, TraceTree } from '../primitives/trace-store.ts'
 import { serve } from './endpoint.ts'
-import { Page, paged } from './paging.ts'
+import { without } from './given-options.ts'
+import { byNumber, Page, paged } from './paging.ts'
 import { json } from './reply.ts'
-import { without } from './run-routes.ts'
 import {
   limitUpTo,
   logEvent,
@@ -61,7 +61,13 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       },
     },
     async ({ c, ids: { runId }, query: { limit, after, ...filter } }) =>
-      paged('traces', await found(c.get('db'), runId, filter), ({ id }) => id, { limit, after }, toJson),
+      paged(
+        'traces',
+        await found(c.get('db'), runId, filter),
+        byNumber(({ timestamp, id }) => [timestamp, id]),
+        { limit, after },
+        toJson,
+      ),
   )
   serve(
     app,
