@@ -57,6 +57,8 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
     } catch (error) {
       c.res = refusal(c, error)
     }
+    // Who was not let in is counted too: every answer says what is left.
+    allowance ??= services.rateLimit?.take(callerOf(c))
     const { res } = c
     if (c.get('isNamed') !== true || c.get('failure') !== undefined)
       res.headers.set('X-Request-Id', requestId)
@@ -178,8 +180,8 @@ function refused(error: unknown): AnnalsError {
   throw error
 }
 
-function callerOf(c: ServerContext, who: Credential | AnnalsError): string {
-  const tokenId = who instanceof AnnalsError ? undefined : who.tokenId
+function callerOf(c: ServerContext, who?: Credential | AnnalsError): string {
+  const tokenId = who instanceof AnnalsError ? undefined : who?.tokenId
   return tokenId ?? c.env?.incoming?.socket.remoteAddress ?? '-'
 }
 

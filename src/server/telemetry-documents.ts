@@ -32,13 +32,20 @@ const body = (schema: z.ZodType): NonNullable<NonNullable<RouteConfig['request']
 const REFUSED = {
   400: answer('Not JSON, nothing to update, or a bad filter', DETAIL),
   401: answer('No token, or one that is not valid', DETAIL),
+  403: answer('A role that may not, or a foreign Host or Origin', DETAIL),
   413: answer('Larger than 1 MiB', DETAIL),
   415: answer('Not application/json', DETAIL),
   422: answer('Fields that break their rules', DETAILS),
   429: answer('Too many requests', DETAIL),
+  default: answer('It failed', DETAIL),
 } as const
 const MISSING = answer('There is no such run', DETAIL)
-const READ = { 401: REFUSED[401], 429: REFUSED[429] } as const
+const READ = {
+  401: REFUSED[401],
+  403: REFUSED[403],
+  429: REFUSED[429],
+  default: REFUSED.default,
+} as const
 
 const text = z.string().optional()
 const QUERY = z.object({
@@ -78,6 +85,9 @@ export const HEALTH: RouteConfig = route(
           synchronous: z.enum(['durable', 'relaxed']),
         }),
       ),
+      403: REFUSED[403],
+      429: REFUSED[429],
+      default: REFUSED.default,
     },
   },
   'anybody',

@@ -218,10 +218,37 @@ describe('the rate limit', () => {
       await ask(['POST', '/api/v1/runs', newRun()], token),
       await ask(['GET', '/telemetry/none'], token),
       await ask(['GET', '/api/v1/nothing'], token),
+      await ask(['POST', '/api/v1/runs', newRun()], { ...token, origin: 'https://evil.example' }),
+      await ask(
+        ['POST', '/api/v1/runs', newRun()],
+        bearer((await server.tokens.create({ role: 'reader' })).token),
+      ),
+      await ask(['GET', '/api/v1/runs'], token),
     ]
-    expect(answers.map(({ status }) => status)).toEqual([200, 401, 200, 404, 405, 422, 201, 404, 404])
+    const expected = [200, 401, 200, 404, 405, 422, 201, 404, 404, 403, 403, 200]
+    expect(answers.map(({ status }) => status)).toEqual(expected)
     for (const answer of answers) expect(left(answer)).toEqual(['1000', expect.stringMatching(/^\d+$/)])
   })
+})
+
+test('TD4: every route is described with all that it may answer', async () => {
+  await start({})
+  const { paths } = (await (await ask(['GET', '/openapi.json'])).json()) as {
+    paths: Record<string, Record<string, { tags: string[]; responses: Record<string, unknown> }>>
+  }
+  const telemetry = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, route]) => ({ name: `${method} ${path}`, ...route })),
+  )
+  const own = telemetry.filter(({ tags }) => tags.includes('telemetry'))
+  expect(own).toHaveLength(12)
+  for (const { name, responses } of own) {
+    const statuses = Object.keys(responses)
+    expect(statuses, name).toEqual(expect.arrayContaining(['200', '403', '429', 'default']))
+    if (!name.endsWith('/health')) expect(statuses, name).toContain('401')
+    if (/^(post|patch)/.test(name))
+      expect(statuses, name).toEqual(expect.arrayContaining(['400', '413', '415', '422']))
+    if (name.includes('{')) expect(statuses, name).toContain('404')
+  }
 })
 
 describe('hosts and origins', () => {
