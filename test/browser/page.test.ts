@@ -252,6 +252,40 @@ describe.skipIf(typeof opened === 'string')('the page', () => {
     expect(complaints).toEqual([])
   })
 
+  test('shows the newest events of a run that has only a log of its own, and verifies that', async () => {
+    await db.runs.create({ runId: 'plain' })
+    await db.transaction('plain', async tx => {
+      for (let i = 1; i <= 1203; i++) await tx.events.append('note', { n: i })
+    })
+    await visit('/#/runs/plain')
+    await page.getByText('the last 500 of 1203').waitFor()
+    const rows = page.locator('section[aria-label=Events] tbody tr')
+    expect(await rows.last().innerText()).toContain('{"n":1203}')
+    await page.getByRole('button', { name: 'Show earlier events' }).click()
+    await expect.poll(() => rows.count()).toBe(1_000)
+    expect(await rows.first().innerText()).toContain('{"n":204}')
+    await page.getByRole('button', { name: 'Verify the chain' }).click()
+    await page.getByText('unbroken: 1203 events').waitFor()
+    expect(await text('#connection')).toBe('live')
+    await db.events.append('plain', 'note', { n: 1204 })
+    await expect.poll(() => rows.last().innerText(), { timeout: 15_000 }).toContain('{"n":1204}')
+    expect(complaints).toEqual([])
+  })
+
+  test('shows as many older runs as there are', async () => {
+    for (let i = 0; i < 1_020; i++) await db.runs.create({ runId: `run-${i}` })
+    await visit()
+    const more = page.getByRole('button', { name: 'Show older runs' })
+    const items = page.locator('#runs li')
+    for (let shown = 50; shown < 1_020; shown += 50) {
+      await expect.poll(() => items.count()).toBe(shown)
+      await more.click()
+    }
+    await expect.poll(() => items.count()).toBe(1_020)
+    expect(await more.isVisible()).toBe(false)
+    expect(complaints).toEqual([])
+  })
+
   test('fits a small screen', async () => {
     await makeRun('small')
     await visit('/#/runs/small', {}, { viewport: { width: 380, height: 700 } })

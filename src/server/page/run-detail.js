@@ -1,4 +1,4 @@
-import { get, idInPath } from './api.js'
+import { get, idInPath, Refused } from './api.js'
 import { unlessMissing } from './run-list.js'
 import { duration, element, facts, moment, pill, pretty, row, table, value, words } from './view.js'
 
@@ -53,6 +53,7 @@ export class RunDetail {
     const snapshot =
       events.length === 0 ? undefined : await get(`${path}/snapshot?fresh=true`).catch(unlessMissing)
     if (runId !== this.#runId || load !== this.#loads) return
+    if (this.#isInLedger !== (snapshot !== undefined)) this.#beginAnew()
     this.#isInLedger = snapshot !== undefined
     if (run === undefined && snapshot === undefined) {
       this.#parts = undefined
@@ -73,7 +74,7 @@ export class RunDetail {
     }
     this.#parts.heading.replaceChildren(...headingOf(run, snapshot))
     this.#parts.snapshot.replaceChildren(...snapshotOf(snapshot, this.#isRawOpen()))
-    if (snapshot === undefined) await this.#showLog(runId)
+    if (snapshot === undefined) await this.#catchUpLog(runId)
     else await this.#catchUp(runId, snapshot.lastEventSeq)
   }
 
@@ -115,10 +116,18 @@ export class RunDetail {
   async #earlier() {
     const runId = this.#runId
     const from = Math.max(0, this.#first - 1 - PAGE)
-    const path = `/v1/runs/${idInPath(runId)}/events?afterSeq=${from}&limit=${this.#first - 1 - from}`
-    const { events } = await get(path)
-    if (runId !== this.#runId) return
-    this.#parts.events.prepend(...events.map(eventRow))
+    const end = this.#first - 1
+    const records = []
+    // A page of large ones has fewer than were asked for.
+    for (let at = from; at < end; at = records[records.length - 1].runSeq) {
+      const limit = end - at
+      const { events } = this.#isInLedger
+        ? await get(`${this.#path(runId)}/events?afterSeq=${at}&limit=${limit}`)
+        : await get(`${this.#path(runId)}/log?from=${at}&limit=${limit}`)
+      if (runId !== this.#runId || end !== this.#first - 1 || events.length === 0) return
+      records.push(...(this.#isInLedger ? events : events.map(fromLog)))
+    }
+    this.#parts.events.prepend(...records.map(eventRow))
     this.#first = from + 1
     this.#count()
   }
@@ -130,26 +139,64 @@ export class RunDetail {
     earlier.hidden = this.#first <= 1
   }
 
-  /** A run without ledger records may have events of its own. */
-  async #showLog(runId) {
-    const { events } = await get(`/v1/runs/${idInPath(runId)}/log?limit=${PAGE}`)
-    if (runId !== this.#runId || this.#parts === undefined) return
-    this.#parts.events.replaceChildren(...events.map(logRow))
-    this.#parts.counted.textContent = `${events.length}`
+  /** A run without ledger records may have a log of its own; its sequences begin at 0. */
+  async #catchUpLog(runId) {
+    if (this.#last === 0) {
+      const length = await this.#lengthOfLog(runId)
+      // Another load may have been faster.
+      if (runId !== this.#runId || this.#isInLedger) return
+      if (this.#last === 0) {
+        this.#last = Math.max(0, length - PAGE)
+        this.#first = this.#last + 1
+      }
+    }
+    for (let isMore = true; isMore; ) {
+      const { events, next } = await get(`${this.#path(runId)}/log?from=${this.#last}&limit=${PAGE}`)
+      if (runId !== this.#runId || this.#parts === undefined || this.#isInLedger) return
+      this.#append(events.map(fromLog).filter(({ runSeq }) => runSeq > this.#last))
+      isMore = next !== undefined
+    }
+  }
+
+  /** Nobody says how long a log is: the end is looked for, twice as far each time, then in between. */
+  async #lengthOfLog(runId) {
+    const isBeyond = async at =>
+      (await get(`${this.#path(runId)}/log?from=${at}&limit=1`)).events.length === 0
+    if (await isBeyond(PAGE)) return 0
+    let [low, high] = [PAGE, PAGE * 2]
+    while (!(await isBeyond(high))) [low, high] = [high, high * 2]
+    while (high - low > 1) {
+      const middle = Math.floor((low + high) / 2)
+      if (await isBeyond(middle)) high = middle
+      else low = middle
+    }
+    return high
+  }
+
+  /** It has got its first record in the ledger: those are its events now. */
+  #beginAnew() {
+    this.#first = 0
+    this.#last = 0
+    this.#parts?.events.replaceChildren()
+  }
+
+  #path(runId = this.#runId) {
+    return `/v1/runs/${idInPath(runId)}`
   }
 
   async #verify() {
     const { verdict } = this.#parts
     verdict.textContent = 'verifying…'
     try {
-      const found = await get(`/v1/runs/${idInPath(this.#runId)}/verification`)
+      const found = await get(`${this.#path()}${this.#isInLedger ? '' : '/log'}/verification`)
       verdict.dataset.valid = String(found.isValid)
       verdict.textContent = found.isValid
-        ? `unbroken: ${found.events} events, every hash as it was written`
+        ? `unbroken: ${found.events ?? found.length} events, every hash as it was written`
         : `broken at event ${found.firstInvalid}: ${found.error}`
     } catch (error) {
-      verdict.textContent = ''
-      this.#failed(error)
+      delete verdict.dataset.valid
+      verdict.textContent = error instanceof Refused ? error.message : 'the server does not answer'
+      if (error instanceof Refused && error.status === 401) this.#failed(error)
     }
   }
 
@@ -275,12 +322,7 @@ function eventRow({ runSeq, persistedAt, eventType, stepId, payload }) {
   ])
 }
 
-function logRow({ sequence, timestamp, type, payload }) {
-  return row([
-    ['number', String(sequence)],
-    ['time', moment(timestamp)],
-    ['type', words(type)],
-    ['id', undefined],
-    ['payload', value(payload)],
-  ])
+/** An event of a log as a record of the ledger would be: the first is 1. */
+function fromLog({ sequence, timestamp, type, payload }) {
+  return { runSeq: sequence + 1, persistedAt: timestamp, eventType: type, payload }
 }

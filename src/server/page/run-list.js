@@ -2,6 +2,8 @@ import { get, idInPath, Refused } from './api.js'
 import { arrange, element, moment, pill, words } from './view.js'
 
 const PAGE = 50
+/** More the server gives at no time. */
+const ASKED_MAX = 1_000
 const SOON_MS = 150
 /** The index of runs follows the events a moment later. */
 const LATER_MS = 1_200
@@ -44,9 +46,17 @@ export class RunList {
 
   async load() {
     const status = this.#filter.value
-    const query = new URLSearchParams({ limit: String(Math.min(1_000, this.#limit)) })
-    if (status !== '') query.set('status', status)
-    const { runs, next } = await get(`/v1/runs?${query}`)
+    const runs = []
+    let next
+    do {
+      const limit = Math.min(ASKED_MAX, this.#limit - runs.length)
+      const query = new URLSearchParams({ limit: String(limit) })
+      if (status !== '') query.set('status', status)
+      if (next !== undefined) query.set('after', next)
+      const page = await get(`/v1/runs?${query}`)
+      runs.push(...page.runs)
+      next = page.next
+    } while (next !== undefined && runs.length < this.#limit)
     // Somebody has chosen another one meanwhile.
     if (status !== this.#filter.value) return
     this.#runs = runs
