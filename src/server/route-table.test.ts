@@ -73,6 +73,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   appendEvents: { path: '/v1/events/batch', json: [newEvent({ eventType: 'Two' })], status: 200 },
   fetchAllEvents: { path: '/v1/events', status: 200, holds: 'secret payload' },
   fetchEvents: { path: `/v1/runs/${RUN}/events`, status: 200, holds: 'secret payload' },
+  exportRun: { path: `/v1/runs/${RUN}/bundle`, status: 200, holds: 'secret payload' },
   acquireLease: { path: '/v1/runs/leased/lease', json: { owner: 'me', ttlMs: 1 }, status: 200 },
   claimEventId: { path: `/v1/runs/${RUN}/event-ids/claim`, json: registration, status: 200 },
   adoptEventId: { path: `/v1/runs/${RUN}/event-ids/adopt`, json: registration, status: 200 },
