@@ -11,7 +11,7 @@ import { loadDocsLaunch } from './demo-launch.ts'
 import { EXIT } from './exit-codes.ts'
 import { runsFolderOf } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
-import { answers, DEFAULT_URL } from './store.ts'
+import { announcedServer, answers } from './store.ts'
 import type { Terminal } from './terminal.ts'
 import { countText } from './words.ts'
 
@@ -28,13 +28,15 @@ export function addDemo(program: Command, context: Context): void {
     .description('a launch that writes documentation, is killed in the middle, and resumed before your eyes')
     .addOption(new Option('--data <dir>', 'folder of the store').env('ANNALS_DATA').default('./.annals'))
     .addOption(
-      new Option('--server <url>', `the running server (default: ${DEFAULT_URL})`).env('ANNALS_SERVER'),
+      new Option('--server <url>', 'the running server (default: the one that has the folder)').env(
+        'ANNALS_SERVER',
+      ),
     )
     .addOption(new Option('--token <token>', 'for that server; better in ANNALS_TOKEN').env('ANNALS_TOKEN'))
     .option('--own', 'with a server of its own, also if another one runs')
     .action((options: Options) => demonstrate(options, context))
   withExamples(command, [
-    { type: 'demo', for: 'with the server of `annals serve`, or with one of its own if none runs' },
+    { type: 'demo', for: 'with the server that has the folder, or with one of its own' },
     { type: 'demo --server http://127.0.0.1:9000', for: 'with that one' },
   ])
 }
@@ -125,8 +127,9 @@ async function serverFor(
   children: Set<ChildProcess>,
 ): Promise<{ readonly url: string; readonly child?: ChildProcess }> {
   const { dim } = terminal.colors
-  const url = server ?? DEFAULT_URL
-  if (own !== true && (await answers(url))) {
+  // That of this folder: the run of another one's would not be where people look for it.
+  const url = server ?? announcedServer(data)
+  if (own !== true && url !== undefined && (await answers(url))) {
     await terminal.line(dim(`through the server at ${url}`))
     return { url }
   }
@@ -203,6 +206,8 @@ async function play(
   await records.return()
   const code = await second?.ended
   if (code !== 0) context.end(EXIT.problem)
+  // So that the index says so too, if the server ends with the demonstration.
+  await stage.client.ledger.projectSnapshot(stage.runId)
   const { isValid, events } = await stage.client.ledger.verifyRun(stage.runId)
   if (!isValid) context.end(EXIT.problem)
   const verdict = isValid

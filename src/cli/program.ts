@@ -63,7 +63,8 @@ Start here:
   annals <command> --help        what a command takes, with examples
 
 Exit codes: 0 well, 1 a problem was found or the command failed, 2 typed wrong, 3 not found,
-4 the store can't be opened or reached, 70 a mistake of annals itself, 130 interrupted.`
+4 the store can't be opened or reached, 70 a mistake of annals itself, 130 interrupted,
+141 nobody reads the output any more.`
 
 function versionOf(): string {
   const file = new URL('../../package.json', import.meta.url)

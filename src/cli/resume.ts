@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
+import type { AnnalsClient } from '../client.ts'
 import { type Annals, AnnalsError, createProducer } from '../index.ts'
 import { type LaunchDatabase, resumeLaunch, showProgress } from '../launch.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
@@ -10,7 +11,7 @@ import { loadLaunches } from './launch-modules.ts'
 import { findRun } from './lookup.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
-import { localSource } from './source.ts'
+import { localSource, remoteSource, type Source } from './source.ts'
 import { openStoreOrServer } from './store.ts'
 
 interface Options extends Read {
@@ -45,17 +46,20 @@ async function resume(runId: string, options: Options, context: Context): Promis
   try {
     if (options.launch !== undefined) {
       const target = 'client' in opened ? launchDatabaseOf(opened.client) : opened.db
-      return await resumeHere(runId, options.launch, target, options, context)
+      const ledgerRun = await resumeHere(runId, options.launch, target, options, context)
+      // So that the index says so too when this process is gone.
+      await db?.ledger.projectSnapshot(ledgerRun)
+      return
     }
-    if ('client' in opened) {
-      await opened.client.launches.resume(runId, options.force === true ? { force: true } : {})
+    if ('client' in opened && (await isResumedByServer(opened.client, runId, options))) {
       if (options.json === true) return await terminal.json({ runId, status: 'resumed', by: 'server' })
       return await terminal.line(
         `the server goes on with ${safeText(runId)}: \`annals events ${safeText(runId)} -f\``,
       )
     }
     if (existsSync(join(runsFolderOf(options), runId, 'events.ndjson'))) throw codeIsMissing(runId)
-    await unpause(opened.db, runId)
+    if ('client' in opened) await unpause(opened.client, remoteSource(opened.client), runId)
+    else await unpause(opened.db, localSource(opened.db, false), runId)
     if (options.json === true) return await terminal.json({ runId, status: 'resumed', by: 'ledger' })
     await terminal.line(`${safeText(runId)} goes on`)
   } finally {
@@ -63,23 +67,37 @@ async function resume(runId: string, options: Options, context: Context): Promis
   }
 }
 
-/** Ctrl-C leaves it as a crash would: it can be resumed again. */
+/** False if it is no launch that the server has files of. */
+async function isResumedByServer(client: AnnalsClient, runId: string, { force }: Options): Promise<boolean> {
+  try {
+    await client.launches.resume(runId, force === true ? { force } : {})
+    return true
+  } catch (error) {
+    // An id that can be no folder's is no launch's either.
+    const isNone = error instanceof AnnalsError && ['RUN_NOT_FOUND', 'INVALID_ARGUMENT'].includes(error.code)
+    if (isNone) return false
+    throw error
+  }
+}
+
+/** Ctrl-C leaves it as a crash would: it can be resumed again. Answers which run of the ledger it is. */
 async function resumeHere(
   runId: string,
   module: string,
   db: LaunchDatabase,
   options: Options,
   context: Context,
-): Promise<void> {
+): Promise<string> {
   const { terminal } = context
   const launches = await loadLaunches(module)
   const run = await resumeWith(runId, launches, db, options, context)
   const result = await run.result
   if (result.status !== 'completed') context.end(EXIT.problem)
-  if (options.json === true) return terminal.json(result)
-  const { status, state, error } = result
+  const { status, state, error, generation } = result
   const why = error === undefined ? '' : `: ${safeText(error.message)}`
-  await terminal.line(`${safeText(runId)} ${status} in state ${state}${why}`)
+  if (options.json === true) await terminal.json(result)
+  else await terminal.line(`${safeText(runId)} ${status} in state ${state}${why}`)
+  return generation === 1 ? runId : `${runId}~${generation}`
 }
 
 async function resumeWith(
@@ -109,8 +127,8 @@ async function resumeWith(
 }
 
 /** A run of the ledger goes on by an event, one that only the index knows by its status. */
-async function unpause(db: Annals, runId: string): Promise<void> {
-  const { run, isInLedger } = await findRun(localSource(db, false), runId)
+async function unpause(db: Annals | AnnalsClient, source: Source, runId: string): Promise<void> {
+  const { run, isInLedger } = await findRun(source, runId)
   const status = isInLedger ? (await db.ledger.projectSnapshot(runId)).status : run?.status
   if (status !== 'PAUSED' && status !== 'Paused') {
     const message = `run ${JSON.stringify(runId)} is ${status ?? 'not in the index of runs'}: only a run that is paused can be resumed without its code; for a launch add --launch MODULE`

@@ -76,9 +76,17 @@ async function serverOver(
     port,
     tenant,
     launches: createLaunchRegistry({ runsFolder: runsFolderOf(options), db, definitions, warn }),
-    ...(log === true ? { log: (line: string) => terminal.note(line) } : {}),
+    // What went wrong here is always said: who asked was told to look for it by the id of the request.
+    log: line => {
+      if (log === true || isFailure(line)) terminal.note(line)
+    },
     ...telemetrySettings(terminal.env),
   })
+}
+
+/** Without parsing it: there is a line for every request, and it is ours. */
+function isFailure(line: string): boolean {
+  return /"status":5\d\d\b/.test(line)
 }
 
 async function listen(server: Server, { host, port }: Options): Promise<ServerAddress> {

@@ -44,7 +44,8 @@ async function showRun(runId: string, options: Read, { terminal }: Context): Pro
 async function lookAt(source: Source, runId: string): Promise<Shown> {
   const found = await findRun(source, runId)
   const [snapshot, alerts, children, events] = await Promise.all([
-    found.isInLedger ? source.ledger.getSnapshot(runId) : null,
+    // From the records: what was projected may be of a moment before its process ended, and nobody goes on with it.
+    found.isInLedger ? source.ledger.replaySnapshot(runId) : null,
     found.isInLedger ? source.ledger.alerts({ runId }) : [],
     source.runs.query({ parentRun: runId, includeArchived: true }),
     found.hasEvents ? source.events.count(runId) : 0,

@@ -65,6 +65,8 @@ export async function openStore(options: StoreOptions): Promise<Annals> {
     throw new AnnalsError('INVALID_ARGUMENT', message)
   }
   if (postgres !== undefined) return openOnPostgres(options)
+  const found = statSync(data, { throwIfNoEntry: false })
+  if (found !== undefined && !found.isDirectory()) throw noFolder(data)
   return open({ path: data, tenant }).catch((error: unknown) => {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
     const message = `${data} is open in another process, such as a server: stop that one first, as only one can write to a folder at a time`
@@ -91,11 +93,19 @@ export async function openStoreOrServer(
 const CACHE_BYTES = 8 * 1024 * 1024
 
 function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
-  if (statSync(data, { throwIfNoEntry: false })?.isDirectory() !== true) {
+  const found = statSync(data, { throwIfNoEntry: false })
+  if (found !== undefined && !found.isDirectory()) throw noFolder(data)
+  if (found === undefined) {
     const message = `there is no store in ${data}: --data names another folder, and \`annals demo\` makes a store to look at`
     throw new AnnalsError('IO_ERROR', message, { path: data })
   }
   return open({ path: data, tenant, readOnly: true, cacheBytes: CACHE_BYTES })
+}
+
+function noFolder(data: string): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', `${data} is a file: --data names the folder of a store`, {
+    path: data,
+  })
 }
 
 /** Brings its schema up to date, as every program that opens it does. */
@@ -115,8 +125,8 @@ function missingPg(error: unknown): never {
 const RETRIES = 2
 
 function clientOf({ token, tenant }: StoreOptions, url: string): AnnalsClient {
-  if (tenant !== TENANT_DEFAULT && token === undefined) {
-    const message = `a server shows the tenant of the token: give --token of tenant ${JSON.stringify(tenant)}`
+  if (tenant !== TENANT_DEFAULT) {
+    const message = `through a server you see what the tenant of your token has, whatever --tenant says: leave it out, and give a token of tenant ${JSON.stringify(tenant)}`
     throw new AnnalsError('INVALID_ARGUMENT', message, { tenant })
   }
   return createClient({ url, retry: { retries: RETRIES }, ...(token === undefined ? {} : { token }) })
@@ -139,20 +149,38 @@ const ADDRESS_FILE = 'server.json'
 
 export function announce(data: string, url: string): () => void {
   const path = join(data, ADDRESS_FILE)
-  writeFileSync(path, `${JSON.stringify({ url })}\n`)
+  writeFileSync(path, `${JSON.stringify({ url, pid: process.pid })}\n`)
   return () => rmSync(path, { force: true })
 }
 
-/** Where the server that has this folder open says that it is, or usually would be. */
-export function serverOf(data: string): string {
+/**
+ * Where the server that has this folder open says that it is. Only while its process is there: a token is not for whoever
+ * listens on that port by now.
+ */
+export function announcedServer(data: string): string | undefined {
   try {
-    const { url } = JSON.parse(readFileSync(join(data, ADDRESS_FILE), 'utf8')) as { url?: unknown }
-    return typeof url === 'string' && /^https?:\/\//.test(url) ? url : DEFAULT_URL
+    const { url, pid } = JSON.parse(readFileSync(join(data, ADDRESS_FILE), 'utf8')) as Record<string, unknown>
+    if (typeof url !== 'string' || !/^https?:\/\//.test(url) || !Number.isSafeInteger(pid)) return undefined
+    return isAlive(pid as number) ? url : undefined
   } catch (error) {
-    // Whoever has the store open announces nothing, or is just about to: it may be where a server usually is.
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT' || error instanceof SyntaxError) return DEFAULT_URL
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT' || code === 'ENOTDIR' || error instanceof SyntaxError) return undefined
     throw error
   }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch (error) {
+    // Of somebody else, but there.
+    return (error as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
+
+/** The same; or where a server usually is, if whoever has the folder open says nothing. */
+export function serverOf(data: string): string {
+  return announcedServer(data) ?? DEFAULT_URL
 }
 
 function held(data: string, url: string, cause: AnnalsError): AnnalsError {

@@ -86,12 +86,29 @@ describe('a store that a server has open', () => {
     const db = await open({ path: folder })
     await addRun(db, 'held')
     // Where no server can be: so that one that happens to run on this machine is not asked.
-    writeFileSync(join(folder, 'server.json'), '{"url":"http://127.0.0.1:1"}')
+    writeFileSync(
+      join(folder, 'server.json'),
+      JSON.stringify({ url: 'http://127.0.0.1:1', pid: process.pid }),
+    )
     const { code, stderr } = await annals(['runs', '--data', folder])
     await db.close()
     expect(code).toBe(4)
     expect(stderr).toContain('no server answers at http://127.0.0.1:1')
     expect(stderr).toContain('add --server with its address')
+    const tenant = await annals([
+      'runs',
+      '--server',
+      'http://127.0.0.1:1',
+      '--tenant',
+      'acme',
+      '--token',
+      'x',
+    ])
+    expect(tenant.code).toBe(2)
+    expect(tenant.stderr).toContain('what the tenant of your token has')
+    for (const command of ['runs', 'serve']) {
+      expect((await annals([command, '--data', join(folder, 'server.json')])).code, command).toBe(2)
+    }
     const nobody = await annals(['runs', '--server', 'http://127.0.0.1:1'])
     expect(nobody.code).toBe(4)
     const both = await annals(['runs', '--postgres', 'postgres://x', '--server', 'http://x'])
@@ -211,6 +228,7 @@ await run.result`
       snapshot: object
     }
     expect(shown.snapshot).toMatchObject({ status: 'COMPLETED', planId: 'mortal' })
+    expect((await annals(['runs', '--data', data])).stdout).toMatch(/^dead-1 +Completed/m)
     const replayed = await annals(['replay', 'dead-1', '--data', data])
     expect(replayed.stdout).toMatch(/its launch: the \d+ events of its log are whole/)
     expect((await annals(['doctor', '--data', data])).stdout).toContain('The logs of 1 launch are whole.')
@@ -254,6 +272,12 @@ await run.result`
     expect((await annals(['resume', 'index-1', '--data', data])).stdout).toBe('index-1 goes on\n')
     const runs = JSON.parse((await annals(['runs', '--data', data, '--json'])).stdout) as { status: string }[]
     expect(runs.map(({ status }) => status)).toEqual(['Active', 'Active'])
+    // And while a server has the store.
+    const server = await serve(data)
+    const { ledger } = createClient({ url: server.url })
+    await createProducer({ ...PLAN, store: ledger, registry: ledger.registry, runId: 'ledger-1' }).pause()
+    expect((await annals(['resume', 'ledger-1', '--data', data])).stdout).toBe('ledger-1 goes on\n')
+    await stop(server)
     const again = await annals(['resume', 'ledger-1', '--data', data])
     expect(again.code).toBe(1)
     expect(again.stderr).toContain('is RUNNING: only a run that is paused can be resumed without its code')
@@ -281,7 +305,8 @@ describe('demo', () => {
   test('kills a launch and resumes it, through the server that runs', async () => {
     const data = newFolder()
     const server = await serve(data)
-    const { code, stdout, stderr } = await annals(['demo', '--data', data, '--server', server.url])
+    // It is found by itself, on whatever port it is.
+    const { code, stdout, stderr } = await annals(['demo', '--data', data])
     expect({ code, stdout: stdout.slice(-200) }).toMatchObject({ code: 0 })
     expect(stdout).toContain(`through the server at ${server.url}`)
     expect(stdout).toMatch(/kill -9 \d+: its process is gone/)
