@@ -15,7 +15,7 @@ export interface StoreOptions {
   readonly tenant: string
 }
 
-export const DEFAULT_URL = 'http://127.0.0.1:8765'
+const DEFAULT_URL = 'http://127.0.0.1:8765'
 const TENANT_DEFAULT = 'default'
 
 /** Opens what the options name, works with it, and closes it. */
