@@ -56,6 +56,8 @@ const TEXTS = [
   '../../etc/passwd',
   '{{7*7}}',
 ]
+/** What expired is removed later, by the store itself: that would look like a change of some request in between. */
+const TTLS = ['86400000', '0', '-1', 'x', '']
 const NUMBERS = [0, 1, -1, 0.5, 2 ** 53, -(2 ** 53), 1e308, 1_000, 65_536]
 
 export class ApiRequests {
@@ -116,7 +118,13 @@ export class ApiRequests {
   }
 
   #parameter({ name, in: where, schema }: Parameter, search: URLSearchParams, headers: Headers): void {
-    const value = String(this.#random.chance(0.7) ? this.#like(schema, 0) : this.#random.pick(TEXTS))
+    const value = String(
+      name === 'ttlMs'
+        ? this.#random.pick(TTLS)
+        : this.#random.chance(0.7)
+          ? this.#like(schema, 0)
+          : this.#random.pick(TEXTS),
+    )
     if (where === 'query') search.append(name, value.toWellFormed())
     else headers.set(name, value.replaceAll(/[^\x20-\x7e]/g, '?').trim())
   }
