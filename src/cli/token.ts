@@ -117,11 +117,14 @@ async function withTokens<T>(
 
 const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 }
 
+const LONGEST_MS = 36_500 * UNITS['d']
+
 function duration(text: string): number {
   const [, count, unit] = /^([1-9]\d{0,5})([mhd])$/.exec(text) ?? []
-  if (count !== undefined && unit !== undefined) return Number(count) * UNITS[unit]
+  const ms = count === undefined || unit === undefined ? Number.NaN : Number(count) * UNITS[unit]
+  if (ms <= LONGEST_MS) return ms
   throw new AnnalsError(
     'INVALID_ARGUMENT',
-    `--expires must be such as 30m, 12h or 90d, not ${JSON.stringify(text)}`,
+    `--expires must be such as 30m, 12h or 90d, of a hundred years at most, not ${JSON.stringify(text)}`,
   )
 }
