@@ -290,8 +290,8 @@ export const MUTANTS: readonly Mutant[] = [
   ),
   mutant('changes that wait for their leaf are dropped when it is read', 'crashes', [
     'node-store.js',
-    'merge(entries, node.delta);',
-    '',
+    'leaf.delta === undefined ? entries : merge(entries, leaf.delta)',
+    'entries',
   ]),
   mutant('a dedupe key is not written with its event', 'crashes', [
     'committer.js',
