@@ -247,10 +247,10 @@ export const MUTANTS: readonly Mutant[] = [
     'this.#recovered = (parts.persistence?.wal.tailBytes ?? 0) > 0;',
     'this.#recovered = false;',
   ]),
-  mutant('the manifest that was found is not written anew', 'sync faults', [
+  mutant('the manifest that was found is not written anew', 'faults', [
     'checkpointer.js',
-    'await this.#writeManifest(current);',
-    '',
+    'if (this.#confirmed)',
+    'if (true)',
   ]),
   mutant('half of a commit that could not be read stays in the log', 'read faults', [
     'committer.js',
