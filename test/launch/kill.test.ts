@@ -6,7 +6,7 @@ import { fingerprint } from './small-launch.ts'
 
 /** A real process, killed for real, at some events in each run; `npm run test:soak` takes every event, and kills again while it resumes. */
 
-const EVERY = 16
+const EVERY = 25
 
 let launches: DocsLaunches
 let whole: DocsPlace
