@@ -10,7 +10,7 @@ import type { Append, Entry, Operation, Place } from '../engine/storage.ts'
 import type { Envelope } from '../ledger/envelope.ts'
 import { type ImportedRange, importedPut, importedRanges } from '../ledger/imported.ts'
 import { checkFence } from '../ledger/lease.ts'
-import { HEADING_KEY, LEASE_KEY, LOG, leaseIn, memoOf, placeOf, putJson } from '../ledger/stored.ts'
+import { dedupeOf, HEADING_KEY, LEASE_KEY, LOG, leaseIn, placeOf, putJson } from '../ledger/stored.ts'
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event-log.ts'
 import type { Run } from '../primitives/run.ts'
@@ -209,8 +209,7 @@ class Import {
     if (item.kind === 'record') {
       this.#heading ??= item.envelope
       if (entry.sequence < this.#plan.records.length) return
-      const { idempotencyKey } = item.envelope
-      const dedupe = { key: idempotencyKey, memo: memoOf(item.envelope) }
+      const dedupe = dedupeOf(item.envelope)
       this.#add({ ...appendOf(scope, LOG, entry, recordBodyHash(scope)), dedupe }, entry)
     } else if (entry.sequence >= this.#plan.events.length) {
       this.#add(appendOf(scope, TAGS.event, entry, eventBodyHash(scope)), entry)

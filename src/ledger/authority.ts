@@ -72,12 +72,12 @@ export class Authority {
     epoch: number | undefined,
   ): Promise<Updated<Entry | undefined | LongWay>> | undefined {
     const { database, shared, validateTransitions } = this.#context
-    const { runId, idempotencyKey } = envelope
+    const { runId } = envelope
     const places = this.#begun.get(runId)
     if (places === undefined || validateTransitions) return undefined
     const { scope } = places
     const now = database.now()
-    const reads = [places.heading, places.lease, dedupePlace(scope, idempotencyKey)]
+    const reads = [places.heading, places.lease, dedupePlace(scope, envelope)]
     return database.update<Entry | undefined | LongWay>(reads, ([first, lease, known]) => {
       const heading = headingIn(first)
       if (heading === undefined) return GO_THE_LONG_WAY
@@ -237,9 +237,10 @@ class Request {
       if (this.#withIndex) this.reads.push(runPlace(shared, runId))
       if (validateTransitions) this.reads.push(headPlace(scope), placeOf(scope, GUARD_KEY))
     }
-    for (const { runId, idempotencyKey, stepId } of this.#envelopes) {
+    for (const envelope of this.#envelopes) {
+      const { runId, idempotencyKey, stepId } = envelope
       const scope = this.#runs.get(runId) as ByteString
-      this.reads.push(dedupePlace(scope, idempotencyKey))
+      this.reads.push(dedupePlace(scope, envelope))
       if (!validateTransitions) continue
       this.reads.push(rejectionPlace(scope, idempotencyKey))
       if (stepId !== undefined) this.reads.push(guardedStepPlace(scope, stepId))

@@ -4,7 +4,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
 import { isRfc3339 } from '../core/time.ts'
 import { checkAttempt, checkField, checkStep, isPlain, refuse } from './fields.ts'
-import { keyOf } from './idempotency-key.ts'
+import { identityOf, keyOf } from './idempotency-key.ts'
 import type { RunEventWrite, RunHeading } from './run-events.ts'
 
 const PAYLOAD_BYTES_MAX = 1024 * 1024
@@ -35,6 +35,8 @@ export interface Envelope extends RunHeading {
   /** Whether the payload has one. */
   readonly hasError: boolean
   readonly idempotencyKey: string
+  /** What the key stands for, but for the run. */
+  readonly identity: ByteString
   readonly typeBytes: ByteString
   readonly payloadBytes: ByteString
   /** The event in canonical JSON (RFC 8785). */
@@ -79,7 +81,8 @@ export function checkEnvelope(event: unknown): Envelope {
   checkField('emittedAt', emittedAt)
   if (!isRfc3339(emittedAt)) refuse('emittedAt', 'is no RFC 3339 time in UTC')
   const payloadBytes = payload === undefined ? '' : encodePayload(payload)
-  const key = keyOf(run, step, logicalAttemptId, type, plan, version)
+  const identity = identityOf(step, logicalAttemptId, type, plan, version)
+  const key = keyOf(run, identity)
   if (key !== idempotencyKey) {
     checkField('idempotencyKey', idempotencyKey)
     const message = 'idempotencyKey is not what deriveIdempotencyKey makes of the event'
@@ -103,6 +106,7 @@ export function checkEnvelope(event: unknown): Envelope {
     planVersion,
     hasError: payload?.['error'] !== undefined,
     idempotencyKey,
+    identity,
     typeBytes: type,
     payloadBytes,
     // Written by hand, in the order of RFC 8785: the payload's text is there already.

@@ -8,6 +8,7 @@ import {
   deriveIdempotencyKey,
   type IdempotencyFields,
   idempotencyPreimage,
+  identityOf,
   keyOf,
 } from './idempotency-key.ts'
 
@@ -149,7 +150,8 @@ test('L18: a run event has no step, and RUN in its place', () => {
 
 test('LD7: the store derives each key from its own event, whichever keys were made before, in whatever order', () => {
   const fieldsOf = (i: number): IdempotencyFields => ({ ...GOOD, stepId: `step-${i}` })
-  const bytesOf = (i: number): string => keyOf('run-1', `step-${i}`, 1, GOOD.eventType, 'plan', '1')
+  const bytesOf = (i: number): string =>
+    keyOf('run-1', identityOf(`step-${i}`, 1, GOOD.eventType, 'plan', '1'))
   const expected = (i: number): string =>
     createHash('sha256').update(`run-1|step-${i}|1|${GOOD.eventType}|plan|1`).digest('hex')
   fc.assert(

@@ -26,14 +26,14 @@ export function idempotencyPreimage(fields: IdempotencyFields): string {
 function checkedPreimage(fields: IdempotencyFields): ByteString {
   const { runId, stepId, logicalAttemptId, eventType, planId, planVersion } = fields
   const type = checkField('eventType', eventType)
-  return preimageOf(
-    checkField('runId', runId),
+  const identity = identityOf(
     checkStep(eventType, stepId),
     checkAttempt('logicalAttemptId', logicalAttemptId),
     type,
     checkField('planId', planId),
     checkField('planVersion', planVersion),
   )
+  return `${checkField('runId', runId)}|${identity}`
 }
 
 /**
@@ -54,16 +54,20 @@ export function deriveIdempotencyKey(fields: IdempotencyFields): string {
 }
 
 /** Of fields that were checked, in UTF-8. */
-export function keyOf(
-  runId: ByteString,
+export function keyOf(runId: ByteString, identity: ByteString): string {
+  const preimage = `${runId}|${identity}`
+  return recall(preimage) ?? digestOf(preimage)
+}
+
+/** What of the preimage is not the run: it tells an event from the others of its run. */
+export function identityOf(
   stepId: ByteString | undefined,
   logicalAttemptId: number,
   eventType: ByteString,
   planId: ByteString,
   planVersion: ByteString,
-): string {
-  const preimage = preimageOf(runId, stepId, logicalAttemptId, eventType, planId, planVersion)
-  return recall(preimage) ?? digestOf(preimage)
+): ByteString {
+  return `${stepId ?? RUN_STEP}|${logicalAttemptId}|${eventType}|${planId}|${planVersion}`
 }
 
 /**
@@ -92,15 +96,4 @@ function recall(preimage: ByteString): string | undefined {
 
 function digestOf(preimage: ByteString): string {
   return sha256Hex(isAscii(preimage) ? preimage : toBuffer(preimage))
-}
-
-function preimageOf(
-  runId: ByteString,
-  stepId: ByteString | undefined,
-  logicalAttemptId: number,
-  eventType: ByteString,
-  planId: ByteString,
-  planVersion: ByteString,
-): ByteString {
-  return `${runId}|${stepId ?? RUN_STEP}|${logicalAttemptId}|${eventType}|${planId}|${planVersion}`
 }

@@ -82,8 +82,25 @@ export function chunkPlace(scope: ByteString, chunk: number): Place {
   return placeOf(scope, CHUNK + u64(chunk))
 }
 
-export function dedupePlace(scope: ByteString, idempotencyKey: string): Place {
-  return { scope, tag: dedupeTag(LOG), key: idempotencyKey }
+export function dedupePlace(scope: ByteString, envelope: Envelope): Place {
+  return { scope, tag: dedupeTag(LOG), key: dedupeKeyOf(envelope) }
+}
+
+/** Longer ones are known by their idempotency key, which can't be taken for an identity: it has no `|`. */
+const IDENTITY_BYTES_MAX = 256
+
+/**
+ * By what the log tells the events of a run apart: by what the idempotency key is made of, not by the key itself. A hash
+ * could lie anywhere in a tree, so that each event would touch another leaf; events of one step lie together like this, and
+ * steps that follow one another mostly do.
+ */
+function dedupeKeyOf({ identity, idempotencyKey }: Envelope): ByteString {
+  return identity.length <= IDENTITY_BYTES_MAX ? identity : idempotencyKey
+}
+
+/** What the log remembers of an event. */
+export function dedupeOf(envelope: Envelope): NonNullable<Append['dedupe']> {
+  return { key: dedupeKeyOf(envelope), memo: memoOf(envelope) }
 }
 
 export function headPlace(scope: ByteString): Place {
@@ -145,7 +162,7 @@ export function appendOf(scope: ByteString, shared: ByteString, envelope: Envelo
     tag: LOG,
     body,
     bodyHash: bodyHashAfter(bodyPrefixOf(scope), envelope.typeBytes, body),
-    dedupe: { key: envelope.idempotencyKey, memo: memoOf(envelope) },
+    dedupe: dedupeOf(envelope),
     feed: shared,
   }
 }

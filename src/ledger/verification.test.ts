@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { type ByteString, u64 } from '../core/bytes.ts'
+import { type ByteString, u64, utf8 } from '../core/bytes.ts'
 import { newId } from '../core/id.ts'
 import { Database } from '../engine/database.ts'
 import { dedupeTag, HEAD_KEY, headTag, resolveScope, TAGS, tenantShared } from '../engine/keys.ts'
 import type { Entry, Place, Range, Reader, Snapshot } from '../engine/storage.ts'
 import { ReferenceStorage } from '../testing/reference-storage.ts'
 import type { LedgerContext } from './authority.ts'
-import { deriveIdempotencyKey } from './idempotency-key.ts'
+import { deriveIdempotencyKey, idempotencyPreimage } from './idempotency-key.ts'
 import { Ledger } from './ledger.ts'
 import { LedgerMetrics } from './metrics.ts'
 import { Projector } from './projector.ts'
@@ -74,6 +74,11 @@ function eventOf(fields: Partial<RunEventWrite>): RunEventWrite {
   return { ...event, idempotencyKey: deriveIdempotencyKey(event) }
 }
 
+/** By which the log knows an event. */
+function identityIn(event: RunEventWrite): ByteString {
+  return utf8(idempotencyPreimage(event).slice(RUN.length + 1))
+}
+
 const EVENTS: readonly RunEventWrite[] = [
   eventOf({}),
   eventOf({ eventType: 'StepStarted', stepId: 'é' }),
@@ -125,7 +130,7 @@ const PLACES: Readonly<Record<string, Place>> = {
   'a record in the middle': { scope: SCOPE, tag: LOG, key: u64(2) },
   'the last record': { scope: SCOPE, tag: LOG, key: u64(3) },
   'the head of the log': { scope: SCOPE, tag: headTag(LOG), key: HEAD_KEY },
-  'what is remembered of a key': { scope: SCOPE, tag: dedupeTag(LOG), key: EVENTS[2].idempotencyKey },
+  'what is remembered of a key': { scope: SCOPE, tag: dedupeTag(LOG), key: identityIn(EVENTS[2]) },
   'the state of the run': placeOf(SCOPE, RUN_STATE_KEY),
   'the states of steps': chunkPlace(SCOPE, 0),
   'whose run it is': placeOf(SCOPE, HEADING_KEY),
@@ -174,19 +179,19 @@ describe('LD14: verifyRun', () => {
   test('LD14: a key that no record has is found: it would swallow an event to come', async () => {
     const { storage, ledger, database } = await setUp()
     const next = eventOf({ eventType: 'RunCancelled' })
-    const known = { scope: SCOPE, tag: dedupeTag(LOG), key: EVENTS[0].idempotencyKey }
+    const known = { scope: SCOPE, tag: dedupeTag(LOG), key: identityIn(EVENTS[0]) }
     const entry = await storage.get(known.scope, known.tag, known.key)
     if (entry === undefined) throw new Error('there is no such entry')
     const scan = storage.scan.bind(storage)
     const withForged = async (range: Range): Promise<readonly Entry[]> => {
       const found = await scan(range)
       const isThere = range.tag === known.tag && range.scope === SCOPE
-      return isThere ? [...found, { ...entry, key: next.idempotencyKey }] : found
+      return isThere ? [...found, { ...entry, key: identityIn(next) }] : found
     }
     const snapshot = storage.snapshot.bind(storage)
     storage.snapshot = async () => ({ ...(await snapshot()), scan: withForged })
     expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: false })
-    expect(await database.get(SCOPE, known.tag, next.idempotencyKey)).toBeUndefined()
+    expect(await database.get(SCOPE, known.tag, identityIn(next))).toBeUndefined()
   })
 })
 

@@ -138,7 +138,7 @@ async function wrongWith(
   }
   if (envelope.bytes() !== body) return `record ${runSeq} is not in canonical form`
   if (envelope.runId !== runId) return `record ${runSeq} is of another run`
-  const place = dedupePlace(scope, envelope.idempotencyKey)
+  const place = dedupePlace(scope, envelope)
   const known = await reader.get(place.scope, place.tag, place.key)
   if (known === undefined) return `the key of record ${runSeq} is not remembered`
   const first = parseDedupe(known)

@@ -67,7 +67,7 @@ describe('docs/contracts, the stored record', () => {
     const stored = Buffer.concat([Buffer.alloc(32), hash, u64(TIME_MS), Buffer.from(BODY)])
     expect(Buffer.from(record.value, 'latin1')).toEqual(stored)
     const [dedupe] = await storage.scan({ scope: SCOPE, tag: 0x86 })
-    expect(dedupe.key).toBe(rowOf('idempotency key'))
+    expect(`run-1|${dedupe.key}`).toBe(PREIMAGE)
     // Of {"from":"é","rows":7}, by any CRC-32 that zip has.
     const memo = Buffer.concat([Buffer.from(event.eventId), u64(crc32('{"from":"é","rows":7}'))])
     const remembered = Buffer.concat([u64(0), u64(TIME_MS), hash, memo])
@@ -79,6 +79,22 @@ describe('docs/contracts, the stored record', () => {
     expect(Buffer.from(listed.key, 'latin1')).toEqual(Buffer.concat([u64(record.version), Buffer.alloc(4)]))
     const where = Buffer.concat([u64(0), u64(TIME_MS), Buffer.from(SCOPE)])
     expect(Buffer.from(listed.value, 'latin1')).toEqual(where)
+    await db.close()
+  })
+
+  test('L17: an event whose step id is long is known by its idempotency key, and is stored once as well', async () => {
+    const { db, storage } = await openWithClock()
+    const { stepId: _, idempotencyKey: __, ...rest } = JSON.parse(BODY) as RunEventWrite
+    // Of 256 bytes together with what else tells events apart, and of one more.
+    for (const length of [256, 257].map(bytes => bytes - '|1|StepStarted|nightly|3'.length)) {
+      const fields = { ...rest, stepId: 'é'.repeat(length >> 1) + 's'.repeat(length & 1) }
+      const event = { ...fields, idempotencyKey: deriveIdempotencyKey(fields) }
+      expect(await db.ledger.appendEvent(event)).toMatchObject({ idempotent: false })
+      expect(await db.ledger.appendEvent(event)).toMatchObject({ idempotent: true })
+    }
+    const known = await keysOf(storage, SCOPE, 0x86)
+    expect(known.map(key => key.length).sort()).toEqual([256, 64].sort())
+    expect(await db.ledger.verifyRun('run-1')).toMatchObject({ isValid: true, events: 2 })
     await db.close()
   })
 
