@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { openPostgres } from '../../src/postgres.ts'
 import type { NewRun } from '../../src/telemetry/run-record.ts'
-import { newRun, testTelemetry } from '../server/telemetry-suite.ts'
+import { newRun } from '../server/telemetry-suite/service.ts'
+import { testTelemetry } from '../server/telemetry-suite.ts'
 import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
 
 // reason: without a server there is nothing to test; the setup has said so

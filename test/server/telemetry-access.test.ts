@@ -7,7 +7,7 @@ import { newId } from '../../src/core/id.ts'
 import type { ServerOptions } from '../../src/server/options.ts'
 import { createServer, type Server } from '../../src/server/server.ts'
 import { telemetrySettings } from '../../src/server/telemetry-settings.ts'
-import { newRun } from './telemetry-suite.ts'
+import { newRun } from './telemetry-suite/service.ts'
 
 /** Who may ask the telemetry service, and how often: over a real socket. */
 

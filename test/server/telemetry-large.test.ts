@@ -6,7 +6,7 @@ import { open } from '../../src/annals.ts'
 import { createServer } from '../../src/server/server.ts'
 import { streamedJson } from '../../src/server/telemetry-stream.ts'
 import type { NewRun } from '../../src/telemetry/run-record.ts'
-import { newRun } from './telemetry-suite.ts'
+import { newRun } from './telemetry-suite/service.ts'
 
 /** Lists of large records: sent as they are read, whoever reads how slowly. */
 
