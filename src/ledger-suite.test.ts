@@ -2,11 +2,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll } from 'vitest'
+import { openedOf } from '../test/ledger/opened-ledger.ts'
 import { Annals, open } from './annals.ts'
 import { openNodeDisk } from './embedded/node-disk.ts'
 import { openEmbedded } from './embedded/open.ts'
 import { Database } from './engine/database.ts'
-import { type OpenedLedger, type OpenLedgerOptions, testLedger } from './testing/ledger-suite.ts'
+import { type OpenLedgerOptions, testLedger } from './testing/ledger-suite.ts'
 
 const folders: string[] = []
 afterAll(() => {
@@ -31,17 +32,6 @@ async function openIn(path: string | undefined, options: OpenLedgerOptions): Pro
   const disk = path === undefined ? undefined : openNodeDisk(path)
   const storage = await openEmbedded({ disk, clock, durability })
   return new Annals({ storage, database: new Database(storage), guards: {}, ledger }, 'default')
-}
-
-function openedOf(db: Annals): OpenedLedger {
-  return {
-    ledger: db.ledger,
-    runs: db.runs,
-    registry: db.ledger.registry,
-    forTenant: tenant => db.forTenant(tenant).ledger,
-    stats: async () => db.stats().ledger,
-    close: () => db.close(),
-  }
 }
 
 testLedger('embedded, in memory', async options => openedOf(await openIn(undefined, options)), {

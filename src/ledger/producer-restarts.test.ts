@@ -1,48 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { type Annals, open } from '../annals.ts'
-import { AnnalsError, type ErrorCode } from '../core/errors.ts'
-import { createProducer, type Producer, type ProducerOptions } from './producer.ts'
+import { codeOf, producerOf, typesIn, withDb } from '../../test/ledger/memory-ledger.ts'
+import type { Annals } from '../annals.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { RUN } from '../testing/ledger-suite/events.ts'
+import type { Producer, ProducerOptions } from './producer.ts'
 import type { RunEventRecord } from './run-events.ts'
 
-const RUN = 'run-1'
-const RETRY = { sleep: async () => {}, random: () => 0 }
-
 type Store = ProducerOptions['store']
-
-async function withDb(work: (db: Annals) => Promise<void>): Promise<void> {
-  const db = await open({ memory: true })
-  try {
-    await work(db)
-  } finally {
-    await db.close()
-  }
-}
-
-function producerOf(db: Annals, options: Partial<ProducerOptions> = {}): Producer {
-  return createProducer({
-    store: db.ledger,
-    registry: db.ledger.registry,
-    runId: RUN,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    retry: RETRY,
-    ...options,
-  })
-}
-
-async function codeOf(attempt: Promise<unknown>): Promise<ErrorCode | undefined> {
-  return attempt.then(
-    () => undefined,
-    (error: unknown) => (error instanceof AnnalsError ? error.code : Promise.reject(error)),
-  )
-}
-
-async function typesIn(db: Annals): Promise<string[]> {
-  return (await db.ledger.fetchEvents(RUN)).map(({ eventType }) => eventType)
-}
 
 describe('retries', () => {
   const failing = (db: Annals, error: unknown, times: number): { store: Store; calls: () => number } => {

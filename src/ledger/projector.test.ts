@@ -2,52 +2,25 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { contextOver } from '../../test/ledger/memory-ledger.ts'
 import { open } from '../annals.ts'
-import type { ByteString } from '../core/bytes.ts'
-import { newId } from '../core/id.ts'
 import { Database } from '../engine/database.ts'
-import { resolveScope, tenantShared } from '../engine/keys.ts'
 import { pages } from '../engine/pages.ts'
 import type { Operation } from '../engine/storage.ts'
+import { newEvent, RUN } from '../testing/ledger-suite/events.ts'
 import { ReferenceStorage } from '../testing/reference-storage.ts'
 import type { LedgerContext } from './authority.ts'
-import { deriveIdempotencyKey } from './idempotency-key.ts'
 import { Ledger } from './ledger.ts'
-import { LedgerMetrics } from './metrics.ts'
 import { Projector } from './projector.ts'
 import type { LedgerAlert, RunEventWrite } from './run-events.ts'
 import { chunksIn, placeOf, RUN_STATE_KEY } from './stored.ts'
 
-const RUN = 'run-1'
-
 function eventOf(eventType: string, fields: Partial<RunEventWrite> = {}): RunEventWrite {
-  const event = {
-    eventId: newId(),
-    eventType,
-    emittedAt: '2025-06-15T15:06:40Z',
-    runId: RUN,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId: 1,
-    ...fields,
-  }
-  return { ...event, idempotencyKey: deriveIdempotencyKey(event) }
+  return newEvent({ eventType, ...fields })
 }
 
 function setUp(): { context: LedgerContext; ledger: Ledger; projector: Projector } {
-  const scopeOf = (runId: string): ByteString => resolveScope('default', runId)
-  const context: LedgerContext = {
-    database: new Database(new ReferenceStorage()),
-    tenant: 'default',
-    shared: resolveScope('default', tenantShared({ tenant: 'default' })),
-    scopeOf,
-    metrics: new LedgerMetrics(),
-    validateTransitions: false,
-  }
+  const context = contextOver(new Database(new ReferenceStorage()))
   // As a reader: only this test projects.
   return { context, ledger: new Ledger(context, true), projector: new Projector(context) }
 }

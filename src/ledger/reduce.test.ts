@@ -5,54 +5,21 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type Annals, open } from '../annals.ts'
 import { canonicalJson } from '../core/canonical-json.ts'
-import { newId } from '../core/id.ts'
-import { deriveIdempotencyKey } from './idempotency-key.ts'
+import { newEvent, RUN_EVENTS, STEP_EVENTS, said } from '../testing/ledger-suite/events.ts'
 import { factOf, Reducer, reduce } from './reduce.ts'
 import type { RunEventRecord, RunEventWrite, RunSnapshot } from './run-events.ts'
 import { snapshotOf } from './snapshot.ts'
 
-const RUN_EVENTS = [
-  'RunQueued',
-  'RunStarted',
-  'RunPaused',
-  'RunResumed',
-  'RunCompleted',
-  'RunFailed',
-  'RunCancelled',
-]
-const STEP_EVENTS = ['StepStarted', 'StepCompleted', 'StepFailed', 'StepSkipped']
-
 type Fields = Partial<RunEventWrite> & { readonly eventType: string }
 
-function eventOf(fields: Fields): RunEventWrite {
-  const event = {
-    eventId: newId(),
-    emittedAt: '2025-06-15T15:06:40Z',
-    runId: 'run-1',
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId: 1,
-    ...fields,
-  }
-  return { ...event, idempotencyKey: deriveIdempotencyKey(event) }
-}
-
-function recordOf(fields: Fields, runSeq: number): RunEventRecord {
+function recordOf(fields: Partial<RunEventWrite>, runSeq: number): RunEventRecord {
   const persistedAt = new Date(1_750_000_000_000 + runSeq * 1_000).toISOString()
-  return { ...eventOf(fields), runSeq, persistedAt }
+  return { ...newEvent(fields), runSeq, persistedAt }
 }
 
 /** `StepStarted a 2` is the second attempt of a. */
 function recordsOf(...texts: string[]): RunEventRecord[] {
-  return texts.map((text, i) => {
-    const [eventType, stepId, attempt = '1'] = text.split(' ')
-    const step = stepId === undefined ? {} : { stepId }
-    return recordOf({ eventType, ...step, logicalAttemptId: Number(attempt) }, i + 1)
-  })
+  return texts.map((text, i) => recordOf(said(text), i + 1))
 }
 
 function stepByStep(records: readonly RunEventRecord[]): RunSnapshot {
@@ -239,7 +206,7 @@ test('L31, LD13: what the ledger projects is what reducing its records gives, fo
     await fc.assert(
       fc.asyncProperty(runsArbitrary, fc.nat({ max: 25 }), async (fields, cut) => {
         const runId = `run-${runs++}`
-        const events = fields.map(each => eventOf({ ...each, runId }))
+        const events = fields.map(each => newEvent({ ...each, runId }))
         for (const [i, event] of events.entries()) {
           await db.ledger.appendEvent(event)
           // A projection in the middle, so that the rest is taken in from stored state.
@@ -272,7 +239,7 @@ test('L26, L29: validated appends let in exactly what the projector finds valid,
         let expected: RunSnapshot | null = null
         const rejected = new Set<string>()
         const known = new Set<string>()
-        for (const event of fields.map(each => eventOf({ ...each, runId }))) {
+        for (const event of fields.map(each => newEvent({ ...each, runId }))) {
           const { idempotencyKey } = event
           if (known.has(idempotencyKey)) continue
           const runSeq: number = (expected?.lastEventSeq ?? 0) + 1
@@ -309,13 +276,13 @@ test('LD2, L26: validating can begin in the middle of a run, with whatever is in
   try {
     const first = await open({ path })
     for (const eventType of ['RunStarted', 'RunQueued'])
-      await first.ledger.appendEvent(eventOf({ eventType }))
+      await first.ledger.appendEvent(newEvent({ eventType }))
     await first.close()
     const db = await open({ path, ledger: { validateTransitions: true } })
-    await expect(db.ledger.appendEvent(eventOf({ eventType: 'RunResumed' }))).rejects.toMatchObject({
+    await expect(db.ledger.appendEvent(newEvent({ eventType: 'RunResumed' }))).rejects.toMatchObject({
       code: 'INVALID_TRANSITION',
     })
-    expect(await db.ledger.appendEvent(eventOf({ eventType: 'RunPaused' }))).toMatchObject({ runSeq: 3 })
+    expect(await db.ledger.appendEvent(newEvent({ eventType: 'RunPaused' }))).toMatchObject({ runSeq: 3 })
     expect(await db.ledger.projectSnapshot('run-1')).toMatchObject({ status: 'PAUSED', invalidEvents: 1 })
     await db.close()
   } finally {

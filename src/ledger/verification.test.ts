@@ -1,20 +1,17 @@
 import { describe, expect, test } from 'vitest'
+import { contextOver, scopeOf } from '../../test/ledger/memory-ledger.ts'
 import { type ByteString, u64, utf8 } from '../core/bytes.ts'
-import { newId } from '../core/id.ts'
 import { Database } from '../engine/database.ts'
-import { dedupeTag, HEAD_KEY, headTag, resolveScope, TAGS, tenantShared } from '../engine/keys.ts'
+import { dedupeTag, HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
 import type { Entry, Place, Range, Reader, Snapshot } from '../engine/storage.ts'
+import { newEvent, RUN } from '../testing/ledger-suite/events.ts'
 import { ReferenceStorage } from '../testing/reference-storage.ts'
-import type { LedgerContext } from './authority.ts'
-import { deriveIdempotencyKey, idempotencyPreimage } from './idempotency-key.ts'
+import { idempotencyPreimage } from './idempotency-key.ts'
 import { Ledger } from './ledger.ts'
-import { LedgerMetrics } from './metrics.ts'
 import { Projector } from './projector.ts'
 import type { RunEventWrite } from './run-events.ts'
 import { chunkPlace, HEADING_KEY, placeOf, RUN_STATE_KEY } from './stored.ts'
 
-const RUN = 'run-1'
-const scopeOf = (runId: string): ByteString => resolveScope('default', runId)
 const SCOPE = scopeOf(RUN)
 const LOG = TAGS.ledger
 
@@ -56,47 +53,22 @@ class TamperedStorage extends ReferenceStorage {
   }
 }
 
-function eventOf(fields: Partial<RunEventWrite>): RunEventWrite {
-  const event = {
-    eventId: newId(),
-    eventType: 'RunStarted',
-    emittedAt: '2025-06-15T15:06:40Z',
-    runId: RUN,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId: 1,
-    ...fields,
-  }
-  return { ...event, idempotencyKey: deriveIdempotencyKey(event) }
-}
-
 /** By which the log knows an event. */
 function identityIn(event: RunEventWrite): ByteString {
   return utf8(idempotencyPreimage(event).slice(RUN.length + 1))
 }
 
 const EVENTS: readonly RunEventWrite[] = [
-  eventOf({}),
-  eventOf({ eventType: 'StepStarted', stepId: 'é' }),
-  eventOf({ eventType: 'StepFailed', stepId: 'é', payload: { error: { code: 'E', ключ: [1, null] } } }),
-  eventOf({ eventType: 'RunCompleted' }),
+  newEvent({}),
+  newEvent({ eventType: 'StepStarted', stepId: 'é' }),
+  newEvent({ eventType: 'StepFailed', stepId: 'é', payload: { error: { code: 'E', ключ: [1, null] } } }),
+  newEvent({ eventType: 'RunCompleted' }),
 ]
 
 async function setUp(): Promise<{ storage: TamperedStorage; ledger: Ledger; database: Database }> {
   const storage = new TamperedStorage()
   const database = new Database(storage)
-  const context: LedgerContext = {
-    database,
-    tenant: 'default',
-    shared: resolveScope('default', tenantShared({ tenant: 'default' })),
-    scopeOf,
-    metrics: new LedgerMetrics(),
-    validateTransitions: false,
-  }
+  const context = contextOver(database)
   // As a reader: nothing is projected behind our back.
   const ledger = new Ledger(context, true)
   await ledger.appendEvents(EVENTS)
@@ -178,7 +150,7 @@ describe('LD14: verifyRun', () => {
 
   test('LD14: a key that no record has is found: it would swallow an event to come', async () => {
     const { storage, ledger, database } = await setUp()
-    const next = eventOf({ eventType: 'RunCancelled' })
+    const next = newEvent({ eventType: 'RunCancelled' })
     const known = { scope: SCOPE, tag: dedupeTag(LOG), key: identityIn(EVENTS[0]) }
     const entry = await storage.get(known.scope, known.tag, known.key)
     if (entry === undefined) throw new Error('there is no such entry')

@@ -1,8 +1,7 @@
-import { randomUUID } from 'node:crypto'
 import { connect } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../annals.ts'
-import { deriveIdempotencyKey } from '../ledger/idempotency-key.ts'
+import { newEvent } from '../testing/ledger-suite/events.ts'
 import { createServer, type Server } from './server.ts'
 
 const MIB = 1024 * 1024
@@ -30,21 +29,8 @@ const json = (method: string, body: unknown): RequestInit => ({
   body: typeof body === 'string' ? body : JSON.stringify(body),
 })
 
-function newEvent(payload: object, logicalAttemptId = 1): object {
-  const event = {
-    eventId: randomUUID(),
-    eventType: 'Noted',
-    emittedAt: '2025-06-15T15:06:40.000Z',
-    runId: 'run',
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId,
-  }
-  return { ...event, idempotencyKey: deriveIdempotencyKey(event), payload }
+function noteOf(payload: object, logicalAttemptId = 1): object {
+  return { ...newEvent({ eventType: 'Noted', runId: 'run', logicalAttemptId }), payload }
 }
 
 /** An object whose canonical text has so many bytes. */
@@ -53,22 +39,22 @@ const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth)
 
 describe('what fits', () => {
   test('LD9: a payload of 1 MiB with its envelope, and not one byte more', async () => {
-    expect(await ask('/v1/events', json('POST', newEvent(payloadOf(MIB), 1)))).toMatchObject({ status: 200 })
-    expect(await ask('/v1/events', json('POST', newEvent(payloadOf(MIB + 1), 2)))).toMatchObject({
+    expect(await ask('/v1/events', json('POST', noteOf(payloadOf(MIB), 1)))).toMatchObject({ status: 200 })
+    expect(await ask('/v1/events', json('POST', noteOf(payloadOf(MIB + 1), 2)))).toMatchObject({
       status: 422,
       code: 'INVALID_ENVELOPE',
     })
-    expect(await ask('/v1/events', json('POST', newEvent(payloadOf(7 * MIB), 3)))).toMatchObject({
+    expect(await ask('/v1/events', json('POST', noteOf(payloadOf(7 * MIB), 3)))).toMatchObject({
       status: 413,
       code: 'TOO_LARGE',
     })
-    const escaped = JSON.stringify(newEvent(payloadOf(MIB), 4)).replaceAll('x', '\\u0078')
+    const escaped = JSON.stringify(noteOf(payloadOf(MIB), 4)).replaceAll('x', '\\u0078')
     expect(await ask('/v1/events', json('POST', escaped))).toMatchObject({ status: 200 })
   })
 
   test('a batch of 8 MiB, and not one byte more', async () => {
-    const events = Array.from({ length: 7 }, (_, i) => newEvent(payloadOf(MIB), 10 + i))
-    const text = JSON.stringify([...events, newEvent(payloadOf(1_000), 20)])
+    const events = Array.from({ length: 7 }, (_, i) => noteOf(payloadOf(MIB), 10 + i))
+    const text = JSON.stringify([...events, noteOf(payloadOf(1_000), 20)])
     const exact = text + ' '.repeat(8 * MIB - text.length)
     expect(await ask('/v1/events/batch', json('POST', exact))).toMatchObject({ status: 200 })
     expect(await ask('/v1/events/batch', json('POST', `${exact} `))).toMatchObject({ status: 413 })
@@ -139,7 +125,7 @@ describe('what fits', () => {
   })
 
   test('answers end before they are too large, and go on behind next', async () => {
-    const events = Array.from({ length: 12 }, (_, i) => newEvent(payloadOf(MIB), 100 + i))
+    const events = Array.from({ length: 12 }, (_, i) => noteOf(payloadOf(MIB), 100 + i))
     for (const event of events) await ask('/v1/events', json('POST', event))
     const seen: number[] = []
     let pages = 0

@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../annals.ts'
-import { deriveIdempotencyKey } from '../ledger/idempotency-key.ts'
-import type { RunEventWrite } from '../ledger/run-events.ts'
+import { newEvent, RUN } from '../testing/ledger-suite/events.ts'
 import { PAGE_FILES } from './page-files.ts'
 import { createServer, type Server } from './server.ts'
 import type { Role } from './tokens.ts'
@@ -11,26 +10,6 @@ import type { Role } from './tokens.ts'
  * Every route against every kind of credential. The routes come from the server itself; each needs a row here that says how
  * it is asked and what the right answer is, so that a route without one fails.
  */
-
-const RUN = 'run-1'
-
-function newEvent(fields: Partial<RunEventWrite> = {}): RunEventWrite {
-  const event = {
-    eventId: randomUUID(),
-    eventType: 'RunStarted',
-    emittedAt: '2025-06-15T15:06:40.000Z',
-    runId: RUN,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId: 1,
-    ...fields,
-  }
-  return { idempotencyKey: deriveIdempotencyKey(event), ...event }
-}
 
 const TELEMETRY_ID = '7c9e6679-7425-40de-944b-e07fc1f90ae8'
 

@@ -1,10 +1,8 @@
-import { randomUUID } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../annals.ts'
 import { type SseEvent, SseReader } from '../core/sse.ts'
-import { deriveIdempotencyKey } from '../ledger/idempotency-key.ts'
-import type { RunEventWrite } from '../ledger/run-events.ts'
+import { newEvent } from '../testing/ledger-suite/events.ts'
 import type { ServerOptions } from './options.ts'
 import { createServer, type Server } from './server.ts'
 
@@ -23,25 +21,10 @@ afterEach(async () => {
   await db.close()
 })
 
-function newEvent(runId: string, attempt: number, payload: object = {}): RunEventWrite {
-  const event = {
-    eventId: randomUUID(),
-    eventType: 'Noted',
-    emittedAt: '2025-06-15T15:06:40.000Z',
-    runId,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId: attempt,
-  }
-  return { ...event, idempotencyKey: deriveIdempotencyKey(event), payload: { ...payload } }
-}
-
 const append = (runId: string, attempt: number, payload?: object) =>
-  db.ledger.appendEvent(newEvent(runId, attempt, payload))
+  db.ledger.appendEvent(
+    newEvent({ eventType: 'Noted', runId, logicalAttemptId: attempt, payload: { ...payload } }),
+  )
 
 /** Reads a stream event by event. */
 class Reader {

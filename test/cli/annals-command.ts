@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach } from 'vitest'
 import { type Annals, createProducer, open } from '../../src/index.ts'
+import { PLAN } from '../ledger/run-event.ts'
 
 /** The real program, as it was built, in a process of its own; and stores for it to look at. */
 
@@ -93,14 +94,6 @@ export function annals(args: readonly string[], options: RunOptions = {}): Promi
 
 /** Moves the cursor, clears the screen, sets the title, turns the direction of the line. */
 const HOSTILE = '\u001b[2J\u001b]0;owned\u0007\u009b31m\u202eevil\r\n\u0000'
-
-export const PLAN = {
-  tenantId: 'acme',
-  projectId: 'shop',
-  environmentId: 'test',
-  planId: 'nightly',
-  planVersion: '3',
-} as const
 
 /** A run of ten records: one step that succeeds, one that fails and is tried again. */
 export async function addRun(db: Annals, runId: string, more: object = {}): Promise<void> {

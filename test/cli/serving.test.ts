@@ -4,7 +4,8 @@ import { pathToFileURL } from 'node:url'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { createClient } from '../../src/client.ts'
 import { createProducer, open } from '../../src/index.ts'
-import { addRun, annals, makeStore, newFolder, PLAN, PROGRAM, type Running, start } from './annals-command.ts'
+import { PLAN } from '../ledger/run-event.ts'
+import { addRun, annals, makeStore, newFolder, PROGRAM, type Running, start } from './annals-command.ts'
 
 /** A server on a port of its own, and where it is. */
 async function serve(

@@ -1,23 +1,14 @@
 import { describe, expect, test } from 'vitest'
 import { canonicalJson } from '../../src/core/canonical-json.ts'
-import { AnnalsError } from '../../src/core/errors.ts'
 import { eventHash, verifyLog } from '../../src/launch/chain.ts'
 import { CONTRACTS } from '../../src/launch/contracts.ts'
 import { replayBytes } from '../../src/launch/replay.ts'
 import { snapshotText } from '../../src/launch/snapshot.ts'
 import { RUN_STATES } from '../../src/launch/states.ts'
+import { failureOf } from './failure-of.ts'
 import { newJournal, rewritten, TYPES_SEEN_IN_RESTARTS, writeFullLog } from './written-log.ts'
 
 const MISSING = { kind: 'missing' } as const
-function failureOf(work: () => unknown): AnnalsError {
-  try {
-    work()
-  } catch (error) {
-    if (error instanceof AnnalsError) return error
-    throw error
-  }
-  throw new Error('nothing was refused')
-}
 
 describe('the chain', () => {
   test('ND3: hashes are those of the vectors', () => {

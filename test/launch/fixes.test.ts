@@ -4,12 +4,9 @@ import { describe, expect, test } from 'vitest'
 import { contractProblems } from '../../src/launch/contracts.ts'
 import { worstFirst } from '../../src/launch/fix-loop.ts'
 import { startLaunch } from '../../src/launch/launches.ts'
-import { eventsIn, newRunsFolder, smallLaunch, snapshotIn } from './small-launch.ts'
+import { eventsIn, itemsIn, newRunsFolder, smallLaunch, snapshotIn } from './small-launch.ts'
 
 const runId = 'r1'
-/** Of the items in a snapshot, what became of them. */
-const itemsIn = (folder: string): string[] =>
-  snapshotIn(folder, runId).work_items.map(({ work_item_id, status }) => `${work_item_id} ${status}`)
 
 describe('gates and fixes', () => {
   /** Issues are lines of an artifact; a fix removes one. */
@@ -98,6 +95,6 @@ describe('gates and fixes', () => {
     const { runsFolder, run } = withIssues('error a', text => `${text}\ninfo ${++fixes}`)
     expect(await run).toMatchObject({ status: 'failed', error: { code: 'FIX_ATTEMPTS_EXHAUSTED' } })
     expect(fixes).toBe(3)
-    expect(itemsIn(runsFolder).filter(item => item.includes(':mend:'))).toHaveLength(3)
+    expect(itemsIn(runsFolder, runId).filter(item => item.includes(':mend:'))).toHaveLength(3)
   })
 })

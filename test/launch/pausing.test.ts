@@ -8,12 +8,17 @@ import {
   startLaunch,
   unpauseLaunch,
 } from '../../src/launch/launches.ts'
-import { eventsIn, gateway, newRunsFolder, SMALL_STATES, smallLaunch, snapshotIn } from './small-launch.ts'
+import {
+  eventsIn,
+  gateway,
+  itemsIn,
+  newRunsFolder,
+  SMALL_STATES,
+  smallLaunch,
+  snapshotIn,
+} from './small-launch.ts'
 
 const runId = 'r1'
-/** Of the items in a snapshot, what became of them. */
-const itemsIn = (folder: string): string[] =>
-  snapshotIn(folder, runId).work_items.map(({ work_item_id, status }) => `${work_item_id} ${status}`)
 
 describe('pausing and cancelling', () => {
   async function busy(more: { db?: Awaited<ReturnType<typeof open>>; signal?: AbortSignal } = {}) {
@@ -78,7 +83,7 @@ describe('pausing and cancelling', () => {
       if (isPaused) run.pause().catch(() => undefined)
       await cancelLaunch(runId, { runsFolder, reason: 'enough' })
       expect(await run.result).toMatchObject({ status: 'cancelled', state: 'CANCELLED' })
-      expect(itemsIn(runsFolder)).toEqual(['r1:work:1:a failed', 'r1:work:1:b skipped'])
+      expect(itemsIn(runsFolder, runId)).toEqual(['r1:work:1:a failed', 'r1:work:1:b skipped'])
       expect(eventsIn(runsFolder, runId).at(-1)).toMatchObject({
         type: 'RUN_CANCELLED',
         payload: { reason: 'enough' },

@@ -98,6 +98,11 @@ export function snapshotIn(folder: string, runId: string): LaunchSnapshot {
   return JSON.parse(readFileSync(join(folder, runId, 'snapshot.json'), 'utf8')) as LaunchSnapshot
 }
 
+/** Of the items in a snapshot, what became of them. */
+export function itemsIn(folder: string, runId: string): string[] {
+  return snapshotIn(folder, runId).work_items.map(({ work_item_id, status }) => `${work_item_id} ${status}`)
+}
+
 /** Of every file below a folder, its hash. */
 export function fingerprint(folder: string): Record<string, string> {
   const names = readdirSync(folder, { recursive: true, withFileTypes: true })

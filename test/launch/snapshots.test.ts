@@ -2,27 +2,18 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { AnnalsError } from '../../src/core/errors.ts'
 import { lineOf } from '../../src/launch/chain.ts'
 import { contractProblems } from '../../src/launch/contracts.ts'
 import { replayBytes, snapshotAt } from '../../src/launch/replay.ts'
 import { inOurWords, readSnapshot, snapshotText, writeSnapshot } from '../../src/launch/snapshot.ts'
 import { RUN_STATES } from '../../src/launch/states.ts'
+import { failureOf } from './failure-of.ts'
 import { writeFullLog } from './written-log.ts'
 
 const root = mkdtempSync(join(tmpdir(), 'annals-launch-log-'))
 afterAll(() => rmSync(root, { recursive: true, force: true }))
 const newFolder = (): string => mkdtempSync(join(root, 'run-'))
 const MISSING = { kind: 'missing' } as const
-function failureOf(work: () => unknown): AnnalsError {
-  try {
-    work()
-  } catch (error) {
-    if (error instanceof AnnalsError) return error
-    throw error
-  }
-  throw new Error('nothing was refused')
-}
 
 describe('snapshots', () => {
   test('N7: replayed up to the event of a live snapshot, the log gives it byte for byte', async () => {

@@ -1,5 +1,4 @@
 import { describe, expect, test } from 'vitest'
-import { AnnalsError } from '../../src/core/errors.ts'
 import {
   checkStates,
   isLegalTransition,
@@ -8,17 +7,8 @@ import {
   type StateModel,
   stableStateOf,
 } from '../../src/launch/states.ts'
+import { failureOf } from './failure-of.ts'
 import { writeFullLog } from './written-log.ts'
-
-function failureOf(work: () => unknown): AnnalsError {
-  try {
-    work()
-  } catch (error) {
-    if (error instanceof AnnalsError) return error
-    throw error
-  }
-  throw new Error('nothing was refused')
-}
 
 describe('states', () => {
   test('N1: there are the fifteen states of a run and the six of a section', () => {

@@ -4,7 +4,8 @@ import { Database } from '../../src/engine/database.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { openPostgres } from '../../src/postgres.ts'
 import { testAnnals } from '../../src/testing/annals-suite.ts'
-import { type OpenedLedger, testLedger } from '../../src/testing/ledger-suite.ts'
+import { testLedger } from '../../src/testing/ledger-suite.ts'
+import { openedOf } from '../ledger/opened-ledger.ts'
 import { CONNECTION_STRING, SchemaPool } from './schema.ts'
 
 type Options = Pick<Parameters<typeof openPostgres>[0], 'guards' | 'ledger'>
@@ -57,14 +58,3 @@ describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
     }
   })
 })
-
-function openedOf(db: Annals): OpenedLedger {
-  return {
-    ledger: db.ledger,
-    runs: db.runs,
-    registry: db.ledger.registry,
-    forTenant: tenant => db.forTenant(tenant).ledger,
-    stats: async () => db.stats().ledger,
-    close: () => db.close(),
-  }
-}

@@ -1,7 +1,7 @@
-import { randomUUID } from 'node:crypto'
 import { afterEach, expect, test } from 'vitest'
 import { createClient } from '../../src/client.ts'
-import { deriveIdempotencyKey, type RunEventRecord, type RunEventWrite } from '../../src/index.ts'
+import type { RunEventRecord, RunEventWrite } from '../../src/index.ts'
+import { newEvent } from '../../src/testing/ledger-suite/events.ts'
 import { ServerProcess } from './server-process.ts'
 
 const WRITERS = 16
@@ -11,21 +11,8 @@ const APPENDS_BETWEEN = 250
 const server = new ServerProcess()
 afterEach(() => server.remove())
 
-function newEvent(runId: string, logicalAttemptId: number): RunEventWrite {
-  const event = {
-    eventId: randomUUID(),
-    eventType: 'Noted',
-    emittedAt: '2025-06-15T15:06:40.000Z',
-    runId,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId,
-  }
-  return { ...event, idempotencyKey: deriveIdempotencyKey(event), payload: { text: 'x'.repeat(300) } }
+function noteOf(runId: string, logicalAttemptId: number): RunEventWrite {
+  return newEvent({ eventType: 'Noted', runId, logicalAttemptId, payload: { text: 'x'.repeat(300) } })
 }
 
 test('a server that is killed under load loses nothing it has answered for, and its clients go on by themselves', async () => {
@@ -38,7 +25,7 @@ test('a server that is killed under load loses nothing it has answered for, and 
 
   const writer = async (runId: string): Promise<void> => {
     for (let i = 1; !isDone; i++) {
-      const event = newEvent(runId, i)
+      const event = noteOf(runId, i)
       const { eventId, runSeq } = await client.ledger.appendEvent(event)
       expect(eventId).toBe(event.eventId)
       acknowledged.set(eventId, { runId, runSeq })
@@ -65,7 +52,7 @@ test('a server that is killed under load loses nothing it has answered for, and 
   await reached((KILLS + 1) * APPENDS_BETWEEN)
   isDone = true
   await writing
-  await client.ledger.appendEvent(newEvent('last', 1)).then(({ eventId, runSeq }) => {
+  await client.ledger.appendEvent(noteOf('last', 1)).then(({ eventId, runSeq }) => {
     acknowledged.set(eventId, { runId: 'last', runSeq })
   })
   await following

@@ -1,9 +1,9 @@
-import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
 import { type AnnalsClient, createClient } from '../../src/client.ts'
-import { deriveIdempotencyKey, type RunEventWrite } from '../../src/index.ts'
+import type { RunEventWrite } from '../../src/index.ts'
+import { newEvent } from '../../src/testing/ledger-suite/events.ts'
 import { ServerProcess } from './server-process.ts'
 
 const STREAMS = 1_000
@@ -17,21 +17,8 @@ afterEach(async () => {
   await server.remove()
 })
 
-function newEvent(runId: string, logicalAttemptId: number): RunEventWrite {
-  const event = {
-    eventId: randomUUID(),
-    eventType: 'Noted',
-    emittedAt: '2025-06-15T15:06:40.000Z',
-    runId,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId,
-  }
-  return { ...event, idempotencyKey: deriveIdempotencyKey(event), payload: { text: 'x'.repeat(400) } }
+function noteOf(runId: string, logicalAttemptId: number): RunEventWrite {
+  return newEvent({ eventType: 'Noted', runId, logicalAttemptId, payload: { text: 'x'.repeat(400) } })
 }
 
 const MARK = '\ndata: '
@@ -82,7 +69,7 @@ async function timed(client: AnnalsClient, runId: string, from: number): Promise
   const times: number[] = []
   for (let i = from; i < from + APPENDS; i++) {
     const since = performance.now()
-    await client.ledger.appendEvent(newEvent(runId, i))
+    await client.ledger.appendEvent(noteOf(runId, i))
     times.push(performance.now() - since)
   }
   return times.sort((a, b) => a - b)
@@ -119,7 +106,7 @@ test(`${STREAMS} open streams and one that is not read: appends go on as before,
   await Promise.all(watching.map(reader => reader.reached(APPENDS)))
   // Far more than buffers hold, for the one that does not read.
   await Promise.all(
-    Array.from({ length: 2_000 }, (_, i) => client.ledger.appendEvent(newEvent('flood', i + 1))),
+    Array.from({ length: 2_000 }, (_, i) => client.ledger.appendEvent(noteOf('flood', i + 1))),
   )
   const growth = (await metric(url, 'process_resident_memory_bytes')) - memoryBefore
 

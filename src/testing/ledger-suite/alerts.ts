@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { times } from '../annals-suite/suite.ts'
-import { eventually, type LedgerSuite, newEvent, probe, RUN, tell } from './suite.ts'
+import { newEvent, probe, RUN } from './events.ts'
+import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** L29, L30: what no transition allows is said aloud, once. */
 export function testAlerts(suite: LedgerSuite): void {

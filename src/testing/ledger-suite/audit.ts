@@ -1,7 +1,8 @@
 import { expect } from 'vitest'
 import type { AuditQuery, RunEventRecord } from '../../index.ts'
 import { bad, gather, refused, times } from '../annals-suite/suite.ts'
-import { type Given, type LedgerApi, type LedgerSuite, newEvent } from './suite.ts'
+import { newEvent } from './events.ts'
+import type { Given, LedgerApi, LedgerSuite } from './suite.ts'
 
 const ALL: AuditQuery = { from: 0, to: '9999-12-31T00:00:00Z' }
 

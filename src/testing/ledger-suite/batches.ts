@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { bad, refused, times } from '../annals-suite/suite.ts'
-import { eventually, type LedgerSuite, newEvent, RUN, said } from './suite.ts'
+import { newEvent, RUN, said } from './events.ts'
+import { eventually, type LedgerSuite } from './suite.ts'
 
 /** LD17: several events in one call. */
 export function testBatches(suite: LedgerSuite): void {

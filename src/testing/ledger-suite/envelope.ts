@@ -1,7 +1,8 @@
 import { expect } from 'vitest'
 import { deriveIdempotencyKey, type RunEventWrite } from '../../index.ts'
 import { bad, refused } from '../annals-suite/suite.ts'
-import { type LedgerSuite, newEvent, RUN, RUN_EVENTS, STEP_EVENTS } from './suite.ts'
+import { newEvent, RUN, RUN_EVENTS, STEP_EVENTS } from './events.ts'
+import type { LedgerSuite } from './suite.ts'
 
 const REQUIRED = [
   'eventId',

@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { bad, refused, times } from '../annals-suite/suite.ts'
-import { type LedgerApi, type LedgerSuite, newEvent, RUN } from './suite.ts'
+import { newEvent, RUN } from './events.ts'
+import type { LedgerApi, LedgerSuite } from './suite.ts'
 
 async function note(ledger: LedgerApi, count: number): Promise<void> {
   await ledger.appendEvents(times(count, i => newEvent({ eventType: `Noted${i}` })))

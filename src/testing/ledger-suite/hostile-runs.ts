@@ -1,5 +1,6 @@
 import { expect } from 'vitest'
-import { type LedgerSuite, newEvent, probe, RUN, RUN_EVENTS, STEP_EVENTS, tell } from './suite.ts'
+import { newEvent, probe, RUN, RUN_EVENTS, STEP_EVENTS } from './events.ts'
+import { type LedgerSuite, tell } from './suite.ts'
 
 /** L29, L30, LD9, LD13: whatever is in a run, it stays readable. */
 export function testHostileRuns(suite: LedgerSuite): void {

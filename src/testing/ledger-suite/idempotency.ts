@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto'
 import { expect } from 'vitest'
 import { deriveIdempotencyKey, idempotencyPreimage } from '../../index.ts'
 import { times } from '../annals-suite/suite.ts'
-import { type LedgerSuite, newEvent, RUN, tell } from './suite.ts'
+import { newEvent, RUN } from './events.ts'
+import { type LedgerSuite, tell } from './suite.ts'
 
 /** L4–L6, L17–L19, LD1, LD11: each event once, however often it is sent. */
 export function testIdempotency(suite: LedgerSuite): void {

@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { refused, times } from '../annals-suite/suite.ts'
-import { type LedgerSuite, newEvent, probe, RUN, said, tell } from './suite.ts'
+import { newEvent, probe, RUN, said } from './events.ts'
+import { type LedgerSuite, tell } from './suite.ts'
 
 /** L26, LD2: invalid transitions refused at the door. */
 export function testLayerTwo(suite: LedgerSuite): void {

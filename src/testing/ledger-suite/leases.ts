@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { bad, refused, times } from '../annals-suite/suite.ts'
-import { type LedgerSuite, newEvent, RUN, said } from './suite.ts'
+import { newEvent, RUN, said } from './events.ts'
+import type { LedgerSuite } from './suite.ts'
 
 const HOUR = { owner: 'worker-1', ttlMs: 3_600_000 }
 

@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { refused, times } from '../annals-suite/suite.ts'
-import { eventually, type LedgerSuite, newEvent, probe, RUN, said, tell } from './suite.ts'
+import { newEvent, probe, RUN, said } from './events.ts'
+import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** LD11 and what else is counted. */
 export function testMetrics(suite: LedgerSuite): void {

@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { times } from '../annals-suite/suite.ts'
-import { eventually, type LedgerSuite, newEvent, RUN, tell } from './suite.ts'
+import { newEvent, RUN } from './events.ts'
+import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** L7–L10, LD3, LD10, LD18: one order per run, given by the ledger, with its own times. */
 export function testOrderingAndTime(suite: LedgerSuite): void {

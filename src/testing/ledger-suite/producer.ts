@@ -1,18 +1,15 @@
 import { expect } from 'vitest'
 import { createProducer, type Producer } from '../../index.ts'
 import { refused, times } from '../annals-suite/suite.ts'
-import { type Given, type LedgerSuite, newEvent, RUN } from './suite.ts'
+import { newEvent, PLAN, RUN } from './events.ts'
+import type { Given, LedgerSuite } from './suite.ts'
 
 function producerOf({ ledger, registry }: Given): Producer {
   return createProducer({
     store: ledger,
     registry,
     runId: RUN,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
+    ...PLAN,
   })
 }
 

@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto'
 import { expect } from 'vitest'
 import { type RunSnapshot, reduce } from '../../index.ts'
 import { expectFrozen, times } from '../annals-suite/suite.ts'
-import { eventually, type LedgerSuite, newEvent, RUN, tell } from './suite.ts'
+import { newEvent, PLAN, RUN } from './events.ts'
+import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** Of plain JSON with ASCII keys; by hand, so that the ledger's own way is checked by another. */
 function canonical(value: unknown): string {
@@ -39,11 +40,7 @@ export function testProjection(suite: LedgerSuite): void {
       const { hash, ...rest } = await ledger.projectSnapshot(RUN)
       expect(rest).toEqual({
         runId: RUN,
-        tenantId: 'acme',
-        projectId: 'shop',
-        environmentId: 'test',
-        planId: 'plan',
-        planVersion: '1',
+        ...PLAN,
         status: 'FAILED',
         lastEventSeq: 6,
         steps: [

@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { gather, refused } from '../annals-suite/suite.ts'
-import { eventually, type LedgerSuite, newEvent, RUN, tell } from './suite.ts'
+import { newEvent, RUN } from './events.ts'
+import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** LD15: a run of the ledger is a run of the index. */
 export function testRunIndex(suite: LedgerSuite): void {

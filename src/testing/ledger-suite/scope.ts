@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { gather, refused, take } from '../annals-suite/suite.ts'
-import { type LedgerSuite, newEvent, RUN, said } from './suite.ts'
+import { newEvent, RUN, said } from './events.ts'
+import type { LedgerSuite } from './suite.ts'
 
 /** LD8: whose run it is. */
 export function testScope(suite: LedgerSuite): void {

@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { bad, refused, take, times } from '../annals-suite/suite.ts'
-import { type LedgerSuite, newEvent, RUN, said, tell } from './suite.ts'
+import { newEvent, RUN, said } from './events.ts'
+import { type LedgerSuite, tell } from './suite.ts'
 
 /** LD17, L32: records as they come. */
 export function testSubscriptions(suite: LedgerSuite): void {

@@ -1,15 +1,14 @@
-import { randomUUID } from 'node:crypto'
 import { it } from 'vitest'
-import {
-  deriveIdempotencyKey,
-  type EventIdRegistry,
-  type Ledger,
-  type LedgerStats,
-  type RunEventRecord,
-  type RunEventWrite,
-  type Runs,
+import type {
+  EventIdRegistry,
+  Ledger,
+  LedgerStats,
+  RunEventRecord,
+  RunEventWrite,
+  Runs,
 } from '../../index.ts'
 import { SimulatedClock } from '../simulated-clock.ts'
+import { RUN, said } from './events.ts'
 
 /** What every ledger can do, here or on the other side of a wire. */
 export type LedgerApi = Pick<
@@ -147,56 +146,6 @@ export class Given {
 function present<T>(need: LedgerNeed, part: T | undefined): T {
   if (part === undefined) throw new Error(`the ledger neither gives ${need} nor says why it can't`)
   return part
-}
-
-/** The run that most tests write to. */
-export const RUN = 'run-1'
-
-export const RUN_EVENTS = [
-  'RunQueued',
-  'RunStarted',
-  'RunPaused',
-  'RunResumed',
-  'RunCompleted',
-  'RunFailed',
-  'RunCancelled',
-] as const
-export const STEP_EVENTS = ['StepStarted', 'StepCompleted', 'StepFailed', 'StepSkipped'] as const
-
-/** An event that fits, whatever is said of it; the key too, unless it is given. */
-export function newEvent(fields: Partial<RunEventWrite> = {}): RunEventWrite {
-  const event = {
-    eventId: randomUUID(),
-    eventType: 'RunStarted',
-    emittedAt: '2025-06-15T15:06:40.000Z',
-    runId: RUN,
-    tenantId: 'acme',
-    projectId: 'shop',
-    environmentId: 'test',
-    planId: 'plan',
-    planVersion: '1',
-    engineAttemptId: 1,
-    logicalAttemptId: 1,
-    ...fields,
-  }
-  return { idempotencyKey: deriveIdempotencyKey(event), ...event }
-}
-
-/** With a key of its own: another plan version makes it another event, and changes nothing else. */
-export function probe(eventType: string, stepId?: string, logicalAttemptId = 1): RunEventWrite {
-  const step = stepId === undefined ? {} : { stepId }
-  return newEvent({ eventType, logicalAttemptId, planVersion: 'probe', ...step })
-}
-
-/** `RunStarted`, or `StepStarted fetch`, or `StepStarted fetch 2` with the attempt. */
-export function said(text: string, fields: Partial<RunEventWrite> = {}): RunEventWrite {
-  const [eventType, stepId, attempt] = text.split(' ')
-  return newEvent({
-    eventType,
-    ...(stepId === undefined ? {} : { stepId }),
-    logicalAttemptId: Number(attempt ?? 1),
-    ...fields,
-  })
 }
 
 /** Appends them one after the other, and gives the records. */

@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import type { StepStatus } from '../../index.ts'
-import { type LedgerSuite, probe, RUN, RUN_EVENTS, STEP_EVENTS, tell } from './suite.ts'
+import { probe, RUN, RUN_EVENTS, STEP_EVENTS } from './events.ts'
+import { type LedgerSuite, tell } from './suite.ts'
 
 /** How a run gets to a status. `nothing` is a run that has no event yet. */
 const RUN_PATHS: Readonly<Record<string, readonly string[]>> = {

@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { times } from '../annals-suite/suite.ts'
-import { eventually, type LedgerSuite, newEvent, probe, RUN, tell } from './suite.ts'
+import { newEvent, probe, RUN } from './events.ts'
+import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** LD14: every run’s records are a chain. What tampering does to it is tested beside the ledger. */
 export function testVerification(suite: LedgerSuite): void {

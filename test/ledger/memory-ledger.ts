@@ -1,0 +1,57 @@
+import { type Annals, open } from '../../src/annals.ts'
+import type { ByteString } from '../../src/core/bytes.ts'
+import { AnnalsError, type ErrorCode } from '../../src/core/errors.ts'
+import type { Database } from '../../src/engine/database.ts'
+import { resolveScope, tenantShared } from '../../src/engine/keys.ts'
+import type { LedgerContext } from '../../src/ledger/authority.ts'
+import { LedgerMetrics } from '../../src/ledger/metrics.ts'
+import { createProducer, type Producer, type ProducerOptions } from '../../src/ledger/producer.ts'
+import { PLAN, RUN } from '../../src/testing/ledger-suite/events.ts'
+
+/** Ledgers in memory, for tests of what is inside one. */
+
+export async function withDb(work: (db: Annals) => Promise<void>): Promise<void> {
+  await using db = await open({ memory: true })
+  await work(db)
+}
+
+/** Of the run that most tests write to; it tries again without waiting. */
+export function producerOf(db: Annals, options: Partial<ProducerOptions> = {}): Producer {
+  return createProducer({
+    store: db.ledger,
+    registry: db.ledger.registry,
+    runId: RUN,
+    ...PLAN,
+    retry: { sleep: async () => {}, random: () => 0 },
+    ...options,
+  })
+}
+
+/** The types of the records, in order. */
+export async function typesIn(db: Annals): Promise<string[]> {
+  return (await db.ledger.fetchEvents(RUN)).map(({ eventType }) => eventType)
+}
+
+/** Undefined if nothing was refused. */
+export async function codeOf(attempt: Promise<unknown>): Promise<ErrorCode | undefined> {
+  return attempt.then(
+    () => undefined,
+    (error: unknown) => (error instanceof AnnalsError ? error.code : Promise.reject(error)),
+  )
+}
+
+export function scopeOf(runId: string): ByteString {
+  return resolveScope('default', runId)
+}
+
+/** What a ledger over this database works with. */
+export function contextOver(database: Database): LedgerContext {
+  return {
+    database,
+    tenant: 'default',
+    shared: resolveScope('default', tenantShared({ tenant: 'default' })),
+    scopeOf,
+    metrics: new LedgerMetrics(),
+    validateTransitions: false,
+  }
+}
