@@ -1,4 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
+import { pause } from '../core/pause.ts'
 import { type SseEvent, SseReader } from '../core/sse.ts'
 import type { Ask, Transport } from './transport.ts'
 import { isTransient, problemIn, problemOf } from './transport.ts'
@@ -95,17 +96,4 @@ class Connection {
     clearTimeout(this.#timer)
     this.#timer = setTimeout(this.#abort, this.#idleMs)
   }
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise(resolve => {
-    const done = (): void => {
-      clearTimeout(timer)
-      signal.removeEventListener('abort', done)
-      resolve()
-    }
-    const timer = setTimeout(done, ms)
-    signal.addEventListener('abort', done)
-    if (signal.aborted) done()
-  })
 }

@@ -1,5 +1,6 @@
 import type pg from 'pg'
 import { AnnalsError } from '../core/errors.ts'
+import { pause } from '../core/pause.ts'
 import { loadDriver } from './driver.ts'
 import { failure, isHopeless, messageOf } from './failure.ts'
 import type { Statement } from './statements.ts'
@@ -137,16 +138,4 @@ export class Connection {
 
 export function quoted(identifier: string): string {
   return `"${identifier.replaceAll('"', '""')}"`
-}
-
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise(resolve => {
-    const end = (): void => {
-      clearTimeout(timer)
-      signal?.removeEventListener('abort', end)
-      resolve()
-    }
-    const timer = setTimeout(end, ms)
-    signal?.addEventListener('abort', end)
-  })
 }

@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { pause } from '../core/pause.ts'
 import { isDedupeTag } from '../engine/keys.ts'
 import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
 import type {
@@ -289,8 +290,4 @@ function judgedBy<T>(
 function tooManyConflicts(attempts: number, on: TreeId): AnnalsError {
   const message = `a step found what it had read changed by others, ${attempts} times`
   return new AnnalsError('CONFLICT', message, { attempts, on })
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise(resolve => setTimeout(resolve, ms))
 }

@@ -1,3 +1,4 @@
+import { pause } from '../core/pause.ts'
 import { formatRfc3339 } from '../core/time.ts'
 import { postRun, readRecord, type TelemetryRecord, truncationRun } from './model.ts'
 import { type Death, Outbox, type TelemetryLog } from './outbox.ts'
@@ -232,19 +233,6 @@ export class TelemetryClient {
 export const WARNINGS: TelemetryLog = {
   warn: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY' }),
   error: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY_ERROR' }),
-}
-
-/** Ends early if the signal aborts. */
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise(resolve => {
-    const end = (): void => {
-      clearTimeout(timer)
-      signal?.removeEventListener('abort', end)
-      resolve()
-    }
-    const timer = setTimeout(end, ms)
-    signal?.addEventListener('abort', end)
-  })
 }
 
 function baseUrlOf(given: string | undefined): string | undefined {

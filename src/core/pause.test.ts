@@ -1,0 +1,32 @@
+import { expect, test, vi } from 'vitest'
+import { pause } from './pause.ts'
+
+test('a pause lasts as long as it was asked for', async () => {
+  vi.useFakeTimers()
+  try {
+    let isOver = false
+    const paused = pause(1_000).then(() => (isOver = true))
+    await vi.advanceTimersByTimeAsync(999)
+    expect(isOver).toBe(false)
+    await vi.advanceTimersByTimeAsync(1)
+    await paused
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
+test('a pause ends at once when its signal aborts, before or meanwhile, and leaves nothing behind', async () => {
+  vi.useFakeTimers()
+  try {
+    await pause(1_000, AbortSignal.abort())
+    const controller = new AbortController()
+    const removed = vi.spyOn(controller.signal, 'removeEventListener')
+    const paused = pause(1_000, controller.signal)
+    controller.abort()
+    await paused
+    expect(removed).toHaveBeenCalledOnce()
+    expect(vi.getTimerCount()).toBe(0)
+  } finally {
+    vi.useRealTimers()
+  }
+})
