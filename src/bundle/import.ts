@@ -4,7 +4,7 @@ import { ZERO_HASH } from '../core/hash.ts'
 import { encodeRecord } from '../core/value.ts'
 import { headOf } from '../engine/chain.ts'
 import type { Database } from '../engine/database.ts'
-import { HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
+import { HEAD_KEY, headTag, isReservedTenant, TAGS } from '../engine/keys.ts'
 import { type LogEntry, type LogHead, parseHead, parseLogEntry } from '../engine/log.ts'
 import type { Append, Entry, Operation, Place } from '../engine/storage.ts'
 import type { Envelope } from '../ledger/envelope.ts'
@@ -94,6 +94,11 @@ async function planned(target: ImportTarget, bundle: Bundle): Promise<Plan> {
 async function standing(target: ImportTarget, header: BundleHeader): Promise<Plan> {
   const { database, tenant, shared, scopeOf } = target
   const { runId } = header
+  // A bundle comes from anywhere: it must not bring the tokens of a server, or its remembered answers.
+  if (isReservedTenant(tenant)) {
+    const message = `the tenant ${JSON.stringify(tenant)} is reserved: nothing is imported into it`
+    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'tenant' })
+  }
   if (header.tenant !== tenant) {
     const message = `the bundle is of tenant ${JSON.stringify(header.tenant)}, this handle reaches ${JSON.stringify(tenant)} alone`
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'bundle', tenant: header.tenant })

@@ -60,13 +60,6 @@ async function importFile(
   } catch (error) {
     const tenant: unknown = error instanceof AnnalsError ? error.details['tenant'] : undefined
     if (!isAnyTenant || typeof tenant !== 'string') throw error
-    // A server keeps what is its own, such as its tokens, under such names.
-    if (tenant.startsWith('_')) {
-      throw new AnnalsError(
-        'INVALID_ARGUMENT',
-        `the bundle is of tenant ${JSON.stringify(tenant)}, which is reserved`,
-      )
-    }
     return db.forTenant(tenant).importRun(bundle)
   }
 }

@@ -3,7 +3,7 @@ import { EventHub, type HubSource } from './event-hub.ts'
 import { EventStream, type ReadBehind } from './event-stream.ts'
 import type { RequestMetrics } from './metrics.ts'
 import type { ServerSettings } from './options.ts'
-import type { ServerContext } from './server-env.ts'
+import type { Credential, ServerContext } from './server-env.ts'
 import type { TokenStore } from './tokens.ts'
 
 /** What a stream follows. */
@@ -25,6 +25,8 @@ export class OpenStreams {
   readonly #tokens: TokenStore
   readonly #metrics: RequestMetrics
   readonly #streams = new Set<EventStream>()
+  /** By token, how many of them it has. */
+  readonly #counts = new Map<string, number>()
   readonly #hubs = new Map<string, EventHub>()
   readonly #stop = new AbortController()
   #timer: NodeJS.Timeout | undefined
@@ -38,7 +40,7 @@ export class OpenStreams {
   }
 
   open(c: ServerContext, followed: Followed): Response {
-    const { streamsMax, streamStallMs: stallMs, heartbeatMs } = this.#settings
+    const { streamStallMs: stallMs, heartbeatMs } = this.#settings
     const headers = {
       'Content-Type': 'text/event-stream',
       'Cache-Control': 'no-store',
@@ -48,10 +50,8 @@ export class OpenStreams {
     // Nobody would read it, and so nobody would end it.
     if (c.req.method === 'HEAD') return new Response(null, { headers })
     if (this.#stop.signal.aborted) throw new AnnalsError('UNAVAILABLE', 'the server is closing')
-    if (this.#streams.size >= streamsMax) {
-      throw new AnnalsError('RATE_LIMITED', `there are ${streamsMax} event streams already`, { streamsMax })
-    }
     const credential = c.get('credential')
+    this.#checkRoom(credential)
     const outgoing = c.env?.outgoing
     const stream = new EventStream({
       hub: this.#hub(`${credential.tenant}\0${followed.name}`, followed.source),
@@ -65,7 +65,7 @@ export class OpenStreams {
       cut: outgoing === undefined ? undefined : () => void outgoing.destroy(),
     })
     this.#streams.add(stream)
-    this.#metrics.openStreams = this.#streams.size
+    this.#count(credential, 1)
     this.#watch(stream)
     // Also if it goes away before anybody began to read.
     outgoing?.once('close', () => stream.end())
@@ -88,9 +88,30 @@ export class OpenStreams {
     return hub
   }
 
-  #remove(stream: EventStream): void {
-    this.#streams.delete(stream)
+  /** One token's streams must not leave none for the others. */
+  #checkRoom({ tokenId }: Credential): void {
+    const { streamsMax, streamsPerToken } = this.#settings
+    if (this.#streams.size >= streamsMax) {
+      const message = `there are ${streamsMax} event streams already: close one, or ask again later`
+      throw new AnnalsError('RATE_LIMITED', message, { streamsMax })
+    }
+    if (tokenId === undefined || (this.#counts.get(tokenId) ?? 0) < streamsPerToken) return
+    const message = `this token has ${streamsPerToken} event streams already: close one of them first`
+    throw new AnnalsError('RATE_LIMITED', message, { streamsPerToken })
+  }
+
+  #count({ tokenId }: Credential, change: number): void {
     this.#metrics.openStreams = this.#streams.size
+    if (tokenId === undefined) return
+    const count = (this.#counts.get(tokenId) ?? 0) + change
+    if (count === 0) this.#counts.delete(tokenId)
+    else this.#counts.set(tokenId, count)
+  }
+
+  #remove(stream: EventStream): void {
+    // It may say twice that it has ended.
+    if (!this.#streams.delete(stream)) return
+    this.#count(stream.credential, -1)
     if (this.#streams.size > 0) return
     clearInterval(this.#timer)
     this.#timer = undefined
@@ -104,7 +125,7 @@ export class OpenStreams {
     if (stream.credential.tokenId === undefined) return
     void this.#followRevocations()
     // It may have been revoked between being looked at and now.
-    void this.#check()
+    void this.#check([stream.credential.tokenId])
   }
 
   #tick(): void {
@@ -118,7 +139,7 @@ export class OpenStreams {
     if (now - this.#checkedAt < CHECK_MS) return
     this.#checkedAt = now
     void this.#followRevocations()
-    void this.#check()
+    void this.#check(new Set([...this.#streams].map(({ credential }) => credential.tokenId)))
   }
 
   async #followRevocations(): Promise<void> {
@@ -134,15 +155,13 @@ export class OpenStreams {
     }
   }
 
-  /** Ends the streams whose token is gone. */
-  async #check(): Promise<void> {
-    const used = new Set([...this.#streams].map(({ credential }) => credential.tokenId))
-    used.delete(undefined)
-    used.delete(STATIC)
-    if (used.size === 0) return
+  /** Ends the streams of those tokens that are gone. */
+  async #check(ids: Iterable<string | undefined>): Promise<void> {
     try {
-      const known = new Set((await this.#tokens.list()).map(({ id }) => id))
-      for (const id of used) if (id !== undefined && !known.has(id)) this.#endOf(id)
+      for (const id of ids) {
+        if (id === undefined || id === STATIC) continue
+        if ((await this.#tokens.get(id)) === undefined) this.#endOf(id)
+      }
     } catch (error) {
       // Asked again at the next turn: a database that is away does not answer readers either.
       this.#warn('tokens could not be looked up', error)

@@ -1,6 +1,7 @@
 import type { OpenAPIHono } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
+import { isReservedTenant } from '../engine/keys.ts'
 import type { LaunchRegistry } from './launch-registry.ts'
 import type { ServerEnv } from './server-env.ts'
 
@@ -30,6 +31,8 @@ export interface ServerOptions {
   readonly clock?: () => number
   /** Open event streams at a time; 10,000 without it. */
   readonly streamsMax?: number
+  /** Of these, how many one token may have; 1,000 without it. */
+  readonly streamsPerToken?: number
   /** How long a stream whose reader takes nothing is kept; a minute without it. */
   readonly streamStallMs?: number
   /** How often a stream on which nothing happens shows that it is alive; 15 s without it. */
@@ -66,6 +69,7 @@ const NAMES: readonly (keyof ServerOptions)[] = [
   'log',
   'clock',
   'streamsMax',
+  'streamsPerToken',
   'streamStallMs',
   'heartbeatMs',
   'closeTimeoutMs',
@@ -84,6 +88,7 @@ export function settingsOf(options: ServerOptions): ServerSettings {
   if (auth === 'off' && !isLocal) {
     throw invalid('auth', `can't be off on ${host}: only on loopback nobody else can ask`)
   }
+  if (isReservedTenant(tenant)) throw invalid('tenant', 'is reserved')
   if (staticToken !== undefined && staticToken.length < STATIC_TOKEN_CHARS_MIN) {
     throw invalid('staticToken', `must have at least ${STATIC_TOKEN_CHARS_MIN} characters`)
   }
@@ -92,6 +97,7 @@ export function settingsOf(options: ServerOptions): ServerSettings {
   }
   const numbers = {
     streamsMax: options.streamsMax ?? 10_000,
+    streamsPerToken: options.streamsPerToken ?? 1_000,
     streamStallMs: options.streamStallMs ?? 60_000,
     heartbeatMs: options.heartbeatMs ?? 15_000,
     closeTimeoutMs: options.closeTimeoutMs ?? 10_000,

@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type Annals, open } from '../annals.ts'
 import { type SseEvent, SseReader } from '../core/sse.ts'
 import { newEvent } from '../testing/ledger-suite/events.ts'
@@ -171,6 +171,37 @@ describe('event streams', () => {
     await a.cancel()
     await (await follow('/v1/stream')).cancel()
     await b.cancel()
+  })
+
+  test('one token has no more streams than allowed, and leaves the others theirs', async () => {
+    await server.close()
+    server = createServer(db, { ...options, streamsPerToken: 2 })
+    const bearer = async (): Promise<Record<string, string>> => ({
+      Authorization: `Bearer ${(await server.tokens.create({ role: 'reader' })).token}`,
+    })
+    const [one, another] = [await bearer(), await bearer()]
+    const [a, b] = [await follow('/v1/stream', one), await follow('/v1/runs/run/stream', one)]
+    const refused = await server.fetch(new Request('http://localhost/v1/stream', { headers: one }))
+    expect(refused.status).toBe(429)
+    expect(refused.headers.get('Retry-After')).toBe('1')
+    expect(await refused.json()).toMatchObject({
+      code: 'RATE_LIMITED',
+      detail: 'this token has 2 event streams already: close one of them first',
+      details: { streamsPerToken: 2 },
+    })
+    await (await follow('/v1/stream', another)).cancel()
+    await a.cancel()
+    await (await follow('/v1/stream', one)).cancel()
+    await b.cancel()
+  })
+
+  test('a stream looks its own token up, however many there are', async () => {
+    const { token } = await server.tokens.create({ role: 'reader' })
+    const list = vi.spyOn(server.tokens, 'list')
+    const get = vi.spyOn(server.tokens, 'get')
+    await (await follow('/v1/stream', { Authorization: `Bearer ${token}` })).cancel()
+    expect(get).toHaveBeenCalledTimes(1)
+    expect(list).not.toHaveBeenCalled()
   })
 
   test('closing the server ends streams, and takes no new ones', async () => {

@@ -4,6 +4,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
 import type { Value } from '../core/value.ts'
+import { isReservedTenant } from '../engine/keys.ts'
 
 /** Each may do what those before it may. */
 export type Role = 'reader' | 'writer' | 'admin'
@@ -42,6 +43,7 @@ export const TOKEN_PREFIX = 'annals_'
 const SCOPE = 'tokens'
 /** Whoever wants more wants one that does not expire. */
 const TTL_MAX_MS = 100 * 366 * 86_400_000
+const ID = /^[0-9a-f]{16}$/
 const SHAPE = /^annals_([0-9a-f]{16})_([A-Za-z0-9_-]{43})$/
 const SECRET_BYTES = 32
 const NAME_BYTES_MAX = 256
@@ -97,10 +99,16 @@ export class TokenStore {
       .sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1))
   }
 
+  /** One that was not revoked, also if it has expired. */
+  async get(id: string): Promise<TokenRecord | undefined> {
+    const stored = ID.test(id) ? await this.#db.kv.get(SCOPE, id) : undefined
+    return stored === undefined ? undefined : recordOf(stored)
+  }
+
   /** Whether there was such a token; with `tenant`, one of that tenant. */
   async revoke(id: string, options: { readonly tenant?: string } = {}): Promise<boolean> {
     checkOptions('revoke', options, ['tenant'])
-    if (!/^[0-9a-f]{16}$/.test(id)) return false
+    if (!ID.test(id)) return false
     return this.#db.transaction(SCOPE, async tx => {
       const stored = await tx.kv.get(id)
       if (stored === undefined) return false
@@ -148,7 +156,7 @@ function recordOf(stored: Value): TokenRecord {
 
 function checkTenant(tenant: unknown): void {
   checkText('tenant', tenant, { bytesMax: 256 })
-  if (tenant === OWN_TENANT || tenant === '_shared') throw invalid('tenant', 'is reserved')
+  if (isReservedTenant(tenant as string)) throw invalid('tenant', 'is reserved')
 }
 
 function invalid(name: string, why: string): AnnalsError {

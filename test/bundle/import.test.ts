@@ -53,6 +53,18 @@ describe('an imported run', () => {
     expect(await auditedIds(other)).toEqual(Array.from({ length: 7 }, (_, i) => `run-1/${i + 1}`))
   })
 
+  test('never comes into a tenant that is reserved: a bundle brings nobody a token', async () => {
+    const own = db.forTenant('_annals')
+    await own.events.append('tokens', 'token_created', 'mine')
+    const bundle = await bytesOf(own.exportRun('tokens'))
+    const target = other.forTenant('_annals')
+    await expect(target.importRun(() => chunked(bundle))).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'the tenant "_annals" is reserved: nothing is imported into it',
+    })
+    expect(await target.events.length('tokens')).toBe(0)
+  })
+
   test('never takes the place of another run with its id', async () => {
     await addRun(db, 'run-1')
     const bundle = await bytesOf(db.exportRun('run-1'))
