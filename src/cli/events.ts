@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import type { Event, RunEventRecord } from '../index.ts'
 import { type Context, type Read, wholeNumber, withExamples, withJson, withStore } from './command.ts'
 import { EXIT } from './exit-codes.ts'
-import { findRun } from './lookup.ts'
+import { lookUpRun } from './lookup.ts'
 import { cutTo, safeJson, safeText } from './safe-text.ts'
 import type { Source } from './source.ts'
 import { reading } from './store.ts'
@@ -40,7 +40,7 @@ async function printEvents(runId: string, options: Options, context: Context): P
   const signal = options.follow === true ? context.interruption() : new AbortController().signal
   let left = options.limit ?? Number.POSITIVE_INFINITY
   await reading(options, terminal, async source => {
-    const { isInLedger } = await findRun(source, runId)
+    const { isInLedger } = await lookUpRun(source, runId)
     const isOwn = options.own === true || !isInLedger
     const asked = { ...options, follow: options.follow === true && source.isLive }
     const found = isOwn

@@ -4,7 +4,7 @@ import type { Command } from 'commander'
 import { AnnalsError } from '../index.ts'
 import { watched } from './bundle-file.ts'
 import { type Context, withExamples, withStore } from './command.ts'
-import { findRun } from './lookup.ts'
+import { lookUpRun } from './lookup.ts'
 import { reading, type StoreOptions } from './store.ts'
 
 interface Options extends StoreOptions {
@@ -32,7 +32,7 @@ async function exportRun(runId: string, options: Options, { terminal }: Context)
     throw new AnnalsError('INVALID_ARGUMENT', message)
   }
   await reading(options, terminal, async source => {
-    await findRun(source, runId)
+    await lookUpRun(source, runId)
     const bundle = watched(terminal, 'exported', source.exportRun(runId))
     if (output === undefined) {
       for await (const bytes of bundle) await terminal.raw(bytes)

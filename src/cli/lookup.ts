@@ -6,7 +6,7 @@ import type { Source } from './source.ts'
 const GUESSED_FROM = 2_000
 
 /** What there is of a run: an entry in the index, records in the ledger, events in its own log. */
-export interface FoundRun {
+export interface RunParts {
   readonly run: Run | undefined
   readonly isInLedger: boolean
   /** Whether it has a log of its own (`db.events`). */
@@ -14,7 +14,7 @@ export interface FoundRun {
 }
 
 /** `RUN_NOT_FOUND`, with those that were meant, if there is nothing of the run anywhere. */
-export async function findRun(source: Source, runId: string): Promise<FoundRun> {
+export async function lookUpRun(source: Source, runId: string): Promise<RunParts> {
   const [run, [first], hasEvents] = await Promise.all([
     source.runs.get(runId),
     source.ledger.fetchEvents(runId, { limit: 1 }),

@@ -8,7 +8,7 @@ import { type Context, type Read, withExamples, withJson, withStore } from './co
 import { EXIT } from './exit-codes.ts'
 import { launchDatabaseOf } from './launch-database.ts'
 import { loadLaunches } from './launch-modules.ts'
-import { findRun } from './lookup.ts'
+import { lookUpRun } from './lookup.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { localSource, remoteSource, type Source } from './source.ts'
@@ -128,7 +128,7 @@ async function resumeWith(
 
 /** A run of the ledger goes on by an event, one that only the index knows by its status. */
 async function unpause(db: Annals | AnnalsClient, source: Source, runId: string): Promise<void> {
-  const { run, isInLedger } = await findRun(source, runId)
+  const { run, isInLedger } = await lookUpRun(source, runId)
   const status = isInLedger ? (await db.ledger.projectSnapshot(runId)).status : run?.status
   if (status !== 'PAUSED' && status !== 'Paused') {
     const message = `run ${JSON.stringify(runId)} is ${status ?? 'not in the index of runs'}: only a run that is paused can be resumed without its code; for a launch add --launch MODULE`

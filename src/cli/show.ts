@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import type { LedgerAlert, Run, RunSnapshot } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
-import { type FoundRun, findRun } from './lookup.ts'
+import { lookUpRun, type RunParts } from './lookup.ts'
 import { safeJson, safeText } from './safe-text.ts'
 import type { Source } from './source.ts'
 import { printSteps } from './steps.ts'
@@ -10,7 +10,7 @@ import { printFields } from './table.ts'
 import type { Terminal } from './terminal.ts'
 import { countText, durationText, paintStatus, timeText } from './words.ts'
 
-interface Shown extends FoundRun {
+interface Shown extends RunParts {
   readonly snapshot: RunSnapshot | null
   readonly alerts: readonly LedgerAlert[]
   readonly children: readonly Run[]
@@ -42,7 +42,7 @@ async function showRun(runId: string, options: Read, { terminal }: Context): Pro
 }
 
 async function lookAt(source: Source, runId: string): Promise<Shown> {
-  const found = await findRun(source, runId)
+  const found = await lookUpRun(source, runId)
   const [snapshot, alerts, children, events] = await Promise.all([
     // From the records: what was projected may be of a moment before its process ended, and nobody goes on with it.
     found.isInLedger ? source.ledger.replaySnapshot(runId) : null,

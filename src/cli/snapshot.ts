@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { AnnalsError, type RunSnapshot } from '../index.ts'
 import { type Context, type Read, wholeNumber, withExamples, withJson, withStore } from './command.ts'
-import { findRun } from './lookup.ts'
+import { lookUpRun } from './lookup.ts'
 import { safeText } from './safe-text.ts'
 import type { Source } from './source.ts'
 import { printSteps } from './steps.ts'
@@ -43,7 +43,7 @@ export async function snapshotOf(
   runId: string,
   atSeq: number | undefined,
 ): Promise<RunSnapshot> {
-  const { isInLedger } = await findRun(source, runId)
+  const { isInLedger } = await lookUpRun(source, runId)
   if (!isInLedger) {
     const message = `run ${JSON.stringify(runId)} has no records in the ledger, so there is no snapshot of it; \`annals events\` shows its own log`
     throw new AnnalsError('RUN_NOT_FOUND', message, { runId })

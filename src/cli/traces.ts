@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import type { StoredTrace } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
-import { findRun } from './lookup.ts'
+import { lookUpRun } from './lookup.ts'
 import { cutTo, safeJson, safeText } from './safe-text.ts'
 import { reading } from './store.ts'
 import type { Terminal } from './terminal.ts'
@@ -23,7 +23,7 @@ async function printTraces(runId: string, options: Read, { terminal }: Context):
   const traces = await reading(options, terminal, async source => {
     const found = await source.traces.queryByTime(runId, 0, Number.POSITIVE_INFINITY)
     // A run may have traces and nothing else.
-    if (found.length === 0) await findRun(source, runId)
+    if (found.length === 0) await lookUpRun(source, runId)
     return found
   })
   if (options.json === true) return terminal.json(traces)

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { AnnalsError, type ChainReport, type RunVerification } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
 import { EXIT } from './exit-codes.ts'
-import { findRun } from './lookup.ts'
+import { lookUpRun } from './lookup.ts'
 import { safeText } from './safe-text.ts'
 import type { Source } from './source.ts'
 import { reading } from './store.ts'
@@ -38,7 +38,7 @@ async function verify(runId: string | undefined, options: Read, context: Context
   const checked = await reading(options, terminal, async source => {
     if (runId !== undefined) {
       const verified = await verifyOne(source, runId)
-      if (verified.ledger === undefined && verified.events === undefined) await findRun(source, runId)
+      if (verified.ledger === undefined && verified.events === undefined) await lookUpRun(source, runId)
       return [verified]
     }
     return verifyAll(source, terminal)
