@@ -17,7 +17,6 @@ export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
       path: '/openapi.json',
       id: 'openapi',
       summary: 'This description, OpenAPI 3.1.',
-      role: 'anybody',
       answers: { 200: ['The description.', z.looseObject({ openapi: z.string() })] },
     },
     () => {
@@ -33,7 +32,6 @@ export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
       path: '/docs',
       id: 'docs',
       summary: 'A page to read this description.',
-      role: 'anybody',
       answers: { 200: ['The page.', z.string(), 'text/html'] },
     },
     () => file(DOCS_PAGE, 'text/html; charset=utf-8'),
@@ -45,7 +43,6 @@ export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
       path: '/docs/page.js',
       id: 'docsScript',
       summary: 'What the page does.',
-      role: 'anybody',
       answers: { 200: ['The script.', z.string(), 'text/javascript'] },
     },
     () => file(DOCS_SCRIPT, 'text/javascript; charset=utf-8'),

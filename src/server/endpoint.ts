@@ -1,8 +1,10 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
+import { invariant } from '../core/invariant.ts'
 import { readJson } from './body.ts'
 import { checkRole } from './guard.ts'
 import { idsIn, parameterNames } from './path-ids.ts'
+import { isPublic } from './public-paths.ts'
 import { Reply, responseOf } from './reply.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
 import type { Role } from './tokens.ts'
@@ -18,8 +20,8 @@ export interface Endpoint<Q extends Shape, B extends Schema> {
   /** The name of the operation. */
   readonly id: string
   readonly summary: string
-  /** Who may ask; `anybody` needs no token. */
-  readonly role: Role | 'anybody'
+  /** Who may ask; absent for what needs no token. */
+  readonly role?: Role
   readonly query?: Q
   readonly headers?: Shape
   readonly body?: B
@@ -63,10 +65,11 @@ export function serve<Q extends Shape, B extends Schema>(
   const query = endpoint.query === undefined ? undefined : z.strictObject(endpoint.query)
   // Of most requests there is nothing to look at.
   const nothingAsked = query === undefined ? {} : query.safeParse({}).data
+  invariant((role === undefined) === isPublic(path), `${path} has a role, or needs no token`)
   document(app, endpoint)
   app.on(method.toUpperCase(), path.replace(/\{(\w+)\}/g, ':$1'), async c => {
     c.set('route', path)
-    if (role !== 'anybody') checkRole(c, role)
+    if (role !== undefined) checkRole(c, role)
     const ids = idsIn(path, c.req.raw.url)
     const asked = (c.env?.incoming?.url ?? c.req.url).includes('?')
       ? queryIn(c, query)
@@ -98,7 +101,7 @@ function document<Q extends Shape, B extends Schema>(
     operationId: id,
     summary,
     tags: [path.startsWith('/v1/') ? (path.split('/')[2] ?? 'server') : 'server'],
-    security: role === 'anybody' ? [] : [{ token: [role] }],
+    security: role === undefined ? [] : [{ token: [role] }],
     request: {
       ...(names.length === 0
         ? {}

@@ -3,7 +3,7 @@ import type { MiddlewareHandler } from 'hono'
 import { routePath } from 'hono/route'
 import { AnnalsError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
-import { PAGE_PATHS } from './page-files.ts'
+import { isPublic } from './public-paths.ts'
 import type { Allowance } from './rate-limit.ts'
 import { isTelemetry, refusal } from './refusal.ts'
 import { headerOf } from './request-header.ts'
@@ -11,22 +11,9 @@ import type { Credential, ServerContext, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
 import { ROLES, type Role, TOKEN_PREFIX } from './tokens.ts'
 
-/** What anybody may ask: nothing in it is anybody's. */
-const PUBLIC: ReadonlySet<string> = new Set([
-  '/health',
-  '/ready',
-  '/openapi.json',
-  '/docs',
-  '/docs/page.js',
-  ...PAGE_PATHS,
-])
 const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
 const REQUEST_ID = /^[\w.-]{1,64}$/
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i
-
-function isPublic(path: string): boolean {
-  return PUBLIC.has(path)
-}
 
 /** Before any route: a request id, the host, the origin, who asks, and how often. Afterwards one line in the log. */
 export function guard(services: Services): MiddlewareHandler<ServerEnv> {
@@ -46,7 +33,7 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
       if (c.req.method === 'OPTIONS' && headerOf(c, 'access-control-request-method') !== undefined) {
         c.res = new Response(null, { status: 204 })
       } else {
-        const who = isPublic(c.req.path) ? anybody(services) : await identify(c, services).catch(refused)
+        const who = isPublic(c.req.path) ? anybody(services) : await whoAsks(c, services)
         allowance = services.rateLimit?.take(callerOf(c, who))
         if (allowance?.isAllowed === false) throw tooMany(allowance)
         if (who instanceof AnnalsError) throw who
@@ -136,14 +123,19 @@ function anybody({ settings }: Services): Credential {
   return { tokenId: undefined, tenant: settings.tenant, role: 'reader' }
 }
 
+/** Who asks, or why nobody knows. Where no token is needed and none is given there is nothing to look up. */
+function whoAsks(
+  c: ServerContext,
+  services: Services,
+): Credential | AnnalsError | Promise<Credential | AnnalsError> {
+  if (services.settings.auth === 'off' && headerOf(c, 'authorization') === undefined) return owner(services)
+  return identify(c, services).catch(refused)
+}
+
 async function identify(c: ServerContext, services: Services): Promise<Credential> {
   const { settings, tokens } = services
   const header = headerOf(c, 'authorization')
-  const isOff = settings.auth === 'off'
-  if (header === undefined) {
-    if (isOff) return owner(services)
-    throw unauthenticated('a token is needed: Authorization: Bearer …')
-  }
+  if (header === undefined) throw unauthenticated('a token is needed: Authorization: Bearer …')
   checkOnce(c.env?.incoming?.rawHeaders ?? [], 'authorization')
   if (header.includes(',')) {
     throw new AnnalsError('INVALID_ARGUMENT', 'there may be one authorization header', {
@@ -158,7 +150,8 @@ async function identify(c: ServerContext, services: Services): Promise<Credentia
   const record = await tokens.verify(token)
   // TD6: a service that asks for no token takes none amiss: its clients may have one for another. One of ours was revoked.
   const isForeign = !token.startsWith(TOKEN_PREFIX)
-  if (record === undefined && isOff && isForeign && isTelemetry(c.req.path)) return owner(services)
+  if (record === undefined && settings.auth === 'off' && isForeign && isTelemetry(c.req.path))
+    return owner(services)
   if (record === undefined) throw unauthenticated('the token is not known, has expired, or was revoked')
   const { id: tokenId, tenant, role, expiresAt } = record
   return { tokenId, tenant, role, ...(expiresAt === undefined ? {} : { expiresAt }) }

@@ -23,7 +23,6 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       id: 'ready',
       summary:
         'Whether the server takes requests: it does not while it closes, or when its database does not answer.',
-      role: 'anybody',
       answers: {
         200: ['It does.', z.object({ status: z.literal('ready') })],
         503: ['It does not.', z.object({ status: z.enum(['closing', 'unavailable']) })],

@@ -28,7 +28,6 @@ export function servePage(app: OpenAPIHono<ServerEnv>): void {
         path,
         id,
         summary: path === '/' ? 'A page that shows runs as they happen.' : 'A part of the page.',
-        role: 'anybody',
         answers: { 200: ['The file.', z.string(), type] },
       },
       () =>

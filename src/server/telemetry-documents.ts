@@ -1,6 +1,7 @@
 import { createRoute, type RouteConfig, z } from '@hono/zod-openapi'
 import { TELEMETRY_STATUSES } from '../telemetry/model.ts'
 import { RECORD_FIELDS } from '../telemetry/run-record.ts'
+import { isPublic } from './public-paths.ts'
 import { LIMIT_DEFAULT, LIMIT_MAX, NAME_FILTERS, TIME_FILTERS } from './telemetry-query.ts'
 import { COMMIT, NEW_RUN, RUN_CHANGE } from './telemetry-schemas.ts'
 
@@ -58,40 +59,33 @@ const QUERY = z.object({
 
 const TAGS = ['telemetry']
 
-/** Who only asks reads; `anybody` needs no token. */
-function route(
-  operationId: string,
-  config: RouteConfig,
-  role = config.method === 'get' ? 'reader' : 'writer',
-): RouteConfig {
-  const security = role === 'anybody' ? [] : [{ token: [role] }]
+/** Who only asks reads. */
+function route(operationId: string, config: RouteConfig): RouteConfig {
+  const role = config.method === 'get' ? 'reader' : 'writer'
+  const security = isPublic(config.path) ? [] : [{ token: [role] }]
   return createRoute({ tags: TAGS, operationId, security, ...config })
 }
 
-export const HEALTH: RouteConfig = route(
-  'health',
-  {
-    method: 'get',
-    path: '/health',
-    summary: 'Whether the service is up; needs no token',
-    responses: {
-      200: answer(
-        'It is',
-        z.object({
-          status: z.literal('ok'),
-          version: z.string(),
-          db_path: z.enum(['embedded', 'memory', 'postgres']),
-          journal_mode: z.literal('wal'),
-          synchronous: z.enum(['durable', 'relaxed']),
-        }),
-      ),
-      403: REFUSED[403],
-      429: REFUSED[429],
-      default: REFUSED.default,
-    },
+export const HEALTH: RouteConfig = route('health', {
+  method: 'get',
+  path: '/health',
+  summary: 'Whether the service is up; needs no token',
+  responses: {
+    200: answer(
+      'It is',
+      z.object({
+        status: z.literal('ok'),
+        version: z.string(),
+        db_path: z.enum(['embedded', 'memory', 'postgres']),
+        journal_mode: z.literal('wal'),
+        synchronous: z.enum(['durable', 'relaxed']),
+      }),
+    ),
+    403: REFUSED[403],
+    429: REFUSED[429],
+    default: REFUSED.default,
   },
-  'anybody',
-)
+})
 
 const NUMBERS = z.record(z.string(), z.number())
 
