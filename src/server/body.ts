@@ -39,7 +39,13 @@ export async function readBytes(c: ServerContext, bytesMax: number): Promise<Uin
 }
 
 /** By events: an iterator would end the connection with the body, and nobody would hear that it was too long. */
-function readIncoming(incoming: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
+function readIncoming(incoming: IncomingMessage, bytesMax: number): Uint8Array | Promise<Uint8Array> {
+  // A short body came with its head: it is all there, and needs no waiting.
+  if (incoming.complete && !incoming.readableFlowing) {
+    const bytes: Uint8Array = incoming.read() ?? new Uint8Array()
+    if (bytes.length > bytesMax) throw tooLarge(bytesMax)
+    return bytes
+  }
   return new Promise((resolve, reject) => {
     const chunks: Uint8Array[] = []
     let bytes = 0

@@ -26,9 +26,6 @@ export function parseJsonText(text: string): unknown {
   }
 }
 
-/** A number that may not be what it says, or a string that looks like one. (What is infinite, whoever stores it refuses.) */
-const LONG_NUMBER = /\d{16}/
-
 /** A quick look, at the price of a second one now and then: most texts have few containers and short numbers. */
 function mayMislead(text: string): boolean {
   let containers = 0
@@ -36,7 +33,28 @@ function mayMislead(text: string): boolean {
     if (++containers > DEPTH_MAX) return true
   for (let i = text.indexOf('['); i >= 0; i = text.indexOf('[', i + 1))
     if (++containers > DEPTH_MAX) return true
-  return LONG_NUMBER.test(text)
+  return hasLongNumber(text)
+}
+
+/**
+ * A number that may not be what it says, or a string that looks like one. (What is infinite, whoever stores it refuses.)
+ * So many digits in a row have one at a place that is a multiple of their number: few chars have to be looked at.
+ */
+function hasLongNumber(text: string): boolean {
+  for (let i = DIGITS_EXACT - 1; i < text.length; i += DIGITS_EXACT) {
+    if (!isDigitAt(text, i)) continue
+    let start = i
+    while (isDigitAt(text, start - 1)) start--
+    let end = i + 1
+    while (isDigitAt(text, end)) end++
+    if (end - start >= DIGITS_EXACT) return true
+  }
+  return false
+}
+
+function isDigitAt(text: string, i: number): boolean {
+  const char = text.charCodeAt(i)
+  return char >= ZERO && char <= NINE
 }
 
 /** One pass over what is outside of strings. What is no JSON at all, `JSON.parse` will say. */

@@ -93,7 +93,7 @@ export class RememberedAnswers {
     try {
       const reply = await answer(idOf(name))
       const { status, body, headers } = reply
-      const given: Answer = { asked, status, body, etag: headers['ETag'] ?? '' }
+      const given: Answer = { asked, status, body, etag: headers?.['ETag'] ?? '' }
       if (body.length <= ANSWER_CHARS_MAX) await db.kv.put(SCOPE, name, { ...given }, { ttlMs: DAY_MS })
       return reply
     } catch (error) {
