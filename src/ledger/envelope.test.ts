@@ -246,3 +246,31 @@ test('L3, LD14: the bytes that are written by hand are the canonical JSON of the
     }),
   )
 })
+
+describe('a heading that was checked before', () => {
+  const HEADING = ['tenantId', 'projectId', 'environmentId', 'planId', 'planVersion']
+  const keyed = (fields: typeof GOOD): typeof GOOD => ({
+    ...fields,
+    idempotencyKey: deriveIdempotencyKey(fields),
+  })
+
+  test.each(HEADING)('L3: an event of the same run with another %s is written as its own', field => {
+    for (const value of ['other', 'é"', GOOD.planId, 'l'.repeat(2_000)]) {
+      for (const event of [GOOD, keyed({ ...GOOD, [field]: value }), GOOD]) {
+        expect(toBuffer(checkEnvelope(event).bytes()).toString('utf8')).toBe(canonicalJson(event))
+      }
+    }
+  })
+
+  test.each(HEADING)('LD9: an event of the same run with a %s that may not be is refused', field => {
+    checkEnvelope(GOOD)
+    for (const value of [undefined, '', 7, '\ud800']) expectFault({ ...GOOD, [field]: value }, field)
+  })
+
+  test('LD9: more runs than are remembered', () => {
+    for (let i = 0; i < 2_500; i++) {
+      const event = keyed({ ...GOOD, runId: `run-${i % 1_100}` })
+      expect(checkEnvelope(event).bytes()).toBe(canonicalJson(event))
+    }
+  })
+})

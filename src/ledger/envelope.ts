@@ -1,4 +1,4 @@
-import type { ByteString } from '../core/bytes.ts'
+import { type ByteString, flat } from '../core/bytes.ts'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
@@ -67,13 +67,7 @@ export function checkEnvelope(event: unknown): Envelope {
   checkNames(event, REQUIRED_FIELDS + (stepId === undefined ? 0 : 1) + (payload === undefined ? 0 : 1))
   if (!isUuidV4(eventId)) refuse('eventId', eventId === undefined ? 'is missing' : 'is not a UUID v4')
   const type = checkField('eventType', eventType)
-  const run = checkField('runId', runId)
-  if (run === '_shared') refuse('runId', 'is reserved')
-  const tenant = checkField('tenantId', tenantId)
-  const project = checkField('projectId', projectId)
-  const environment = checkField('environmentId', environmentId)
-  const plan = checkField('planId', planId)
-  const version = checkField('planVersion', planVersion)
+  const heading = checkHeading(runId, tenantId, projectId, environmentId, planId, planVersion)
   checkAttempt('engineAttemptId', engineAttemptId)
   checkAttempt('logicalAttemptId', logicalAttemptId)
   const step = checkStep(eventType, stepId)
@@ -81,8 +75,8 @@ export function checkEnvelope(event: unknown): Envelope {
   checkField('emittedAt', emittedAt)
   if (!isRfc3339(emittedAt)) refuse('emittedAt', 'is no RFC 3339 time in UTC')
   const payloadBytes = payload === undefined ? '' : encodePayload(payload)
-  const identity = identityOf(step, logicalAttemptId, type, plan, version)
-  const key = keyOf(run, identity)
+  const identity = identityOf(step, logicalAttemptId, type, heading.plan, heading.version)
+  const key = keyOf(heading.run, identity)
   if (key !== idempotencyKey) {
     checkField('idempotencyKey', idempotencyKey)
     const message = 'idempotencyKey is not what deriveIdempotencyKey makes of the event'
@@ -111,13 +105,75 @@ export function checkEnvelope(event: unknown): Envelope {
     payloadBytes,
     // Written by hand, in the order of RFC 8785: the payload's text is there already.
     bytes: () =>
-      `{"emittedAt":"${emittedAt}","engineAttemptId":${engineAttemptId},"environmentId":${quoted(environment)}` +
-      `,"eventId":"${eventId}","eventType":${quoted(type)},"idempotencyKey":"${key}"` +
+      `{"emittedAt":"${emittedAt}","engineAttemptId":${engineAttemptId}${heading.beforeEventId}` +
+      `${eventId}","eventType":${quoted(type)},"idempotencyKey":"${key}"` +
       `,"logicalAttemptId":${logicalAttemptId}${payload === undefined ? '' : `,"payload":${payloadBytes}`}` +
-      `,"planId":${quoted(plan)},"planVersion":${quoted(version)},"projectId":${quoted(project)}` +
-      `,"runId":${quoted(run)}${step === undefined ? '' : `,"stepId":${quoted(step)}`}` +
-      `,"tenantId":${quoted(tenant)}}`,
+      `${heading.afterPayload}${step === undefined ? '' : `,"stepId":${quoted(step)}`}${heading.end}`,
   }
+}
+
+/** The texts that all events of a run have, checked, in UTF-8 where they are needed so, and as parts of the record. */
+interface CheckedHeading extends RunHeading {
+  readonly run: ByteString
+  readonly plan: ByteString
+  readonly version: ByteString
+  readonly beforeEventId: ByteString
+  readonly afterPayload: ByteString
+  readonly end: ByteString
+}
+
+/** By run. A run's next event has nearly always the same: to compare them is less than to check them and write them down. */
+const headings = new Map<string, CheckedHeading>()
+const HEADINGS_MAX = 1_000
+/** Longer ones are not kept: a thousand of them may take a megabyte or two, but no more. */
+const HEADING_BYTES_MAX = 1_024
+
+function checkHeading(
+  runId: string,
+  tenantId: string,
+  projectId: string,
+  environmentId: string,
+  planId: string,
+  planVersion: string,
+): CheckedHeading {
+  const known = headings.get(runId)
+  if (
+    known !== undefined &&
+    known.tenantId === tenantId &&
+    known.projectId === projectId &&
+    known.environmentId === environmentId &&
+    known.planId === planId &&
+    known.planVersion === planVersion
+  )
+    return known
+  const run = checkField('runId', runId)
+  if (run === '_shared') refuse('runId', 'is reserved')
+  const tenant = checkField('tenantId', tenantId)
+  const project = checkField('projectId', projectId)
+  const environment = checkField('environmentId', environmentId)
+  const plan = checkField('planId', planId)
+  const version = checkField('planVersion', planVersion)
+  const heading = {
+    runId,
+    tenantId,
+    projectId,
+    environmentId,
+    planId,
+    planVersion,
+    run,
+    plan,
+    version,
+    beforeEventId: flat(`,"environmentId":${quoted(environment)},"eventId":"`),
+    afterPayload: flat(
+      `,"planId":${quoted(plan)},"planVersion":${quoted(version)},"projectId":${quoted(project)},"runId":${quoted(run)}`,
+    ),
+    end: flat(`,"tenantId":${quoted(tenant)}}`),
+  }
+  if (heading.afterPayload.length + heading.beforeEventId.length + heading.end.length <= HEADING_BYTES_MAX) {
+    if (headings.size === HEADINGS_MAX) headings.clear()
+    headings.set(runId, heading)
+  }
+  return heading
 }
 
 /** How many an event has that is about no step and has no payload. */
