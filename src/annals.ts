@@ -31,6 +31,7 @@ import {
 } from './transactions.ts'
 import {
   allScopes,
+  allTenants,
   type IndexReport,
   oneScope,
   rebuildIndices,
@@ -197,6 +198,11 @@ export class Annals implements AsyncDisposable {
     const annals = new Annals(this.#store, tenant, this.#tenants)
     annals.ledger.start()
     return annals
+  }
+
+  /** @internal Those that have something in the store, for who looks after all of it. */
+  tenants(): Promise<readonly string[]> {
+    return allTenants(this.#store.database)
   }
 
   /**

@@ -2,6 +2,7 @@ import { type ByteString, fromUtf8 } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
 import type { Database } from './engine/database.ts'
 import { type Indexing, type IndexProblem, indexProblems, mendIndex } from './engine/indexes.ts'
+import { parseScope, tenantRange } from './engine/keys.ts'
 import type { ScopeRange } from './engine/storage.ts'
 import { verifyLedgerChain } from './ledger/verification.ts'
 import { verifyEvents } from './primitives/event-log.ts'
@@ -94,6 +95,19 @@ export async function* allScopes(
     yield* page
     if (page.length < SCOPES_PAGE) return
     from = `${page[page.length - 1]}\0`
+  }
+}
+
+/** Whose data there are in the store, by the names; those of `_annals` and the like too. */
+export async function allTenants(database: Database): Promise<readonly string[]> {
+  const tenants: string[] = []
+  for (let from: ByteString | undefined; ; ) {
+    const [scope] = await database.scopes({ from, limit: 1 })
+    if (scope === undefined) return Object.freeze(tenants)
+    const { tenant } = parseScope(scope)
+    tenants.push(tenant)
+    // All others of this tenant are passed over.
+    from = tenantRange(tenant).to
   }
 }
 

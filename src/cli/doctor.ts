@@ -20,7 +20,9 @@ export function addDoctor(program: Command, context: Context): void {
   const command = program
     .command('doctor')
     .description('look at a store and say in plain words what is wrong; it never changes anything')
-    .action((options: Options) => examine(options, context))
+    .action((options: Options, self: Command) =>
+      examine(options, self.getOptionValueSource('tenant') === 'default', context),
+    )
   withJson(withRunsFolder(withStoreOf(command)))
   withExamples(command, [
     { type: 'doctor', for: 'the store in ./.annals; exit code 1 if something is wrong' },
@@ -28,14 +30,20 @@ export function addDoctor(program: Command, context: Context): void {
   ])
 }
 
-async function examine(options: Options, context: Context): Promise<void> {
+async function examine(options: Options, isAnyTenant: boolean, context: Context): Promise<void> {
   const { terminal } = context
   const report = new Report()
   const db =
     options.postgres === undefined ? await openExamined(options, report) : await openServer(options, report)
   if (db !== undefined) {
     try {
-      await examineStore(db, report, context)
+      examineRecovery(db, report)
+      const tenants = isAnyTenant ? await db.tenants() : [options.tenant]
+      await examineTenants(
+        tenants.map(tenant => db.forTenant(tenant)),
+        report,
+        context,
+      )
     } finally {
       await db.close()
     }
@@ -121,52 +129,62 @@ async function openServer(options: Options, report: Report): Promise<Annals | un
   }
 }
 
-async function examineStore(db: Annals, report: Report, { terminal }: Context): Promise<void> {
-  examineRecovery(db, report)
-  const { problems } = await db.verifyIndices()
+/** All of them: what is wrong with one is not seen by looking at another. */
+async function examineTenants(
+  handles: readonly Annals[],
+  report: Report,
+  { terminal }: Context,
+): Promise<void> {
+  const faults: string[] = []
+  const broken: string[] = []
+  const alerted: string[] = []
+  let runs = 0
+  // Ids are the tenant's own: two may have a run of the same name.
+  const isAlone = handles.length < 2
+  for (const db of handles) {
+    const named = (id: string): string => (isAlone ? id : `${id} (tenant ${db.tenant})`)
+    const { problems } = await db.verifyIndices()
+    faults.push(...problems.map(({ of, id }) => `${of} ${named(JSON.stringify(id))}`))
+    const checked = await verifyAll(localSource(db, false), terminal)
+    runs += checked.length
+    broken.push(...checked.filter(({ isValid }) => !isValid).map(({ runId }) => named(runId)))
+    alerted.push(...(await db.ledger.alerts()).map(({ runId }) => named(JSON.stringify(runId))))
+  }
+  const whose = isAlone ? `tenant ${handles[0]?.tenant ?? 'default'}` : `${handles.length} tenants`
   report.add(
-    problems.length === 0
+    faults.length === 0
       ? {
           name: 'indexes',
           status: 'ok',
-          message: `Of tenant ${db.tenant}, every index entry has its record, and every record its entries.`,
+          message: `Of ${whose}, every index entry has its record, and every record its entries.`,
         }
       : problem(
           'indexes',
-          `${countText(problems.length, 'index entry', 'index entries')} do not fit, the first of ${problems[0].of} ${JSON.stringify(problems[0].id)}.`,
-          'In a program, `await db.rebuildIndices()` mends them.',
+          `${countText(faults.length, 'index entry', 'index entries')} do not fit, the first of ${faults[0]}.`,
+          'In a program, `await db.rebuildIndices()` of that tenant mends them.',
         ),
   )
-  const checked = await verifyAll(localSource(db, false), terminal)
-  const broken = checked.filter(({ isValid }) => !isValid)
   report.add(
     broken.length === 0
       ? {
           name: 'runs',
           status: 'ok',
-          message: `${countText(checked.length, 'run')} of tenant ${db.tenant}, and nobody touched any of them.`,
+          message: `${countText(runs, 'run')} of ${whose}, and nobody touched any of them.`,
         }
       : problem(
           'runs',
-          `${countText(broken.length, 'run')} of ${checked.length} were changed: ${safeText(
-            broken
-              .slice(0, 5)
-              .map(({ runId }) => runId)
-              .join(', '),
-          )}.`,
+          `${countText(broken.length, 'run')} of ${runs} were changed: ${safeText(broken.slice(0, 5).join(', '))}.`,
           '`annals verify RUN` says at which record.',
         ),
   )
-  const alerts = await db.ledger.alerts()
-  if (alerts.length > 0) {
-    report.add(
-      warning(
-        'alerts',
-        `${countText(alerts.length, 'event')} came that no transition allows, the last in run ${JSON.stringify(alerts.at(-1)?.runId)}.`,
-        'They changed no state, but a producer sends what it should not: `annals show RUN`.',
-      ),
-    )
-  }
+  if (alerted.length === 0) return
+  report.add(
+    warning(
+      'alerts',
+      `${countText(alerted.length, 'event')} came that no transition allows, the last in run ${alerted.at(-1)}.`,
+      'They changed no state, but a producer sends what it should not: `annals show RUN`.',
+    ),
+  )
 }
 
 function examineRecovery({ recovery }: Annals, report: Report): void {

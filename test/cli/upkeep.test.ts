@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { open } from '../../src/index.ts'
+import { deriveIdempotencyKey, open } from '../../src/index.ts'
 import { defineLaunch, startLaunch } from '../../src/launch.ts'
 import { createServer } from '../../src/server.ts'
 import { addRun, annals, makeStore, newFolder } from './annals-command.ts'
@@ -115,7 +115,6 @@ describe('doctor', () => {
     await addRun(db, 'nightly-1')
     const [first] = await db.ledger.fetchEvents('nightly-1', { limit: 1 })
     const { runSeq: _, persistedAt: __, ...write } = first
-    const { deriveIdempotencyKey } = await import('../../src/index.ts')
     const late = { ...write, eventType: 'RunPaused', eventId: '1d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a' }
     await db.ledger.appendEvent({ ...late, idempotencyKey: deriveIdempotencyKey(late) })
     await db.ledger.projectSnapshot('nightly-1')
@@ -123,6 +122,28 @@ describe('doctor', () => {
     const { ok, findings } = await examined(folder)
     expect(ok).toBe(true)
     expect(findings.at(-1)).toMatchObject({ name: 'alerts', status: 'warning' })
+  })
+
+  test('what is wrong with one tenant is found among all of them, or when that one is asked for', async () => {
+    const folder = newFolder()
+    const db = await open({ path: folder })
+    await addRun(db, 'nightly-1')
+    const acme = db.forTenant('acme')
+    await addRun(acme, 'nightly-1')
+    const [first] = await acme.ledger.fetchEvents('nightly-1', { limit: 1 })
+    const { runSeq: _, persistedAt: __, ...write } = first
+    const late = { ...write, eventType: 'RunPaused', eventId: '1d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a' }
+    await acme.ledger.appendEvent({ ...late, idempotencyKey: deriveIdempotencyKey(late) })
+    await db.close()
+    const { findings } = await examined(folder)
+    expect(findings.find(({ name }) => name === 'runs')?.message).toBe(
+      '2 runs of 2 tenants, and nobody touched any of them.',
+    )
+    expect(findings.at(-1)).toMatchObject({ name: 'alerts', status: 'warning' })
+    expect(findings.at(-1)?.message).toContain('in run "nightly-1" (tenant acme)')
+    const ofOne = await examined(folder, '--tenant', 'default')
+    expect(ofOne.findings.map(({ name }) => name)).toEqual(['space', 'files', 'indexes', 'runs'])
+    expect(ofOne.findings.at(-1)?.message).toContain('1 run of tenant default')
   })
 
   test('a launch whose log was changed is a problem; telemetry that waits is a warning', async () => {
