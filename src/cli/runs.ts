@@ -9,7 +9,7 @@ import {
   withJson,
   withStore,
 } from './command.ts'
-import { reading } from './store.ts'
+import { readingIndex } from './store.ts'
 import { printTable } from './table.ts'
 import { paintStatus, timeText } from './words.ts'
 
@@ -43,7 +43,7 @@ export function addRuns(program: Command, context: Context): void {
 
 async function listRuns(options: Options, { terminal }: Context): Promise<void> {
   const { status, tag, parent, all, limit } = options
-  const found = await reading(options, terminal, source =>
+  const found = await readingIndex(options, terminal, source =>
     source.runs.query({
       ...(status === undefined ? {} : { status }),
       ...(tag.length === 0 ? {} : { tags: tag }),

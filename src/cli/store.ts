@@ -24,7 +24,19 @@ export async function reading<T>(
   terminal: Terminal,
   work: (source: Source) => Promise<T>,
 ): Promise<T> {
-  const source = await openSource(options, terminal)
+  return withSource(await openSource(options, terminal, false), work)
+}
+
+/** The same, where the index of runs has to tell of every record: who appended last may have ended before it did. */
+export async function readingIndex<T>(
+  options: StoreOptions,
+  terminal: Terminal,
+  work: (source: Source) => Promise<T>,
+): Promise<T> {
+  return withSource(await openSource(options, terminal, true), work)
+}
+
+async function withSource<T>(source: Source, work: (source: Source) => Promise<T>): Promise<T> {
   try {
     return await work(source)
   } finally {
@@ -33,12 +45,16 @@ export async function reading<T>(
 }
 
 /** The store in the folder; or the server that has it open, for only one process can have it. */
-async function openSource(options: StoreOptions, terminal: Terminal): Promise<Source> {
+async function openSource(options: StoreOptions, terminal: Terminal, isSettled: boolean): Promise<Source> {
   checkOne(options)
   if (options.server !== undefined) return remoteSource(clientOf(options, options.server))
-  if (options.postgres !== undefined) return localSource(await openOnPostgres(options), true)
+  if (options.postgres !== undefined) {
+    const db = await openOnPostgres(options)
+    if (isSettled) await db.ledger.settle()
+    return localSource(db, true)
+  }
   try {
-    return localSource(await openFolder(options), false)
+    return localSource(await (isSettled ? openSettled(options, terminal) : openFolder(options)), false)
   } catch (error) {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
     return remoteSource(await clientOfHolder(options, terminal, error))
@@ -100,6 +116,24 @@ function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
     throw new AnnalsError('IO_ERROR', message, { path: data })
   }
   return open({ path: data, tenant, readOnly: true, cacheBytes: CACHE_BYTES })
+}
+
+/** Only read, unless there is something to bring along first. */
+async function openSettled(options: StoreOptions, terminal: Terminal): Promise<Annals> {
+  const { data, tenant } = options
+  const db = await openFolder(options)
+  if (await db.ledger.isSettled()) return db
+  await db.close()
+  const writing = await open({ path: data, tenant, cacheBytes: CACHE_BYTES }).catch(undefinedIfUnwritable)
+  if (writing !== undefined && (await writing.ledger.settle())) return writing
+  await writing?.close()
+  terminal.note(`${data} can't be written to: what its last records say of a status is not in this list`)
+  return openFolder(options)
+}
+
+function undefinedIfUnwritable(error: unknown): undefined {
+  const { code } = error instanceof AnnalsError ? error : { code: undefined }
+  if (code !== 'IO_ERROR' && code !== 'READ_ONLY' && code !== 'DISK_FULL') throw error
 }
 
 function noFolder(data: string): AnnalsError {

@@ -1,21 +1,10 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
-import { parseScope } from '../engine/keys.ts'
-import { parseFeed } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
-import { loadProjection } from './projector.ts'
+import { loadProjection, unprojectedRuns } from './projector.ts'
 import type { LedgerAlert } from './run-events.ts'
-import {
-  alertIn,
-  alertsIn,
-  feedTree,
-  LOG,
-  listedAlert,
-  PROGRESS_KEY,
-  placeOf,
-  projectableIn,
-} from './stored.ts'
+import { alertIn, alertsIn, LOG, listedAlert, placeOf, projectableIn } from './stored.ts'
 
 /**
  * The alerts of a run in their order, or of all runs by time: those that the projector has stored, and, where nobody
@@ -58,18 +47,6 @@ async function storedOfAll(reader: Reader, { shared, scopeOf }: LedgerContext): 
     }
   }
   return alerts
-}
-
-/** Those of which the feed lists something behind where the projector was. */
-async function unprojectedRuns(reader: Reader, { shared }: LedgerContext): Promise<readonly string[]> {
-  const progress = placeOf(shared, PROGRESS_KEY)
-  const reached = (await reader.get(progress.scope, progress.tag, progress.key))?.value
-  const from = reached === undefined ? undefined : `${reached}\0`
-  const scopes = new Set<ByteString>()
-  for await (const page of pages(reader, { ...feedTree(shared), from })) {
-    for (const entry of page) scopes.add(parseFeed(entry).scope)
-  }
-  return [...scopes].map(scope => parseScope(scope).run)
 }
 
 async function unprojectedOf(

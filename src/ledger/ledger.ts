@@ -11,7 +11,7 @@ import { checkEnvelope, type Envelope } from './envelope.ts'
 import { type EventIdRegistry, StoredRegistry } from './event-id-registry.ts'
 import { acquireLease, type LeaseOptions } from './lease.ts'
 import type { LedgerStats } from './metrics.ts'
-import { loadProjection, Projector } from './projector.ts'
+import { loadProjection, Projector, unprojectedRuns } from './projector.ts'
 import type { StepState } from './reduce.ts'
 import { replayRun } from './replay.ts'
 import type {
@@ -336,6 +336,23 @@ export class Ledger implements RunStateStore {
   stats(): LedgerStats {
     const { metrics, database } = this.#context
     return metrics.stats(database.now())
+  }
+
+  /** @internal Whether the index of runs, and every snapshot, tells of all records that there are. */
+  async isSettled(): Promise<boolean> {
+    return (await this.#unprojected()).length === 0
+  }
+
+  /** @internal Brings the state of each run up to date, and so the index of runs; false if nothing can be written. */
+  async settle(): Promise<boolean> {
+    for (const runId of await this.#unprojected()) {
+      if (!(await this.#projector.project(runId).then(() => true, falseIfUnwritable))) return false
+    }
+    return true
+  }
+
+  #unprojected(): Promise<readonly string[]> {
+    return this.#context.database.view(reader => unprojectedRuns(reader, this.#context))
   }
 
   /** @internal Projects in the background from now on. */

@@ -392,3 +392,15 @@ function pause(ms: number): Promise<void> {
 function isClosed(error: unknown): boolean {
   return error instanceof AnnalsError && error.code === 'CLOSED'
 }
+
+/** Runs of which the feed lists something behind where the projector was. */
+export async function unprojectedRuns(reader: Reader, { shared }: LedgerContext): Promise<readonly string[]> {
+  const progress = placeOf(shared, PROGRESS_KEY)
+  const reached = (await reader.get(progress.scope, progress.tag, progress.key))?.value
+  const from = reached === undefined ? undefined : `${reached}\0`
+  const scopes = new Set<ByteString>()
+  for await (const page of pages(reader, { ...feedTree(shared), from })) {
+    for (const entry of page) scopes.add(parseFeed(entry).scope)
+  }
+  return [...scopes].map(scope => parseScope(scope).run)
+}

@@ -1,6 +1,7 @@
+import { cpSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { open, type RunEventRecord } from '../../src/index.ts'
-import { annals, CONTROL, makeStore, newFolder, start } from './annals-command.ts'
+import { createProducer, open, type RunEventRecord } from '../../src/index.ts'
+import { addRun, annals, CONTROL, makeStore, newFolder, PLAN, start } from './annals-command.ts'
 
 let data = ''
 beforeAll(async () => {
@@ -31,6 +32,24 @@ describe('runs', () => {
     )
     const below = (await json('runs', '--parent', 'nightly-1')) as { runId: string }[]
     expect(below.map(({ runId }) => runId)).toEqual(['agent-1'])
+  })
+
+  test('knows what the last record says, also if who appended it died before the index did', async () => {
+    const [folder, left] = [newFolder(), newFolder()]
+    const db = await open({ path: folder })
+    await addRun(db, 'before')
+    const producer = createProducer({
+      ...PLAN,
+      store: db.ledger,
+      registry: db.ledger.registry,
+      runId: 'ended',
+    })
+    await producer.runStarted()
+    await producer.runCompleted()
+    cpSync(folder, left, { recursive: true })
+    await db.close()
+    const { stdout } = await annals(['runs', '--status', 'Completed', '--data', left, '--json'])
+    expect((JSON.parse(stdout) as { runId: string }[]).map(({ runId }) => runId)).toEqual(['ended', 'before'])
   })
 
   test('says when there are more, and when there are none', async () => {
