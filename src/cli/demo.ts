@@ -9,6 +9,7 @@ import { AnnalsError, type RunEventRecord } from '../index.ts'
 import { type Context, withExamples } from './command.ts'
 import { loadDocsLaunch } from './demo-launch.ts'
 import { EXIT } from './exit-codes.ts'
+import { ownCommand } from './own-command.ts'
 import { runsFolderOf } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { announcedServer, answers } from './store.ts'
@@ -134,7 +135,7 @@ async function serverFor(
     return { url }
   }
   if (own !== true && server !== undefined) {
-    const message = `no server answers at ${server}: start it with \`annals serve\`, or leave out --server`
+    const message = `no server answers at ${server}: start it with \`${ownCommand()} serve\`, or leave out --server`
     throw new AnnalsError('UNAVAILABLE', message, { server })
   }
   const child = startSelf(['serve', '--data', data, '--port', '0'], token)
@@ -275,11 +276,12 @@ function lineOf(terminal: Terminal, { runSeq, eventType, stepId, logicalAttemptI
 
 function sayWhereToLook({ runId, url, isOwnServer, data, repository }: Stage, terminal: Terminal): void {
   const where = data === './.annals' ? '' : ` --data ${data}`
+  const annals = ownCommand()
   terminal.note('')
   terminal.note('Look at it:')
   for (const command of ['show', 'events', 'verify', 'replay'])
-    terminal.note(`  annals ${command} ${runId}${where}`)
-  terminal.note(`  annals export ${runId}${where} -o demo.bundle && annals verify-bundle demo.bundle`)
+    terminal.note(`  ${annals} ${command} ${runId}${where}`)
+  terminal.note(`  ${annals} export ${runId}${where} -o demo.bundle && ${annals} verify-bundle demo.bundle`)
   terminal.note(`  git -C ${repository} log --stat -1 docs-launch`)
   if (!isOwnServer) terminal.note(`  ${url}/   in a browser`)
 }

@@ -4,6 +4,7 @@ import type { Launch } from '../launch.ts'
 import type { Server, ServerAddress } from '../server.ts'
 import { type Context, collected, wholeNumber, withExamples, withStoreOf } from './command.ts'
 import { loadLaunches } from './launch-modules.ts'
+import { ownCommand } from './own-command.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { announce, openStore, type StoreOptions } from './store.ts'
 import type { Terminal } from './terminal.ts'
@@ -120,7 +121,7 @@ function sayHello(terminal: Terminal, options: Options, { url }: ServerAddress):
   terminal.note(`${bold('annals')} serves ${what} at ${cyan(url)}`)
   terminal.note(`  page  ${url}/`)
   terminal.note(`  API   ${url}/docs`)
-  terminal.note('  try   annals demo   (in another terminal)')
+  terminal.note(`  try   ${ownCommand()} demo   (in another terminal)`)
   terminal.note('Ctrl-C stops it.')
 }
 
