@@ -1,4 +1,4 @@
-import type { TreeId } from './storage.ts'
+import type { Patience, Storage, TreeId } from './storage.ts'
 
 /**
  * Lets one reader at a time wait for a tree to change. Changes are counted, not
@@ -10,15 +10,13 @@ export class Changes {
   #unsubscribe: () => void = () => {}
 
   /** Counts from now on. */
-  static async of(
-    source: { subscribe(tree: TreeId, listener: () => void): Promise<() => void> },
-    tree: TreeId,
-  ): Promise<Changes> {
+  static async of(source: Pick<Storage, 'subscribe'>, tree: TreeId, patience?: Patience): Promise<Changes> {
     const changes = new Changes()
-    changes.#unsubscribe = await source.subscribe(tree, () => {
+    const listener = (): void => {
       changes.#count++
       changes.#wake?.()
-    })
+    }
+    changes.#unsubscribe = await source.subscribe(tree, listener, patience)
     return changes
   }
 

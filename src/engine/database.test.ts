@@ -106,6 +106,32 @@ describe('retries', () => {
   })
 })
 
+describe('writes on a condition', () => {
+  test('take effect if every place is as it was read, and else not at all', async () => {
+    const database = new Database(new ReferenceStorage())
+    const put = (value: string): { op: 'put'; scope: string; tag: number; key: string; value: string } => ({
+      op: 'put',
+      scope: SCOPE,
+      tag: KV,
+      key: 'k',
+      value,
+    })
+    const point = (version: number): { scope: string; tag: number; key: string; version: number } => ({
+      scope: SCOPE,
+      tag: KV,
+      key: 'k',
+      version,
+    })
+    const first = await database.writeIf([point(0)], [put('1')])
+    expect(await database.writeIf([point(0)], [put('2')])).toBeUndefined()
+    expect((await database.get(SCOPE, KV, 'k'))?.value).toBe('1')
+    expect(await database.writeIf([point(first?.version ?? 0)], [put('3')])).toMatchObject({
+      status: 'committed',
+    })
+    expect((await database.get(SCOPE, KV, 'k'))?.value).toBe('3')
+  })
+})
+
 describe('errors of the caller', () => {
   test('P5: what the function throws comes out as it is, and nothing is written', async () => {
     const { outcome, database, storage } = setUp()

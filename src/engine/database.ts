@@ -7,9 +7,12 @@ import type { Session } from './session.ts'
 import type {
   Appended,
   CommitOutcome,
+  Committed,
   Entry,
   Operation,
+  Patience,
   Place,
+  PointRead,
   Range,
   Reader,
   ScopeRange,
@@ -125,6 +128,17 @@ export class Database implements Session {
     return this.#storage.commit({ operations }).then(appendedOf)
   }
 
+  /** Blind operations, all or none, if each place is still as it was read; undefined if one is not. */
+  async writeIf(
+    points: readonly PointRead[],
+    operations: readonly Operation[],
+  ): Promise<Committed | undefined> {
+    if (this.#inStep) throw writesInStep()
+    while (this.#gate.closed !== undefined) await this.#gate.closed
+    const outcome = await this.#storage.commit({ points, operations })
+    return outcome.status === 'committed' ? outcome : undefined
+  }
+
   async remove(place: Place): Promise<boolean> {
     const { result } = await this.update([place], ([entry]) => ({
       operations: entry === undefined ? [] : [{ op: 'delete', ...place }],
@@ -151,8 +165,8 @@ export class Database implements Session {
     return this.#storage.now()
   }
 
-  subscribe(tree: TreeId, listener: () => void): Promise<() => void> {
-    return this.#storage.subscribe(tree, listener)
+  subscribe(tree: TreeId, listener: () => void, patience?: Patience): Promise<() => void> {
+    return this.#storage.subscribe(tree, listener, patience)
   }
 
   close(): Promise<void> {

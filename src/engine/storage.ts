@@ -34,8 +34,11 @@ export interface Storage extends Reader {
    * throws rejects the promise and changes nothing.
    */
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>>
-  /** Calls back after each commit (or several at once) that touched the tree, and at closing. Resolves once in force. */
-  subscribe(tree: TreeId, listener: () => void): Promise<() => void>
+  /**
+   * Calls back after each commit (or several at once) that touched the tree, and at closing; now and then also for nothing.
+   * Resolves once in force.
+   */
+  subscribe(tree: TreeId, listener: () => void, patience?: Patience): Promise<() => void>
   /** Scopes that hold something, in byte order. Expired entries may count. */
   scopes(range: ScopeRange): Promise<readonly ByteString[]>
   /** The engine's clock, in milliseconds since 1970: never before the time of a commit that a reader has seen. */
@@ -54,6 +57,11 @@ export interface Snapshot extends Reader {
   readonly version: number
   readonly time: number
   release(): void
+}
+
+export interface Patience {
+  /** What other processes have committed may be heard of so much later: then no commit of theirs has to tell of it. */
+  readonly othersWithinMs: number
 }
 
 export interface TreeId {

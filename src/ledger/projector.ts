@@ -1,17 +1,12 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { parseRfc3339 } from '../core/time.ts'
 import { Changes } from '../engine/changes.ts'
 import { parseScope } from '../engine/keys.ts'
 import { parseFeed } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Write } from '../engine/session.ts'
-import type { Entry, Place, Reader } from '../engine/storage.ts'
-import type { Run, RunStatus } from '../primitives/run.ts'
-import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
+import type { Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
-import type { RunState } from './reduce.ts'
-import type { RunStateStatus } from './run-events.ts'
 import { type Projectable, RunProjection } from './run-projection.ts'
 import {
   chunkIn,
@@ -24,6 +19,7 @@ import {
   RUN_STATE_KEY,
   runStateIn,
 } from './stored.ts'
+import { storeProjection } from './stored-projection.ts'
 
 /** Records that are read at a time. */
 const RECORDS_MAX = 1_000
@@ -38,21 +34,13 @@ const PAUSE_MAX_MS = 500
 const PAUSE_FACTOR = 4
 /** How long another process that follows the feed is left alone. */
 const OTHER_MS = 500
+/** What they have appended is theirs to project; if they died over it, this is how long it waits. */
+const OTHERS_WITHIN_MS = 1_000
 const RETRY_MS = 1_000
 /** So that on a server their commits and reads go together. */
 const RUNS_AT_ONCE = 64
 /** Runs that are kept in memory between two looks at the feed, by their steps; a run counts as one at least. */
 const KEPT_STEPS_MAX = 100_000
-
-/** LD15: what a run's status is in the index of runs. */
-const INDEXED: Readonly<Record<RunStateStatus, RunStatus>> = {
-  PENDING: 'Active',
-  RUNNING: 'Active',
-  PAUSED: 'Paused',
-  COMPLETED: 'Completed',
-  FAILED: 'Failed',
-  CANCELLED: 'Cancelled',
-}
 
 /**
  * Reduces records into stored state (Layer 3). A state knows up to which record
@@ -168,20 +156,12 @@ export class Projector {
   /** False if somebody else was faster, or the run is another now: then all has to be looked at again. */
   async #stored(projection: RunProjection): Promise<boolean> {
     const { database, shared, metrics } = this.#context
-    const { scope, runId, run, lastSeq, lastVersion, firstVersion, lastTime, baseVersion, storedSeq } =
-      projection
+    const { scope, run, lastSeq, storedSeq } = projection
     if (projection.isStored || run === undefined) return true
-    const state = placeOf(scope, RUN_STATE_KEY)
-    const record = (runSeq: number): Place => ({ scope, tag: LOG, key: u64(runSeq - 1) })
-    const reads = [state, runPlace(shared, runId), record(1), record(lastSeq)]
     const { puts, alerts, undo } = projection.unstored(shared)
     try {
-      const { result, version } = await database.update(reads, ([stored, indexed, first, last]) => {
-        const isSameRun = first?.version === firstVersion && last?.version === lastVersion
-        if (!isSameRun || (stored?.version ?? 0) !== baseVersion) return { operations: [], result: false }
-        return { operations: [...puts, ...indexWrites(shared, indexed, run, lastTime)], result: true }
-      })
-      if (!result) {
+      const version = await storeProjection(database, shared, projection, run, puts)
+      if (version === undefined) {
         this.#kept.delete(scope)
         return false
       }
@@ -213,7 +193,7 @@ export class Projector {
   async #follow(): Promise<void> {
     const { database, metrics, shared } = this.#context
     try {
-      const changes = await Changes.of(database, feedTree(shared))
+      const changes = await Changes.of(database, feedTree(shared), { othersWithinMs: OTHERS_WITHIN_MS })
       for (;;) {
         const seen = changes.count
         let since = performance.now()
@@ -235,8 +215,6 @@ export class Projector {
         this.#report(failure)
         const tookMs = performance.now() - since
         await changes.beyond(seen, failure === undefined ? undefined : AbortSignal.timeout(RETRY_MS))
-        // Somebody else may have brought it; then this is when it was heard of.
-        metrics.waitingSince ??= database.now()
         if (failure === undefined)
           await pause(Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MS, PAUSE_FACTOR * tookMs)))
       }
@@ -366,23 +344,6 @@ export async function loadProjection(
   projection.firstVersion = await versionOf(1)
   projection.lastVersion = await versionOf(run.lastEventSeq)
   return projection
-}
-
-/** What the index of runs has to follow; a run that somebody archived stays so. */
-function indexWrites(index: ByteString, entry: Entry | undefined, state: RunState, time: number): Write[] {
-  if (entry === undefined) return []
-  const before = runOf(entry)
-  const status = INDEXED[state.status]
-  if (before.status === status || before.status === 'Archived') return []
-  const { completedAt: _, ...rest } = before
-  const end = state.completedAt === undefined ? undefined : parseRfc3339(state.completedAt)
-  const after: Run = {
-    ...rest,
-    status,
-    updatedAt: Math.max(before.updatedAt, time),
-    ...(end === undefined ? {} : { completedAt: end }),
-  }
-  return runOperations(index, before, after)
 }
 
 function pause(ms: number): Promise<void> {

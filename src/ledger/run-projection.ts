@@ -2,7 +2,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Put } from '../engine/storage.ts'
 import { type Fact, Reducer, type Refusal, type RunState, type StepState, stepStateOf } from './reduce.ts'
-import type { LedgerAlert, StepSnapshot } from './run-events.ts'
+import type { LedgerAlert, RunStateStatus, StepSnapshot } from './run-events.ts'
 import { alertPuts, placeOf, putChunk, putRunState, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
 
 /** A record, as far as the projector has to know it. */
@@ -31,6 +31,8 @@ export class RunProjection {
   /** Of the last record. */
   lastVersion = 0
   lastTime = 0
+  /** What the index of runs had when this was stored last; undefined before. */
+  indexed: { readonly version: number; readonly status: RunStateStatus } | undefined = undefined
   storedSeq: number
   #alerts: { readonly alert: LedgerAlert; readonly time: number }[] = []
   readonly #reducer = new Reducer()

@@ -29,8 +29,12 @@ const LOG_TAGS = Object.values(TAGS).filter(isLogTag)
 const LOG_OF_DEDUPE_TAG: ReadonlyMap<number, number> = new Map(LOG_TAGS.map(tag => [dedupeTag(tag), tag]))
 const FEED_TAGS: ReadonlySet<number> = new Set(LOG_TAGS.map(feedTag))
 
+export function isScopeShort(scope: ByteString): boolean {
+  return scope.length <= SCOPE_BYTES_MAX
+}
+
 export function checkScope(scope: ByteString): void {
-  if (scope.length <= SCOPE_BYTES_MAX) return
+  if (isScopeShort(scope)) return
   const message = `on PostgreSQL a scope has at most ${SCOPE_BYTES_MAX} bytes`
   throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'scope', bytes: scope.length })
 }

@@ -22,38 +22,49 @@ export interface BatchAnswer {
 
 export function batchAnswer(row: Row): BatchAnswer {
   const list = <T>(name: string): readonly T[] => (row[name] ?? []) as readonly T[]
+  const packed = row['packed'] as ByteString | null
   const [points, ranges] = [list<number | undefined>('lost_points'), list<number | undefined>('lost_ranges')]
   const [hashes, times] = [list<ByteString>('hashes'), list<number>('times')]
   const [duplicates, memos] = [list<boolean>('duplicates'), list<ByteString | undefined>('memos')]
+  const appended: BatchAnswer['appended'][number][] = list<number>('sequences').map((sequence, i) => ({
+    sequence,
+    hash: hashes[i],
+    time: times[i],
+    duplicate: duplicates[i],
+    memo: memos[i],
+  }))
+  if (packed !== null) unpack(packed, appended)
   return {
     version: row['version'] as number,
     time: row['at_ms'] as number,
     lost: list<number>('lost_txs').map((tx, i) => ({ tx, point: points[i], range: ranges[i] })),
-    appended: list<number>('sequences').map((sequence, i) => ({
-      sequence,
-      hash: hashes[i],
-      time: times[i],
-      duplicate: duplicates[i],
-      memo: memos[i],
-    })),
+    appended,
   }
 }
 
-/** Of a lone append, as `commit_append` packs it: six numbers, the hash, the memo. */
-export function appendAnswer(bytes: ByteString): BatchAnswer {
-  const number = (place: number): number => fromU64(bytes, place * 8)
-  const point = number(0)
-  if (point > 0) {
-    return { version: 0, time: 0, lost: [{ tx: 0, point, range: undefined }], appended: [] }
+const PACKED_BYTES = 52
+
+/** Of appends that were all new: place, sequence, time, hash. */
+function unpack(packed: ByteString, appended: BatchAnswer['appended'][number][]): void {
+  for (let at = 0; at < packed.length; at += PACKED_BYTES) {
+    const place = fromU32(packed, at)
+    appended[place - 1] = {
+      sequence: fromU64(packed, at + 4),
+      time: fromU64(packed, at + 12),
+      hash: packed.slice(at + 20, at + PACKED_BYTES),
+      duplicate: false,
+      memo: undefined,
+    }
   }
-  const [hash, memo] = [bytes.slice(48, 80), bytes.slice(80)]
-  const appended = { sequence: number(3), hash, time: number(4), duplicate: number(5) === 1, memo }
-  return { version: number(1), time: number(2), lost: [], appended: [appended] }
 }
 
 /** What each transaction of the batch is told. */
 export function outcomesOf(batch: Batch, { version, time, lost, appended }: BatchAnswer): CommitOutcome[] {
-  const answers = appended.map((answer, i) => ({ ...answer, memo: answer.memo ?? batch.memo(i) }))
+  const answers: Appended[] = new Array(appended.length)
+  for (const [i, { place, operation }] of batch.sent.entries()) {
+    const { sequence, hash, time, duplicate, memo = operation.dedupe?.memo ?? '' } = appended[i]
+    answers[place] = { sequence, hash, time, duplicate, memo }
+  }
   const outcomes: CommitOutcome[] = []
   for (const { tx, point, range } of lost) {
     outcomes[tx] = {
@@ -66,8 +77,14 @@ export function outcomesOf(batch: Batch, { version, time, lost, appended }: Batc
       status: 'committed',
       version: version + tx,
       time,
-      appended: batch.appendsOf(tx).map(i => answers[i]),
+      appended: batch.ofTransaction(tx, answers),
     }
   }
   return outcomes
+}
+
+function fromU32(bytes: ByteString, at: number): number {
+  let number = 0
+  for (let i = at; i < at + 4; i++) number = number * 256 + bytes.charCodeAt(i)
+  return number
 }

@@ -85,7 +85,10 @@ export function putParameters(puts: readonly Placed<Put | Delete>[]): unknown[] 
   ]
 }
 
-export function appendParameters(appends: readonly PlacedAppend[]): unknown[] {
+export function appendParameters(
+  appends: readonly PlacedAppend[],
+  twins: readonly (number | undefined)[],
+): unknown[] {
   return [
     int4Array(appends.map(({ tx }) => tx)),
     int4Array(appends.map(({ step }) => step)),
@@ -96,14 +99,14 @@ export function appendParameters(appends: readonly PlacedAppend[]): unknown[] {
     byteaArray(appends.map(({ operation: { dedupe } }) => dedupe && headOfKey(dedupe.key))),
     byteaArray(appends.map(({ operation: { dedupe } }) => (dedupe ? tailOfKey(dedupe.key) : ''))),
     byteaArray(appends.map(({ operation: { dedupe } }) => dedupe?.memo ?? '')),
-    int4Array(twinsOf(appends)),
+    int4Array(twins),
     int4Array(appends.map(({ feed }) => feed)),
     int4Array(appends.map(({ count }) => count)),
   ]
 }
 
 /** For each append the last one before it with the same dedupe key in the same log and step, counted from 1. */
-function twinsOf(appends: readonly Placed<Append>[]): (number | undefined)[] {
+export function twinsOf(appends: readonly Placed<Append>[]): (number | undefined)[] {
   let [step, tree] = [0, 0]
   const seen = new Map<ByteString, number>()
   // They come log by log.

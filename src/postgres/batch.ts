@@ -1,5 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
-import { feedTag } from '../engine/keys.ts'
+import { feedTag, isEngineTag, isLogTag } from '../engine/keys.ts'
 import type { Append, Commit, Delete, Operation, Put, TreeId } from '../engine/storage.ts'
 import { boundsOf, checkScope, type TreeAddress, treeAddress } from './address.ts'
 import {
@@ -11,6 +11,7 @@ import {
   pointParameters,
   putParameters,
   rangeParameters,
+  twinsOf,
 } from './batch-parameters.ts'
 import { boolArray, byteaArray, int2Array, int4Array } from './wire.ts'
 import { Written } from './written.ts'
@@ -20,9 +21,6 @@ const TRANSACTIONS_MAX = 1_024
 /** Beyond it the server would lock everything. */
 const SCOPES_MAX = 256
 const BYTES_MAX = 4 * 1024 * 1024
-
-/** What a transaction has found at a place. */
-type Point = NonNullable<Commit['points']>[number]
 
 interface TouchedScope {
   isWritten: boolean
@@ -68,7 +66,7 @@ export class Batch {
   /** False, and nothing changed, if the commit has to wait for the next call. */
   add(commit: Commit): boolean {
     const bytes = bytesOf(commit)
-    const scopes = this.#newScopes(commit)
+    const scopes = this.#newScopesMax(commit)
     if (this.size > 0) {
       if (this.size === TRANSACTIONS_MAX || this.#bytes + bytes > BYTES_MAX) return false
       if (this.#scopes.size + scopes > SCOPES_MAX || this.#readsWritten(commit)) return false
@@ -78,19 +76,14 @@ export class Batch {
     return true
   }
 
-  /** The appends of a transaction, as places among the answers. */
-  appendsOf(tx: number): number[] {
-    const first = this.#firstAppends[tx]
-    const end = this.#firstAppends[tx + 1] ?? this.#appends.length
-    const order = this.#order()
-    const places: number[] = []
-    for (let i = first; i < end; i++) places.push(order[i])
-    return places
+  /** Of answers to all appends, transaction by transaction, those to one transaction. */
+  ofTransaction<T>(tx: number, answers: readonly T[]): readonly T[] {
+    return answers.slice(this.#firstAppends[tx], this.#firstAppends[tx + 1])
   }
 
-  /** What the append at this place among the answers brought. */
-  memo(i: number): ByteString {
-    return this.#sortedAppends()[i].operation.dedupe?.memo ?? ''
+  /** For each append, in the order in which they are sent: its place among all, transaction by transaction, and what it brought. */
+  get sent(): readonly PlacedAppend[] {
+    return this.#sortedAppends()
   }
 
   /** Where the point that the server counts as this one lies. */
@@ -105,8 +98,10 @@ export class Batch {
   }
 
   /** In the order of the statement. */
-  parameters(nowMs: number | undefined): unknown[] {
+  parameters(nowMs: number | undefined, areNew: boolean): unknown[] {
     const appends = this.#sortedAppends()
+    const twins = twinsOf(appends)
+    const firsts = firstsOf(appends)
     const told = this.#told()
     return [
       nowMs,
@@ -122,27 +117,15 @@ export class Batch {
       int4Array(this.#drops.map(({ step }) => step)),
       byteaArray(this.#drops.map(({ scope }) => scope)),
       ...putParameters(this.#puts),
-      ...appendParameters(appends),
-      this.#steps === 1 && new Set(appends.map(({ tree }) => tree)).size === appends.length,
+      ...appendParameters(appends, twins),
+      areNew && this.#steps === 1 && twins.every(twin => twin === undefined),
       int4Array([...new Set(appends.map(({ feed }) => feed))].filter(feed => feed !== undefined)),
+      int4Array(firsts.map(first => appends[first].tree)),
+      int4Array(firsts.map(first => first + 1)),
       byteaArray(told.map(({ scope }) => scope)),
       int2Array(told.map(({ tag }) => tag)),
       byteaArray([...new Set(told.map(({ scope }) => tenantOf(scope)))]),
     ]
-  }
-
-  /** The append, if it is the only thing in here, and what its transaction has read are entries of the same scope. */
-  get onlyAppend(): { readonly append: Append; readonly points: readonly Point[] } | undefined {
-    if (this.size > 1 || this.#appends.length !== 1) return undefined
-    if (this.#puts.length + this.#drops.length + this.#ranges.length > 0) return undefined
-    const append = this.#appends[0].operation
-    const isNear = ({ tree }: PointRead): boolean => {
-      const { scope, kind } = this.#addresses[tree - 1]
-      return scope === append.scope && kind === 0
-    }
-    if (!this.#points.every(isNear)) return undefined
-    const points = this.#points.map(({ tree, key, version }) => ({ ...this.#trees[tree - 1], key, version }))
-    return { append, points }
   }
 
   /** Trees that are to hear of it, if nothing conflicts; tag 0 is the whole scope. */
@@ -222,13 +205,16 @@ export class Batch {
     return tree
   }
 
-  /** How many scopes it would bring. Throws if one of them can't be: before anything is changed. */
-  #newScopes({ points = [], ranges = [], operations }: Commit): number {
-    const added = new Set<ByteString>()
+  /** How many scopes it would bring at most. Throws if one of them can't be: before anything is changed. */
+  #newScopesMax({ points = [], ranges = [], operations }: Commit): number {
+    let added = 0
+    let last: ByteString | undefined
     const look = (scope: ByteString): void => {
-      if (this.#scopes.has(scope) || added.has(scope)) return
+      // Most of a commit is about one scope.
+      if (scope === last || this.#scopes.has(scope)) return
+      last = scope
       checkScope(scope)
-      added.add(scope)
+      added++
     }
     for (const { scope } of points) look(scope)
     for (const { scope } of ranges) look(scope)
@@ -236,11 +222,14 @@ export class Batch {
       look(operation.scope)
       if (operation.op === 'append' && operation.feed !== undefined) look(operation.feed)
     }
-    return added.size
+    return added
   }
 
   #readsWritten({ points = [], ranges = [] }: Commit): boolean {
     if (points.length + ranges.length === 0) return false
+    // Appends alone change no entry.
+    const isAppending = this.#puts.length + this.#drops.length === 0
+    if (isAppending && ranges.length === 0 && points.every(({ tag }) => isEntryTag(tag))) return false
     if (this.#written === undefined) {
       this.#written = new Written()
       for (const { scope } of this.#drops) this.#written.add({ op: 'drop', scope })
@@ -252,7 +241,6 @@ export class Batch {
   }
 
   #sorted: PlacedAppend[] | undefined
-  #places: number[] | undefined
 
   /** Log by log: the server then needs to know one head at a time. */
   #sortedAppends(): readonly PlacedAppend[] {
@@ -261,21 +249,25 @@ export class Batch {
     )
     return this.#sorted
   }
+}
 
-  /** Where each append is among the sorted ones. */
-  #order(): readonly number[] {
-    if (this.#places === undefined) {
-      const places: number[] = new Array(this.#appends.length)
-      for (const [i, { place }] of this.#sortedAppends().entries()) places[place] = i
-      this.#places = places
-    }
-    return this.#places
-  }
+/** Which append is the first of its log, of appends that come log by log. */
+function firstsOf(appends: readonly PlacedAppend[]): number[] {
+  const firsts: number[] = []
+  appends.forEach(({ tree }, i) => {
+    if (tree !== appends[i - 1]?.tree) firsts.push(i)
+  })
+  return firsts
 }
 
 /** The tree in which an append is listed. */
 export function feedOf({ tag }: Append, feed: ByteString): TreeId {
   return { scope: feed, tag: feedTag(tag) }
+}
+
+/** A tree of entries, which no append changes. */
+export function isEntryTag(tag: number): boolean {
+  return !isLogTag(tag) && !isEngineTag(tag)
 }
 
 function bytesOf({ operations }: Commit): number {

@@ -1,20 +1,21 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Commit, CommitOutcome } from '../engine/storage.ts'
-import { headOfKey, tailOfKey } from './address.ts'
-import { Batch, feedOf } from './batch.ts'
-import { appendAnswer, type BatchAnswer, batchAnswer, outcomesOf } from './batch-answer.ts'
+import { Batch } from './batch.ts'
+import { batchAnswer, outcomesOf } from './batch-answer.ts'
 import type { Connection, ConnectionSettings } from './connection.ts'
 import { failure, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
-import { bytes } from './reads.ts'
+import { asLoneAppend, commitLone, type LoneAppend } from './lone-append.ts'
 import { STATEMENTS } from './statements.ts'
-import { byteaArray, int2Array, int8Array } from './wire.ts'
 
 /** Calls under way: while the server works on one, the next is made and sent. */
 const CALLS_MAX = 2
 /** Many are shared out among the calls: were all in one, client and server would wait for each other in turns. */
-const SHARED_FROM = 64
+const SHARED_FROM = 16
+
+/** Known keys come in crowds, when somebody sends again: to find one where none was expected costs more than to look. */
+const CAREFUL_CALLS = 8
 
 interface Waiting {
   readonly commit: Commit
@@ -27,6 +28,11 @@ interface Waiting {
   readonly resolve: (outcome: CommitOutcome) => void
   readonly reject: (error: unknown) => void
 }
+
+/** What goes to the server in one call. */
+type Taken =
+  | { readonly sent: readonly Waiting[]; readonly lone: LoneAppend; readonly batch?: undefined }
+  | { readonly sent: readonly Waiting[]; readonly batch: Batch; readonly lone?: undefined }
 
 /**
  * Group commit: what is waiting goes to the server in one call, over one
@@ -51,6 +57,8 @@ export class Committer {
   /** How many commits were sent and not answered yet. */
   #underWay = 0
   #lastSize = 0
+  /** Of that many calls some appends may be known already. */
+  #carefulCalls = 0
   #isScheduled = false
 
   constructor(settings: ConnectionSettings, now: () => number | undefined) {
@@ -75,9 +83,19 @@ export class Committer {
     if (ticket > 0) await this.#answered(ticket)
   }
 
+  /** Whether something is under way. */
+  get isBusy(): boolean {
+    return this.#firstOpen() <= this.#tickets
+  }
+
+  /** Resolves once all that is under way now is through, and those who asked for it were told. */
+  async idle(): Promise<void> {
+    await this.#answered(this.#tickets)
+  }
+
   /** Waits for what is under way. */
   async close(): Promise<void> {
-    await this.#answered(this.#tickets)
+    await this.idle()
     await this.#lane.close()
   }
 
@@ -124,12 +142,13 @@ export class Committer {
     try {
       const connection = this.#lane.ready ?? (await this.#connect())
       if (connection === undefined) return
-      const { batch, sent } = this.#take()
+      const taken = this.#take()
+      const { sent } = taken
       this.#lastSize = sent.length
       this.#schedule()
       this.#underWay += sent.length
       if (sent.length > 0)
-        await this.#send(connection, batch, sent).finally(() => {
+        await this.#send(connection, taken).finally(() => {
           this.#underWay -= sent.length
         })
     } finally {
@@ -150,7 +169,9 @@ export class Committer {
     }
   }
 
-  #take(): { batch: Batch; sent: Waiting[] } {
+  #take(): Taken {
+    const lone = this.#takeLone()
+    if (lone !== undefined) return lone
     const batch = new Batch()
     const sent: Waiting[] = []
     const refused: Waiting[] = []
@@ -173,37 +194,27 @@ export class Committer {
     return { batch, sent }
   }
 
-  async #call(connection: Connection, batch: Batch): Promise<BatchAnswer> {
-    const only = batch.onlyAppend
-    if (only === undefined) {
-      return batchAnswer((await connection.run(STATEMENTS.commit, batch.parameters(this.#now())))[0])
-    }
-    const { append, points } = only
-    const { scope, tag, time, bodyHash, body, dedupe, feed } = append
-    const [{ answer }] = await connection.run(STATEMENTS.commitAppend, [
-      this.#now(),
-      bytes(scope),
-      tag,
-      time,
-      bytes(bodyHash),
-      bytes(body),
-      dedupe && bytes(headOfKey(dedupe.key)),
-      bytes(dedupe === undefined ? '' : tailOfKey(dedupe.key)),
-      bytes(dedupe?.memo ?? ''),
-      feed && bytes(feed),
-      feed && feedOf(append, feed).tag,
-      int2Array(points.map(point => point.tag)),
-      byteaArray(points.map(({ key }) => headOfKey(key))),
-      byteaArray(points.map(({ key }) => tailOfKey(key))),
-      int8Array(points.map(({ version }) => version)),
-    ])
-    return appendAnswer(answer as ByteString)
+  #takeLone(): Taken | undefined {
+    if (this.#queue.length !== 1) return undefined
+    const lone = asLoneAppend(this.#queue[0].commit)
+    return lone && { lone, sent: this.#queue.splice(0) }
   }
 
-  async #send(connection: Connection, batch: Batch, sent: readonly Waiting[]): Promise<void> {
+  async #call(connection: Connection, { batch, lone }: Taken): Promise<readonly CommitOutcome[]> {
+    if (lone !== undefined) return [await commitLone(connection, lone, this.#now())]
+    const areNew = this.#carefulCalls === 0
+    if (!areNew) this.#carefulCalls--
+    const [row] = await connection.run(STATEMENTS.commit, batch.parameters(this.#now(), areNew))
+    const answer = batchAnswer(row)
+    if (answer.appended.some(({ duplicate }) => duplicate)) this.#carefulCalls = CAREFUL_CALLS
+    return outcomesOf(batch, answer)
+  }
+
+  async #send(connection: Connection, taken: Taken): Promise<void> {
+    const { sent } = taken
     this.#sent.push(sent[0].ticket)
     try {
-      const outcomes = outcomesOf(batch, await this.#call(connection, batch))
+      const outcomes = await this.#call(connection, taken)
       sent.forEach(({ resolve }, tx) => {
         resolve(outcomes[tx])
       })
@@ -226,7 +237,11 @@ export class Committer {
 }
 
 function writtenScopes({ operations }: Commit): readonly ByteString[] {
-  if (operations.length === 1 && operations[0].op !== 'append') return [operations[0].scope]
+  if (operations.length === 1) {
+    const [operation] = operations
+    const feed = operation.op === 'append' ? operation.feed : undefined
+    return feed === undefined ? [operation.scope] : [operation.scope, feed]
+  }
   const scopes = new Set<ByteString>()
   for (const operation of operations) {
     scopes.add(operation.scope)

@@ -8,6 +8,8 @@ import type {
   CommitOutcome,
   Committed,
   Entry,
+  Operation,
+  Patience,
   Place,
   Range,
   ScopeRange,
@@ -21,6 +23,7 @@ import { Committer } from './committer.ts'
 import type { ConnectionSettings } from './connection.ts'
 import { closedError } from './lane.ts'
 import { Listener } from './listener.ts'
+import { OwnChanges } from './own-changes.ts'
 import { PlaceQueue } from './place-queue.ts'
 import { BatchedReader } from './reader.ts'
 import { bytes } from './reads.ts'
@@ -53,6 +56,7 @@ export class PostgresStore implements Storage {
   readonly #snapshots: Snapshots
   readonly #listener: Listener
   readonly #sweeper: Sweeper
+  readonly #own = new OwnChanges()
   readonly #places = new PlaceQueue()
   readonly #remembered = new RememberedPlaces()
   readonly #underWay = new Set<Promise<unknown>>()
@@ -107,15 +111,20 @@ export class PostgresStore implements Storage {
     return this.#commit(commit)
   }
 
-  async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
-    this.#checkOpen()
-    for (const place of reads) checkPlace(place)
-    return this.#track(this.#update(reads, step))
+  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    try {
+      this.#checkOpen()
+      for (const place of reads) checkPlace(place)
+      return this.#appendAtOnce(reads, step) ?? this.#track(this.#update(reads, step))
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
-  async subscribe(tree: TreeId, listener: () => void): Promise<() => void> {
+  async subscribe(tree: TreeId, listener: () => void, patience?: Patience): Promise<() => void> {
     this.#checkOpen()
     checkTree(tree)
+    if (patience !== undefined) return this.#own.subscribe(tree, listener, patience.othersWithinMs)
     return this.#track(this.#listener.subscribe(tree, listener))
   }
 
@@ -151,7 +160,11 @@ export class PostgresStore implements Storage {
 
   async #close(): Promise<void> {
     this.#sweeper.close()
-    await Promise.allSettled([...this.#underWay])
+    // What finds a conflict goes on with another read.
+    while (this.#underWay.size > 0 || this.#committer.isBusy) {
+      await Promise.allSettled([...this.#underWay, this.#committer.idle()])
+    }
+    this.#own.close()
     await Promise.all([
       this.#listener.close(),
       this.#committer.close(),
@@ -162,33 +175,52 @@ export class PostgresStore implements Storage {
 
   async #commit(commit: Commit): Promise<CommitOutcome> {
     const outcome = await this.#committer.commit(commit)
-    if (outcome.status === 'committed') this.#note(outcome.version, outcome.time)
+    if (outcome.status === 'committed') this.#noteCommit(commit.operations, outcome)
     return outcome
+  }
+
+  #noteCommit(operations: readonly Operation[], { version, time }: Committed): void {
+    this.#note(version, time)
+    this.#own.note(operations)
+  }
+
+  /**
+   * The way of nearly all appends: the step is tried on what is remembered, and is done if the commit finds it so. Undefined
+   * if it has to go the long way. One append alone tells by itself that its key is known, and has changed nothing then.
+   */
+  #appendAtOnce<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> | undefined {
+    if (!reads.some(isDedupe)) return undefined
+    const recalled = this.#remembered.recall(reads)
+    const judged = recalled && judgedBy(step, recalled.found)
+    if (recalled === undefined || judged === undefined || 'error' in judged) return undefined
+    const { operations, result } = judged
+    if (operations.length !== 1 || operations[0].op !== 'append') return undefined
+    checkOperations(operations)
+    return this.#committer.commit({ points: recalled.points, operations }).then(outcome => {
+      if (outcome.status === 'conflict') this.#remembered.forget(reads)
+      else if (!outcome.appended[0].duplicate) {
+        this.#noteCommit(operations, outcome)
+        const { status, version, time, appended } = outcome
+        return { status, version, time, appended, result }
+      }
+      return this.#track(this.#updateAppending(reads, step))
+    })
   }
 
   /** Read, step, commit with what was read to be validated; again if somebody else was faster. */
   #update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
-    const isAppending = reads.some(({ tag }) => isDedupeTag(tag))
-    return isAppending ? this.#updateAppending(reads, step) : this.#updateInTurn(reads, step)
+    return reads.some(isDedupe) ? this.#updateAppending(reads, step) : this.#updateInTurn(reads, step)
   }
 
   /**
    * A step that looks for a dedupe key is about to append, which changes nothing that others look at: it need not wait
-   * for them. It is tried on what is remembered; what it makes of that counts only if the commit finds it so.
+   * for them.
    */
   async #updateAppending<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
-    let recalled = this.#remembered.recall(reads)
     for (let attempt = 1; ; attempt++) {
-      const found = recalled ?? (await this.#reader.points(reads))
-      if (recalled === undefined) for (const entry of found) this.#noteEntry(entry)
-      const judged = judgedBy(step, found)
-      const isAppend = 'operations' in judged && judged.operations.length > 0
-      if (!isAppend && recalled !== undefined) {
-        recalled = undefined
-        continue
-      }
-      if ('error' in judged) throw judged.error
-      const { operations, result } = judged
+      const found = await this.#reader.points(reads)
+      for (const entry of found) this.#noteEntry(entry)
+      const { operations, result } = step(found)
       if (operations.length === 0) {
         const [version, time] = [this.#latestVersion, this.now()]
         return { status: 'committed', version, time, appended: [], result }
@@ -203,14 +235,12 @@ export class PostgresStore implements Storage {
       })
       const outcome = await this.#commit({ points, operations })
       if (outcome.status === 'committed' && !(isAlone && outcome.appended[0].duplicate)) {
-        if (recalled === undefined) this.#remembered.remember(reads, found)
+        this.#remembered.remember(reads, found)
         return { ...outcome, result }
       }
-      if (outcome.status === 'conflict') {
-        this.#remembered.forget(reads)
-        if (attempt === STEP_ATTEMPTS_MAX) throw tooManyConflicts(attempt, outcome.on)
+      if (outcome.status === 'conflict' && attempt === STEP_ATTEMPTS_MAX) {
+        throw tooManyConflicts(attempt, outcome.on)
       }
-      recalled = undefined
     }
   }
 
@@ -273,6 +303,10 @@ export class PostgresStore implements Storage {
   #checkOpen(): void {
     if (this.#closing !== undefined) throw closedError()
   }
+}
+
+function isDedupe({ tag }: Place): boolean {
+  return isDedupeTag(tag)
 }
 
 /** What it throws may be due to what is not so any more. */

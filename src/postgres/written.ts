@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
-import { dedupeTag, feedTag, isDedupeTag, storageKey } from '../engine/keys.ts'
-import type { Append, Operation, Place, TreeId } from '../engine/storage.ts'
+import { dedupeTag, feedTag, isDedupeTag, isLogTag, storageKey } from '../engine/keys.ts'
+import type { Append, Operation, PointRead, TreeId } from '../engine/storage.ts'
 import { treeAddress } from './address.ts'
 
 /**
@@ -24,7 +24,9 @@ export class Written {
     }
   }
 
-  hasPoint({ scope, tag, key }: Place): boolean {
+  hasPoint({ scope, tag, key, version }: PointRead): boolean {
+    // A record that is there stays as it is, whatever is appended behind it.
+    if (isLogTag(tag) && version > 0) return this.#scopes.has(scope)
     const isEntry = treeAddress({ scope, tag }).kind === 0
     // A log is one thing with its head; a dedupe key is changed by an append with that key alone.
     if (!isEntry && !isDedupeTag(tag)) return this.hasTree({ scope, tag })

@@ -20,7 +20,7 @@ export function scheduledStorage(storage: Storage, scheduler: SimulatedScheduler
     snapshot: () => inTurn(async () => scheduledSnapshot(await storage.snapshot(), inTurn)),
     commit: commit => inTurn(() => storage.commit(commit)),
     update: (reads, step) => inTurn(() => storage.update(reads, step)),
-    subscribe: (tree, listener) => inTurn(() => storage.subscribe(tree, listener)),
+    subscribe: (tree, listener, patience) => inTurn(() => storage.subscribe(tree, listener, patience)),
     scopes: range => inTurn(() => storage.scopes(range)),
     now: () => storage.now(),
     close: () => inTurn(() => storage.close()),

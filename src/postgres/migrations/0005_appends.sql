@@ -1,68 +1,77 @@
 -- What a commit appends to logs.
 
--- Mostly each log gets one entry, is there, and does not know the key: then all are linked in one statement. Says which of
--- the appends it has done, and what to answer them.
-CREATE FUNCTION append_flat(
+-- Mostly every log is there and no key is known: then all are linked, log by log, in one statement. Nobody looks for keys:
+-- the index refuses one that is there, and then nothing was done. Says which of the appends it has done, and what to
+-- answer them: place (4 bytes), sequence, time (8 each), hash (32).
+CREATE FUNCTION append_new(
   base bigint, at_ms bigint, tree_scopes bytea[], tree_tags smallint[], feed_ids bigint[],
   append_txs integer[], append_trees integer[], append_times bigint[], append_body_hashes bytea[],
   append_bodies bytea[], append_dedupes bytea[], append_dedupe_tails bytea[], append_memos bytea[],
-  append_feeds integer[], append_counts integer[],
-  OUT places integer[], OUT sequences bigint[], OUT hashes bytea[], OUT times bigint[]
+  append_feeds integer[], append_counts integer[], log_trees integer[], log_firsts integer[],
+  OUT done integer[], OUT packed bytea
 )
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
-  WITH found AS MATERIALIZED (
-    SELECT a.i::integer AS i, a.tx, a.tree, a.body, a.dedupe, a.dedupe_tail, a.memo, a.feed, a.count,
-      t.tree_id, t.length, t.prev, s.stamp,
-      sha256('annals:link:1\000'::bytea || t.prev || int8send(t.length) || int8send(s.stamp) || a.body_hash) AS link
-    FROM unnest(
-        append_txs, append_trees, append_times, append_body_hashes, append_bodies,
-        append_dedupes, append_dedupe_tails, append_memos, append_feeds, append_counts
-      ) WITH ORDINALITY AS a (tx, tree, time, body_hash, body, dedupe, dedupe_tail, memo, feed, count, i)
+  WITH RECURSIVE chain AS (
+    SELECT l.first AS i, l.tree, t.tree_id, t.length AS sequence, t.prev, s.stamp,
+      sha256('annals:link:1\000'::bytea || t.prev || int8send(t.length) || int8send(s.stamp)
+        || append_body_hashes[l.first]) AS link
+    FROM unnest(log_trees, log_firsts) AS l (tree, first)
     CROSS JOIN LATERAL (
       SELECT t.tree_id, t.length, coalesce(t.hash, zero_hash()) AS prev, t.last_time FROM trees t
-      WHERE t.scope = tree_scopes[a.tree] AND t.tag = tree_tags[a.tree] LIMIT 1
+      WHERE t.scope = tree_scopes[l.tree] AND t.tag = tree_tags[l.tree] LIMIT 1
     ) t
-    CROSS JOIN LATERAL (SELECT coalesce(a.time, greatest(at_ms, t.last_time)) AS stamp) s
-    LEFT JOIN LATERAL (
-      SELECT e.sequence FROM events e
-      WHERE e.tree_id = t.tree_id AND e.dedupe = a.dedupe AND e.dedupe_tail = a.dedupe_tail LIMIT 1
-    ) d ON true
-    WHERE d.sequence IS NULL
+    CROSS JOIN LATERAL (SELECT coalesce(append_times[l.first], greatest(at_ms, t.last_time)) AS stamp OFFSET 0) s
+    UNION ALL
+    SELECT n.i, c.tree, c.tree_id, n.sequence, c.link, n.stamp,
+      sha256('annals:link:1\000'::bytea || c.link || int8send(n.sequence) || int8send(n.stamp)
+        || append_body_hashes[n.i])
+    FROM chain c
+    CROSS JOIN LATERAL (
+      SELECT c.i + 1 AS i, c.sequence + 1 AS sequence,
+        coalesce(append_times[c.i + 1], greatest(at_ms, c.stamp)) AS stamp OFFSET 0
+    ) n
+    -- They come log by log.
+    WHERE append_trees[c.i + 1] = c.tree
   ), inserted AS (
     INSERT INTO events (
       tree_id, sequence, version, time, committed_at, prev_hash, hash, body,
       dedupe, dedupe_tail, dedupe_tail_id, memo, feed_id, feed_count
     )
-    SELECT f.tree_id, f.length, base + f.tx, f.stamp, at_ms, f.prev, f.link, f.body,
-      f.dedupe, f.dedupe_tail, CASE WHEN f.dedupe_tail = '' THEN ''::bytea ELSE sha256(f.dedupe_tail) END,
-      f.memo, feed_ids[f.feed], CASE WHEN f.feed IS NOT NULL THEN f.count END
-    FROM found f
+    SELECT c.tree_id, c.sequence, base + append_txs[c.i], c.stamp, at_ms, c.prev, c.link, append_bodies[c.i],
+      append_dedupes[c.i], append_dedupe_tails[c.i],
+      CASE WHEN append_dedupe_tails[c.i] = '' THEN ''::bytea ELSE sha256(append_dedupe_tails[c.i]) END,
+      append_memos[c.i], feed_ids[append_feeds[c.i]], CASE WHEN append_feeds[c.i] IS NOT NULL THEN append_counts[c.i] END
+    FROM chain c
   ), moved AS (
+    -- Each is there already. An UPDATE would join, and a join that was planned on an empty table would stay as it is.
     INSERT INTO trees (tree_id, scope, tag, length, hash, last_time, version, committed_at)
-    SELECT f.tree_id, tree_scopes[f.tree], tree_tags[f.tree], f.length + 1, f.link, f.stamp, base + f.tx, at_ms
-    FROM found f
+    SELECT c.tree_id, tree_scopes[c.tree], tree_tags[c.tree], c.sequence + 1, c.link, c.stamp,
+      base + append_txs[c.i], at_ms
+    FROM chain c WHERE append_trees[c.i + 1] IS DISTINCT FROM c.tree
     ON CONFLICT (tree_id) DO UPDATE
     SET length = excluded.length, hash = excluded.hash, last_time = excluded.last_time,
       version = excluded.version, committed_at = excluded.committed_at
   )
-  SELECT array_agg(f.i ORDER BY f.i), array_agg(f.length ORDER BY f.i), array_agg(f.link ORDER BY f.i),
-    array_agg(f.stamp ORDER BY f.i)
-  INTO places, sequences, hashes, times FROM found f;
+  SELECT array_agg(c.i), string_agg(int4send(c.i) || int8send(c.sequence) || int8send(c.stamp) || c.link, ''::bytea)
+  INTO done, packed FROM chain c;
+EXCEPTION WHEN unique_violation THEN
+  done := NULL;
+  packed := NULL;
 END
 $$;
 
 -- The appends of one step, one after the other within each log. What is answered is filled in.
 CREATE FUNCTION append_events(
-  of_step integer, is_flat boolean, base bigint, at_ms bigint, lost_txs integer[],
+  of_step integer, are_new boolean, base bigint, at_ms bigint, lost_txs integer[],
   tree_scopes bytea[], tree_tags smallint[],
   append_txs integer[], append_steps integer[], append_trees integer[], append_times bigint[],
   append_body_hashes bytea[], append_bodies bytea[], append_dedupes bytea[], append_dedupe_tails bytea[],
   append_memos bytea[], append_twins integer[], append_feeds integer[], append_counts integer[],
-  feed_trees integer[],
+  feed_trees integer[], log_trees integer[], log_firsts integer[],
   INOUT sequences bigint[], INOUT hashes bytea[], INOUT times bigint[], INOUT duplicates boolean[],
-  INOUT memos bytea[]
+  INOUT memos bytea[], OUT packed bytea
 )
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -78,8 +87,8 @@ DECLARE
   stamp bigint;
   link bytea;
   -- For each append: its log's id, the hash before it.
-  ids bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(append_txs)]);
-  prevs bytea[] := array_fill(NULL::bytea, ARRAY[cardinality(append_txs)]);
+  ids bigint[];
+  prevs bytea[];
   -- For each log: its head after the step.
   head_trees integer[] := '{}';
   head_ids bigint[] := '{}';
@@ -91,10 +100,23 @@ DECLARE
   feed_ids bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(tree_scopes)]);
   -- What was done in one statement.
   done integer[];
-  done_sequences bigint[];
-  done_hashes bytea[];
-  done_times bigint[];
 BEGIN
+  FOR i IN 1 .. cardinality(feed_trees) LOOP
+    feed_ids[feed_trees[i]] := tree_named(tree_scopes[feed_trees[i]], tree_tags[feed_trees[i]]);
+  END LOOP;
+  IF are_new AND lost_txs IS NULL THEN
+    SELECT n.done, n.packed INTO done, packed
+    FROM append_new(
+      base, at_ms, tree_scopes, tree_tags, feed_ids, append_txs, append_trees, append_times, append_body_hashes,
+      append_bodies, append_dedupes, append_dedupe_tails, append_memos, append_feeds, append_counts,
+      log_trees, log_firsts
+    ) n;
+    IF cardinality(done) = cardinality(append_txs) THEN
+      RETURN;
+    END IF;
+  END IF;
+  ids := array_fill(NULL::bigint, ARRAY[cardinality(append_txs)]);
+  prevs := array_fill(NULL::bytea, ARRAY[cardinality(append_txs)]);
   IF sequences IS NULL THEN
     sequences := ids;
     hashes := prevs;
@@ -102,27 +124,9 @@ BEGIN
     duplicates := array_fill(false, ARRAY[cardinality(append_txs)]);
     memos := prevs;
   END IF;
-  FOR i IN 1 .. cardinality(feed_trees) LOOP
-    feed_ids[feed_trees[i]] := tree_named(tree_scopes[feed_trees[i]], tree_tags[feed_trees[i]]);
+  FOR i IN 1 .. coalesce(cardinality(done), 0) LOOP
+    sequences[done[i]] := 0;
   END LOOP;
-  IF is_flat AND lost_txs IS NULL THEN
-    SELECT f.places, f.sequences, f.hashes, f.times INTO done, done_sequences, done_hashes, done_times
-    FROM append_flat(
-      base, at_ms, tree_scopes, tree_tags, feed_ids, append_txs, append_trees, append_times, append_body_hashes,
-      append_bodies, append_dedupes, append_dedupe_tails, append_memos, append_feeds, append_counts
-    ) f;
-    IF cardinality(done) = cardinality(append_txs) THEN
-      sequences := done_sequences;
-      hashes := done_hashes;
-      times := done_times;
-      RETURN;
-    END IF;
-    FOR i IN 1 .. coalesce(cardinality(done), 0) LOOP
-      sequences[done[i]] := done_sequences[i];
-      hashes[done[i]] := done_hashes[i];
-      times[done[i]] := done_times[i];
-    END LOOP;
-  END IF;
   FOR r IN
     SELECT a.i::integer AS i, a.tx, a.tree, a.time, a.body_hash, a.twin,
       t.tree_id, t.length, t.hash, t.last_time,

@@ -18,14 +18,18 @@ CREATE FUNCTION commit_batch(
   append_txs integer[], append_steps integer[], append_trees integer[], append_times bigint[],
   append_body_hashes bytea[], append_bodies bytea[], append_dedupes bytea[], append_dedupe_tails bytea[],
   append_memos bytea[], append_twins integer[], append_feeds integer[], append_counts integer[],
-  -- One step, and at most one append to each log.
-  is_flat boolean, feed_trees integer[],
+  -- One step, no key twice in it, and it is probable that none of the keys is known.
+  are_new boolean, feed_trees integer[],
+  -- The logs, and which append is the first of each.
+  log_trees integer[], log_firsts integer[],
   written_scopes bytea[], written_tags smallint[], written_tenants bytea[],
   OUT version bigint, OUT at_ms bigint,
   OUT lost_txs integer[], OUT lost_points integer[], OUT lost_ranges integer[],
   OUT sequences bigint[], OUT hashes bytea[], OUT times bigint[], OUT duplicates boolean[],
   -- Of duplicates; the others have what they brought.
-  OUT memos bytea[]
+  OUT memos bytea[],
+  -- Instead of the lists: place, sequence, time and hash of each append that is in here.
+  OUT packed bytea
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
@@ -93,12 +97,13 @@ BEGIN
       put_txs, put_steps, put_trees, put_keys, put_tails, put_values, put_expiries
     );
     IF cardinality(append_txs) > 0 THEN
-      SELECT a.sequences, a.hashes, a.times, a.duplicates, a.memos INTO sequences, hashes, times, duplicates, memos
+      SELECT a.sequences, a.hashes, a.times, a.duplicates, a.memos, a.packed
+      INTO sequences, hashes, times, duplicates, memos, packed
       FROM append_events(
-        step, is_flat, base, at_ms, lost_txs, tree_scopes, tree_tags,
+        step, are_new, base, at_ms, lost_txs, tree_scopes, tree_tags,
         append_txs, append_steps, append_trees, append_times, append_body_hashes, append_bodies,
         append_dedupes, append_dedupe_tails, append_memos, append_twins, append_feeds, append_counts,
-        feed_trees, sequences, hashes, times, duplicates, memos
+        feed_trees, log_trees, log_firsts, sequences, hashes, times, duplicates, memos
       ) a;
     END IF;
   END LOOP;
@@ -191,34 +196,51 @@ BEGIN
   ) c;
 
   IF cardinality(point_tags) > 0 THEN
-    SELECT p.i INTO lost
-    FROM unnest(point_tags, point_keys, point_tails, point_versions) WITH ORDINALITY AS p (tag, key, tail, version, i)
+    -- With the points in the same statement, as to begin one costs more than to look them up.
+    SELECT w.i, t.tree_id, coalesce(d.sequence, t.length), coalesce(t.hash, zero_hash()),
+      coalesce(d.time, given_time, greatest(at_ms, t.last_time)), d.hash, d.memo, d.sequence IS NOT NULL, f.tree_id
+    INTO lost, id, sequence, prev, stamp, hash, memo, is_known, feed
+    FROM (
+      SELECT min(p.i) AS i
+      FROM unnest(point_tags, point_keys, point_tails, point_versions) WITH ORDINALITY AS p (tag, key, tail, version, i)
+      LEFT JOIN LATERAL (
+        SELECT t.tree_id FROM trees t WHERE t.scope = of_scope AND t.tag = p.tag LIMIT 1
+      ) t ON true
+      LEFT JOIN LATERAL (
+        SELECT e.version FROM entries e
+        WHERE e.tree_id = t.tree_id AND e.key = p.key AND e.tail = p.tail
+          AND (e.expires_at = 0 OR e.expires_at > at_ms)
+        LIMIT 1
+      ) e ON true
+      WHERE coalesce(e.version, 0) <> p.version
+    ) w
     LEFT JOIN LATERAL (
-      SELECT t.tree_id FROM trees t WHERE t.scope = of_scope AND t.tag = p.tag LIMIT 1
+      SELECT t.tree_id, t.length, t.hash, t.last_time FROM trees t WHERE t.scope = of_scope AND t.tag = of_tag LIMIT 1
     ) t ON true
     LEFT JOIN LATERAL (
-      SELECT e.version FROM entries e
-      WHERE e.tree_id = t.tree_id AND e.key = p.key AND e.tail = p.tail AND (e.expires_at = 0 OR e.expires_at > at_ms)
-      LIMIT 1
-    ) e ON true
-    WHERE coalesce(e.version, 0) <> p.version LIMIT 1;
+      SELECT e.sequence, e.hash, e.time, e.memo FROM events e
+      WHERE e.tree_id = t.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail LIMIT 1
+    ) d ON true
+    LEFT JOIN LATERAL (
+      SELECT l.tree_id FROM trees l WHERE l.scope = feed_scope AND l.tag = feed_tag LIMIT 1
+    ) f ON true;
     IF lost IS NOT NULL THEN
       RETURN int8send(lost);
     END IF;
+  ELSE
+    SELECT t.tree_id, coalesce(d.sequence, t.length), coalesce(t.hash, zero_hash()),
+      coalesce(d.time, given_time, greatest(at_ms, t.last_time)), d.hash, d.memo, d.sequence IS NOT NULL, f.tree_id
+    INTO id, sequence, prev, stamp, hash, memo, is_known, feed
+    FROM trees t
+    LEFT JOIN LATERAL (
+      SELECT e.sequence, e.hash, e.time, e.memo FROM events e
+      WHERE e.tree_id = t.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail LIMIT 1
+    ) d ON true
+    LEFT JOIN LATERAL (
+      SELECT l.tree_id FROM trees l WHERE l.scope = feed_scope AND l.tag = feed_tag LIMIT 1
+    ) f ON true
+    WHERE t.scope = of_scope AND t.tag = of_tag LIMIT 1;
   END IF;
-
-  SELECT t.tree_id, coalesce(d.sequence, t.length), coalesce(t.hash, zero_hash()),
-    coalesce(d.time, given_time, greatest(at_ms, t.last_time)), d.hash, d.memo, d.sequence IS NOT NULL, f.tree_id
-  INTO id, sequence, prev, stamp, hash, memo, is_known, feed
-  FROM trees t
-  LEFT JOIN LATERAL (
-    SELECT e.sequence, e.hash, e.time, e.memo FROM events e
-    WHERE e.tree_id = t.tree_id AND e.dedupe = of_dedupe AND e.dedupe_tail = of_dedupe_tail LIMIT 1
-  ) d ON true
-  LEFT JOIN LATERAL (
-    SELECT l.tree_id FROM trees l WHERE l.scope = feed_scope AND l.tag = feed_tag LIMIT 1
-  ) f ON true
-  WHERE t.scope = of_scope AND t.tag = of_tag LIMIT 1;
   IF is_known THEN
     RETURN int8send(0) || int8send(version) || int8send(at_ms) || int8send(sequence) || int8send(stamp) || int8send(1)
       || hash || memo;

@@ -5,5 +5,5 @@ SELECT * FROM commit_batch(
   $28::integer[], $29::integer[], $30::bytea[],
   $31::integer[], $32::integer[], $33::integer[], $34::bytea[], $35::bytea[], $36::bytea[], $37::bigint[],
   $38::integer[], $39::integer[], $40::integer[], $41::bigint[], $42::bytea[], $43::bytea[], $44::bytea[], $45::bytea[], $46::bytea[], $47::integer[], $48::integer[], $49::integer[],
-  $50::boolean, $51::integer[], $52::bytea[], $53::smallint[], $54::bytea[]
+  $50::boolean, $51::integer[], $52::integer[], $53::integer[], $54::bytea[], $55::smallint[], $56::bytea[]
 )
