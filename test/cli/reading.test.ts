@@ -1,7 +1,8 @@
 import { cpSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { createProducer, open, type RunEventRecord } from '../../src/index.ts'
-import { addRun, annals, CONTROL, makeStore, newFolder, PLAN, start } from './annals-command.ts'
+import { PLAN } from '../ledger/run-event.ts'
+import { addRun, annals, CONTROL, makeStore, newFolder, start } from './annals-command.ts'
 
 let data = ''
 beforeAll(async () => {
