@@ -1,13 +1,8 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
-import { DOCS_PAGE, DOCS_SCRIPT } from './docs-page.ts'
 import { serve } from './endpoint.ts'
 import type { ServerEnv } from './server-env.ts'
 
-/** Nothing comes from elsewhere, and nothing is sent elsewhere. */
-const POLICY =
-  "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-/** The description of all routes, and a page to read it. */
+/** The description of all routes; a page shows it. */
 export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
   let document: string | undefined
   serve(
@@ -25,28 +20,6 @@ export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
       return new Response(document, { headers: { 'Content-Type': 'application/json' } })
     },
   )
-  serve(
-    app,
-    {
-      method: 'get',
-      path: '/docs',
-      id: 'docs',
-      summary: 'A page to read this description.',
-      answers: { 200: ['The page.', z.string(), 'text/html'] },
-    },
-    () => file(DOCS_PAGE, 'text/html; charset=utf-8'),
-  )
-  serve(
-    app,
-    {
-      method: 'get',
-      path: '/docs/page.js',
-      id: 'docsScript',
-      summary: 'What the page does.',
-      answers: { 200: ['The script.', z.string(), 'text/javascript'] },
-    },
-    () => file(DOCS_SCRIPT, 'text/javascript; charset=utf-8'),
-  )
 }
 
 function describe(app: OpenAPIHono<ServerEnv>): string {
@@ -63,15 +36,4 @@ function describe(app: OpenAPIHono<ServerEnv>): string {
       },
     }),
   )
-}
-
-function file(content: string, type: string): Response {
-  return new Response(content, {
-    headers: {
-      'Content-Type': type,
-      'Content-Security-Policy': POLICY,
-      'X-Content-Type-Options': 'nosniff',
-      'Referrer-Policy': 'no-referrer',
-    },
-  })
 }

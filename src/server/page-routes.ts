@@ -18,6 +18,11 @@ const POLICY = [
   "trusted-types 'none'",
 ].join('; ')
 
+const SUMMARIES: Readonly<Record<string, string>> = {
+  '/': 'A page that shows runs as they happen.',
+  '/docs': 'A page to read this description.',
+}
+
 export function servePage(app: OpenAPIHono<ServerEnv>): void {
   for (const [path, file, type, id] of PAGE_FILES) {
     const content = readFileSync(new URL(`page/${file}`, import.meta.url))
@@ -27,7 +32,7 @@ export function servePage(app: OpenAPIHono<ServerEnv>): void {
         method: 'get',
         path,
         id,
-        summary: path === '/' ? 'A page that shows runs as they happen.' : 'A part of the page.',
+        summary: SUMMARIES[path] ?? 'A part of the page.',
         answers: { 200: ['The file.', z.string(), type] },
       },
       () =>

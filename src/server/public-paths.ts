@@ -1,13 +1,6 @@
 import { PAGE_PATHS } from './page-files.ts'
 
-const PUBLIC: ReadonlySet<string> = new Set([
-  '/health',
-  '/ready',
-  '/openapi.json',
-  '/docs',
-  '/docs/page.js',
-  ...PAGE_PATHS,
-])
+const PUBLIC: ReadonlySet<string> = new Set(['/health', '/ready', '/openapi.json', ...PAGE_PATHS])
 
 /** What needs no token: nothing in it is anybody's. Who may ask for the rest, its route says. */
 export function isPublic(path: string): boolean {

@@ -109,6 +109,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   openapi: { path: '/openapi.json', status: 200 },
   docs: { path: '/docs', status: 200 },
   docsScript: { path: '/docs/page.js', status: 200 },
+  docsStyle: { path: '/docs/page.css', status: 200 },
   ...Object.fromEntries(PAGE_FILES.map(([path, , , id]) => [id, { path, status: 200 }])),
 }
 

@@ -1,6 +1,7 @@
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../../src/annals.ts'
+import { deriveIdempotencyKey } from '../../src/ledger/idempotency-key.ts'
 import { createProducer, type Producer } from '../../src/ledger/producer.ts'
 import type { ServerOptions } from '../../src/server/options.ts'
 import { createServer, type Server } from '../../src/server/server.ts'
@@ -295,4 +296,35 @@ describe.skipIf(typeof opened === 'string')('the page', () => {
     expect(overflow).toBeLessThanOrEqual(0)
     expect(complaints).toEqual([])
   })
+
+  test('says in words that a run is inconsistent', async () => {
+    await makeRun('twice')
+    const [{ runSeq: _, persistedAt: __, ...first }] = await db.ledger.fetchEvents('twice', { limit: 1 })
+    const late = { ...first, eventType: 'RunPaused', eventId: '1d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a' }
+    await db.ledger.appendEvent({ ...late, idempotencyKey: deriveIdempotencyKey(late) })
+    await visit('/#/runs/twice')
+    await page.getByText('inconsistent: 1 event that no transition allows').waitFor()
+    await picture('inconsistent')
+    expect(complaints).toEqual([])
+  })
+
+  test.each([1_200, 380])(
+    '/docs shows every route, and schemas by their links, %i pixels wide',
+    async width => {
+      await visit('/docs', {}, { viewport: { width, height: 700 } })
+      await page.getByText('/v1/runs/{runId}/verification').waitFor()
+      const { paths } = (await (await fetch(`${url}/openapi.json`)).json()) as { paths: object }
+      const routes = Object.values(paths).flatMap(methods => Object.keys(methods as object))
+      expect(await page.locator('details[id]:not([id^=schema-])').count()).toBe(routes.length)
+      await page.locator('#appendEvent > summary').click()
+      expect(await text('#appendEvent .inside')).toContain('Needs the role writer.')
+      expect(await text('#appendEvent .inside')).toContain('IDEMPOTENCY_KEY_MISMATCH')
+      await picture(`docs-${width}`)
+      await page.locator('#appendEvent').getByRole('link', { name: 'RunEvent', exact: true }).click()
+      await expect.poll(() => page.locator('#schema-RunEvent pre').isVisible()).toBe(true)
+      const overflow = await page.evaluate<number>('document.documentElement.scrollWidth - innerWidth')
+      expect(overflow).toBeLessThanOrEqual(0)
+      expect(complaints).toEqual([])
+    },
+  )
 })

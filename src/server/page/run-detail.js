@@ -300,7 +300,10 @@ function snapshotOf(snapshot, isRawOpen) {
         'Consistency',
         consistency === 'CONSISTENT'
           ? 'consistent'
-          : words(`${invalidEvents} events that no transition allows`, 'error'),
+          : words(
+              `inconsistent: ${invalidEvents} ${invalidEvents === 1 ? 'event' : 'events'} that no transition allows`,
+              'error',
+            ),
       ],
       ['Hash', element('code', { title: hash }, `${String(hash).slice(0, 16)}…`)],
     ]),
