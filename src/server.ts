@@ -1,6 +1,7 @@
 export { createApp } from './server/app.ts'
 export {
   createLaunchRegistry,
+  type LaunchPage,
   type LaunchRegistry,
   type LaunchRegistryOptions,
 } from './server/launch-registry.ts'

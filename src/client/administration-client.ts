@@ -77,8 +77,12 @@ export class TokensClient {
     return this.#transport.json('/v1/tokens', { method: 'POST', json: token, isRepeatable: false })
   }
 
+  /** In the order in which they were made. */
   async list(): Promise<readonly Token[]> {
-    return all(pagesOf<Token>(this.#transport, '/v1/tokens', 'tokens', { limit: undefined, place: 'after' }))
+    const tokens = await all(
+      pagesOf<Token>(this.#transport, '/v1/tokens', 'tokens', { limit: undefined, place: 'after' }),
+    )
+    return Object.freeze([...tokens].sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1)))
   }
 
   /** Whether there was such a token. */

@@ -13,6 +13,12 @@ export async function readLogDatabase(events: LogDatabase, runId: string): Promi
   return Buffer.from(lines.join(''))
 }
 
+/** The first of them. */
+export async function firstLineOfDatabase(events: LogDatabase, runId: string): Promise<string | undefined> {
+  for await (const { payload } of events.iterate(runId)) return canonicalJson(payload)
+  return undefined
+}
+
 /** The same log in `db.events`, in the scope of the run: an event of the database for each line, of the same type. */
 export class DatabaseLog implements EventLog {
   readonly #events: LogDatabase

@@ -11,6 +11,27 @@ export async function readLogFile(folder: string): Promise<Buffer> {
   return isThere(path) ? readFileSync(path) : Buffer.alloc(0)
 }
 
+const PIECE_BYTES = 64 * 1024
+
+/** The first line, whatever the length of the rest; undefined if there is none, or not all of it. */
+export async function firstLineOfFile(folder: string): Promise<string | undefined> {
+  const path = join(folder, EVENTS_FILE)
+  if (!isThere(path)) return undefined
+  const file = await open(path, 'r')
+  try {
+    const pieces: Buffer[] = []
+    for (let at = 0; ; at += PIECE_BYTES) {
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(PIECE_BYTES), 0, PIECE_BYTES, at)
+      const end = buffer.subarray(0, bytesRead).indexOf(0x0a)
+      pieces.push(buffer.subarray(0, end < 0 ? bytesRead : end))
+      if (end >= 0) return Buffer.concat(pieces).toString('utf8')
+      if (bytesRead < PIECE_BYTES) return undefined
+    }
+  } finally {
+    await file.close()
+  }
+}
+
 interface Waiting {
   readonly line: string
   resolve(): void

@@ -1,8 +1,8 @@
 import { AnnalsError } from '../core/errors.ts'
 import { type FolderLock, lockFolder } from '../embedded/lock.ts'
 import type { EventLog } from './log.ts'
-import { DatabaseLog, readLogDatabase } from './log-database.ts'
-import { FileLog, readLogFile } from './log-file.ts'
+import { DatabaseLog, firstLineOfDatabase, readLogDatabase } from './log-database.ts'
+import { FileLog, firstLineOfFile, readLogFile } from './log-file.ts'
 import type { LaunchDatabase, LaunchPlace } from './options.ts'
 import { type Replayed, replayBytes } from './replay.ts'
 import { checkRunId, isThere, runFolder } from './run-folder.ts'
@@ -40,6 +40,17 @@ export function existingFolder(runId: string, { runsFolder }: LaunchPlace): stri
 
 export function readLog(folder: string, runId: string, { log, db }: LaunchPlace): Promise<Buffer> {
   return log === 'database' ? readLogDatabase((db as LaunchDatabase).events, runId) : readLogFile(folder)
+}
+
+/** Says of which launch the run is; undefined before there is one. */
+export function readFirstLine(
+  folder: string,
+  runId: string,
+  { log, db }: LaunchPlace,
+): Promise<string | undefined> {
+  return log === 'database'
+    ? firstLineOfDatabase((db as LaunchDatabase).events, runId)
+    : firstLineOfFile(folder)
 }
 
 export function openLog(folder: string, runId: string, { log, db }: LaunchPlace): Promise<EventLog> {

@@ -1,6 +1,6 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { pages } from '../engine/pages.ts'
-import type { Reader } from '../engine/storage.ts'
+import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
 import { loadProjection, unprojectedRuns } from './projector.ts'
 import type { LedgerAlert } from './run-events.ts'
@@ -17,36 +17,47 @@ export function alertsFrom(
 ): Promise<readonly LedgerAlert[]> {
   const { database, scopeOf } = context
   return database.view(async reader => {
-    const stored = await (runId === undefined
-      ? storedOfAll(reader, context)
-      : storedOf(reader, scopeOf(runId)))
-    if (!readOnly) return Object.freeze(oncePerEvent(stored))
+    const alerts: LedgerAlert[] = []
+    for await (const alert of storedAlerts(reader, context, runId)) alerts.push(alert)
+    if (!readOnly) return Object.freeze(oncePerEvent(alerts))
     const runIds = runId === undefined ? await unprojectedRuns(reader, context) : [runId]
-    for (const each of runIds) stored.push(...(await unprojectedOf(reader, scopeOf(each), each)))
-    return Object.freeze(oncePerEvent(runId === undefined ? stored.sort(byTime) : stored))
+    for (const each of runIds) alerts.push(...(await unprojectedOf(reader, scopeOf(each), each)))
+    return Object.freeze(oncePerEvent(runId === undefined ? alerts.sort(byTime) : alerts))
   })
 }
 
-async function storedOf(reader: Reader, scope: ByteString): Promise<LedgerAlert[]> {
-  const alerts: LedgerAlert[] = []
-  for await (const page of pages(reader, alertsIn(scope))) {
-    for (const entry of page) alerts.push(alertIn(entry) as LedgerAlert)
-  }
-  return alerts
+/** Those that are stored, read as they are asked for. */
+export async function* iterateAlerts(
+  context: LedgerContext,
+  runId: string | undefined,
+): AsyncGenerator<LedgerAlert, void, void> {
+  const isFirst = firstOfEvent()
+  for await (const alert of storedAlerts(context.database, context, runId)) if (isFirst(alert)) yield alert
 }
 
-async function storedOfAll(reader: Reader, { shared, scopeOf }: LedgerContext): Promise<LedgerAlert[]> {
-  const alerts: LedgerAlert[] = []
-  for await (const page of pages(reader, alertsIn(shared))) {
+async function* storedAlerts(
+  reader: Reader,
+  { shared, scopeOf }: LedgerContext,
+  runId: string | undefined,
+): AsyncGenerator<LedgerAlert, void, void> {
+  const isOfAll = runId === undefined
+  for await (const page of pages(reader, alertsIn(isOfAll ? shared : scopeOf(runId)))) {
     for (const entry of page) {
-      const { runId, key } = listedAlert(entry)
-      const place = placeOf(scopeOf(runId), key)
-      const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
+      const alert = isOfAll ? await listed(reader, scopeOf, entry) : alertIn(entry)
       // Listed, but its run was deleted since.
-      if (alert !== undefined) alerts.push(alert)
+      if (alert !== undefined) yield alert
     }
   }
-  return alerts
+}
+
+async function listed(
+  reader: Reader,
+  scopeOf: LedgerContext['scopeOf'],
+  entry: Entry,
+): Promise<LedgerAlert | undefined> {
+  const { runId, key } = listedAlert(entry)
+  const place = placeOf(scopeOf(runId), key)
+  return alertIn(await reader.get(place.scope, place.tag, place.key))
 }
 
 async function unprojectedOf(
@@ -67,13 +78,17 @@ function byTime(a: LedgerAlert, b: LedgerAlert): number {
   return a.runSeq - b.runSeq
 }
 
-/** L30: an event id that came twice has one alert. */
 function oncePerEvent(alerts: readonly LedgerAlert[]): LedgerAlert[] {
+  return alerts.filter(firstOfEvent())
+}
+
+/** L30: an event id that came twice has one alert. */
+function firstOfEvent(): (alert: LedgerAlert) => boolean {
   const seen = new Set<string>()
-  return alerts.filter(({ runId, eventId }) => {
+  return ({ runId, eventId }) => {
     const name = `${eventId.toLowerCase()} ${runId}`
     if (seen.has(name)) return false
     seen.add(name)
     return true
-  })
+  }
 }

@@ -4,7 +4,7 @@ import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { Follower } from '../engine/follower.ts'
 import type { Reader } from '../engine/storage.ts'
-import { alertsFrom } from './alerts.ts'
+import { alertsFrom, iterateAlerts } from './alerts.ts'
 import { type AuditQuery, auditRecords } from './audit.ts'
 import { Authority, type LedgerContext } from './authority.ts'
 import { checkEnvelope, type Envelope } from './envelope.ts'
@@ -336,6 +336,12 @@ export class Ledger implements RunStateStore {
   stats(): LedgerStats {
     const { metrics, database } = this.#context
     return metrics.stats(database.now())
+  }
+
+  /** @internal What `alerts` gives of a store that is not only read, one by one as they are asked for. */
+  iterateAlerts(runId: string | undefined): AsyncGenerator<LedgerAlert, void, void> {
+    this.start()
+    return iterateAlerts(this.#context, runId)
   }
 
   /** @internal Whether the index of runs, and every snapshot, tells of all records that there are. */

@@ -1,14 +1,15 @@
-import { type ByteString, hex, utf8 } from '../core/bytes.ts'
+import { type ByteString, fromUtf8, hex, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
+import { checkTime } from '../core/numbers.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
 import { checkTags } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
-import { indexKey, indexRange, recordsOf } from '../engine/indexes.ts'
+import { idOfIndexKey, indexKey, indexRange, recordsOf, timeOfIndexKey } from '../engine/indexes.ts'
 import { HEAD_KEY, headTag, type Scope, TAGS } from '../engine/keys.ts'
 import { parseHead } from '../engine/log.ts'
-import { pages } from '../engine/pages.ts'
+import { behind, pages } from '../engine/pages.ts'
 import type { Entry, Operation, Place, Reader } from '../engine/storage.ts'
 import {
   checkStatus,
@@ -49,6 +50,13 @@ export interface DeleteRunOptions {
   /** A run with ledger records is deleted only if you say so, and why. */
   readonly purgeLedger?: boolean
   readonly reason?: string
+}
+
+/** @internal */
+export interface MarkedTombstone {
+  readonly tombstone: Tombstone
+  readonly deletedAt: number
+  readonly mark: string
 }
 
 export interface RunStats {
@@ -340,6 +348,23 @@ export class Runs {
     const range = { ...indexRange(this.#tree(), TOMBSTONE, ''), reverse: true }
     const found = await this.#database.scan(range)
     return Object.freeze(found.map(({ value }) => decodeValue(value) as unknown as Tombstone))
+  }
+
+  /** @internal The same from behind one on, each with what sets it apart from others of its time. */
+  async *iterateTombstones(
+    after?: Omit<MarkedTombstone, 'tombstone'>,
+  ): AsyncGenerator<MarkedTombstone, void, void> {
+    const range = { ...indexRange(this.#tree(), TOMBSTONE, ''), reverse: true }
+    const rest =
+      after === undefined
+        ? range
+        : behind(range, indexKey(TOMBSTONE, '', checkTime('after', after.deletedAt), utf8(after.mark)))
+    for await (const page of pages(this.#database, rest)) {
+      for (const { key, value } of page) {
+        const tombstone = decodeValue(value) as unknown as Tombstone
+        yield { tombstone, deletedAt: timeOfIndexKey(key), mark: fromUtf8(idOfIndexKey(key) ?? '') }
+      }
+    }
   }
 
   /**

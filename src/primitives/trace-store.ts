@@ -8,7 +8,7 @@ import { decodeValue, encodeFields, encodeRecord, joinFields, type Value } from 
 import type { Database } from '../engine/database.ts'
 import { type Indexing, idOfIndexKey, indexKey, indexRange, recordKey, recordsOf } from '../engine/indexes.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
-import { pages } from '../engine/pages.ts'
+import { behind, pages } from '../engine/pages.ts'
 import type { Session } from '../engine/session.ts'
 import type { Entry, Place, Put, Range, Reader } from '../engine/storage.ts'
 import { checkTrace, type Trace } from './trace.ts'
@@ -36,6 +36,17 @@ export interface TraceOptions {
   readonly parentId?: string
   readonly tags?: readonly string[]
   readonly metadata?: Value
+}
+
+/** @internal What is asked for of a list that is read bit by bit: all of it must fit. */
+export interface TraceFilter {
+  readonly type?: string
+  readonly tag?: string
+  readonly parentId?: string
+  /** Inclusive. */
+  readonly from?: number
+  /** Exclusive. */
+  readonly to?: number
 }
 
 export interface TraceTree {
@@ -172,6 +183,15 @@ export class Traces {
     return this.#at(scope).count()
   }
 
+  /** @internal Those that fit, from behind one on, read as they are asked for. */
+  iterate(
+    scope: Scope,
+    filter: TraceFilter,
+    after?: Pick<StoredTrace, 'timestamp' | 'id'>,
+  ): AsyncGenerator<StoredTrace, void, void> {
+    return this.#at(scope).iterate(filter, after)
+  }
+
   #at(scope: Scope): ScopedTraces {
     return new ScopedTraces(this.#database, this.#scopeOf(scope))
   }
@@ -275,6 +295,38 @@ export class ScopedTraces {
 
   async count(): Promise<number> {
     return (await this.list()).length
+  }
+
+  /** @internal */
+  async *iterate(
+    filter: TraceFilter,
+    after?: Pick<StoredTrace, 'timestamp' | 'id'>,
+  ): AsyncGenerator<StoredTrace, void, void> {
+    const { type, tag, parentId, from = 0, to = Number.POSITIVE_INFINITY } = filter
+    const start = checkTime('from', from)
+    const end = checkEndTime('to', to)
+    checkOrder(start, end ?? Number.POSITIVE_INFINITY)
+    // Read through the one index that leads to the fewest, most likely.
+    const [kind, component] =
+      parentId !== undefined
+        ? [BY_PARENT, checkId('parentId', parentId)]
+        : tag !== undefined
+          ? [BY_TAG, utf8(checkTags([tag])[0])]
+          : type !== undefined
+            ? [BY_TYPE, checkText('type', type, { bytesMax: ID_BYTES_MAX })]
+            : [BY_TIME, '']
+    const range = this.#index(kind, component, start, end)
+    const rest =
+      after === undefined
+        ? range
+        : behind(range, indexKey(kind, component, checkTime('after', after.timestamp), utf8(after.id)))
+    for await (const page of pages(this.#session, rest)) {
+      const keys = page.map(({ key }) => key)
+      for (const trace of (await recordsOf(this.#session, range, keys)).map(traceOf)) {
+        const isOfType = type === undefined || trace.trace.type === type
+        if (isOfType && (tag === undefined || trace.tags.includes(tag))) yield trace
+      }
+    }
   }
 
   /** Level by level: a chain of ten thousand traces is no reason to overflow the stack. */

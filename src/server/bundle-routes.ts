@@ -14,6 +14,7 @@ export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
       id: 'exportRun',
       summary: 'The run as a bundle, which can be verified without a database and imported into another one.',
       role: 'reader',
+      refusals: ['RUN_NOT_FOUND'],
       answers: {
         200: [
           'The bundle. One that does not end with its last line was cut off.',

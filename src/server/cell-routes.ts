@@ -37,6 +37,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       id: 'readCell',
       summary: 'The cell; `ETag` is its version.',
       role: 'reader',
+      refusals: ['CELL_NOT_FOUND'],
       answers: { 200: ['The cell.', cell] },
     },
     async ({ c, ids: { runId, name } }) => {
@@ -62,6 +63,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
         'Idempotency-Key': text.optional(),
       },
       rawBody: valueBody,
+      refusals: ['CELL_NOT_FOUND', 'CELL_EXISTS', 'VERSION_MISMATCH'],
       answers: { 200: ['Its version now, also in `ETag`.', z.object({ version: z.number().int() })] },
     },
     async ({ c, ids: { runId, name } }) => {

@@ -1,10 +1,11 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
 import { readJson } from './body.ts'
 import { checkRole } from './guard.ts'
 import { idsIn, parameterNames } from './path-ids.ts'
 import { isPublic } from './public-paths.ts'
+import { refusalsOf } from './refusals.ts'
 import { Reply, responseOf } from './reply.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
 import type { Role } from './tokens.ts'
@@ -31,7 +32,11 @@ export interface Endpoint<Q extends Shape, B extends Schema> {
   readonly rawBody?: Readonly<Record<string, Schema>>
   /** 64 KiB without it. */
   readonly bytesMax?: number
-  readonly answers: Readonly<Record<number, readonly [description: string, schema?: Schema, type?: string]>>
+  readonly answers: Readonly<
+    Record<number, readonly [description: string, schema?: Schema, ...types: readonly string[]]>
+  >
+  /** The codes of what it refuses, beside those that follow from the rest. */
+  readonly refusals?: readonly ErrorCode[]
 }
 
 export interface Asked<Q extends Shape, B extends Schema> {
@@ -42,18 +47,6 @@ export interface Asked<Q extends Shape, B extends Schema> {
 }
 
 const BYTES_DEFAULT = 64 * 1024
-
-const problemSchema: z.ZodType = z
-  .object({
-    type: z.string(),
-    title: z.string(),
-    status: z.number().int(),
-    detail: z.string(),
-    code: z.string(),
-    requestId: z.string(),
-    details: z.record(z.string(), z.unknown()).optional(),
-  })
-  .openapi('Problem')
 
 /** Serves an endpoint and documents it. */
 export function serve<Q extends Shape, B extends Schema>(
@@ -111,18 +104,20 @@ function document<Q extends Shape, B extends Schema>(
       ...(hasBody ? { body: { content, required: true } } : {}),
     },
     responses: {
+      ...refusalsOf({ ...endpoint, hasBody }),
       ...Object.fromEntries(
-        Object.entries(answers).map(([status, [description, schema, type = 'application/json']]) => [
+        Object.entries(answers).map(([status, [description, schema, ...types]]) => [
           status,
-          { description, ...(schema === undefined ? {} : { content: { [type]: { schema } } }) },
+          { description, ...(schema === undefined ? {} : { content: contentOf(schema, types) }) },
         ]),
       ),
-      default: {
-        description: 'It was refused, or failed.',
-        content: { 'application/problem+json': { schema: problemSchema } },
-      },
     },
   })
+}
+
+function contentOf(schema: Schema, types: readonly string[]): Record<string, { readonly schema: Schema }> {
+  const all = types.length === 0 ? ['application/json'] : types
+  return Object.fromEntries(all.map(type => [type, { schema }]))
 }
 
 function queryIn(c: ServerContext, schema: z.ZodObject | undefined): unknown {

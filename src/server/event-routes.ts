@@ -1,10 +1,11 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import type { AuditQuery } from '../ledger/audit.ts'
-import type { RunEventRecord, RunEventWrite } from '../ledger/run-events.ts'
+import type { LedgerAlert, RunEventWrite } from '../ledger/run-events.ts'
+import type { FeedItem } from '../ledger/subscriptions.ts'
 import { serve } from './endpoint.ts'
 import { without } from './given-options.ts'
-import { bySelf, cursorOf, Page, paged, partsOf } from './paging.ts'
+import { behindNamed, cursorOf, inChunks, pageOfEach, partsOf } from './paging.ts'
 import { json } from './reply.ts'
 import {
   alert,
@@ -50,6 +51,13 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       body: runEvent,
       isCheckedBelow: true,
       bytesMax: EVENT_BYTES_MAX,
+      refusals: [
+        'INVALID_ENVELOPE',
+        'IDEMPOTENCY_KEY_MISMATCH',
+        'RUN_SCOPE_MISMATCH',
+        'WRITER_FENCED',
+        'INVALID_TRANSITION',
+      ],
       answers: { 200: ['Where the event is.', appendResult] },
     },
     async ({ c, query: { epoch }, body }) =>
@@ -67,6 +75,13 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       body: runEventBatch,
       isCheckedBelow: true,
       bytesMax: BATCH_BYTES_MAX,
+      refusals: [
+        'INVALID_ENVELOPE',
+        'IDEMPOTENCY_KEY_MISMATCH',
+        'RUN_SCOPE_MISMATCH',
+        'WRITER_FENCED',
+        'INVALID_TRANSITION',
+      ],
       answers: { 200: ['Where each event is.', z.object({ results: z.array(appendResult) })] },
     },
     async ({ c, query: { epoch }, body }) => {
@@ -89,6 +104,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
         ifFree: z.boolean().optional(),
         epoch: z.number().optional(),
       }),
+      refusals: ['WRITER_FENCED'],
       answers: { 200: ['The epoch to write under.', z.object({ epoch: z.number().int() })] },
     },
     async ({ c, ids, body }) => json(await c.get('db').ledger.acquireLease(ids['runId'], without(body))),
@@ -144,20 +160,15 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, ids, query }) => {
+    async ({ c, ids, query: { afterSeq = 0, limit: most } }) => {
       const { ledger } = c.get('db')
-      const page = new Page(query.limit)
-      let { afterSeq = 0 } = query
-      for (;;) {
-        const asked = Math.min(RECORDS_AT_ONCE, page.left)
-        const records = await ledger.fetchEvents(ids['runId'], { afterSeq, limit: asked })
-        for (const record of records) {
-          page.add(record)
-          afterSeq = record.runSeq
-          if (page.isFull) return page.reply('events', afterSeq)
-        }
-        if (records.length < asked) return page.reply('events', undefined)
-      }
+      const records = inChunks(
+        afterSeq,
+        Math.min(RECORDS_AT_ONCE, most + 1),
+        (after, limit) => ledger.fetchEvents(ids['runId'], { afterSeq: after, limit }),
+        ({ runSeq }) => runSeq,
+      )
+      return pageOfEach('events', records, most, ({ runSeq }) => runSeq)
     },
   )
   serve(
@@ -176,20 +187,15 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, query }) => {
+    async ({ c, query: { cursor: start, limit: most } }) => {
       const { ledger } = c.get('db')
-      const page = new Page(query.limit)
-      let { cursor } = query
-      for (;;) {
-        const asked = Math.min(RECORDS_AT_ONCE, page.left)
-        const items = await ledger.fetchAll(without({ cursor, limit: asked }))
-        for (const item of items) {
-          page.add(item)
-          cursor = item.cursor
-          if (page.isFull) return page.reply('items', cursor)
-        }
-        if (items.length < asked) return page.reply('items', undefined)
-      }
+      const items = inChunks<FeedItem, string | undefined>(
+        start,
+        Math.min(RECORDS_AT_ONCE, most + 1),
+        (after, limit) => ledger.fetchAll(without({ cursor: after, limit })),
+        item => item.cursor,
+      )
+      return pageOfEach('items', items, most, item => item.cursor)
     },
   )
   serve(
@@ -220,17 +226,12 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
     },
     async ({ c, query: { from, to, cursor, limit: most, ...filters } }) => {
       const window = { ...filters, from: timeOf(from), to: timeOf(to), after: positionOf(cursor) }
-      const page = new Page(most)
-      let last: RunEventRecord | undefined
-      for await (const record of c.get('db').ledger.audit(without(window) as AuditQuery)) {
-        // One more was asked for, to know whether there is more.
-        if (page.isFull && last !== undefined) {
-          return page.reply('events', cursorOf(last.persistedAt, last.runId, last.runSeq))
-        }
-        page.add(record)
-        last = record
-      }
-      return page.reply('events', undefined)
+      return pageOfEach(
+        'events',
+        c.get('db').ledger.audit(without(window) as AuditQuery),
+        most,
+        ({ persistedAt, runId, runSeq }) => cursorOf(persistedAt, runId, runSeq),
+      )
     },
   )
 }
@@ -246,6 +247,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
         'What the records come to: as of a moment ago; of all that there are (`fresh`); or of those up to `atSeq`.',
       role: 'reader',
       query: { fresh: flag.optional(), atSeq: whole.optional() },
+      refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The snapshot.', snapshot] },
     },
     async ({ c, ids: { runId }, query: { fresh = false, atSeq } }) => {
@@ -265,6 +267,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       summary:
         'Recomputes the hash chain, the keys and the state of a run, and says where something does not fit.',
       role: 'reader',
+      refusals: ['RUN_NOT_FOUND'],
       answers: {
         200: [
           'What was found.',
@@ -290,13 +293,11 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       query: { runId: text.optional(), limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
       answers: { 200: ['A page of alerts.', pageOf('alerts', alert)] },
     },
-    async ({ c, query: { runId, ...page } }) =>
-      paged(
-        'alerts',
-        await c.get('db').ledger.alerts(without({ runId })),
-        bySelf(one => cursorOf(one.runId, one.eventId)),
-        page,
-      ),
+    async ({ c, query: { runId, limit, after } }) => {
+      const nameOf = (one: LedgerAlert): string => cursorOf(one.runId, one.eventId)
+      const alerts = behindNamed(c.get('db').ledger.iterateAlerts(runId), nameOf, after)
+      return pageOfEach('alerts', alerts, limit, nameOf)
+    },
   )
 }
 
@@ -306,6 +307,6 @@ function timeOf(given: string): string | number {
 
 function positionOf(cursor: string | undefined): AuditQuery['after'] {
   if (cursor === undefined) return undefined
-  const [persistedAt, runId, runSeq] = partsOf(cursor, 3)
-  return { persistedAt, runId, runSeq } as AuditQuery['after']
+  const [persistedAt, runId, runSeq] = partsOf(cursor, ['string', 'string', 'number'])
+  return { persistedAt, runId, runSeq }
 }

@@ -7,7 +7,7 @@ import { Page } from './paging.ts'
 import { json } from './reply.ts'
 import { flag, limitUpTo, text, value, whole } from './schemas.ts'
 import type { ServerEnv } from './server-env.ts'
-import { etagOf, readValue, valueBody, valueResponse } from './value-body.ts'
+import { etagOf, readValue, VALUE_TYPES, valueBody, valueResponse } from './value-body.ts'
 
 const LIMIT_MAX = 10_000
 const LIMIT_DEFAULT = 1_000
@@ -62,7 +62,8 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       summary:
         'The value: bytes as they are, all else as JSON. `ETag` is its version, `Annals-Updated-At` its time.',
       role: 'reader',
-      answers: { 200: ['The value.', value] },
+      refusals: ['NOT_FOUND'],
+      answers: { 200: ['The value.', value, ...VALUE_TYPES] },
     },
     async ({ c, ids: { runId, key } }) => {
       const found = await c.get('db').kv.getVersioned(runId, key)

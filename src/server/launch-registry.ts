@@ -4,14 +4,22 @@ import type { Launch } from '../launch/definition.ts'
 import { cancelLaunch, resumeLaunch } from '../launch/launches.ts'
 import type { LaunchOptions } from '../launch/options.ts'
 import { snapshotAt } from '../launch/replay.ts'
-import { existingFolder, findRun, readLog } from '../launch/run-files.ts'
+import { existingFolder, findRun, readFirstLine } from '../launch/run-files.ts'
 import type { LaunchSnapshot } from '../launch/snapshot.ts'
 import { RUN_STATES, type StateModel } from '../launch/states.ts'
 
+/** A part of a list. */
+export interface LaunchPage {
+  /** How many; all without it. */
+  readonly limit?: number
+  /** An id, exclusive. */
+  readonly after?: string
+}
+
 /** What a server needs to know of launches. */
 export interface LaunchRegistry {
-  /** The ids of all runs, in the order of their names. */
-  list(): Promise<readonly string[]>
+  /** The ids of all runs, in the order of their names; or of so many from behind one on. */
+  list(page?: LaunchPage): Promise<readonly string[]>
   /** How a run stands, from its log alone; `RUN_NOT_FOUND` if there is none. */
   state(runId: string): Promise<LaunchSnapshot>
   /** Goes on with a run; `LAUNCH_UNKNOWN` if its definition is not known here. */
@@ -29,18 +37,20 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
   const { definitions = [], ...common } = options
   const byName = new Map(definitions.map(launch => [launch.name, launch]))
   const nameOf = async (runId: string): Promise<string | undefined> =>
-    launchIn(await readLog(existingFolder(runId, common), runId, common))
+    launchIn(await readFirstLine(existingFolder(runId, common), runId, common))
   const statesOf = async (runId: string): Promise<StateModel> =>
     byName.get((await nameOf(runId)) ?? '')?.states ?? RUN_STATES
   return {
-    async list() {
+    async list({ limit = Number.POSITIVE_INFINITY, after = '' } = {}) {
       const entries = await readdir(common.runsFolder, { withFileTypes: true }).catch(noneIfMissing)
       const names = entries.filter(entry => entry.isDirectory()).map(({ name }) => name)
-      // A folder is no run before its first event.
-      const isRun = await Promise.all(
-        names.map(async name => RUN_ID.test(name) && (await nameOf(name)) !== undefined),
-      )
-      return names.filter((_, i) => isRun[i]).sort()
+      const found: string[] = []
+      for (const name of names.filter(name => RUN_ID.test(name) && name > after).sort()) {
+        if (found.length >= limit) break
+        // A folder is no run before its first event.
+        if ((await nameOf(name)) !== undefined) found.push(name)
+      }
+      return found
     },
     async state(runId) {
       return snapshotAt((await findRun(runId, common, await statesOf(runId))).replayed)
@@ -65,12 +75,10 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
 
 const RUN_ID = /^[A-Za-z0-9._-]{1,128}$/
 
-/** The first line says of which launch it is. */
-function launchIn(log: Buffer): string | undefined {
-  const end = log.indexOf(0x0a)
-  if (end < 0) return undefined
+function launchIn(line: string | undefined): string | undefined {
+  if (line === undefined) return undefined
   try {
-    const { payload } = JSON.parse(log.toString('utf8', 0, end)) as { payload?: { launch?: unknown } }
+    const { payload } = JSON.parse(line) as { payload?: { launch?: unknown } }
     return typeof payload?.launch === 'string' ? payload.launch : undefined
   } catch (error) {
     // What is wrong with it, reading it as a log will say.

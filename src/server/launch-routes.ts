@@ -30,7 +30,11 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
         200: ['A page of ids; `next` is the `after` of the page behind it.', pageOf('launches', z.string())],
       },
     },
-    async ({ c, query }) => paged('launches', await registryOf(c).list(), BY_NAME, query),
+    async ({ c, query }) => {
+      // One more, to know whether there is more.
+      const found = await registryOf(c).list(without({ ...query, limit: query.limit + 1 }))
+      return paged('launches', found, BY_NAME, query)
+    },
   )
   serve(
     app,
@@ -40,6 +44,7 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
       id: 'getLaunch',
       summary: 'How an orchestrated run stands, from its log: its state, work items, artifacts and issues.',
       role: 'reader',
+      refusals: ['RUN_NOT_FOUND', 'EVENT_CHAIN_BROKEN'],
       answers: { 200: ['Its snapshot.', z.looseObject({ run_id: z.string(), run_state: z.string() })] },
     },
     async ({ c, ids }) => json(await registryOf(c).state(ids['runId'])),
@@ -54,6 +59,7 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
         'Goes on with an orchestrated run whose definition the server has; otherwise `LAUNCH_UNKNOWN`.',
       role: 'writer',
       body: z.strictObject({ force: z.boolean().optional() }),
+      refusals: ['RUN_NOT_FOUND', 'LAUNCH_UNKNOWN', 'LOCKED', 'ILLEGAL_STATE', 'EVENT_CHAIN_BROKEN'],
       answers: { 202: ['It goes on.', done] },
     },
     async ({ c, ids: { runId }, body }) => {
@@ -70,6 +76,7 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
       summary: 'Cancels an orchestrated run.',
       role: 'writer',
       body: z.strictObject({ reason: z.string().max(1_024).optional() }),
+      refusals: ['RUN_NOT_FOUND', 'LOCKED', 'ILLEGAL_STATE', 'EVENT_CHAIN_BROKEN'],
       answers: { 200: ['It is cancelled.', done] },
     },
     async ({ c, ids: { runId }, body }) => {

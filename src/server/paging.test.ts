@@ -1,5 +1,10 @@
+import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Annals, open } from '../annals.ts'
+import { type Annals, annalsOver, open } from '../annals.ts'
+import { openEmbedded } from '../embedded/open.ts'
+import { Database } from '../engine/database.ts'
+import { TAGS } from '../engine/keys.ts'
+import { deriveIdempotencyKey } from '../ledger/idempotency-key.ts'
 import { createServer, type Server } from './server.ts'
 
 let db: Annals
@@ -57,5 +62,106 @@ describe('a list goes on behind what was deleted meanwhile', () => {
       const answer = await server.fetch(new Request(`http://localhost${path}?after=nonsense`))
       expect(answer.status, path).toBe(400)
     }
+  })
+})
+
+/** Many, of which one far behind can't be read: who reads all of them to show a few fails. */
+describe('a page is read, and not all that is behind it', () => {
+  const COUNT = 60
+  let database: Database
+
+  beforeEach(async () => {
+    await db.close()
+    const storage = await openEmbedded({})
+    database = new Database(storage)
+    db = annalsOver({ storage, database }, {})
+    server = createServer(db)
+  })
+
+  /** Of all entries of a kind, in the order in which they are listed, the last is spoilt. */
+  async function spoilLast(tag: number, kind: string, isReverse = false): Promise<void> {
+    const found = []
+    for (const scope of await database.scopes({ limit: 1_000 })) {
+      const entries = await database.scan({ scope, tag, from: kind, reverse: isReverse })
+      found.push(
+        ...entries
+          .filter(({ key, value }) => key.startsWith(kind) && value !== '')
+          .map(({ key }) => ({ scope, key })),
+      )
+    }
+    expect(found.length).toBeGreaterThanOrEqual(COUNT)
+    const { scope, key } = found[found.length - 1]
+    await database.write([{ op: 'put', scope, tag, key, value: 'spoilt' }])
+  }
+
+  test('traces, by time and by tag', async () => {
+    for (let i = 0; i < COUNT; i++) {
+      const id = `trace-${i + 100}`
+      await db.traces.record('run', { type: 'Thought', content: 'hm' }, { id, tags: ['some'] })
+    }
+    const first = await page('/v1/runs/run/traces')
+    await spoilLast(TAGS.trace, 'r')
+    expect(await page('/v1/runs/run/traces')).toEqual(first)
+    expect((await page('/v1/runs/run/traces', first.next))['traces']).toMatchObject([
+      { id: 'trace-102' },
+      { id: 'trace-103' },
+    ])
+    const answer = await server.fetch(new Request('http://localhost/v1/runs/run/traces?tag=some&limit=1'))
+    expect(await answer.json()).toMatchObject({ traces: [{ id: 'trace-100' }] })
+  })
+
+  test('tombstones, newest first', async () => {
+    for (let i = 0; i < COUNT; i++) {
+      await db.runs.create({ runId: `run-${i}` })
+      await db.runs.delete(`run-${i}`)
+    }
+    await spoilLast(TAGS.run, 'x', true)
+    const first = await page('/v1/tombstones')
+    const second = await page('/v1/tombstones', first.next)
+    expect([...(first['tombstones'] as []), ...(second['tombstones'] as [])]).toMatchObject(
+      [59, 58, 57, 56].map(i => ({ runId: `run-${i}` })),
+    )
+  })
+
+  test('tokens', async () => {
+    for (let i = 0; i < 2 * COUNT; i++) await server.tokens.create({ role: 'reader' })
+    await spoilLast(TAGS.kv, '')
+    const first = await page('/v1/tokens')
+    const ids = [first, await page('/v1/tokens', first.next)].flatMap(
+      ({ tokens }) => tokens as { id: string }[],
+    )
+    expect(ids).toEqual([...ids].sort((a, b) => (a.id < b.id ? -1 : 1)))
+    expect(ids).toHaveLength(4)
+  })
+
+  test('alerts, of a run and of all', async () => {
+    for (let i = 1; i <= COUNT; i++) {
+      const fields = {
+        runId: 'run',
+        eventType: 'RunResumed',
+        logicalAttemptId: i,
+        planId: 'plan',
+        planVersion: '1',
+      }
+      await db.ledger.appendEvent({
+        ...fields,
+        eventId: randomUUID(),
+        emittedAt: '2025-06-15T15:06:40.000Z',
+        tenantId: 'acme',
+        projectId: 'shop',
+        environmentId: 'test',
+        engineAttemptId: 1,
+        idempotencyKey: deriveIdempotencyKey(fields),
+      })
+    }
+    await db.ledger.projectSnapshot('run')
+    await spoilLast(TAGS.projection, 'a')
+    const first = await page('/v1/alerts')
+    const second = await page('/v1/alerts', first.next)
+    expect([first, second].flatMap(({ alerts }) => alerts as { runSeq: number }[])).toMatchObject(
+      [1, 2, 3, 4].map(runSeq => ({ runSeq })),
+    )
+    const ofRun = await server.fetch(new Request('http://localhost/v1/alerts?runId=run&limit=1'))
+    expect(await ofRun.json()).toMatchObject({ alerts: [{ runSeq: 1 }] })
   })
 })

@@ -51,33 +51,6 @@ export const BY_NAME: Places<string> = {
   },
 }
 
-/** Items in the order of a number, then of a text. */
-export function byNumber<T>(partsIn: (item: T) => readonly [number, string]): Places<T> {
-  return {
-    nameOf: item => cursorOf(...partsIn(item)),
-    behind(items, after) {
-      const [number, text] = partsOf(after, 2)
-      if (typeof number !== 'number' || typeof text !== 'string') throw notGiven()
-      return firstOf(items, item => {
-        const [own, name] = partsIn(item)
-        return own === number ? name > text : own > number
-      })
-    },
-  }
-}
-
-/** Items that stay where they are for good. */
-export function bySelf<T>(nameOf: (item: T) => string): Places<T> {
-  return {
-    nameOf,
-    behind(items, after) {
-      const place = items.findIndex(item => nameOf(item) === after)
-      if (place < 0) throw notGiven()
-      return place + 1
-    },
-  }
-}
-
 function firstOf<T>(items: readonly T[], isBehind: (item: T) => boolean): number {
   const first = items.findIndex(isBehind)
   return first < 0 ? items.length : first
@@ -100,15 +73,75 @@ export function paged<T>(
   return page.reply(list, next < items.length ? places.nameOf(items[next - 1]) : undefined)
 }
 
+/** A page of what is read as it is asked for: no more is read than it has, and one. */
+export async function pageOfEach<T>(
+  list: string,
+  items: AsyncIterable<T>,
+  limit: number,
+  nameOf: (item: T) => string | number,
+  shown: (item: T) => unknown = item => item,
+): Promise<Reply> {
+  const page = new Page(limit)
+  let last: T | undefined
+  for await (const item of items) {
+    if (page.isFull && last !== undefined) return page.reply(list, nameOf(last))
+    page.add(shown(item))
+    last = item
+  }
+  return page.reply(list, undefined)
+}
+
+/** Items that are asked for some at a time, one by one: each may be large. */
+export async function* inChunks<T, P>(
+  start: P,
+  size: number,
+  read: (after: P, limit: number) => Promise<readonly T[]>,
+  placeOf: (item: T) => P,
+): AsyncGenerator<T, void, void> {
+  for (let after = start; ; ) {
+    const items = await read(after, size)
+    yield* items
+    if (items.length < size) return
+    after = placeOf(items[items.length - 1])
+  }
+}
+
+/** From behind the item that a name means, which has to be there. */
+export async function* behindNamed<T>(
+  items: AsyncIterable<T>,
+  nameOf: (item: T) => string,
+  after: string | undefined,
+): AsyncGenerator<T, void, void> {
+  let isBehind = after === undefined
+  for await (const item of items) {
+    if (isBehind) yield item
+    else isBehind = nameOf(item) === after
+  }
+  if (!isBehind) throw notGiven()
+}
+
 /** A place in a list as one word, that nobody need understand. */
 export function cursorOf(...parts: readonly (string | number)[]): string {
   return Buffer.from(JSON.stringify(parts), 'utf8').toString('base64url')
 }
 
-export function partsOf(cursor: string, count: number): readonly unknown[] {
+interface PartTypes {
+  readonly string: string
+  readonly number: number
+}
+
+/** What the cursor was made of, if it is of such parts: it comes from anybody. */
+export function partsOf<const T extends readonly (keyof PartTypes)[]>(
+  cursor: string,
+  types: T,
+): { readonly [I in keyof T]: PartTypes[T[I]] } {
   try {
     const parts: unknown = JSON.parse(Buffer.from(cursor, 'base64url').toString('utf8'))
-    if (Array.isArray(parts) && parts.length === count) return parts
+    const isOne =
+      Array.isArray(parts) &&
+      parts.length === types.length &&
+      parts.every((part, i) => typeof part === types[i])
+    if (isOne) return parts as unknown as { readonly [I in keyof T]: PartTypes[T[I]] }
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
   }

@@ -54,6 +54,10 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
   INTERNAL: 500,
 }
 
+export function statusOf(code: ErrorCode): number {
+  return STATUS[code] ?? 500
+}
+
 /** Failures of the server that it speaks of in its own words; others may have a path or SQL in them. */
 const TOLD: readonly ErrorCode[] = ['UNAVAILABLE', 'CLOSED', 'TIMEOUT', 'DISK_FULL']
 
@@ -61,7 +65,7 @@ const TOLD: readonly ErrorCode[] = ['UNAVAILABLE', 'CLOSED', 'TIMEOUT', 'DISK_FU
 export function problemOf(error: unknown, requestId: string): Problem {
   if (!(error instanceof AnnalsError)) return internal('INTERNAL', 500, requestId)
   const { code } = error
-  const status = STATUS[code] ?? 500
+  const status = statusOf(code)
   if (status >= 500 && !TOLD.includes(code)) return internal(code, status, requestId)
   const { details, hidden } = publicDetails(error.details)
   return {
@@ -74,7 +78,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
 }
 
 export function isServersFault(error: unknown): boolean {
-  return !(error instanceof AnnalsError) || (STATUS[error.code] ?? 500) >= 500
+  return !(error instanceof AnnalsError) || statusOf(error.code) >= 500
 }
 
 function internal(code: ErrorCode, status: number, requestId: string): Problem {

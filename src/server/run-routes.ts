@@ -6,7 +6,7 @@ import type { Runs } from '../primitives/run-index.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
 import { serve } from './endpoint.ts'
 import { without } from './given-options.ts'
-import { bySelf, cursorOf, Page, paged, partsOf } from './paging.ts'
+import { cursorOf, Page, pageOfEach, partsOf } from './paging.ts'
 import { json, type Reply } from './reply.ts'
 import {
   cursor,
@@ -49,6 +49,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
         metadata: value.optional(),
       }),
       bytesMax: RECORD_BYTES_MAX,
+      refusals: ['RUN_NOT_FOUND', 'RUN_EXISTS'],
       answers: { 201: ['The run.', run] },
     },
     ({ c, body }) =>
@@ -79,6 +80,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       headers: { 'Idempotency-Key': text.optional() },
       body: z.strictObject({ status: runStatus, error: z.string().max(MIB).optional() }),
       bytesMax: 2 * MIB,
+      refusals: ['RUN_NOT_FOUND', 'INVALID_TRANSITION', 'INVALID_OPERATION'],
       answers: { 200: ['The run.', run] },
     },
     ({ c, ids, body: { status, error } }) =>
@@ -104,6 +106,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       role: 'writer',
       body: z.strictObject({ tags }),
       bytesMax: MIB,
+      refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The run.', run] },
     },
     async ({ c, ids, body }) => shown(await c.get('db').runs.addTags(ids['runId'], body.tags)),
@@ -118,6 +121,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       role: 'writer',
       body: value,
       bytesMax: 16 * MIB,
+      refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The run.', run] },
     },
     async ({ c, ids, body }) => shown(await c.get('db').runs.updateMetadata(ids['runId'], fromJson(body))),
@@ -131,6 +135,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       summary: 'Hides the run from queries; its data stay.',
       role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
+      refusals: ['RUN_NOT_FOUND', 'INVALID_TRANSITION'],
       answers: { 200: ['The run.', run] },
     },
     ({ c, ids }) =>
@@ -146,6 +151,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       role: 'admin',
       query: { purgeLedger: flag.optional(), reason: text.optional() },
       headers: { 'Idempotency-Key': text.optional() },
+      refusals: ['RUN_NOT_FOUND', 'INVALID_OPERATION'],
       answers: { 200: ['What is left of it.', tombstone] },
     },
     ({ c, ids, query }) =>
@@ -174,6 +180,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
         limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT),
         after: text.optional(),
       },
+      refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['A page of runs; `next` is the `after` of the page behind it.', pageOf('runs', run)] },
     },
     async ({ c, query: { tag, after, ...query } }) => {
@@ -199,6 +206,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       id: 'getRun',
       summary: 'The run.',
       role: 'reader',
+      refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The run.', run] },
     },
     async ({ c, ids: { runId } }) => {
@@ -218,12 +226,13 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       query: { limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
       answers: { 200: ['A page of tombstones.', pageOf('tombstones', tombstone)] },
     },
-    async ({ c, query }) =>
-      paged(
+    async ({ c, query: { limit, after } }) =>
+      pageOfEach(
         'tombstones',
-        await c.get('db').runs.tombstones(),
-        bySelf(({ runId, deletedAt, headHash }) => cursorOf(runId, deletedAt, headHash)),
-        query,
+        c.get('db').runs.iterateTombstones(after === undefined ? undefined : markIn(after)),
+        limit,
+        ({ deletedAt, mark }) => cursorOf(deletedAt, mark),
+        marked => marked.tombstone,
       ),
   )
   serve(
@@ -244,13 +253,18 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
   )
 }
 
+function markIn(after: string): { readonly deletedAt: number; readonly mark: string } {
+  const [deletedAt, mark] = partsOf(after, ['number', 'string'])
+  return { deletedAt, mark }
+}
+
 /** What sets it apart from the id of a run, which may stand there too. */
 const RUN_CURSOR = 'cursor:'
 
 /** From behind a run; or, if it was deleted meanwhile, from behind its millisecond, so that none is left out. */
 async function runsBehind(runs: Runs, query: RunQuery, after: string | undefined): Promise<readonly Run[]> {
   if (after?.startsWith(RUN_CURSOR) !== true) return runs.query(without({ ...query, after }) as RunQuery)
-  const [createdAt, runId] = partsOf(after.slice(RUN_CURSOR.length), 2) as [number, string]
+  const [createdAt, runId] = partsOf(after.slice(RUN_CURSOR.length), ['number', 'string'])
   if ((await runs.get(runId))?.createdAt === createdAt) return runs.query({ ...query, after: runId })
   const createdBefore = Math.min(query.createdBefore ?? Number.POSITIVE_INFINITY, createdAt + 1)
   return runs.query({ ...query, createdBefore })

@@ -55,7 +55,7 @@ export class Server implements AsyncDisposable {
       throw new AnnalsError('INVALID_OPERATION', 'a server listens once: make another one')
     }
     const { host, port, auth, staticToken, streamsMax, streamStallMs, heartbeatMs } = this.#services.settings
-    if (auth === 'required' && staticToken === undefined && (await this.tokens.list()).length === 0) {
+    if (auth === 'required' && staticToken === undefined && !(await this.tokens.exist())) {
       const message = 'every request would need a token, and there is none: make one first'
       throw new AnnalsError('INVALID_OPERATION', message)
     }

@@ -27,6 +27,7 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       role: 'reader',
       query: { afterSeq: whole.optional() },
       headers: { 'Last-Event-ID': text.optional() },
+      refusals: ['EVENT_CHAIN_BROKEN'],
       answers: { 200: ['Server-sent events.', EVENTS, 'text/event-stream'] },
     },
     async ({ c, ids: { runId }, query }) => {

@@ -42,6 +42,7 @@ const REFUSED = {
 } as const
 const MISSING = answer('There is no such run', DETAIL)
 const READ = {
+  400: answer('A header that may be there once, or a bad filter', DETAIL),
   401: REFUSED[401],
   403: REFUSED[403],
   429: REFUSED[429],

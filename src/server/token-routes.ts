@@ -2,7 +2,7 @@ import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import { serve } from './endpoint.ts'
 import { without } from './given-options.ts'
-import { byNumber, paged } from './paging.ts'
+import { pageOfEach } from './paging.ts'
 import { json } from './reply.ts'
 import { limitUpTo, pageOf, role, text, tokenRecord } from './schemas.ts'
 import type { Credential, ServerEnv } from './server-env.ts'
@@ -18,18 +18,13 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'get',
       path: '/v1/tokens',
       id: 'listTokens',
-      summary: 'Tokens that were not revoked.',
+      summary: 'Tokens that were not revoked, in the order of their ids.',
       role: 'admin',
       query: { limit: limitUpTo(1_000, 100), after: text.optional() },
       answers: { 200: ['A page of tokens.', pageOf('tokens', tokenRecord)] },
     },
-    async ({ c, query }) =>
-      paged(
-        'tokens',
-        await tokens.list(reachOf(c.get('credential'))),
-        byNumber(({ createdAt, id }) => [createdAt, id]),
-        query,
-      ),
+    async ({ c, query: { limit, after } }) =>
+      pageOfEach('tokens', tokens.iterate({ ...reachOf(c.get('credential')), after }), limit, ({ id }) => id),
   )
   serve(
     app,

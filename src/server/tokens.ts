@@ -47,6 +47,7 @@ const ID = /^[0-9a-f]{16}$/
 const SHAPE = /^annals_([0-9a-f]{16})_([A-Za-z0-9_-]{43})$/
 const SECRET_BYTES = 32
 const NAME_BYTES_MAX = 256
+const TOKENS_AT_ONCE = 100
 
 interface StoredToken extends TokenRecord {
   /** SHA-256 of the token, in hex. 256 random bits need no slow hash: there is nothing to guess. */
@@ -92,11 +93,37 @@ export class TokenStore {
   /** Those that were not revoked, also if they have expired; of one tenant, or of all. */
   async list(options: { readonly tenant?: string } = {}): Promise<readonly TokenRecord[]> {
     checkOptions('list', options, ['tenant'])
-    const { tenant } = options
-    const records = (await this.#db.kv.entries(SCOPE)).map(([, stored]) => recordOf(stored))
-    return records
-      .filter(record => tenant === undefined || record.tenant === tenant)
-      .sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1))
+    const records: TokenRecord[] = []
+    for await (const record of this.iterate(options)) records.push(record)
+    return records.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1))
+  }
+
+  /** @internal The same in the order of their ids, from behind one on, read as they are asked for. */
+  async *iterate({
+    tenant,
+    after,
+  }: {
+    readonly tenant?: string
+    readonly after?: string | undefined
+  } = {}): AsyncGenerator<TokenRecord, void, void> {
+    if (after !== undefined && !ID.test(after)) throw invalid('after', 'is none that was given')
+    for (let behind = after; ; ) {
+      const page = await this.#db.kv.entries(SCOPE, {
+        limit: TOKENS_AT_ONCE,
+        ...(behind === undefined ? {} : { after: behind }),
+      })
+      for (const [, stored] of page) {
+        const record = recordOf(stored)
+        if (tenant === undefined || record.tenant === tenant) yield record
+      }
+      if (page.length < TOKENS_AT_ONCE) return
+      behind = page[page.length - 1][0]
+    }
+  }
+
+  /** Whether there is any at all. */
+  async exist(): Promise<boolean> {
+    return (await this.#db.kv.list(SCOPE, { limit: 1 })).length > 0
   }
 
   /** One that was not revoked, also if it has expired. */

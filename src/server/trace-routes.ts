@@ -1,12 +1,11 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
-import type { Annals } from '../annals.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
 import type { Trace } from '../primitives/trace.ts'
-import type { StoredTrace, TraceOptions, TraceTree } from '../primitives/trace-store.ts'
+import type { TraceOptions, TraceTree } from '../primitives/trace-store.ts'
 import { serve } from './endpoint.ts'
 import { without } from './given-options.ts'
-import { byNumber, Page, paged } from './paging.ts'
+import { cursorOf, inChunks, pageOfEach, partsOf } from './paging.ts'
 import { json } from './reply.ts'
 import {
   limitUpTo,
@@ -25,14 +24,6 @@ import type { Services } from './services.ts'
 const LIMIT_MAX = 1_000
 const LIMIT_DEFAULT = 100
 const EVENTS_AT_ONCE = 16
-
-interface TraceFilter {
-  readonly type?: string | undefined
-  readonly tag?: string | undefined
-  readonly parentId?: string | undefined
-  readonly from?: number | undefined
-  readonly to?: number | undefined
-}
 
 /** What an agent thought and did: traces, and the events of its own log. */
 export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): void {
@@ -61,11 +52,11 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       },
     },
     async ({ c, ids: { runId }, query: { limit, after, ...filter } }) =>
-      paged(
+      pageOfEach(
         'traces',
-        await found(c.get('db'), runId, filter),
-        byNumber(({ timestamp, id }) => [timestamp, id]),
-        { limit, after },
+        c.get('db').traces.iterate(runId, without(filter), placeIn(after)),
+        limit,
+        ({ timestamp, id }) => cursorOf(timestamp, id),
         toJson,
       ),
   )
@@ -86,6 +77,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
         metadata: value.optional(),
       }),
       bytesMax: RECORD_BYTES_MAX,
+      refusals: ['TRACE_NOT_FOUND', 'TRACE_EXISTS'],
       answers: { 201: ['Its id.', z.object({ id: z.string() })] },
     },
     ({ c, ids, body }) =>
@@ -113,6 +105,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       id: 'getTrace',
       summary: 'The trace.',
       role: 'reader',
+      refusals: ['TRACE_NOT_FOUND'],
       answers: { 200: ['The trace.', storedTrace] },
     },
     async ({ c, ids: { runId, traceId } }) =>
@@ -126,6 +119,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       id: 'getTraceTree',
       summary: 'The trace and everything below it.',
       role: 'reader',
+      refusals: ['TRACE_NOT_FOUND', 'INVALID_OPERATION'],
       answers: { 200: ['`{trace, children}`, each child the same.', z.looseObject({ trace: storedTrace })] },
     },
     async ({ c, ids: { runId, traceId } }) =>
@@ -151,20 +145,15 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, ids: { runId }, query }) => {
+    async ({ c, ids: { runId }, query: { from = 0, limit } }) => {
       const { events } = c.get('db')
-      const page = new Page(query.limit)
-      let { from = 0 } = query
-      for (;;) {
-        const asked = Math.min(EVENTS_AT_ONCE, page.left)
-        const some = await events.readRange(runId, from, from + asked)
-        for (const event of some) {
-          page.add(toJson(event))
-          from = event.sequence + 1
-          if (page.isFull) return page.reply('events', from)
-        }
-        if (some.length < asked) return page.reply('events', undefined)
-      }
+      const read = inChunks(
+        from,
+        Math.min(EVENTS_AT_ONCE, limit + 1),
+        (start, count) => events.readRange(runId, start, start + count),
+        ({ sequence }) => sequence + 1,
+      )
+      return pageOfEach('events', read, limit, ({ sequence }) => sequence + 1, toJson)
     },
   )
   serve(
@@ -184,28 +173,10 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
   )
 }
 
-/** Read through one index, and looked at for the rest. */
-async function found(
-  { traces }: Annals,
-  runId: string,
-  filter: TraceFilter,
-): Promise<readonly StoredTrace[]> {
-  const { type, tag, parentId, from = 0, to = Number.POSITIVE_INFINITY } = filter
-  const some =
-    parentId !== undefined
-      ? await traces.children(runId, parentId)
-      : tag !== undefined
-        ? await traces.queryByTag(runId, tag)
-        : type !== undefined
-          ? await traces.queryByType(runId, type)
-          : await traces.queryByTime(runId, from, to)
-  return some.filter(
-    one =>
-      (type === undefined || one.trace.type === type) &&
-      (tag === undefined || one.tags.includes(tag)) &&
-      one.timestamp >= from &&
-      one.timestamp < to,
-  )
+function placeIn(after: string | undefined): { readonly timestamp: number; readonly id: string } | undefined {
+  if (after === undefined) return undefined
+  const [timestamp, id] = partsOf(after, ['number', 'string'])
+  return { timestamp, id }
 }
 
 /** A tree may be deeper than what anybody can write as JSON. */

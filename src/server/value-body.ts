@@ -10,7 +10,10 @@ import type { ServerContext } from './server-env.ts'
 const VALUE_BYTES_MAX = 16 * MIB
 const BYTES = 'application/octet-stream'
 
-export const valueBody: Readonly<Record<string, typeof value>> = { 'application/json': value, [BYTES]: value }
+export const VALUE_TYPES: readonly string[] = ['application/json', BYTES]
+export const valueBody: Readonly<Record<string, typeof value>> = Object.fromEntries(
+  VALUE_TYPES.map(type => [type, value]),
+)
 
 export async function readValue(c: ServerContext): Promise<Value> {
   if (mediaType(c) === BYTES) return readBytes(c, VALUE_BYTES_MAX)

@@ -28,6 +28,7 @@ interface Parameter {
 interface Operation {
   readonly operationId: string
   readonly parameters?: readonly Parameter[]
+  readonly responses: Readonly<Record<string, unknown>>
   readonly requestBody?: { readonly content: Readonly<Record<string, { readonly schema: JsonSchema }>> }
 }
 
@@ -77,7 +78,13 @@ export class ApiRequests {
     return this.#operations.length
   }
 
-  next(): { readonly name: string; readonly request: Request } {
+  /** `isAstray`: it may have come to another route, or to none. */
+  next(): {
+    readonly name: string
+    readonly request: Request
+    readonly documented: readonly string[]
+    readonly isAstray: boolean
+  } {
     const random = this.#random
     const [template, method, operation] = random.pick(this.#operations)
     const { parameters = [], requestBody } = operation
@@ -89,6 +96,7 @@ export class ApiRequests {
       else if (parameter.required === true || random.chance(0.3)) this.#parameter(parameter, search, headers)
     }
     if (random.chance(0.02)) search.append(random.pick(TEXTS), random.pick(TEXTS))
+    const own = path
     if (random.chance(0.02)) path += random.pick(['/', '/x', '//', '%2f..', '/..'])
     if (random.chance(0.03))
       headers.set('Authorization', random.pick(['Bearer x', 'Basic eA==', 'Bearer', 'x, y']))
@@ -100,13 +108,16 @@ export class ApiRequests {
     const hasBody = verb !== 'GET' && (requestBody !== undefined || random.chance(0.05))
     const body = hasBody ? this.#body(requestBody, headers) : undefined
     const query = search.size > 0 ? `?${search}` : ''
+    const request = new Request(`http://localhost${path}${query}`, {
+      method: verb,
+      headers,
+      ...(body === undefined ? {} : { body }),
+    })
     return {
       name: operation.operationId,
-      request: new Request(`http://localhost${path}${query}`, {
-        method: verb,
-        headers,
-        ...(body === undefined ? {} : { body }),
-      }),
+      request,
+      documented: Object.keys(operation.responses),
+      isAstray: verb !== method.toUpperCase() || new URL(request.url).pathname !== own,
     }
   }
 

@@ -52,17 +52,19 @@ test(`${REQUESTS} requests made from the description: none is a 5xx, none that i
   const server = createServer(db)
   const requests = new ApiRequests(await describedBy(server), new Random(seed))
   const seen = new Map<string, Set<number>>()
+  const undocumented = new Set<string>()
   const counts = { good: 0, refused: 0 }
   let heapAtFirst = 0
   const since = performance.now()
   let version = await settled(db)
   for (let i = 0; i < REQUESTS; i++) {
-    const { name, request } = requests.next()
+    const { name, request, documented, isAstray } = requests.next()
     const what = `seed ${seed}, request ${i}: ${request.method} ${request.url}`
     // A key is claimed before the request is judged, and given back when it is refused: that is a commit, but no change.
     const before = request.headers.has('Idempotency-Key') ? await fingerprint(db) : undefined
     const answer = await server.fetch(request)
     const { status } = answer
+    if (!isAstray && !documented.includes(`${status}`)) undocumented.add(`${name}: ${status}`)
     if (status >= 500) throw new Error(`${what}: ${status}: ${await answer.text()}`)
     if (status >= 400) {
       counts.refused++
@@ -86,6 +88,8 @@ test(`${REQUESTS} requests made from the description: none is a 5xx, none that i
     `${counts.good} answered, ${counts.refused} refused, ${seconds.toFixed(1)} s, heap ${(growth / 1e6).toFixed(1)} MB`,
   )
   expect(growth).toBeLessThan(GROWTH_BYTES_MAX)
+  // What is answered is documented, refusals too.
+  expect([...undocumented].sort()).toEqual([])
   // It has reached everything, and nearly everything also in earnest.
   expect(seen.size).toBe(requests.count)
   expect(

@@ -1,3 +1,5 @@
+import { mkdirSync, rmSync, truncateSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { type Annals, open } from '../../src/annals.ts'
 import { createClient } from '../../src/client.ts'
@@ -88,6 +90,22 @@ describe('launches over HTTP', () => {
         code: expect.stringMatching(/^RUN_NOT_FOUND|^INVALID/),
       })
     }
+  })
+
+  test('are listed page by page, by the first lines of their logs, however long these are', async () => {
+    const served = await serveLaunches([])
+    for (const runId of ['a', 'b', 'c']) await stoppedRun(served, runId)
+    // More than can be read at once: whoever tried would fail.
+    truncateSync(join(served.runsFolder, 'b', 'events.ndjson'), 3 * 1024 ** 3)
+    const page = async (query: string): Promise<unknown> =>
+      (await served.server.fetch(new Request(`http://localhost/v1/launches${query}`))).json()
+    expect(await page('')).toEqual({ launches: ['a', 'b', 'c'] })
+    expect(await page('?limit=2')).toEqual({ launches: ['a', 'b'], next: 'b' })
+    expect(await page('?limit=2&after=b')).toEqual({ launches: ['c'] })
+    // Of those that are not on the page nothing is looked at.
+    rmSync(join(served.runsFolder, 'c', 'events.ndjson'))
+    mkdirSync(join(served.runsFolder, 'c', 'events.ndjson'))
+    expect(await page('?limit=1')).toEqual({ launches: ['a'], next: 'a' })
   })
 
   test('are not there for another tenant', async () => {

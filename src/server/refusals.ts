@@ -1,0 +1,52 @@
+import { z } from '@hono/zod-openapi'
+import type { ErrorCode } from '../core/errors.ts'
+import { statusOf } from './problem.ts'
+
+/** What of a route says how it may be refused. */
+export interface Refusable {
+  readonly role?: string
+  readonly hasBody: boolean
+  /** Those that are the route's own. */
+  readonly refusals?: readonly ErrorCode[]
+}
+
+interface Refusal {
+  readonly description: string
+  readonly content: Readonly<Record<string, { readonly schema: z.ZodType }>>
+}
+
+const content = {
+  'application/problem+json': {
+    schema: z
+      .object({
+        type: z.string(),
+        title: z.string(),
+        status: z.number().int(),
+        detail: z.string(),
+        code: z.string(),
+        requestId: z.string(),
+        details: z.record(z.string(), z.unknown()).optional(),
+      })
+      .openapi('Problem'),
+  },
+}
+
+/** By status, with the codes that have it: what every route refuses, what follows from its kind, and its own. */
+export function refusalsOf({ role, hasBody, refusals = [] }: Refusable): Readonly<Record<string, Refusal>> {
+  const codes: readonly ErrorCode[] = [
+    // A query that it does not have; a host under which the server is not known; too many requests.
+    'INVALID_ARGUMENT',
+    'FORBIDDEN',
+    'RATE_LIMITED',
+    ...(role === undefined ? [] : (['UNAUTHENTICATED', 'UNAVAILABLE'] as const)),
+    ...(hasBody ? (['TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE'] as const) : []),
+    ...refusals,
+  ]
+  const byStatus = new Map<number, ErrorCode[]>()
+  for (const code of codes) byStatus.set(statusOf(code), [...(byStatus.get(statusOf(code)) ?? []), code])
+  const entries = [...byStatus].map(([status, some]) => [
+    status,
+    { description: `Refused: ${some.map(code => `\`${code}\``).join(', ')}.`, content },
+  ])
+  return { ...Object.fromEntries(entries), default: { description: 'It failed.', content } }
+}
