@@ -1,22 +1,13 @@
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import { type Annals, open } from '../../src/index.ts'
 import { createServer, type Server } from '../../src/server.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { type ApiDescription, ApiRequests } from './api-requests.ts'
+import { heldBytes } from './held-memory.ts'
 
 const REQUESTS = 100_000
 /** What is left of the successful ones included. */
 const GROWTH_BYTES_MAX = 64 * 1024 * 1024
-
-setFlagsFromString('--expose-gc')
-const collect = runInNewContext('gc') as () => void
-
-function heapBytes(): number {
-  collect()
-  return process.memoryUsage().heapUsed
-}
 
 async function describedBy(server: Server): Promise<ApiDescription> {
   const answer = await server.fetch(new Request('http://localhost/openapi.json'))
@@ -54,7 +45,7 @@ test(`${REQUESTS} requests made from the description: none is a 5xx, none that i
   const seen = new Map<string, Set<number>>()
   const undocumented = new Set<string>()
   const counts = { good: 0, refused: 0 }
-  let heapAtFirst = 0
+  let heldAtFirst = 0
   const since = performance.now()
   let version = await settled(db)
   for (let i = 0; i < REQUESTS; i++) {
@@ -80,12 +71,12 @@ test(`${REQUESTS} requests made from the description: none is a 5xx, none that i
     await answer.body?.cancel()
     const statuses = seen.get(name) ?? new Set()
     seen.set(name, statuses.add(status))
-    if (i === REQUESTS / 5) heapAtFirst = heapBytes()
+    if (i === REQUESTS / 5) heldAtFirst = heldBytes()
   }
-  const growth = heapBytes() - heapAtFirst
+  const growth = heldBytes() - heldAtFirst
   const seconds = (performance.now() - since) / 1_000
   console.log(
-    `${counts.good} answered, ${counts.refused} refused, ${seconds.toFixed(1)} s, heap ${(growth / 1e6).toFixed(1)} MB`,
+    `${counts.good} answered, ${counts.refused} refused, ${seconds.toFixed(1)} s, held ${(growth / 1e6).toFixed(1)} MB`,
   )
   expect(growth).toBeLessThan(GROWTH_BYTES_MAX)
   // What is answered is documented, refusals too.
