@@ -1,4 +1,31 @@
 import { defineConfig, type ViteUserConfig } from 'vitest/config'
+import { BaseSequencer, type TestSpecification } from 'vitest/node'
+
+/** Those that take half a minute and more; whichever began last would be waited for alone. */
+const SLOWEST: readonly string[] = [
+  'test/crash/crash.test.ts',
+  'test/postgres/suites.test.ts',
+  'test/crash/faults.test.ts',
+  'test/cli/serving.test.ts',
+  'test/crash/mutants.test.ts',
+  'test/process/kill.test.ts',
+  'test/model/model.test.ts',
+  'test/server/fuzz.test.ts',
+  'test/corruption/bytes.test.ts',
+  'src/postgres/store-suite.test.ts',
+  'src/client-suite.test.ts',
+  'test/launch/kill.test.ts',
+]
+
+class SlowestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const rankOf = ({ moduleId }: TestSpecification): number => {
+      const rank = SLOWEST.findIndex(path => moduleId.endsWith(`/${path}`))
+      return rank < 0 ? SLOWEST.length : rank
+    }
+    return (await super.sort(files)).sort((one, other) => rankOf(one) - rankOf(other))
+  }
+}
 
 const config: ViteUserConfig = defineConfig({
   test: {
@@ -7,6 +34,7 @@ const config: ViteUserConfig = defineConfig({
     // Processes, not threads: tests kill their children, lock folders and measure memory.
     pool: 'forks',
     maxWorkers: 2,
+    sequence: { sequencer: SlowestFirst },
     testTimeout: 60_000,
     hookTimeout: 60_000,
   },

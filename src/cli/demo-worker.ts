@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Command, Option } from 'commander'
 import { createClient } from '../client.ts'
-import { resumeLaunch, startLaunch } from '../launch.ts'
 import type { Context } from './command.ts'
 import { loadDocsLaunch } from './demo-launch.ts'
 import { EXIT } from './exit-codes.ts'
@@ -35,6 +34,7 @@ const THINKING_MS = 700
 
 async function work(options: Options, context: Context): Promise<void> {
   const { server, token, runs, run: runId, repository } = options
+  const { resumeLaunch, startLaunch } = await import('../launch.ts')
   const { docsLaunch, openWriter } = await loadDocsLaunch()
   const writer = await openWriter()
   const credentials = token === undefined ? {} : { token }

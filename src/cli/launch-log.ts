@@ -1,7 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { AnnalsError } from '../index.ts'
-import { replayLaunch } from '../launch.ts'
 
 /** What the log of a launch comes to. */
 export interface ReplayedLog {
@@ -21,6 +20,7 @@ export async function replayLog(runsFolder: string, runId: string): Promise<Repl
   if (!existsSync(path)) return undefined
   const events = readFileSync(path).reduce((count, byte) => count + (byte === LF ? 1 : 0), 0)
   if (events === 0) return undefined
+  const { replayLaunch } = await import('../launch.ts')
   // With the number of events given no snapshot is written.
   try {
     const { snapshot } = await replayLaunch(runId, { runsFolder, atEvent: events })

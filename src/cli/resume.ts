@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import type { AnnalsClient } from '../client.ts'
 import { type Annals, AnnalsError, createProducer } from '../index.ts'
-import { type LaunchDatabase, resumeLaunch, showProgress } from '../launch.ts'
+import type { LaunchDatabase, LaunchRun } from '../launch.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
 import { EXIT } from './exit-codes.ts'
 import { launchDatabaseOf } from './launch-database.ts'
@@ -106,7 +106,8 @@ async function resumeWith(
   db: LaunchDatabase,
   options: Options,
   { terminal }: Context,
-): Promise<Awaited<ReturnType<typeof resumeLaunch>>> {
+): Promise<LaunchRun> {
+  const { resumeLaunch, showProgress } = await import('../launch.ts')
   let refusal: unknown
   for (const launch of launches) {
     try {

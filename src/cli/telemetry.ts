@@ -1,6 +1,5 @@
 import type { Command } from 'commander'
 import { AnnalsError } from '../index.ts'
-import { flushTelemetry } from '../launch.ts'
 import { type Context, type Json, withExamples, withJson } from './command.ts'
 import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
@@ -43,6 +42,7 @@ async function flush(options: Options, context: Context): Promise<void> {
     )
   }
   const token = terminal.env['TELEMETRY_API_AUTH_TOKEN']
+  const { flushTelemetry } = await import('../launch.ts')
   const runs = await flushTelemetry({
     runsFolder: runsFolderOf(options),
     telemetry: { url, ...(token === undefined || token === '' ? {} : { token }) },

@@ -8,6 +8,12 @@ declare module 'vitest' {
   }
 }
 
+/**
+ * Its machine keeps its power as long as the tests run: they need not wait for the device. The tests that kill a server
+ * start one of their own, which syncs.
+ */
+const UNSYNCED = ['fsync=off', 'full_page_writes=off']
+
 /** One server for all test files: that of `ANNALS_TEST_PG`, or one of our own. */
 export default async function setup({ provide }: TestProject): Promise<(() => Promise<void>) | undefined> {
   const given = process.env['ANNALS_TEST_PG']
@@ -15,7 +21,7 @@ export default async function setup({ provide }: TestProject): Promise<(() => Pr
     provide('postgres', given)
     return undefined
   }
-  const server = await TestServer.start()
+  const server = await TestServer.start(UNSYNCED)
   if (server === undefined) console.error('no PostgreSQL found: its tests are SKIPPED (set ANNALS_TEST_PG)')
   provide('postgres', server?.connectionString ?? '')
   return server && (() => server.remove())

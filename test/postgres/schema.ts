@@ -32,12 +32,14 @@ export async function dropSchema(schema: string): Promise<void> {
 export class SchemaPool {
   readonly #free: string[] = []
   readonly #all: string[] = []
+  /** One session for all of it: to begin one takes as long as to empty a schema. */
+  #session: Promise<pg.Client> | undefined
 
   /** Empty, or not made yet. */
   async take(): Promise<string> {
     const schema = this.#free.pop()
     if (schema !== undefined) {
-      await emptySchema(schema)
+      await emptySchema(await this.#client(), schema)
       return schema
     }
     const made = newSchema()
@@ -51,12 +53,22 @@ export class SchemaPool {
 
   async drop(): Promise<void> {
     for (const schema of this.#all) await dropSchema(schema)
+    await (await this.#session)?.end()
+  }
+
+  #client(): Promise<pg.Client> {
+    this.#session ??= (async () => {
+      const client = new pg.Client({ connectionString: CONNECTION_STRING })
+      await client.connect()
+      return client
+    })()
+    return this.#session
   }
 }
 
 /** As a new one, but for the numbers that only grow. The clock goes back: a simulated one may be behind it. */
-async function emptySchema(schema: string): Promise<void> {
-  await sql(`SET search_path = ${pg.escapeIdentifier(schema)};
+async function emptySchema(client: pg.Client, schema: string): Promise<void> {
+  await client.query(`SET search_path = ${pg.escapeIdentifier(schema)};
     INSERT INTO deletions
     SELECT tree_id, scope, tag, length, hash, 0, 0, 'test', pg_current_xact_id() FROM trees WHERE length > 0;
     DELETE FROM events; DELETE FROM entries; DELETE FROM feed_remains; DELETE FROM trees;

@@ -26,16 +26,18 @@ export class TestServer {
   readonly port: number
   readonly #folder: string
   readonly #postgres: string
+  readonly #settings: readonly string[]
   #process: ChildProcess | undefined
 
-  private constructor(folder: string, postgres: string, port: number) {
+  private constructor(folder: string, postgres: string, port: number, settings: readonly string[]) {
     this.#folder = folder
     this.#postgres = postgres
     this.port = port
+    this.#settings = settings
   }
 
   /** Undefined if this machine has no PostgreSQL. */
-  static async start(): Promise<TestServer | undefined> {
+  static async start(settings: readonly string[] = []): Promise<TestServer | undefined> {
     const folder = mkdtempSync(join(tmpdir(), 'annals-postgres-'))
     chmodSync(folder, 0o755)
     const bin = findBinaries(folder)
@@ -51,7 +53,7 @@ export class TestServer {
       ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'],
       { ...owner, cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] },
     )
-    const server = new TestServer(folder, join(bin, 'postgres'), await freePort())
+    const server = new TestServer(folder, join(bin, 'postgres'), await freePort(), settings)
     await server.restart()
     return server
   }
@@ -101,7 +103,7 @@ export class TestServer {
   async #launch(end: number): Promise<boolean> {
     const owner = isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {}
     const settings = [`port=${this.port}`, 'listen_addresses=127.0.0.1', 'unix_socket_directories=']
-    settings.push('max_connections=200', 'shared_buffers=256MB', 'log_min_messages=fatal')
+    settings.push('max_connections=200', 'shared_buffers=256MB', 'log_min_messages=fatal', ...this.#settings)
     const child = spawn(
       this.#postgres,
       ['-D', join(this.#folder, 'data'), ...settings.flatMap(setting => ['-c', setting])],
