@@ -75,8 +75,11 @@ export function guardedStepPlace(scope: ByteString, stepId: string): Place {
   return placeOf(scope, GUARDED_STEP + utf8(stepId))
 }
 
-/** Steps that are stored together: one entry for many is cheaper, and a run may have very many. */
-export const STEPS_PER_CHUNK = 64
+/**
+ * Steps that are stored together: one entry for many is cheaper, and a run may have very many; but with each that changes, all
+ * of its chunk are written again.
+ */
+export const STEPS_PER_CHUNK = 16
 
 export function chunkPlace(scope: ByteString, chunk: number): Place {
   return placeOf(scope, CHUNK + u64(chunk))

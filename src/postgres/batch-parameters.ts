@@ -2,7 +2,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { sha256 } from '../core/hash.ts'
 import type { Append, Delete, Put, RangeRead } from '../engine/storage.ts'
 import { type Bounds, headOfKey, sequenceOfKey, type TreeAddress, tailOfKey } from './address.ts'
-import { boolArray, byteaArray, int4Array, int8Array } from './wire.ts'
+import { boolArray, byteaArray, int2Array, int4Array, int8Array } from './wire.ts'
 
 /**
  * The parts of a batch as the server takes them: an array for each column.
@@ -48,6 +48,7 @@ export function pointParameters(points: readonly PointRead[], addresses: readonl
     int4Array(readers),
     int4Array(read),
     int4Array(points.map(({ tree }) => tree)),
+    int2Array(points.map(({ tree }) => addresses[tree - 1].kind)),
     byteaArray(points.map(({ key }) => headOfKey(key))),
     byteaArray(points.map(({ key }) => tailOfKey(key))),
     int8Array(points.map(({ tree, key }) => sequenceOfKey(addresses[tree - 1].kind, key))),

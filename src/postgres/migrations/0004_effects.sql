@@ -34,8 +34,8 @@ $$;
 
 -- Which of the reads would find another version now. Entries are what most look at, and cheap to look up.
 CREATE FUNCTION wrong_points(
-  at_ms bigint, tree_scopes bytea[], tree_tags smallint[], tree_kinds smallint[],
-  trees_read integer[], keys bytea[], tails bytea[], sequences bigint[], versions bigint[]
+  at_ms bigint, tree_scopes bytea[], tree_tags smallint[],
+  trees_read integer[], kinds_read smallint[], keys bytea[], tails bytea[], sequences bigint[], versions bigint[]
 ) RETURNS integer[] LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -43,7 +43,7 @@ DECLARE
   found_versions bigint[];
   r record;
 BEGIN
-  IF 0 = ALL (ARRAY(SELECT tree_kinds[t] FROM unnest(trees_read) t)) THEN
+  IF 0 = ALL (kinds_read) THEN
     SELECT array_agg(p.i::integer) INTO wrong
     FROM unnest(trees_read, keys, tails, versions) WITH ORDINALITY AS p (tree, key, tail, version, i)
     LEFT JOIN LATERAL (
@@ -64,7 +64,7 @@ BEGIN
       at_ms, false,
       ARRAY(SELECT tree_scopes[t] FROM unnest(trees_read) t),
       ARRAY(SELECT tree_tags[t] FROM unnest(trees_read) t),
-      ARRAY(SELECT tree_kinds[t] FROM unnest(trees_read) t),
+      kinds_read,
       keys, tails, sequences
     ) f
   LOOP

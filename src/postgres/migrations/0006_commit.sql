@@ -6,7 +6,7 @@ CREATE FUNCTION commit_batch(
   lock_list bytea[], lock_exclusive boolean[],
   tree_scopes bytea[], tree_tags smallint[], tree_kinds smallint[],
   -- Which transaction relies on which point.
-  read_txs integer[], read_points integer[], point_trees integer[], point_keys bytea[], point_tails bytea[],
+  read_txs integer[], read_points integer[], point_trees integer[], point_kinds smallint[], point_keys bytea[], point_tails bytea[],
   point_sequences bigint[], point_versions bigint[],
   range_txs integer[], range_trees integer[], range_from bytea[], range_from_tails bytea[],
   range_to bytea[], range_to_tails bytea[], range_from_sequences bigint[], range_to_sequences bigint[],
@@ -56,7 +56,7 @@ BEGIN
 
   IF cardinality(point_trees) > 0 THEN
     wrong := wrong_points(
-      at_ms, tree_scopes, tree_tags, tree_kinds, point_trees, point_keys, point_tails, point_sequences, point_versions
+      at_ms, tree_scopes, tree_tags, point_trees, point_kinds, point_keys, point_tails, point_sequences, point_versions
     );
   END IF;
   IF wrong IS NOT NULL THEN
