@@ -29,9 +29,9 @@ const RECORDS_FEW = 32
 const LISTED_MAX = 4_000
 /** How long a crowd of records is waited for: one commit for many is cheaper, and nobody was promised the latest. */
 const PAUSE_MS = 100
-/** The more there is to do, the larger the crowd: so that it takes a fifth of the time, and lags behind by less than a second. */
+/** The more there is to do, the larger the crowd: so that it takes little of the time, and lags behind by less than a second. */
 const PAUSE_MAX_MS = 500
-const PAUSE_FACTOR = 4
+const PAUSE_FACTOR = 16
 /** How long another process that follows the feed is left alone. */
 const OTHER_MS = 500
 /** What they have appended is theirs to project; if they died over it, this is how long it waits. */
