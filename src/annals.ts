@@ -356,7 +356,8 @@ export class Annals implements AsyncDisposable {
     const shared = this.#scopeOf(tenantShared({ tenant: this.tenant }))
     const scopeOf = (runId: string): ByteString => this.#scopeOf(checkRunId(runId))
     const report = await importRun({ database, tenant: this.tenant, shared, scopeOf }, bundle)
-    if (report.records > 0) await this.ledger.projectSnapshot(report.runId)
+    // Also if all were there: whoever imported them may have died before.
+    await this.ledger.projectIfAny(report.runId)
     return report
   }
 

@@ -39,6 +39,10 @@ export interface ImportTarget {
 
 const OPERATIONS_MAX = 1_000
 const BYTES_MAX = 4 * 1024 * 1024
+/** How far two clocks may be apart that are both called right. */
+const AHEAD_MAX_MS = 60_000
+/** What a date can be at most. */
+const TIME_MAX_MS = 8.64e15
 
 /**
  * Takes a run in with every record, hash and time it has. Nothing is written
@@ -81,7 +85,10 @@ async function planned(target: ImportTarget, bundle: Bundle): Promise<Plan> {
       plan = await standing(target, item.header)
       hashes.event.expect(plan.events.length, item.header.events.count)
       hashes.record.expect(plan.records.length, item.header.records.count)
-    } else if (item.kind !== 'end') hashes[item.kind].look(item.entry)
+    } else if (item.kind !== 'end') {
+      checkTime(target.database.now(), item.entry)
+      hashes[item.kind].look(item.entry)
+    }
   }
   if (plan === undefined) throw new AnnalsError('CORRUPT', 'the bundle is empty', { line: 1 })
   const { scope, header } = plan
@@ -89,6 +96,17 @@ async function planned(target: ImportTarget, bundle: Bundle): Promise<Plan> {
   await checkSame(database, scope, TAGS.event, plan.events, hashes.event, header)
   await checkSame(database, scope, LOG, plan.records, hashes.record, header)
   return plan
+}
+
+/**
+ * A store's time never goes back: whatever comes after what is imported would be dated as far ahead, leases and entries with
+ * an expiry would end early.
+ */
+function checkTime(now: number, { time }: LogEntry): void {
+  if (time <= now + AHEAD_MAX_MS) return
+  const when = time <= TIME_MAX_MS ? new Date(time).toISOString() : `${time} ms after 1970`
+  const message = `the bundle has a record of ${when}, ahead of this machine's clock: set the clock right, or import it later`
+  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'bundle', time, now })
 }
 
 async function standing(target: ImportTarget, header: BundleHeader): Promise<Plan> {

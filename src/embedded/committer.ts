@@ -1,6 +1,14 @@
 import type { ByteString } from '../core/bytes.ts'
 import { dedupeTag, feedTag, HEAD_KEY, headTag, isDedupeTag } from '../engine/keys.ts'
-import { dedupeValue, feedKey, feedValue, headAfter, headValue, linkAppend } from '../engine/log.ts'
+import {
+  commitTime,
+  dedupeValue,
+  feedKey,
+  feedValue,
+  headAfter,
+  headValue,
+  linkAppend,
+} from '../engine/log.ts'
 import { checkOperations } from '../engine/operations.ts'
 import type {
   Append,
@@ -164,7 +172,9 @@ export class Committer {
   }
 
   #write<T>(operations: readonly Operation[], now: number, result: T): Promise<Updated<T>> {
-    const recording = new Recording(this.group.building, this.#lastVersion + 1, now)
+    const time = commitTime(operations, now)
+    if (time > this.#latest) this.#latest = time
+    const recording = new Recording(this.group.building, this.#lastVersion + 1, time)
     const appended: Appended[] = []
     this.#fill(recording, () => {
       for (const operation of operations) {
@@ -207,8 +217,6 @@ export class Committer {
     if (duplicate !== undefined) return duplicate
     const { scope, tag, dedupe, feed } = append
     const linked = linkAppend(headOf(this.#forest, append), append, time)
-    // A copied event may be ahead of our clock: what comes after it is not before it.
-    if (linked.time > this.#latest) this.#latest = linked.time
     const tree = this.#forest.tree(scope, tag)
     if (recording.log !== tree) this.#endLog(recording)
     const entry = (key: ByteString, value: ByteString): Entry => ({ key, value, version, time, expiresAt: 0 })

@@ -1,6 +1,6 @@
 import { type ByteString, fromU64, hex, u64 } from '../core/bytes.ts'
 import { HASH_BYTES, linkHash, ZERO_HASH } from '../core/hash.ts'
-import type { Append, Appended, Entry } from './storage.ts'
+import type { Append, Appended, Entry, Operation } from './storage.ts'
 
 /**
  * How every engine lays out a log, so that all chain alike:
@@ -53,6 +53,19 @@ export function linkAppend({ length, hash: prevHash }: LogHead, append: Append, 
     key: u64(length),
     value: prevHash + hash + u64(stamp) + append.body,
   }
+}
+
+/**
+ * When a commit is stamped. A copied event may be ahead of the clock: the commit that brings it is not before it, so that
+ * nothing after it is, also if all that is left of it after a crash is its time.
+ */
+export function commitTime(operations: readonly Operation[], now: number): number {
+  let time = now
+  for (const operation of operations) {
+    if (operation.op === 'append' && operation.time !== undefined && operation.time > time)
+      time = operation.time
+  }
+  return time
 }
 
 export function headAfter({ sequence, hash }: { sequence: number; hash: ByteString }): LogHead {

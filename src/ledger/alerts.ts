@@ -2,6 +2,8 @@ import { type ByteString, u64 } from '../core/bytes.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
+import { timeText } from './facts.ts'
+import { byTime } from './position.ts'
 import { loadProjection, unprojectedRuns } from './projector.ts'
 import type { LedgerAlert } from './run-events.ts'
 import { alertIn, alertsIn, LOG, listedAlert, placeOf, projectableIn } from './stored.ts'
@@ -55,9 +57,11 @@ async function listed(
   scopeOf: LedgerContext['scopeOf'],
   entry: Entry,
 ): Promise<LedgerAlert | undefined> {
-  const { runId, key } = listedAlert(entry)
+  const { runId, key, time } = listedAlert(entry)
   const place = placeOf(scopeOf(runId), key)
-  return alertIn(await reader.get(place.scope, place.tag, place.key))
+  const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
+  // Of another run with the same id: it is listed under its own time.
+  return alert?.persistedAt === timeText(time) ? alert : undefined
 }
 
 async function unprojectedOf(
@@ -70,12 +74,6 @@ async function unprojectedOf(
     for (const entry of page) projection.take(projectableIn(entry))
   }
   return projection.unstoredAlerts
-}
-
-function byTime(a: LedgerAlert, b: LedgerAlert): number {
-  if (a.persistedAt !== b.persistedAt) return a.persistedAt < b.persistedAt ? -1 : 1
-  if (a.runId !== b.runId) return a.runId < b.runId ? -1 : 1
-  return a.runSeq - b.runSeq
 }
 
 function oncePerEvent(alerts: readonly LedgerAlert[]): LedgerAlert[] {

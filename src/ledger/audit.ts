@@ -9,6 +9,7 @@ import { pages } from '../engine/pages.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
 import { type ImportedRange, importedRanges, importedRecords } from './imported.ts'
+import { byTime, type Position } from './position.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { feedTree } from './stored.ts'
 import { recordsListed } from './subscriptions.ts'
@@ -28,7 +29,7 @@ export interface AuditQuery {
   /** Exclusive; `Infinity` for no end. */
   readonly to: string | number
   /** The last record that was read: go on behind it. Any record will do, also one that was stored as JSON meanwhile. */
-  readonly after?: Pick<RunEventRecord, 'persistedAt' | 'runId' | 'runSeq'>
+  readonly after?: Position
 }
 
 const FILTERS = ['tenantId', 'projectId', 'environmentId', 'runId', 'eventType'] as const
@@ -86,7 +87,7 @@ async function* merged(
   for (;;) {
     let least: (typeof heads)[number] | undefined
     for (const head of heads) {
-      if (head.next !== undefined && (least?.next === undefined || compare(head.next, least.next) < 0))
+      if (head.next !== undefined && (least?.next === undefined || byTime(head.next, least.next) < 0))
         least = head
     }
     if (least?.next === undefined) return
@@ -131,22 +132,14 @@ async function settled(database: Database): Promise<void> {
   try {
     await database.update([], () => ({ operations: [], result: undefined }))
   } catch (error) {
-    // Where nothing can be written, nothing is on its way, and reading goes on.
-    if (error instanceof AnnalsError && error.code === 'CLOSED') throw error
+    // Where nothing can be written, nothing is on its way, and reading goes on. Anything else says nothing about others.
+    if (!(error instanceof AnnalsError) || error.code !== 'READ_ONLY') throw error
   }
 }
 
 function inOrder(crowd: readonly RunEventRecord[], after: AuditQuery['after']): readonly RunEventRecord[] {
-  const sorted = [...crowd].sort(compare)
-  return after === undefined ? sorted : sorted.filter(record => compare(record, after) > 0)
-}
-
-type Position = NonNullable<AuditQuery['after']>
-
-function compare(a: Position, b: Position): number {
-  if (a.persistedAt !== b.persistedAt) return a.persistedAt < b.persistedAt ? -1 : 1
-  if (a.runId !== b.runId) return a.runId < b.runId ? -1 : 1
-  return a.runSeq - b.runSeq
+  const sorted = [...crowd].sort(byTime)
+  return after === undefined ? sorted : sorted.filter(record => byTime(record, after) > 0)
 }
 
 /** The key of the first entry that is not before that time, found by halving: time grows with the version. */

@@ -256,7 +256,7 @@ class Request {
     for (const [runId, scope] of this.#runs) {
       const run = new JudgedRun(scope, headingIn(next()), leaseIn(next()), this.#epoch, this.#now)
       if (this.#withIndex) run.isIndexed = next() !== undefined
-      if (validateTransitions) run.validate(parseHead(next()).length, runStateIn(next()))
+      if (validateTransitions) run.validate(runId, parseHead(next()).length, runStateIn(next()))
       runs.set(runId, run)
     }
     const operations: Write[] = []
@@ -339,10 +339,15 @@ class JudgedRun {
     this.#now = now
   }
 
-  validate(length: number, state: RunState | undefined): void {
+  validate(runId: string, length: number, state: RunState | undefined): void {
+    const stateOf = state?.lastEventSeq ?? 0
+    if (stateOf > length) {
+      const message = `the state that validates run ${JSON.stringify(runId)} is of ${stateOf} records, and it has ${length}`
+      throw new AnnalsError('CORRUPT', message, { runId })
+    }
     this.#length = length
     this.#reducer.run = state
-    this.isBehind = (state?.lastEventSeq ?? 0) !== length
+    this.isBehind = stateOf < length
   }
 
   checkHeading(envelope: Envelope): void {

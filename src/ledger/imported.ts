@@ -31,7 +31,7 @@ export function importedPut(shared: ByteString, { runId, first, ...rest }: Impor
   return putJson(importedPlace(shared, runId, first), rest)
 }
 
-/** Those whose run is still there. */
+/** Those whose run is still there; of each run in order, and no record twice: a run may have been deleted and imported again. */
 export async function importedRanges(
   reader: Reader,
   shared: ByteString,
@@ -42,10 +42,18 @@ export async function importedRanges(
     for (const entry of page) {
       const range = rangeIn(entry)
       const last = await reader.get(scopeOf(range.runId), LOG, u64(range.last - 1))
-      if (last !== undefined && hex(parseLogEntry(last).hash) === range.hash) ranges.push(range)
+      if (last === undefined || hex(parseLogEntry(last).hash) !== range.hash) continue
+      const before = ranges.at(-1)
+      if (before?.runId === range.runId && before.last >= range.first) ranges.pop()
+      ranges.push(before?.runId === range.runId && before.last >= range.first ? union(before, range) : range)
     }
   }
   return ranges
+}
+
+function union(a: ImportedRange, b: ImportedRange): ImportedRange {
+  const { last, hash, toMs } = a.last >= b.last ? a : b
+  return { runId: a.runId, first: a.first, last, hash, fromMs: Math.min(a.fromMs, b.fromMs), toMs }
 }
 
 function rangeIn({ key, value }: Entry): ImportedRange {

@@ -361,6 +361,11 @@ export class Ledger implements RunStateStore {
     return this.#context.database.view(reader => unprojectedRuns(reader, this.#context))
   }
 
+  /** @internal Brings the run's stored state up to date, if the ledger knows the run. */
+  async projectIfAny(runId: string): Promise<void> {
+    await this.projectSnapshot(runId).catch(nullIfUnknown)
+  }
+
   /** @internal Projects in the background from now on. */
   start(): void {
     if (!this.#readOnly) this.#projector.start()

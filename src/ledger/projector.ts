@@ -125,8 +125,10 @@ export class Projector {
   /** From memory or from storage, and then from the log, until nothing is left. */
   async #caughtUp(scope: ByteString, runId: string): Promise<RunProjection> {
     const { database } = this.#context
+    let misfit: number | undefined
     for (;;) {
-      const projection = this.#kept.get(scope) ?? (await this.#load(scope, runId))
+      const kept = this.#kept.get(scope)
+      const projection = kept ?? (await this.#load(scope, runId))
       const { lastSeq, lastVersion, firstVersion } = projection
       // With the last one that was taken in, to see that it is still there: the run may have been deleted and begun anew.
       const from = u64(Math.max(0, lastSeq - 1))
@@ -134,8 +136,13 @@ export class Projector {
       const entries = await database.scan({ scope, tag: LOG, from, limit: RECORDS_MAX })
       if (lastSeq > 0 && (first?.version !== firstVersion || entries[0]?.version !== lastVersion)) {
         this.#kept.delete(scope)
-        // Forgotten, and nothing is stored of a run that has no record.
-        if (entries.length === 0) return new RunProjection(scope, runId)
+        // What is stored now is of the run that is there now, which may be shorter.
+        if (kept !== undefined) continue
+        // Nothing is stored of a run that has no record.
+        if (first === undefined) return new RunProjection(scope, runId)
+        // Deleted and begun anew since it was loaded, unless the same was loaded twice.
+        if (misfit === projection.baseVersion) throw stateMisfit(runId)
+        misfit = projection.baseVersion
         continue
       }
       for (const entry of entries) projection.take(projectableIn(entry))
@@ -348,6 +355,11 @@ export async function loadProjection(
 
 function pause(ms: number): Promise<void> {
   return new Promise(resolve => setTimeout(resolve, ms).unref())
+}
+
+function stateMisfit(runId: string): AnnalsError {
+  const message = `the stored state of run ${JSON.stringify(runId)} is not of its records: replaySnapshot has it from them`
+  return new AnnalsError('CORRUPT', message, { runId })
 }
 
 function isClosed(error: unknown): boolean {

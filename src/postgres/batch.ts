@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { feedTag, isEngineTag, isLogTag } from '../engine/keys.ts'
+import { commitTime } from '../engine/log.ts'
 import type { Append, Commit, Delete, Operation, Put, TreeId } from '../engine/storage.ts'
 import { boundsOf, checkScope, type TreeAddress, treeAddress } from './address.ts'
 import {
@@ -125,6 +126,10 @@ export class Batch {
       byteaArray(told.map(({ scope }) => scope)),
       int2Array(told.map(({ tag }) => tag)),
       byteaArray([...new Set(told.map(({ scope }) => tenantOf(scope)))]),
+      commitTime(
+        appends.map(({ operation }) => operation),
+        0,
+      ),
     ]
   }
 

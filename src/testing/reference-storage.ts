@@ -2,6 +2,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { dedupeTag, feedTag, HEAD_KEY, headTag, parseStorageKey, storageKey } from '../engine/keys.ts'
 import {
+  commitTime,
   dedupeValue,
   feedKey,
   feedValue,
@@ -134,7 +135,8 @@ export class ReferenceStorage implements Storage {
   }
 
   #apply(operations: readonly Operation[]): Committed {
-    const time = this.now()
+    const time = commitTime(operations, this.now())
+    this.#latestTime = time
     if (operations.length === 0) {
       return { status: 'committed', version: this.#state.version, time, appended: [] }
     }

@@ -1,5 +1,9 @@
+import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Annals, open } from '../../src/index.ts'
+import { Annals } from '../../src/annals.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import { Database } from '../../src/engine/database.ts'
+import { deriveIdempotencyKey, open } from '../../src/index.ts'
 import { addRecords, addRun, auditedIds, bytesOf, chunked } from './bundles.ts'
 
 let db: Annals
@@ -39,7 +43,6 @@ describe('an imported run', () => {
     const [event] = await db.ledger.fetchEvents('run-1', { limit: 1 })
     const { runSeq: _, persistedAt: __, ...write } = event
     const unknown = { ...write, eventType: 'Noted', eventId: '1d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a' }
-    const { deriveIdempotencyKey } = await import('../../src/index.ts')
     await db.ledger.appendEvent({ ...unknown, idempotencyKey: deriveIdempotencyKey(unknown) })
     const long = await bytesOf(db.exportRun('run-1'))
     await other.importRun(() => chunked(short))
@@ -176,7 +179,6 @@ describe('records that came from another store', () => {
     await addRun(db, 'run-1')
     await other.importRun(() => db.exportRun('run-1'))
     const [event] = await db.ledger.fetchEvents('run-1', { limit: 1 })
-    const { deriveIdempotencyKey } = await import('../../src/index.ts')
     const { runSeq: _, persistedAt: __, ...write } = event
     const noted = { ...write, eventType: 'Noted', eventId: '1d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a' }
     await other.ledger.appendEvent({ ...noted, idempotencyKey: deriveIdempotencyKey(noted) })
@@ -197,4 +199,68 @@ describe('records that came from another store', () => {
     await addRecords(other, 'run-1', 1)
     expect(await auditedIds(other)).toEqual(Array.from({ length: 6 }, (_, i) => `run-1/${i + 1}`))
   })
+
+  test('LD12: after the run was purged, also of a bundle that is shorter than what was there', async () => {
+    await addRecords(db, 'run-1', 1)
+    const short = await bytesOf(db.exportRun('run-1'))
+    await other.importRun(() => chunked(short))
+    await addRecords(other, 'own', 1)
+    const { runSeq: _, persistedAt: __, ...write } = (await db.ledger.fetchEvents('run-1', { limit: 1 }))[0]
+    const noted = { ...write, eventType: 'Noted', eventId: '1d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a' }
+    await other.ledger.appendEvent({ ...noted, idempotencyKey: deriveIdempotencyKey(noted) })
+    await other.ledger.projectSnapshot('run-1')
+    await other.runs.delete('run-1', { purgeLedger: true, reason: 'asked to' })
+    expect(await other.importRun(() => chunked(short))).toMatchObject({ records: 6 })
+    expect(await other.ledger.getSnapshot('run-1')).toEqual(await db.ledger.getSnapshot('run-1'))
+  })
+
+  test('LD17: are audited once, however they came: in parts, and after a purge again', async () => {
+    const third = await open({ memory: true })
+    const append = async (to: Annals, eventType: string): Promise<void> => {
+      const [{ runSeq: _, persistedAt: __, ...first }] = await to.ledger.fetchEvents('run-1', { limit: 1 })
+      const event = { ...first, eventType, eventId: randomUUID() }
+      await to.ledger.appendEvent({ ...event, idempotencyKey: deriveIdempotencyKey(event) })
+    }
+    await addRecords(db, 'run-1', 1)
+    await other.importRun(() => db.exportRun('run-1'))
+    await append(other, 'Noted')
+    await third.importRun(() => other.exportRun('run-1'))
+    await append(third, 'Seen')
+    await other.importRun(() => third.exportRun('run-1'))
+    const all = Array.from({ length: 8 }, (_, i) => `run-1/${i + 1}`)
+    expect(await auditedIds(other)).toEqual(all)
+    await other.runs.delete('run-1', { purgeLedger: true, reason: 'asked to' })
+    await other.importRun(() => third.exportRun('run-1'))
+    expect(await auditedIds(other)).toEqual(all)
+    await third.close()
+  })
+
+  test('LD12: are projected by a second import if the first one died before', async () => {
+    await addRun(db, 'run-1')
+    const bytes = await bytesOf(db.exportRun('run-1'))
+    const project = other.ledger.projectIfAny
+    other.ledger.projectIfAny = () => Promise.reject(new Error('killed here'))
+    await expect(other.importRun(() => chunked(bytes))).rejects.toThrow('killed here')
+    other.ledger.projectIfAny = project
+    await other.importRun(() => chunked(bytes))
+    expect((await other.runs.get('run-1'))?.status).toBe('Completed')
+    expect(await other.ledger.alerts({ runId: 'run-1' })).toEqual(await db.ledger.alerts({ runId: 'run-1' }))
+  })
+
+  test.each([3_600_000, 8_700_000_000_000_000])(
+    'LD10: are refused if they are %i ms ahead of the clock, and nothing is changed',
+    async ahead => {
+      const storage = await openEmbedded({ clock: () => Date.now() + ahead })
+      const source = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+      await source.events.append('run-1', 'note', 'from ahead')
+      const bytes = await bytesOf(source.exportRun('run-1'))
+      await expect(other.importRun(() => chunked(bytes))).rejects.toMatchObject({
+        code: 'INVALID_ARGUMENT',
+        details: { name: 'bundle' },
+      })
+      expect(await other.events.length('run-1')).toBe(0)
+      expect((await other.runs.create({ runId: 'mine' })).createdAt).toBeLessThan(Date.now() + 1_000)
+      await source.close()
+    },
+  )
 })

@@ -76,4 +76,77 @@ describe('a run that is deleted and begins anew', () => {
     expect((await db.runs.get(RUN))?.status).toBe('Active')
     await db.close()
   })
+
+  test.each([1, 2, 3])(
+    'LD13: by another process, and is shorter (%i records), is projected as it is',
+    async length => {
+      const storage = await openEmbedded()
+      const handle = (): Annals =>
+        new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+      const [db, other] = [handle(), handle()]
+      const random = new Random(3)
+      const event = (eventType: string): RunEventWrite => newEvent(random, { runId: RUN, eventType })
+      const first = ['RunStarted', 'RunPaused', 'RunResumed', 'RunCompleted'].map(event)
+      await db.ledger.appendEvents(first)
+      await db.ledger.projectSnapshot(RUN)
+      await other.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+      for (const again of first.slice(0, length)) {
+        await other.ledger.appendEvent(again)
+        if (length < 3) await other.ledger.projectSnapshot(RUN)
+      }
+      const snapshot = await db.ledger.projectSnapshot(RUN)
+      expect(snapshot.lastEventSeq).toBe(length)
+      expect(snapshot).toEqual(await db.ledger.replaySnapshot(RUN))
+      await db.close()
+    },
+  )
+
+  test('L30: has its alerts at their own time among those of others', async () => {
+    let now = 1_000
+    const storage = await openEmbedded({ clock: () => now++ })
+    const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+    const random = new Random(4)
+    const alarm = async (runId: string): Promise<void> => {
+      await db.ledger.appendEvent(newEvent(random, { runId, eventType: 'RunResumed' }))
+      await db.ledger.projectSnapshot(runId)
+    }
+    await alarm(RUN)
+    await alarm('other')
+    await db.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+    await alarm(RUN)
+    expect((await db.ledger.alerts()).map(({ runId }) => runId)).toEqual(['other', RUN])
+    await db.close()
+  })
+})
+
+test('LD13: a stored state that is ahead of its records is said to be damaged', async () => {
+  const storage = await openEmbedded()
+  const handle = (): Annals => new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+  const db = handle()
+  const random = new Random(5)
+  await db.ledger.appendEvent(newEvent(random, { runId: RUN, eventType: 'RunStarted' }))
+  await db.ledger.projectSnapshot(RUN)
+  const place = { scope: `default:default:default:${RUN}`, tag: TAGS.projection, key: 'r' }
+  const value = (await storage.get(place.scope, place.tag, place.key))?.value ?? ''
+  const ahead = value.replace('"lastEventSeq":1', '"lastEventSeq":9')
+  await storage.commit({ operations: [{ op: 'put', ...place, value: ahead }] })
+  await expect(handle().ledger.projectSnapshot(RUN)).rejects.toMatchObject({ code: 'CORRUPT' })
+  expect(await handle().ledger.replaySnapshot(RUN)).toMatchObject({ lastEventSeq: 1 })
+  await db.close()
+})
+
+test('L26: a state that validates appends and is ahead of its records is said to be damaged', async () => {
+  const storage = await openEmbedded()
+  const ledger = { validateTransitions: true }
+  const db = new Annals({ storage, database: new Database(storage), guards: {}, ledger }, 'default')
+  const random = new Random(6)
+  await db.ledger.appendEvent(newEvent(random, { runId: RUN, eventType: 'RunStarted' }))
+  const place = { scope: `default:default:default:${RUN}`, tag: TAGS.projection, key: 'g' }
+  const value = (await storage.get(place.scope, place.tag, place.key))?.value ?? ''
+  const ahead = value.replace('"lastEventSeq":1', '"lastEventSeq":9')
+  expect(ahead).not.toBe(value)
+  await storage.commit({ operations: [{ op: 'put', ...place, value: ahead }] })
+  const paused = db.ledger.appendEvent(newEvent(random, { runId: RUN, eventType: 'RunPaused' }))
+  await expect(paused).rejects.toMatchObject({ code: 'CORRUPT', details: { runId: RUN } })
+  await db.close()
 })

@@ -32,14 +32,17 @@ export async function dropSchema(schema: string): Promise<void> {
 export class SchemaPool {
   readonly #free: string[] = []
   readonly #all: string[] = []
-  /** One session for all of it: to begin one takes as long as to empty a schema. */
+  /** One session for all of it, one after the other: to begin one takes as long as to empty a schema. */
   #session: Promise<pg.Client> | undefined
+  #turn: Promise<unknown> = Promise.resolve()
 
   /** Empty, or not made yet. */
   async take(): Promise<string> {
     const schema = this.#free.pop()
     if (schema !== undefined) {
-      await emptySchema(await this.#client(), schema)
+      const emptied = this.#turn.then(async () => emptySchema(await this.#client(), schema))
+      this.#turn = emptied.catch(() => undefined)
+      await emptied
       return schema
     }
     const made = newSchema()

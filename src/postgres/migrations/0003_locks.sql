@@ -3,9 +3,9 @@
 -- What is called here runs in one session all the time, and mostly with one or a few items. So helpers return a value
 -- and are assigned from, which PL/pgSQL does without a query; a query costs more than what it would do.
 
--- The next versions, and a time that is not before any other. A session lock that ends with the call, so
+-- The next versions, and a time that is not before any other, nor before what is to be committed. A session lock that ends with the call, so
 -- that nobody waits for a whole commit here; who fails in between loses his connection, and so the lock.
-CREATE FUNCTION tick(seed bigint, given bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION tick(seed bigint, given bigint, not_before bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
   latest bigint;
   at_ms bigint;
@@ -15,7 +15,7 @@ BEGIN
     RAISE 'no lock';
   END IF;
   latest := coalesce(pg_sequence_last_value('clock'), 0);
-  at_ms := greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), latest);
+  at_ms := greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), latest, not_before);
   IF at_ms > latest THEN
     latest := setval('clock', at_ms);
   END IF;

@@ -23,6 +23,8 @@ CREATE FUNCTION commit_batch(
   -- The logs, and which append is the first of each.
   log_trees integer[], log_firsts integer[],
   written_scopes bytea[], written_tags smallint[], written_tenants bytea[],
+  -- The latest time that an append brings along.
+  not_before bigint,
   OUT version bigint, OUT at_ms bigint,
   OUT lost_txs integer[], OUT lost_points integer[], OUT lost_ranges integer[],
   OUT sequences bigint[], OUT hashes bytea[], OUT times bigint[], OUT duplicates boolean[],
@@ -49,7 +51,7 @@ BEGIN
   ok := (is_known AND tenant IS NULL) OR check_scopes(lock_list);
   ok := lock_scopes(seed, lock_list, lock_exclusive);
   -- Only now: versions and times are in the order in which others see what is committed.
-  now_at := tick(seed, given_ms);
+  now_at := tick(seed, given_ms, not_before);
   base := now_at[1];
   version := base;
   at_ms := now_at[2];
@@ -168,7 +170,7 @@ BEGIN
   INTO seed, version, at_ms, is_heard
   FROM (
     SELECT l.*, nextval('versions') AS version,
-      greatest(coalesce(given_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), l.latest) AS at_ms
+      greatest(coalesce(given_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), l.latest, given_time) AS at_ms
     FROM (
       SELECT k.*,
         CASE WHEN k.is_allowed OR check_scopes(ARRAY[of_scope, coalesce(feed_scope, of_scope)]) THEN

@@ -5,5 +5,5 @@ SELECT * FROM commit_batch(
   $29::integer[], $30::integer[], $31::bytea[],
   $32::integer[], $33::integer[], $34::integer[], $35::bytea[], $36::bytea[], $37::bytea[], $38::bigint[],
   $39::integer[], $40::integer[], $41::integer[], $42::bigint[], $43::bytea[], $44::bytea[], $45::bytea[], $46::bytea[], $47::bytea[], $48::integer[], $49::integer[], $50::integer[],
-  $51::boolean, $52::integer[], $53::integer[], $54::integer[], $55::bytea[], $56::smallint[], $57::bytea[]
+  $51::boolean, $52::integer[], $53::integer[], $54::integer[], $55::bytea[], $56::smallint[], $57::bytea[], $58::bigint
 )

@@ -104,6 +104,25 @@ export function testIdempotency(suite: LedgerSuite): void {
     }
   })
 
+  suite.holds(
+    'L4, L17: step ids of every length are stored once, and each apart from the next',
+    async ledger => {
+      const ids = [1, 127, 128, 200, 220, 240, 256, 257, 1_999, 2_000, 2_001, 4_096].map(length =>
+        's'.repeat(length),
+      )
+      const events = [...ids, 'é'.repeat(128), `${'e'.repeat(255)}é`].map(stepId =>
+        newEvent({ eventType: 'StepStarted', stepId }),
+      )
+      for (const [i, event] of events.entries()) {
+        expect(await ledger.appendEvent(event)).toMatchObject({ idempotent: false, runSeq: i + 1 })
+      }
+      const again = await ledger.appendEvents(events)
+      expect(again.map(({ runSeq }) => runSeq)).toEqual(events.map((_, i) => i + 1))
+      expect(again.every(({ idempotent }) => idempotent)).toBe(true)
+      expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: true, events: events.length })
+    },
+  )
+
   suite.holds('L19: another engine attempt is the same event', async ledger => {
     const event = newEvent()
     const other = { ...event, engineAttemptId: 9 }

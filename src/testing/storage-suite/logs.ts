@@ -159,6 +159,20 @@ export function testLogs(suite: Suite): void {
     expect([...times].sort((a, b) => a - b)).toEqual(times)
     expect(await bodiesOfChain(storage)).toHaveLength(6)
   })
+
+  suite.holdsInTime(
+    'L8: a commit is not before an event that it brings from ahead of the clock, nor is any after it',
+    async (storage, clock) => {
+      const ahead = clock.now() + 3_600_000
+      const { time, appended } = await commit(storage, append('copied', { time: ahead }))
+      expect([time, appended[0].time]).toEqual([ahead, ahead])
+      const other = await commit(storage, append('own', { scope: `${SCOPE}-2` }), put('k', 'v'))
+      expect(other.time).toBeGreaterThanOrEqual(ahead)
+      expect(other.appended[0].time).toBeGreaterThanOrEqual(ahead)
+      const entry = await storage.get(SCOPE, range().tag, 'k')
+      expect(entry?.time).toBe(other.time)
+    },
+  )
 }
 
 /** Checks sequences, times and every link; returns the bodies. */
