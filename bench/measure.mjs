@@ -16,12 +16,13 @@ export function median(numbers) {
 
 /**
  * A duel: each contestant in a process of its own (no shared heap, no shared inline
- * caches), one at work at a time, in turns: a warm-up each, then round after round.
+ * caches), one at work at a time, in turns: a warm-up each (so many rounds' time), then
+ * round after round.
  * What a turn leaves undone (background work, unwritten pages, garbage) is ended
  * before the next.
  * Gives each contestant's median rate, by name.
  */
-export async function duel(module, index, { contestants }, { rounds, seconds }) {
+export async function duel(module, index, { contestants, warmUp = 0.5 }, { rounds, seconds }) {
   return withFolder(async folder => {
     const started = []
     const rates = new Map()
@@ -37,7 +38,7 @@ export async function duel(module, index, { contestants }, { rounds, seconds }) 
       for (let round = 0; round <= rounds; round++) {
         for (const [i, job] of started.entries()) {
           const answer = nextMessage(job, 'rate')
-          job.child.send({ round: seconds * (round === 0 ? 0.5 : 1) * 1000 })
+          job.child.send({ round: seconds * (round === 0 ? warmUp : 1) * 1000 })
           const rate = await answer
           syncFolder(folder)
           if (round > 0) rates.get(contestants[i].name).push(rate)

@@ -51,7 +51,7 @@ export class GroupCommit {
   #held = false
   #scheduled = false
   #durableVersion: number
-  /** How many commits the last batch had. */
+  /** How many commits the last batch had, or half as many as that before it. */
   #crowd = 0
   #turnStart = 0
   #syncMs = 0
@@ -159,7 +159,8 @@ export class GroupCommit {
     if (this.#held || this.#flushing !== undefined || !this.#waits) return
     const batch = this.#takeNext()
     this.#flushing = batch
-    this.#crowd = batch.frame.commits
+    // One that is alone between two crowds is one of them: a sync inline would keep the others waiting.
+    this.#crowd = Math.max(batch.frame.commits, this.#crowd >> 1)
     if (this.#wal === undefined || batch.frame.commits === 0) this.#end(batch)
     else if (this.#write(this.#wal, batch)) {
       if (this.#durable) this.#sync(this.#wal, batch)
