@@ -101,11 +101,16 @@ describe('the examples in the source', () => {
   )
   const examples = files.flatMap(examplesOf)
 
+  /** What takes nothing, and what is not for users. */
+  const WITHOUT = [
+    ...['constructor', 'recovery', 'close', 'checkpoint', 'backup', 'stats', 'start'],
+    ...['tenants', 'isSettled', 'settle', 'iterateAlerts', 'iterateTombstones'],
+  ]
+
   test('every method that takes a scope, and every one of runs, has one', () => {
     for (const primitive of [Kv, Events, Cells, Machines, Traces, Runs, Ledger, Annals]) {
       for (const method of Object.getOwnPropertyNames(primitive.prototype)) {
-        if (['constructor', 'recovery', 'close', 'checkpoint', 'backup', 'stats', 'start'].includes(method))
-          continue
+        if (WITHOUT.includes(method)) continue
         expect(
           examples.some(({ name }) => name.endsWith(`: ${method}`)),
           `${primitive.name}.${method}`,

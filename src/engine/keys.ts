@@ -77,11 +77,6 @@ const PART_BYTES_MAX = 256
 const SHARED = '_shared'
 const DEFAULT_PART = 'default'
 
-/** Names of tenants that begin so are for what Annals keeps for itself, such as the tokens of a server. */
-export function isReservedTenant(tenant: string): boolean {
-  return tenant.startsWith('_')
-}
-
 /**
  * A run's own namespace, or one that several runs share. Only the functions
  * below make one, so that having one proves that its parts were checked and

@@ -1,7 +1,7 @@
 import type { OpenAPIHono } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
-import { isReservedTenant } from '../engine/keys.ts'
+import { isReservedTenant } from '../core/tenant.ts'
 import type { LaunchRegistry } from './launch-registry.ts'
 import type { ServerEnv } from './server-env.ts'
 

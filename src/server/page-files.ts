@@ -9,8 +9,8 @@ export const PAGE_FILES: readonly (readonly [path: string, file: string, type: s
   ['/page/page.css', 'page.css', 'text/css', 'pageStyle'],
   ['/page/icon.svg', 'icon.svg', 'image/svg+xml', 'pageIcon'],
   ['/docs', 'docs.html', 'text/html', 'docs'],
-  ['/docs/page.js', 'docs.js', 'text/javascript', 'docsScript'],
-  ['/docs/page.css', 'docs.css', 'text/css', 'docsStyle'],
+  ['/page/docs.js', 'docs.js', 'text/javascript', 'docsScript'],
+  ['/page/docs.css', 'docs.css', 'text/css', 'docsStyle'],
 ]
 
 export const PAGE_PATHS: readonly string[] = PAGE_FILES.map(([path]) => path)

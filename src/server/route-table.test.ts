@@ -108,8 +108,8 @@ const ROWS: Readonly<Record<string, Row>> = {
   ready: { path: '/ready', status: 200 },
   openapi: { path: '/openapi.json', status: 200 },
   docs: { path: '/docs', status: 200 },
-  docsScript: { path: '/docs/page.js', status: 200 },
-  docsStyle: { path: '/docs/page.css', status: 200 },
+  docsScript: { path: '/page/docs.js', status: 200 },
+  docsStyle: { path: '/page/docs.css', status: 200 },
   ...Object.fromEntries(PAGE_FILES.map(([path, , , id]) => [id, { path, status: 200 }])),
 }
 

@@ -2,9 +2,9 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import type { Annals } from '../annals.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkOptions } from '../core/options.ts'
+import { isReservedTenant } from '../core/tenant.ts'
 import { checkText } from '../core/text.ts'
 import type { Value } from '../core/value.ts'
-import { isReservedTenant } from '../engine/keys.ts'
 
 /** Each may do what those before it may. */
 export type Role = 'reader' | 'writer' | 'admin'

@@ -1,4 +1,4 @@
-import { element } from '/page/view.js'
+import { element } from './view.js'
 
 /** The description of the API, made readable. */
 
