@@ -1,5 +1,6 @@
 import { AnnalsError } from '../../src/core/errors.ts'
 import { sha256 } from '../../src/core/hash.ts'
+import { LEAF_ENTRIES_MAX } from '../../src/embedded/node.ts'
 import { type EmbeddedOptions, openEmbedded } from '../../src/embedded/open.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { dedupeTag, TAGS } from '../../src/engine/keys.ts'
@@ -69,7 +70,7 @@ function randomOperations(random: Random, commit: number): Operation[] {
   const count = 1 + random.below(7)
   for (let i = 0; i < count; i++) {
     const scope = random.pick(SCOPES)
-    const key = `k${random.below(150)}`
+    const key = `k${random.below(scope === SCOPES[0] ? FIRST_ENTRIES : 30)}`
     const draw = random.next()
     const value = `${commit}-${'x'.repeat(random.below(8))}`
     if (draw < 0.7) operations.push({ op: 'put', scope, tag: TAGS.kv, key, value })
@@ -82,6 +83,17 @@ function randomOperations(random: Random, commit: number): Operation[] {
   }
   operations.push({ op: 'put', scope: SCOPES[0], tag: TAGS.kv, key: 'commit', value: String(commit) })
   return operations
+}
+
+/** As short as entries can be, for every byte of them is damaged many times. */
+function firstOperations(): Operation[] {
+  return Array.from({ length: FIRST_ENTRIES }, (_, i) => ({
+    op: 'put',
+    scope: SCOPES[0],
+    tag: TAGS.kv,
+    key: `k${i}`,
+    value: 'x',
+  }))
 }
 
 export interface BuiltStore {
@@ -97,7 +109,9 @@ export interface BuiltStore {
   readonly commitsLostMax: number
 }
 
-const COMMITS_BEFORE = [60, 15] as const
+/** The first fills a tree that has more entries than a leaf may have: so there is an inner node to damage. */
+const FIRST_ENTRIES = LEAF_ENTRIES_MAX + 20
+const COMMITS_BEFORE = [16, 8] as const
 const COMMITS_AFTER = 8
 
 type Variant = 'closed' | 'not closed' | 'not closed, relaxed' | 'log prepared' | 'in a checkpoint'
@@ -116,11 +130,12 @@ export async function buildStore(variant: Variant, seed: number): Promise<BuiltS
   const relaxed = variant === 'not closed, relaxed'
   const store = await openOn(disk, { durability: relaxed ? 'relaxed' : 'durable' })
   const states = [await dump(store)]
-  const commit = async (): Promise<void> => {
-    const outcome = await store.commit({ operations: randomOperations(random, states.length) })
+  const commit = async (operations = randomOperations(random, states.length)): Promise<void> => {
+    const outcome = await store.commit({ operations })
     if (outcome.status !== 'committed' || outcome.version !== states.length) throw new Error('unexpected')
     states.push(await dump(store))
   }
+  await commit(firstOperations())
   for (const commits of COMMITS_BEFORE) {
     for (let i = 0; i < commits; i++) await commit()
     await store.checkpoint()
