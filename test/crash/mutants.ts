@@ -6,6 +6,8 @@ export interface Mutant {
   readonly name: string
   /** The campaign to begin with: all are tried, this only saves time. */
   readonly first: Campaign
+  /** The program of it to begin with, where any other would take long; as the engine changes, another may be quicker. */
+  readonly program?: number
   readonly patches: readonly Patch[]
 }
 
@@ -20,10 +22,12 @@ export type Campaign = 'crashes' | 'faults' | 'read faults' | 'sync faults' | 'f
 
 function mutant(
   name: string,
-  first: Campaign,
-  ...patches: readonly (readonly [string, string, string])[]
+  found: Campaign | readonly [by: Campaign, program: number],
+  ...texts: readonly (readonly [string, string, string])[]
 ): Mutant {
-  return { name, first, patches: patches.map(([file, find, replace]) => ({ file, find, replace })) }
+  const patches = texts.map(([file, find, replace]) => ({ file, find, replace }))
+  if (typeof found === 'string') return { name, first: found, patches }
+  return { name, first: found[0], program: found[1], patches }
 }
 
 export const MUTANTS: readonly Mutant[] = [
@@ -88,11 +92,11 @@ export const MUTANTS: readonly Mutant[] = [
     ['manifest.js', "const name = fileName('M', manifest.generation % 2);", "const name = fileName('M', 0);"],
     ['manifest.js', "header('M', manifest.generation % 2)", "header('M', 0)"],
   ),
-  mutant('the checksum of a manifest is not checked', 'crashes', [
-    'manifest.js',
-    'if (crc32(text) !== bytes.readUInt32LE(HEADER_BYTES + 4)) return undefined;',
-    '',
-  ]),
+  mutant(
+    'the checksum of a manifest is not checked',
+    ['crashes', 14],
+    ['manifest.js', 'if (crc32(text) !== bytes.readUInt32LE(HEADER_BYTES + 4)) return undefined;', ''],
+  ),
   mutant('segments go one checkpoint too early', 'damage', [
     'checkpointer.js',
     'await wal.removeBelow(this.#previous.walSegment);',
@@ -113,11 +117,11 @@ export const MUTANTS: readonly Mutant[] = [
     'version: start.version,',
     'version: this.#options.committer.version,',
   ]),
-  mutant('the log moves on when the trees are written, not when they are frozen', 'crashes', [
-    'checkpointer.js',
-    'walSegment: start.rotation.segment,',
-    'walSegment: this.#options.wal.segment(),',
-  ]),
+  mutant(
+    'the log moves on when the trees are written, not when they are frozen',
+    ['crashes', 6],
+    ['checkpointer.js', 'walSegment: start.rotation.segment,', 'walSegment: this.#options.wal.segment(),'],
+  ),
   mutant('a manifest without a directory is written first', 'crashes', [
     'checkpointer.js',
     'if (!isEmpty(directory)) yield* this.#write(directory);',
@@ -140,16 +144,24 @@ export const MUTANTS: readonly Mutant[] = [
     'if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + 8, offset + length))) return undefined;',
     '',
   ]),
-  mutant('a frame calls itself durable', 'crashes', [
-    'group-commit.js',
-    'batch.frame.finish(wal.segment(), this.#durableVersion, wal.lastCrc)',
-    'batch.frame.finish(wal.segment(), batch.frame.lastVersion, wal.lastCrc)',
-  ]),
-  mutant('a torn tail is called corruption', 'crashes', [
-    'wal-recovery.js',
-    'if (frame !== undefined && frame.durableVersion >= version) {',
-    'if (frame !== undefined) {',
-  ]),
+  mutant(
+    'a frame calls itself durable',
+    ['crashes', 5],
+    [
+      'group-commit.js',
+      'batch.frame.finish(wal.segment(), this.#durableVersion, wal.lastCrc)',
+      'batch.frame.finish(wal.segment(), batch.frame.lastVersion, wal.lastCrc)',
+    ],
+  ),
+  mutant(
+    'a torn tail is called corruption',
+    ['crashes', 5],
+    [
+      'wal-recovery.js',
+      'if (frame !== undefined && frame.durableVersion >= version) {',
+      'if (frame !== undefined) {',
+    ],
+  ),
   mutant('corruption is called a torn tail', 'damage', [
     'wal-recovery.js',
     'refuseIfDurable(segments, damage, end.version + 1);',
@@ -185,88 +197,96 @@ export const MUTANTS: readonly Mutant[] = [
     'segment: preparing ?? this.segment()',
     'segment: this.segment()',
   ]),
-  mutant('the manifest names a prepared segment that was overtaken', 'sync faults', [
-    'wal.js',
-    'this.#preparing?.id === this.#next - 1 ? this.#preparing.id : undefined',
-    'this.#preparing?.id',
-  ]),
-  mutant('a prepared segment that was overtaken is used', 'crashes', [
-    'wal.js',
-    'if (segment !== undefined && this.#next !== id + 1) {',
-    'if (false) {',
-  ]),
+  mutant(
+    'the manifest names a prepared segment that was overtaken',
+    ['full disks', 85],
+    [
+      'wal.js',
+      'this.#preparing?.id === this.#next - 1 ? this.#preparing.id : undefined',
+      'this.#preparing?.id',
+    ],
+  ),
+  mutant(
+    'a prepared segment that was overtaken is used',
+    ['crashes', 12],
+    ['wal.js', 'if (segment !== undefined && this.#next !== id + 1) {', 'if (false) {'],
+  ),
 
   // —— failures ——
-  mutant('nothing is cut back after a write that failed', 'faults', [
-    'group-commit.js',
-    'wal.cutBack();',
-    '',
-  ]),
-  mutant('a short write counts as a whole one', 'faults', [
-    'disk.js',
-    'done += count;',
-    'done = buffer.length;',
-  ]),
-  mutant('a refused batch keeps its version', 'faults', [
-    'committer.js',
-    'batch.discard(); this.#lastVersion = this.version;',
-    'batch.discard();',
-  ]),
+  mutant(
+    'nothing is cut back after a write that failed',
+    ['faults', 29],
+    ['group-commit.js', 'wal.cutBack();', ''],
+  ),
+  mutant(
+    'a short write counts as a whole one',
+    ['full disks', 1],
+    ['disk.js', 'done += count;', 'done = buffer.length;'],
+  ),
+  mutant(
+    'a refused batch keeps its version',
+    ['full disks', 4],
+    ['committer.js', 'batch.discard(); this.#lastVersion = this.version;', 'batch.discard();'],
+  ),
   mutant('a refused batch stays pending', 'full disks', [
     'batch.js',
     'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
     'tree.drop = undefined; tree.head = undefined;',
   ]),
-  mutant('a refused append keeps its sequence', 'faults', [
-    'batch.js',
-    'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
-    'tree.pending = undefined; tree.drop = undefined;',
-  ]),
-  mutant('a failed sync of a crowd is ignored', 'sync faults', [
-    'group-commit.js',
-    '(error) => this.#syncFailed(batch, error));',
-    '() => this.#synced(batch));',
-  ]),
-  mutant('a failed sync is tried again', 'sync faults', [
-    'group-commit.js',
-    'wal.sync(); }',
-    'try { wal.sync(); } catch { wal.sync(); } }',
-  ]),
-  mutant('after a failed sync commits go on', 'sync faults', [
-    'group-commit.js',
-    'this.broken ??= unknown;',
-    '',
-  ]),
-  mutant('a checkpoint goes on after one whose sync failed', 'sync faults', [
-    'checkpointer.js',
-    'if (group.broken !== undefined) throw group.readOnly();',
-    '',
-  ]),
+  mutant(
+    'a refused append keeps its sequence',
+    ['full disks', 48],
+    [
+      'batch.js',
+      'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
+      'tree.pending = undefined; tree.drop = undefined;',
+    ],
+  ),
+  mutant(
+    'a failed sync of a crowd is ignored',
+    ['faults', 24],
+    ['group-commit.js', '(error) => this.#syncFailed(batch, error));', '() => this.#synced(batch));'],
+  ),
+  mutant(
+    'a failed sync is tried again',
+    ['faults', 40],
+    ['group-commit.js', 'wal.sync(); }', 'try { wal.sync(); } catch { wal.sync(); } }'],
+  ),
+  mutant(
+    'after a failed sync commits go on',
+    ['faults', 1],
+    ['group-commit.js', 'this.broken ??= unknown;', ''],
+  ),
+  mutant(
+    'a checkpoint goes on after one whose sync failed',
+    ['sync faults', 37],
+    ['checkpointer.js', 'if (group.broken !== undefined) throw group.readOnly();', ''],
+  ),
   mutant('what was recovered is not written anew', 'faults', [
     'store.js',
     'this.#recovered = (parts.persistence?.wal.tailBytes ?? 0) > 0;',
     'this.#recovered = false;',
   ]),
-  mutant('the manifest that was found is not written anew', 'faults', [
-    'checkpointer.js',
-    'if (this.#confirmed)',
-    'if (true)',
-  ]),
-  mutant('half of a commit that could not be read stays in the log', 'read faults', [
-    'committer.js',
-    'if (recording.begun) this.group.abandon();',
-    '',
-  ]),
+  mutant(
+    'the manifest that was found is not written anew',
+    ['sync faults', 9],
+    ['checkpointer.js', 'if (this.#confirmed)', 'if (true)'],
+  ),
+  mutant(
+    'half of a commit that could not be read stays in the log',
+    ['faults', 19],
+    ['committer.js', 'if (recording.begun) this.group.abandon();', ''],
+  ),
   mutant('commits held back for a checkpoint are never released', 'crashes', [
     'checkpointer.js',
     'this.#options.committer.group.release();',
     '',
   ]),
-  mutant('a full disk breaks the handle', 'full disks', [
-    'wal.js',
-    'if (!isFull(error)) throw error;',
-    'throw error;',
-  ]),
+  mutant(
+    'a full disk breaks the handle',
+    ['full disks', 288],
+    ['wal.js', 'if (!isFull(error)) throw error;', 'throw error;'],
+  ),
 
   // —— trees ——
   mutant('the checksum of a block is not checked', 'damage', [
@@ -293,11 +313,11 @@ export const MUTANTS: readonly Mutant[] = [
     'leaf.delta === undefined ? entries : merge(entries, leaf.delta)',
     'entries',
   ]),
-  mutant('a dedupe key is not written with its event', 'crashes', [
-    'committer.js',
-    'recording.change(known, entry(dedupe.key, dedupeValue(linked, memo)));',
-    '',
-  ]),
+  mutant(
+    'a dedupe key is not written with its event',
+    ['crashes', 6],
+    ['committer.js', 'recording.change(known, entry(dedupe.key, dedupeValue(linked, memo)));', ''],
+  ),
   mutant('an entry that was put again expires with its old time', 'crashes', [
     'committer.js',
     'if (entry?.expiresAt === expiresAt)',
@@ -315,41 +335,49 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
 
   // —— drops, and the heads of logs ——
-  mutant('a head is not written with its event', 'crashes', [
-    'committer.js',
-    'recording.imply(heads, { key: HEAD_KEY, value, version, time, expiresAt: 0 });',
-    '',
-  ]),
+  mutant(
+    'a head is not written with its event',
+    ['crashes', 6],
+    ['committer.js', 'recording.imply(heads, { key: HEAD_KEY, value, version, time, expiresAt: 0 });', ''],
+  ),
   mutant('a drop does not know of the heads of events in the same commit', 'faults', [
     'committer.js',
     'this.#endLog(recording); for (const tag of this.#forest.tagsOf(scope))',
     'for (const tag of this.#forest.tagsOf(scope))',
   ]),
-  mutant('a head does not follow from the log that was found', 'crashes', [
-    'recovered-tail.js',
-    'this.#heads?.set(HEAD_KEY, ~number);',
-    '{}',
-  ]),
-  mutant('a drop forgets the heads of logs', 'crashes', [
-    'committer.js',
-    'recording.drop(this.#forest.tree(scope, tag));',
-    'if ((tag & 0xc0) !== 0xc0) recording.drop(this.#forest.tree(scope, tag));',
-  ]),
-  mutant('a drop forgets the dedupe keys', 'crashes', [
-    'committer.js',
-    'recording.drop(this.#forest.tree(scope, tag));',
-    'if ((tag & 0xc0) !== 0x80) recording.drop(this.#forest.tree(scope, tag));',
-  ]),
+  mutant(
+    'a head does not follow from the log that was found',
+    ['crashes', 18],
+    ['recovered-tail.js', 'this.#heads?.set(HEAD_KEY, ~number);', '{}'],
+  ),
+  mutant(
+    'a drop forgets the heads of logs',
+    ['crashes', 6],
+    [
+      'committer.js',
+      'recording.drop(this.#forest.tree(scope, tag));',
+      'if ((tag & 0xc0) !== 0xc0) recording.drop(this.#forest.tree(scope, tag));',
+    ],
+  ),
+  mutant(
+    'a drop forgets the dedupe keys',
+    ['crashes', 6],
+    [
+      'committer.js',
+      'recording.drop(this.#forest.tree(scope, tag));',
+      'if ((tag & 0xc0) !== 0x80) recording.drop(this.#forest.tree(scope, tag));',
+    ],
+  ),
   mutant('a drop takes only trees that the directory knows', 'crashes', [
     'forest.js',
     'return [...new Set([...listed, ...known])];',
     'return listed;',
   ]),
-  mutant('a drop takes only trees that are in memory', 'crashes', [
-    'forest.js',
-    'return [...new Set([...listed, ...known])];',
-    'return known;',
-  ]),
+  mutant(
+    'a drop takes only trees that are in memory',
+    ['crashes', 18],
+    ['forest.js', 'return [...new Set([...listed, ...known])];', 'return known;'],
+  ),
   mutant('a drop is lost in the log', 'crashes', ['wal-frame.js', '(flags & DROP) !== 0 ? DROPPED : 0', '0']),
   mutant('what was looked up before a drop found in the log is still found', 'crashes', [
     'forest.js',
@@ -366,46 +394,66 @@ export const MUTANTS: readonly Mutant[] = [
     'tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry);',
     'if (entry.expiresAt !== DROPPED) tree.root = apply(this.nodes, tree.root, entry);',
   ]),
-  mutant('a commit is judged as if no drop were pending', 'crashes', [
-    'newest.js',
-    'return tree.drop === undefined ? forest.find(tree, key) : undefined;',
-    'return forest.find(tree, key);',
-  ]),
-  mutant('what was pending before a drop stays pending', 'crashes', [
-    'batch.js',
-    'tree.drop = entry; tree.pending = undefined;',
-    'tree.drop = entry;',
-  ]),
-  mutant('a log goes on after a drop where it was', 'crashes', [
-    'batch.js',
-    'tree.pending = undefined; tree.head = undefined; return;',
-    'tree.pending = undefined; return;',
-  ]),
-  mutant('a drop is pending for ever', 'crashes', [
-    'batch.js',
-    'if (tree.drop === entry) tree.drop = undefined;',
-    '',
-  ]),
+  mutant(
+    'a commit is judged as if no drop were pending',
+    ['crashes', 8],
+    [
+      'newest.js',
+      'return tree.drop === undefined ? forest.find(tree, key) : undefined;',
+      'return forest.find(tree, key);',
+    ],
+  ),
+  mutant(
+    'what was pending before a drop stays pending',
+    ['crashes', 6],
+    ['batch.js', 'tree.drop = entry; tree.pending = undefined;', 'tree.drop = entry;'],
+  ),
+  mutant(
+    'a log goes on after a drop where it was',
+    ['crashes', 6],
+    [
+      'batch.js',
+      'tree.pending = undefined; tree.head = undefined; return;',
+      'tree.pending = undefined; return;',
+    ],
+  ),
+  mutant(
+    'a drop is pending for ever',
+    ['crashes', 6],
+    ['batch.js', 'if (tree.drop === entry) tree.drop = undefined;', ''],
+  ),
   mutant('a refused batch leaves its drop pending', 'full disks', [
     'batch.js',
     'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
     'tree.pending = undefined; tree.head = undefined;',
   ]),
-  mutant('a commit that could not be read leaves its drop pending', 'read faults', [
-    'group-commit.js',
-    'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
-    'tree.pending = undefined; tree.head = undefined;',
-  ]),
-  mutant('entries that were looked up outlive a drop', 'crashes', [
-    'forest.js',
-    'tree.points = undefined; this.change(tree, root => this.#bury(root));',
-    'this.change(tree, root => this.#bury(root));',
-  ]),
-  mutant('a drop is seen by snapshots from before it', 'crashes', [
-    'forest.js',
-    'this.change(tree, root => this.#bury(root));',
-    'tree.root = this.#bury(tree.root); this.markDirty(tree);',
-  ]),
+  mutant(
+    'a commit that could not be read leaves its drop pending',
+    ['faults', 46],
+    [
+      'group-commit.js',
+      'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
+      'tree.pending = undefined; tree.head = undefined;',
+    ],
+  ),
+  mutant(
+    'entries that were looked up outlive a drop',
+    ['crashes', 8],
+    [
+      'forest.js',
+      'tree.points = undefined; this.change(tree, root => this.#bury(root));',
+      'this.change(tree, root => this.#bury(root));',
+    ],
+  ),
+  mutant(
+    'a drop is seen by snapshots from before it',
+    ['crashes', 5],
+    [
+      'forest.js',
+      'this.change(tree, root => this.#bury(root));',
+      'tree.root = this.#bury(tree.root); this.markDirty(tree);',
+    ],
+  ),
   mutant('what is dropped is never freed', 'crashes', [
     'forest.js',
     'if (this.nodes.hasFiles && !isEmpty(root)) this.graves.push(root);',
@@ -421,20 +469,20 @@ export const MUTANTS: readonly Mutant[] = [
     'if (node instanceof Leaf) return;',
     'return;',
   ]),
-  mutant('what is dropped during a checkpoint is freed by it', 'crashes', [
-    'checkpointer.js',
-    'forest.graves = []; forest.nodes.dirtyBytes = 0;',
-    'forest.nodes.dirtyBytes = 0;',
-  ]),
+  mutant(
+    'what is dropped during a checkpoint is freed by it',
+    ['full disks', 23],
+    ['checkpointer.js', 'forest.graves = []; forest.nodes.dirtyBytes = 0;', 'forest.nodes.dirtyBytes = 0;'],
+  ),
   mutant('a checkpoint that fails forgets what it had to free', 'full disks', [
     'checkpointer.js',
     'forest.graves = start.graves.concat(forest.graves);',
     '',
   ]),
-  mutant('the rest of the log is taken in by two at once', 'crashes', [
-    'forest.js',
-    'this.#tail?.next()',
-    'this.#tail.next()',
-  ]),
+  mutant(
+    'the rest of the log is taken in by two at once',
+    ['crashes', 1],
+    ['forest.js', 'this.#tail?.next()', 'this.#tail.next()'],
+  ),
   mutant("the engine's own scope is listed", 'crashes', ['forest.js', "scope !== '' && (from", '(from']),
 ]
