@@ -24,8 +24,9 @@ export function fileName(kind: FileKind, id: number): string {
 
 /** The number of a file of this kind, or undefined if the name is of something else. */
 export function fileId(kind: FileKind, name: string): number | undefined {
-  const digits = new RegExp(`^${NAMES[kind]}-([0-9]+)$`).exec(name)?.[1]
-  return digits !== undefined && fileName(kind, Number(digits)) === name ? Number(digits) : undefined
+  if (!name.startsWith(NAMES[kind])) return undefined
+  const id = Number(name.slice(NAMES[kind].length + 1))
+  return id >= 0 && fileName(kind, id) === name ? id : undefined
 }
 
 export function header(kind: FileKind, id: number, format: number = FORMAT): Buffer {
