@@ -217,6 +217,7 @@ export class Projector {
           await this.#drain()
         } catch (error) {
           failure = error
+          this.#forgetSome()
         }
         if (isClosed(failure)) return
         this.#report(failure)
@@ -301,12 +302,12 @@ export class Projector {
     }
   }
 
-  /** A run whose state can't be stored, because it outgrew what an entry may hold, must not hold up the others. */
+  /** A run whose state can't be stored, because it outgrew what an entry may hold, or is damaged, must not hold up the others. */
   async #projectInPassing(runId: string, runSeq: number): Promise<void> {
     try {
       await this.#project(runId, runSeq)
     } catch (error) {
-      if (!(error instanceof AnnalsError && error.code === 'INVALID_ARGUMENT')) throw error
+      if (!(error instanceof AnnalsError && ['INVALID_ARGUMENT', 'CORRUPT'].includes(error.code))) throw error
       this.#report(new Error(`run ${JSON.stringify(runId)} can't be projected: ${error.message}`))
     }
   }

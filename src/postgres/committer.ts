@@ -219,6 +219,7 @@ export class Committer {
         resolve(outcomes[tx])
       })
     } catch (error) {
+      if (isRefusal(error)) unlock(connection)
       if (!isRefusal(error)) {
         connection.destroy()
         for (const { reject } of sent) reject(unknownOutcome(error))
@@ -234,6 +235,14 @@ export class Committer {
     this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
     this.#forget(sent)
   }
+}
+
+/**
+ * What failed may have held the lock under which versions are given out, which is the session's and outlives what failed:
+ * everybody else would wait for it. Nobody waits for this; what is sent on the same connection comes after it.
+ */
+function unlock(connection: Connection): void {
+  connection.run(STATEMENTS.unlock, []).catch(() => connection.destroy())
 }
 
 function writtenScopes({ operations }: Commit): readonly ByteString[] {

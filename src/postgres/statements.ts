@@ -22,7 +22,8 @@ export const STATEMENTS: Readonly<
     | 'listenTo'
     | 'waitForWriters'
     | 'waitForCommits'
-    | 'sweep',
+    | 'sweep'
+    | 'unlock',
     Statement
   >
 > = {
@@ -36,4 +37,5 @@ export const STATEMENTS: Readonly<
   waitForWriters: statement('wait-for-writers'),
   waitForCommits: statement('wait-for-commits'),
   sweep: statement('sweep'),
+  unlock: statement('unlock'),
 }

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { Annals } from '../../src/annals.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
 import { Database } from '../../src/engine/database.ts'
@@ -132,6 +132,13 @@ test('LD13: a stored state that is ahead of its records is said to be damaged', 
   await storage.commit({ operations: [{ op: 'put', ...place, value: ahead }] })
   await expect(handle().ledger.projectSnapshot(RUN)).rejects.toMatchObject({ code: 'CORRUPT' })
   expect(await handle().ledger.replaySnapshot(RUN)).toMatchObject({ lastEventSeq: 1 })
+  // It holds up nobody else.
+  const { ledger } = handle()
+  await ledger.appendEvent(newEvent(random, { runId: RUN, eventType: 'RunPaused' }))
+  await ledger.appendEvent(newEvent(random, { runId: 'other', eventType: 'RunStarted' }))
+  await vi.waitFor(async () => {
+    expect(await storage.get('default:default:default:other', TAGS.projection, 'r')).toBeDefined()
+  }, 5_000)
   await db.close()
 })
 

@@ -2,8 +2,11 @@ import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { Annals } from '../../src/annals.ts'
 import { TAGS } from '../../src/engine/keys.ts'
-import type { Storage } from '../../src/engine/storage.ts'
+import type { Commit, Storage } from '../../src/engine/storage.ts'
+import { Batch } from '../../src/postgres/batch.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
+import { STATEMENTS } from '../../src/postgres/statements.ts'
+import { byteaArray } from '../../src/postgres/wire.ts'
 import { openPostgres } from '../../src/postgres.ts'
 import { expectError } from '../../src/testing/storage-suite/suite.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
@@ -79,7 +82,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
           await expect(sql(statement, as(roles.all))).rejects.toThrow(/permission denied/)
         }
       }
-      for (const call of ['drop_scope(NULL, 1, 1)', "grant_access('x', 'y')", 'tick(1, 1)']) {
+      for (const call of ['drop_scope(NULL, 1, 1)', "grant_access('x', 'y')", 'tick(1, 1, 1)']) {
         await expect(sql(`SELECT ${schema}.${call}`, as(roles.all))).rejects.toThrow(/permission denied/)
       }
     })
@@ -204,6 +207,62 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       await client.query('SET row_security = off')
       await expect(client.query('SELECT * FROM events')).rejects.toThrow(/row-level security/)
       await client.end()
+    })
+
+    test('writes, drops and probes nothing of another by a call of its own that locks nothing', async () => {
+      const scope = scopeOf('b')
+      const forged: Record<string, Commit> = {
+        put: { operations: [{ op: 'put', scope, tag: TAGS.kv, key: 'k', value: 'x' }] },
+        append: { operations: [{ op: 'append', scope, tag: TAGS.event, body: 'x', bodyHash: HASH }] },
+        drop: { operations: [{ op: 'drop', scope }] },
+        probe: { points: [{ scope, tag: TAGS.kv, key: 'k', version: 0 }], operations: [] },
+        feed: {
+          operations: [
+            { op: 'append', scope: scopeOf('a'), tag: TAGS.event, body: 'x', bodyHash: HASH, feed: scope },
+          ],
+        },
+      }
+      const client = new pg.Client({ connectionString: as(roles.a) })
+      await client.connect()
+      await client.query(`SET search_path = ${schema}`)
+      for (const [name, commit] of Object.entries(forged)) {
+        const batch = new Batch()
+        batch.add(commit)
+        const parameters = batch.parameters(undefined, true)
+        // The third and fourth are the scopes to lock: the only ones that an honest client is looked at for.
+        for (const locked of ['{}', byteaArray([scopeOf('a')])]) {
+          parameters[2] = locked
+          parameters[3] = locked === '{}' ? '{}' : '{t}'
+          await expect(client.query(STATEMENTS.commit.text, parameters), name).rejects.toThrow(
+            /does not reach/,
+          )
+        }
+      }
+      await client.end()
+      expect((await owner.get(scope, TAGS.kv, 'k'))?.value).toBe('of b')
+      expect(await owner.scan({ scope, tag: TAGS.event })).toHaveLength(1)
+    })
+
+    test('can not set the clock, which is everybody’s', async () => {
+      const scope = scopeOf('a')
+      const ahead = Date.now() + 3_600_000
+      const append = { op: 'append', scope, tag: TAGS.event, body: 'x', bodyHash: HASH, time: ahead } as const
+      const put = { op: 'put', scope, tag: TAGS.kv, key: 'mine', value: 'x' } as const
+      const soon = (): number => Date.now() + 120_000
+      for (const operations of [[append], [append, put]]) {
+        const outcome = await storage.commit({ operations })
+        expect(outcome).toMatchObject({ status: 'committed', appended: [{ time: ahead }] })
+        expect(outcome.status === 'committed' && outcome.time).toBeLessThan(soon())
+      }
+      const client = new pg.Client({ connectionString: as(roles.a) })
+      await client.connect()
+      await client.query(`SET search_path = ${schema}`)
+      const batch = new Batch()
+      batch.add({ operations: [put] })
+      await client.query(STATEMENTS.commit.text, batch.parameters(8_000_000_000_000_000, true))
+      await client.end()
+      const other = await owner.commit({ operations: [{ ...put, scope: scopeOf('b') }] })
+      expect(other.status === 'committed' && other.time).toBeLessThan(soon())
     })
 
     test('the same run id in two tenants is two runs', async () => {

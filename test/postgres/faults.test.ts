@@ -198,6 +198,28 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     expect((await storage.get('s', TAGS.kv, 'x'))?.value).toBe('2')
   }, 30_000)
 
+  test('a commit that is refused while it takes its version keeps nobody else waiting', async () => {
+    const url = new URL(CONNECTION_STRING)
+    url.searchParams.set('options', '-c default_transaction_read_only=on')
+    const settings = { schema, timeoutMs: TIMEOUT_MS }
+    const readOnly = await openPostgresStorage({ ...settings, connectionString: url.href })
+    const other = await openPostgresStorage({ ...settings, connectionString: CONNECTION_STRING })
+    const put = { op: 'put', scope: 'refused', tag: TAGS.kv, key: 'k', value: 'v' } as const
+    const append = {
+      op: 'append',
+      scope: 'refused',
+      tag: TAGS.event,
+      body: 'x',
+      bodyHash: bodyHashOf('x'),
+    } as const
+    for (const operation of [put, append]) {
+      await expectError(readOnly.commit({ operations: [operation] }), 'READ_ONLY')
+      expect(await other.commit({ operations: [operation] })).toMatchObject({ status: 'committed' })
+    }
+    await readOnly.close()
+    await other.close()
+  })
+
   test('all connections for snapshots in use: TIMEOUT in bounded time, then it goes on', async () => {
     const small = await openPostgresStorage({
       connectionString: CONNECTION_STRING,

@@ -27,6 +27,11 @@ BEGIN
 END
 $$;
 
+-- How far ahead an event may be that comes from another machine, and move the clock of this one.
+CREATE FUNCTION ahead_ms() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + 60000
+$$;
+
 -- What the first entry of a log is linked to.
 CREATE FUNCTION zero_hash() RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
   SELECT '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea

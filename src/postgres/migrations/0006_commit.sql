@@ -48,10 +48,16 @@ DECLARE
 BEGIN
   SELECT s.seed, a.tenant, a.role_name IS NOT NULL INTO seed, tenant, is_known
   FROM settings s LEFT JOIN access a ON a.role_name = session_user;
-  ok := (is_known AND tenant IS NULL) OR check_scopes(lock_list);
+  -- Whatever is named: who calls this by himself may have other scopes locked than he writes to.
+  ok := (is_known AND tenant IS NULL)
+    OR check_scopes(lock_list || tree_scopes || drop_scopes || written_scopes || written_tenants);
   ok := lock_scopes(seed, lock_list, lock_exclusive);
   -- Only now: versions and times are in the order in which others see what is committed.
-  now_at := tick(seed, given_ms, not_before);
+  -- The clock is everybody's: who reaches one tenant can't set it.
+  now_at := tick(
+    seed, CASE WHEN tenant IS NULL THEN given_ms END,
+    CASE WHEN tenant IS NULL THEN not_before ELSE least(not_before, ahead_ms()) END
+  );
   base := now_at[1];
   version := base;
   at_ms := now_at[2];
@@ -170,7 +176,12 @@ BEGIN
   INTO seed, version, at_ms, is_heard
   FROM (
     SELECT l.*, nextval('versions') AS version,
-      greatest(coalesce(given_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), l.latest, given_time) AS at_ms
+      greatest(
+        coalesce(
+          CASE WHEN NOT l.is_bound THEN given_ms END, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+        ),
+        l.latest, CASE WHEN l.is_bound THEN least(given_time, ahead_ms()) ELSE given_time END
+      ) AS at_ms
     FROM (
       SELECT k.*,
         CASE WHEN k.is_allowed OR check_scopes(ARRAY[of_scope, coalesce(feed_scope, of_scope)]) THEN
@@ -184,7 +195,7 @@ BEGIN
           END
         END AS latest
       FROM (
-        SELECT s.seed, a.role_name IS NOT NULL AND a.tenant IS NULL AS is_allowed,
+        SELECT s.seed, a.role_name IS NOT NULL AND a.tenant IS NULL AS is_allowed, a.tenant IS NOT NULL AS is_bound,
           hashtextextended(encode(of_scope, 'hex'), s.seed) AS scope_key,
           hashtextextended(encode(feed_scope, 'hex'), s.seed) AS feed_key,
           hashtextextended(encode(tenant_of(of_scope), 'hex'), s.seed + 3) AS channel,
