@@ -81,13 +81,14 @@ interface Plan {
 async function planned(target: ImportTarget, bundle: Bundle): Promise<Plan> {
   let plan: Plan | undefined
   const hashes = { event: new HashAt(), record: new HashAt() }
+  const now = target.database.now()
   for await (const item of itemsIn(bundle())) {
     if (item.kind === 'header') {
       plan = await standing(target, item.header)
       hashes.event.expect(plan.events.length, item.header.events.count)
       hashes.record.expect(plan.records.length, item.header.records.count)
     } else if (item.kind !== 'end') {
-      checkTime(target.database.now(), item.entry)
+      checkTime(now, item.entry)
       hashes[item.kind].look(item.entry)
     }
   }

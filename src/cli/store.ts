@@ -81,8 +81,7 @@ export async function openStore(options: StoreOptions): Promise<Annals> {
     throw new AnnalsError('INVALID_ARGUMENT', message)
   }
   if (postgres !== undefined) return openOnPostgres(options)
-  const found = statSync(data, { throwIfNoEntry: false })
-  if (found !== undefined && !found.isDirectory()) throw noFolder(data)
+  checkFolder(data)
   return open({ path: data, tenant }).catch((error: unknown) => {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
     const message = `${data} is open in another process, such as a server: stop that one first, as only one can write to a folder at a time`
@@ -109,9 +108,7 @@ export async function openStoreOrServer(
 const CACHE_BYTES = 8 * 1024 * 1024
 
 function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
-  const found = statSync(data, { throwIfNoEntry: false })
-  if (found !== undefined && !found.isDirectory()) throw noFolder(data)
-  if (found === undefined) {
+  if (!checkFolder(data)) {
     const message = `there is no store in ${data}: --data names another folder, and \`annals demo\` makes a store to look at`
     throw new AnnalsError('IO_ERROR', message, { path: data })
   }
@@ -136,10 +133,12 @@ function undefinedIfUnwritable(error: unknown): undefined {
   if (code !== 'IO_ERROR' && code !== 'READ_ONLY' && code !== 'DISK_FULL') throw error
 }
 
-function noFolder(data: string): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${data} is a file: --data names the folder of a store`, {
-    path: data,
-  })
+/** Whether there is something, which has to be a folder. */
+function checkFolder(data: string): boolean {
+  const found = statSync(data, { throwIfNoEntry: false })
+  if (found === undefined || found.isDirectory()) return found !== undefined
+  const message = `${data} is a file: --data names the folder of a store`
+  throw new AnnalsError('INVALID_ARGUMENT', message, { path: data })
 }
 
 /** Brings its schema up to date, as every program that opens it does. */

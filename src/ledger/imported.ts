@@ -44,8 +44,9 @@ export async function importedRanges(
       const last = await reader.get(scopeOf(range.runId), LOG, u64(range.last - 1))
       if (last === undefined || hex(parseLogEntry(last).hash) !== range.hash) continue
       const before = ranges.at(-1)
-      if (before?.runId === range.runId && before.last >= range.first) ranges.pop()
-      ranges.push(before?.runId === range.runId && before.last >= range.first ? union(before, range) : range)
+      if (before?.runId === range.runId && before.last >= range.first) {
+        ranges[ranges.length - 1] = union(before, range)
+      } else ranges.push(range)
     }
   }
   return ranges

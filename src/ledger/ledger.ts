@@ -363,7 +363,7 @@ export class Ledger implements RunStateStore {
 
   /** @internal Brings the run's stored state up to date, if the ledger knows the run. */
   async projectIfAny(runId: string): Promise<void> {
-    await this.projectSnapshot(runId).catch(nullIfUnknown)
+    if (!this.#readOnly) await this.#projector.project(runId).catch(falseIfUnwritable)
   }
 
   /** @internal Projects in the background from now on. */

@@ -219,17 +219,18 @@ export class Committer {
         resolve(outcomes[tx])
       })
     } catch (error) {
-      if (isRefusal(error)) unlock(connection)
       if (!isRefusal(error)) {
         connection.destroy()
         for (const { reject } of sent) reject(unknownOutcome(error))
-      } else if (sent.length === 1) {
-        sent[0].reject(failure(error))
       } else {
-        // Nothing of it is in. One by one, and before what came later.
-        this.#queue.unshift(...sent.map(waiting => ({ ...waiting, isAlone: true })))
-        this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
-        return
+        unlock(connection)
+        if (sent.length > 1) {
+          // Nothing of it is in. One by one, and before what came later.
+          this.#queue.unshift(...sent.map(waiting => ({ ...waiting, isAlone: true })))
+          this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
+          return
+        }
+        sent[0].reject(failure(error))
       }
     }
     this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)

@@ -5,6 +5,7 @@ import { checkOptions } from '../core/options.ts'
 import { isReservedTenant } from '../core/tenant.ts'
 import { checkText } from '../core/text.ts'
 import type { Value } from '../core/value.ts'
+import { inChunks } from './paging.ts'
 
 /** Each may do what those before it may. */
 export type Role = 'reader' | 'writer' | 'admin'
@@ -107,17 +108,16 @@ export class TokenStore {
     readonly after?: string | undefined
   } = {}): AsyncGenerator<TokenRecord, void, void> {
     if (after !== undefined && !ID.test(after)) throw invalid('after', 'is none that was given')
-    for (let behind = after; ; ) {
-      const page = await this.#db.kv.entries(SCOPE, {
-        limit: TOKENS_AT_ONCE,
-        ...(behind === undefined ? {} : { after: behind }),
-      })
-      for (const [, stored] of page) {
-        const record = recordOf(stored)
-        if (tenant === undefined || record.tenant === tenant) yield record
-      }
-      if (page.length < TOKENS_AT_ONCE) return
-      behind = page[page.length - 1][0]
+    const entries = inChunks(
+      after,
+      TOKENS_AT_ONCE,
+      (behind, limit) =>
+        this.#db.kv.entries(SCOPE, { limit, ...(behind === undefined ? {} : { after: behind }) }),
+      ([id]) => id,
+    )
+    for await (const [, stored] of entries) {
+      const record = recordOf(stored)
+      if (tenant === undefined || record.tenant === tenant) yield record
     }
   }
 
