@@ -1,4 +1,4 @@
-import type { ByteString } from '../core/bytes.ts'
+import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
 import { decodeJson } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
@@ -14,20 +14,20 @@ import { checkFence } from './lease.ts'
 import type { LedgerMetrics } from './metrics.ts'
 import type { Projector } from './projector.ts'
 import { alertOf, Reducer, type RunState, type StepState } from './reduce.ts'
+import { type Repeat, Repeats } from './repeats.ts'
 import type { AppendResult } from './run-events.ts'
 import type { Projectable } from './run-projection.ts'
 import {
   appendOf,
   dedupePlace,
-  eventIdIn,
   GUARD_KEY,
   guardedStepIn,
   guardedStepPlace,
   HEADING_KEY,
   headingIn,
   headPlace,
-  isDivergent,
   LEASE_KEY,
+  LOG,
   leaseIn,
   placeOf,
   putGuardedStep,
@@ -36,6 +36,7 @@ import {
   rejectionPlace,
   runStateIn,
   type StoredHeading,
+  saysOther,
 } from './stored.ts'
 
 /** What the parts of a ledger share. */
@@ -56,6 +57,7 @@ export interface LedgerContext {
  * (Layer 2), it also looks at the run's state, and brings that along.
  */
 export class Authority {
+  readonly repeats: Repeats = new Repeats()
   readonly #context: LedgerContext
   readonly #projector: Projector
   /** Runs that are known to have begun: to put their places together takes longer than to look there. */
@@ -88,18 +90,56 @@ export class Authority {
     })
   }
 
-  /** Undefined if it has to go the long way after all: the run was deleted since. */
+  /** At once for what was appended, as nearly all is. */
   answerOne(
     { result, appended, version }: Updated<Entry | undefined | LongWay>,
     envelope: Envelope,
-  ): AppendResult | undefined {
-    if (result === 'the long way') {
-      this.#begun.delete(envelope.runId)
-      return undefined
+    epoch: number | undefined,
+  ): AppendResult | Promise<AppendResult> {
+    if (result === undefined) return this.#answer(appended[0], envelope, false, version)
+    if (result !== 'the long way') return this.#answerKnown(result, envelope)
+    // The run was deleted since it was known to have begun.
+    this.#begun.delete(envelope.runId)
+    return this.append([envelope], epoch).then(([answer]) => answer)
+  }
+
+  /** What the log knows now of an event that was answered before. */
+  askAgain({ place: { scope, tag, key } }: Repeat): Promise<Entry | undefined> {
+    return this.#context.database.get(scope, tag, key)
+  }
+
+  /** The same answer, if the log knows the event still: nothing else has to be looked at. */
+  answerAgain(repeat: Repeat, entry: Entry | undefined): AppendResult | undefined {
+    if (entry?.version === repeat.version) {
+      this.#count(repeat.isDivergent)
+      return repeat.answer
     }
-    return result === undefined
-      ? this.#answer(appended[0], envelope, false, version)
-      : this.#answer(parseDedupe(result), envelope, true, version)
+    this.repeats.forget(repeat)
+    return undefined
+  }
+
+  async #answerKnown(entry: Entry, envelope: Envelope): Promise<AppendResult> {
+    const known = parseDedupe(entry)
+    const isDivergent = await this.#isDivergent(known, envelope)
+    const answer = this.#answer(known, envelope, true, 0)
+    this.repeats.note(this.#hasBegun(envelope.runId).scope, envelope, entry, answer, isDivergent)
+    this.#count(isDivergent)
+    return answer
+  }
+
+  /** LD11: the same key, but another payload or event id. */
+  async #isDivergent({ sequence, memo }: Appended, envelope: Envelope): Promise<boolean> {
+    if (memo !== envelope.eventId) return true
+    const { scope } = this.#hasBegun(envelope.runId)
+    const record = await this.#context.database.get(scope, LOG, u64(sequence))
+    // Undefined if the run was deleted meanwhile.
+    return record !== undefined && saysOther(record, envelope)
+  }
+
+  #count(isDivergent: boolean): void {
+    const { metrics } = this.#context
+    metrics.duplicates++
+    if (isDivergent) metrics.divergentDuplicates++
   }
 
   #hasBegun(runId: string): RunPlaces {
@@ -128,14 +168,17 @@ export class Authority {
         metrics.rejected++
         throw rejection(result.details)
       } else {
-        return result.answers.map(({ source, envelope, isDuplicate }) =>
-          this.#answer(
-            typeof source === 'number' ? appended[source] : source,
-            envelope,
-            isDuplicate,
-            version,
-          ),
+        const foundOf = ({ source }: Answer): Appended =>
+          typeof source === 'number' ? appended[source] : source
+        const answers = result.answers.map(answer =>
+          this.#answer(foundOf(answer), answer.envelope, answer.isDuplicate, version),
         )
+        const known = result.answers.filter(({ isDuplicate }) => isDuplicate)
+        for (const isDivergent of await Promise.all(
+          known.map(answer => this.#isDivergent(foundOf(answer), answer.envelope)),
+        ))
+          this.#count(isDivergent)
+        return answers
       }
     }
   }
@@ -150,15 +193,12 @@ export class Authority {
     const { scope } = this.#hasBegun(envelope.runId)
     const runSeq = sequence + 1
     const persistedAt = timeText(time)
-    if (isDuplicate) {
-      metrics.duplicates++
-      if (isDivergent(memo, envelope)) metrics.divergentDuplicates++
-    } else {
+    if (!isDuplicate) {
       metrics.appended++
       this.#projector.offer(scope, envelope.runId, projectableOf(envelope, runSeq, time, version))
     }
     return Object.freeze({
-      eventId: eventIdIn(memo),
+      eventId: memo,
       runSeq,
       persistedAt,
       idempotent: isDuplicate,

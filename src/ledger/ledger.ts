@@ -1,3 +1,4 @@
+import { performance } from 'node:perf_hooks'
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
@@ -100,15 +101,27 @@ export class Ledger implements RunStateStore {
    * again.eventId // → result.eventId
    */
   async appendEvent(event: RunEventWrite, options?: AppendOptions): Promise<AppendResult> {
-    const envelope = this.#check(event)
-    const epoch = options === undefined ? undefined : epochOf(options)
     const since = performance.now()
+    const repeat = options === undefined ? this.#authority.repeats.find(event) : undefined
+    if (repeat !== undefined) {
+      const answer = this.#authority.answerAgain(repeat, await this.#authority.askAgain(repeat))
+      if (answer !== undefined) {
+        this.#ended(since)
+        return answer
+      }
+    }
+    // The copy: what the caller holds may have changed while the log was asked.
+    const envelope = this.#check(repeat?.event ?? event)
+    const epoch = options === undefined ? undefined : epochOf(options)
     try {
-      const short = this.#authority.appendOne(envelope, epoch)
-      const answer = short === undefined ? undefined : this.#authority.answerOne(await short, envelope)
-      const result = answer ?? (await this.#authority.append([envelope], epoch))[0]
+      const one = this.#authority.appendOne(envelope, epoch)
+      const result =
+        one === undefined
+          ? (await this.#authority.append([envelope], epoch))[0]
+          : this.#authority.answerOne(await one, envelope, epoch)
+      const answer = result instanceof Promise ? await result : result
       this.#ended(since)
-      return result
+      return answer
     } catch (error) {
       return this.#failed(error)
     }

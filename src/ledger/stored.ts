@@ -1,5 +1,4 @@
-import { crc32 } from 'node:zlib'
-import { type ByteString, fromU64, fromUtf8, isAscii, toBuffer, u64, utf8 } from '../core/bytes.ts'
+import { type ByteString, fromU64, fromUtf8, u64, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { decodeJson } from '../core/value.ts'
@@ -101,9 +100,9 @@ function dedupeKeyOf({ identity, idempotencyKey }: Envelope): ByteString {
   return identity.length <= IDENTITY_BYTES_MAX ? identity : idempotencyKey
 }
 
-/** What the log remembers of an event. */
+/** What the log remembers of an event: its id, with which a duplicate is answered. */
 export function dedupeOf(envelope: Envelope): NonNullable<Append['dedupe']> {
-  return { key: dedupeKeyOf(envelope), memo: memoOf(envelope) }
+  return { key: dedupeKeyOf(envelope), memo: envelope.eventId }
 }
 
 export function headPlace(scope: ByteString): Place {
@@ -140,20 +139,14 @@ export function isDerived(key: ByteString): boolean {
   return [RUN_STATE_KEY, CHUNK, ALERT, PROGRESS_KEY].includes(key[0])
 }
 
-/** Of an idempotency key: which event it was, and what it said. */
-const EVENT_ID_CHARS = 36
-
-export function memoOf({ eventId, payloadBytes }: Envelope): ByteString {
-  return eventId + u64(crc32(isAscii(payloadBytes) ? payloadBytes : toBuffer(payloadBytes)))
+/** LD11: whether the record under the same key has another payload. What comes before the key may differ. */
+export function saysOther(record: Entry, envelope: Envelope): boolean {
+  return fromKeyOn(parseLogEntry(record).body) !== fromKeyOn(envelope.bytes())
 }
 
-export function eventIdIn(memo: ByteString): string {
-  return memo.slice(0, EVENT_ID_CHARS)
-}
-
-/** LD11: the same key, but another payload or event id. */
-export function isDivergent(memo: ByteString, envelope: Envelope): boolean {
-  return eventIdIn(memo) !== envelope.eventId || memo !== memoOf(envelope)
+/** No text before it can hold these quotes: JSON would write them with a backslash. */
+function fromKeyOn(body: ByteString): ByteString {
+  return body.slice(body.indexOf('"idempotencyKey":"'))
 }
 
 /** The body of an entry is the event in canonical JSON; its type is hashed in front of it, as that of any event (P7). */

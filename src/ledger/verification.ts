@@ -14,7 +14,6 @@ import {
   dedupePlace,
   HEADING_KEY,
   LOG,
-  memoOf,
   placeOf,
   projectableIn,
   projectedIn,
@@ -146,7 +145,7 @@ async function wrongWith(
     first.sequence === sequence &&
     first.time === time &&
     first.hash === hash &&
-    first.memo === memoOf(envelope)
+    first.memo === envelope.eventId
   return isSame ? undefined : `what is remembered of record ${runSeq} is not what it says`
 }
 

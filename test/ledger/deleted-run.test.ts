@@ -77,6 +77,24 @@ describe('a run that is deleted and begins anew', () => {
     await db.close()
   })
 
+  test('L5: an event that was answered from memory is stored anew, as it was when it was sent', async () => {
+    const storage = await openEmbedded()
+    const handle = (): Annals =>
+      new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+    const [db, other] = [handle(), handle()]
+    const payload = { said: 'before' }
+    const event = newEvent(new Random(4), { runId: RUN, eventType: 'RunStarted', payload })
+    for (let n = 0; n < 4; n++) await db.ledger.appendEvent(event)
+    await other.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+    const answer = db.ledger.appendEvent(event)
+    payload.said = 'after'
+    expect(await answer).toMatchObject({ runSeq: 1, persisted: true })
+    expect((await db.ledger.fetchEvents(RUN)).map(record => record.payload)).toEqual([{ said: 'before' }])
+    expect(db.ledger.stats()).toMatchObject({ appended: 2, duplicates: 3, divergentDuplicates: 0 })
+    expect(await db.ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 1 })
+    await db.close()
+  })
+
   test.each([1, 2, 3])(
     'LD13: by another process, and is shorter (%i records), is projected as it is',
     async length => {

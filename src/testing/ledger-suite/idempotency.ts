@@ -163,6 +163,39 @@ export function testIdempotency(suite: LedgerSuite): void {
     ['stats'],
   )
 
+  suite.holds(
+    'L5, LD11: sent again and again, changed in between, it is answered and counted for what it is',
+    async (ledger, given) => {
+      const event = newEvent({ payload: { items: [1, { deep: 'a' }], none: null } })
+      const first = await ledger.appendEvent(event)
+      const again = { ...first, idempotent: true, persisted: false }
+      const same = [event, event, structuredClone(event), event]
+      const divergent = [
+        { ...event, payload: { items: [1, { deep: 'b' }], none: null } },
+        { ...event, payload: { items: [1, { deep: 'a' }, 2], none: null } },
+        { ...event, payload: { items: [1, { deep: 'a' }] } },
+        { ...event, payload: { items: { 0: 1, 1: { deep: 'a' } }, none: null } },
+        { ...event, payload: { items: [1, { deep: 'a' }], none: null, more: 1 } },
+        { ...event, eventId: randomUUID() },
+      ]
+      const sent = [...same, ...divergent, ...divergent, ...divergent, ...same]
+      for (const each of sent) expect(await ledger.appendEvent(each)).toEqual(again)
+      expect(await given.stats()).toMatchObject({
+        appended: 1,
+        duplicates: sent.length,
+        divergentDuplicates: 3 * divergent.length,
+      })
+      const refused = [
+        { ...event, more: 1 },
+        { ...event, emittedAt: 'never' },
+        { ...event, planVersion: '2' },
+      ]
+      for (const each of refused) await expect(ledger.appendEvent(each)).rejects.toThrow()
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(1)
+    },
+    ['stats'],
+  )
+
   suite.holds('LD1: with the cycle as its attempt, a second pause is not swallowed', async ledger => {
     await tell(ledger, ['RunStarted', 'RunPaused', 'RunResumed'])
     const swallowed = await ledger.appendEvent(newEvent({ eventType: 'RunPaused' }))
