@@ -76,3 +76,17 @@ export function shuffled(count, seed) {
   }
   return order
 }
+
+const COMPLETED = ' completed'
+
+/** The dedupe key of the n-th event of a writer, each its own: as in a run, steps begin and end one after the other. */
+export function stepKey(n, writer = 0) {
+  return `step-${writer}-${n >> 1}${n % 2 === 0 ? '' : COMPLETED}`
+}
+
+/** What such a key says as a run event. */
+export function stepOf(key) {
+  return key.endsWith(COMPLETED)
+    ? { eventType: 'StepCompleted', stepId: key.slice(0, -COMPLETED.length) }
+    : { eventType: 'StepStarted', stepId: key }
+}

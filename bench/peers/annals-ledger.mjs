@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { deriveIdempotencyKey, open } from '../../dist/index.js'
+import { stepOf } from '../data.mjs'
 
 export async function openStore(folder, { durability, cacheBytes }) {
   const db = await open({ path: folder, durability, cacheBytes })
@@ -38,7 +39,7 @@ export function ledgerStore({ ledger }) {
     if (payload !== undefined) made.payload = payload
     return made
   }
-  const step = (run, payload, stepId) => event(run, { eventType: 'StepStarted', stepId }, payload)
+  const step = (run, payload, dedupeKey) => event(run, stepOf(dedupeKey), payload)
 
   async function begin(run) {
     started.add(run)

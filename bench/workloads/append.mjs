@@ -1,4 +1,4 @@
-import { runName, value } from '../data.mjs'
+import { runName, stepKey, value } from '../data.mjs'
 
 const RUNS = 64
 const BATCH = 1000
@@ -22,16 +22,16 @@ async function appendBatches(store) {
 /** Lane n appends to run n, each event with a dedupe key of its own. */
 async function appendOnce(store, { oneRun }) {
   const runs = Array.from({ length: RUNS }, (_, i) => runName(oneRun ? 0 : i))
-  let next = 0
+  const counts = new Array(RUNS).fill(0)
   return lane => {
-    const i = next++
-    return store.appendOnce(runs[lane], value(i), `step-${i}`)
+    const n = counts[lane]++
+    return store.appendOnce(runs[lane], value(n + lane), stepKey(n, lane))
   }
 }
 
 /** Every event is there already. */
 async function appendAgain(store) {
-  const events = Array.from({ length: KNOWN }, (_, i) => [value(i), `step-${i}`])
+  const events = Array.from({ length: KNOWN }, (_, i) => [value(i), stepKey(i)])
   for (let i = 0; i < KNOWN; i += BATCH) await store.appendManyOnce(runName(0), events.slice(i, i + BATCH))
   const again =
     (await store.prepared?.(runName(0), events)) ?? (i => store.appendOnce(runName(0), ...events[i]))
@@ -46,7 +46,7 @@ async function appendManyOnce(store) {
       runName(0),
       Array.from({ length: BATCH }, () => {
         const i = next++
-        return [value(i), `step-${i}`]
+        return [value(i), stepKey(i)]
       }),
     )
 }

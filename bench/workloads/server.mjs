@@ -1,14 +1,14 @@
-import { runName, value } from '../data.mjs'
+import { runName, stepKey, value } from '../data.mjs'
 
 const CONNECTIONS = 32
 
 /** Lane n appends to run n, each event with a key of its own; in the process itself, and over a connection for each lane. */
 async function appendOnce(store) {
   const runs = Array.from({ length: CONNECTIONS }, (_, i) => runName(i))
-  let next = 0
+  const counts = new Array(CONNECTIONS).fill(0)
   return lane => {
-    const i = next++
-    return store.appendOnce(runs[lane], value(i), `step-${i}`)
+    const n = counts[lane]++
+    return store.appendOnce(runs[lane], value(n + lane), stepKey(n, lane))
   }
 }
 

@@ -45,6 +45,11 @@ export function canonicalJsonBytes(value: unknown, within: JsonLimits = VALUE_LI
   return writeRoot(value, undefined, within)
 }
 
+/** The same for who makes it a part of a longer text: that one is joined, and this one along with it. */
+export function canonicalJsonPart(value: unknown): ByteString {
+  return writePart(value, undefined, VALUE_LIMITS)
+}
+
 /** The same for more than JSON: every leaf that JSON can't hold goes through `encodeLeaf`. */
 export function canonicalBytes(value: unknown, encodeLeaf: EncodeLeaf): ByteString {
   return writeRoot(value, encodeLeaf)
@@ -55,12 +60,17 @@ function writeRoot(
   encodeLeaf: EncodeLeaf | undefined,
   within: JsonLimits = VALUE_LIMITS,
 ): ByteString {
-  limits = within
-  const bytes = write(value, 0, encodeLeaf)
-  if (bytes.length > limits.bytesMax) tooLarge(0)
+  const bytes = writePart(value, encodeLeaf, within)
   // Put together from pieces. Reading a char makes V8 join them and let go of the user's
   // strings; it is compared, with what JSON never starts with, lest V8 drop an unused read.
   return bytes.charCodeAt(0) === 0 ? '' : bytes
+}
+
+function writePart(value: unknown, encodeLeaf: EncodeLeaf | undefined, within: JsonLimits): ByteString {
+  limits = within
+  const bytes = write(value, 0, encodeLeaf)
+  if (bytes.length > limits.bytesMax) tooLarge(0)
+  return bytes
 }
 
 /** Where the writer is: a key or an index for each depth. Only read when something is refused. */

@@ -46,18 +46,17 @@ export function parseRfc3339(text: string, options: ParseOptions = {}): number |
   return daysSince1970(year, month, day) * 86_400_000 + minutesOfDay * 60_000 + second * 1000 + milliseconds
 }
 
-/**
- * The same as a question, and in UTC. Most times look like `2026-01-28T07:45:00.123Z`, and for these it looks at digits
- * alone: the days that only some months have are left to the parser.
- */
+/** The same as a question, and in UTC. */
 export function isRfc3339(text: string): boolean {
-  return (
-    (text.length === 24 && text.charCodeAt(19) === 46 && isPlainTime(text)) ||
-    parseRfc3339(text) !== undefined
-  )
+  return isPlainTime(text) || parseRfc3339(text) !== undefined
 }
 
-function isPlainTime(text: string): boolean {
+/**
+ * Whether it is a time that looks like `2026-01-28T07:45:00.123Z`, as most do: a look at the digits alone. The days that only
+ * some months have are left to the parser.
+ */
+export function isPlainTime(text: unknown): text is string {
+  if (typeof text !== 'string' || text.length !== 24) return false
   const month = twoDigits(text, 5)
   const day = twoDigits(text, 8)
   return (
@@ -75,6 +74,7 @@ function isPlainTime(text: string): boolean {
     isBelow(twoDigits(text, 14), 60) &&
     text.charCodeAt(16) === COLON &&
     isBelow(twoDigits(text, 17), 60) &&
+    text.charCodeAt(19) === FULL_STOP &&
     twoDigits(text, 20) >= 0 &&
     twoDigits(text, 21) >= 0 &&
     text.charCodeAt(23) === CAPITAL_Z
@@ -82,6 +82,7 @@ function isPlainTime(text: string): boolean {
 }
 
 const HYPHEN = 45
+const FULL_STOP = 46
 const COLON = 58
 const CAPITAL_T = 84
 const CAPITAL_Z = 90

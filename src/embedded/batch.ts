@@ -1,11 +1,13 @@
 import type { Entry } from '../engine/storage.ts'
 import type { Forest, Tree } from './forest.ts'
 import { DROPPED } from './node.ts'
+import { withoutPending, withPending } from './pending.ts'
 import { FrameWriter } from './wal-frame.ts'
 
 interface Waiter {
-  settle(): void
-  reject(error: unknown): void
+  readonly answer: unknown
+  readonly resolve: (answer: unknown) => void
+  readonly reject: (error: unknown) => void
 }
 
 /** Commits that wait for one write and one sync, and who waits for them. Until then their changes are pending. */
@@ -59,7 +61,7 @@ export class Batch {
   /** Resolves with the answer once the batch is through. */
   wait<T>(answer: T): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      this.#waiters.push({ settle: () => resolve(answer), reject })
+      this.#waiters.push({ answer, resolve: resolve as (answer: unknown) => void, reject })
     })
   }
 
@@ -72,11 +74,7 @@ export class Batch {
       const entry = entries[i]
       forest.apply(tree, entry)
       if (tree.drop === entry) tree.drop = undefined
-      // A later commit's pending entry stays. The last one goes with the map: to empty a map makes a new table for it.
-      if (tree.pending?.get(entry.key) === entry) {
-        if (tree.pending.size === 1) tree.pending = undefined
-        else tree.pending.delete(entry.key)
-      }
+      tree.pending = withoutPending(tree.pending, entry)
     }
     return trees
   }
@@ -103,7 +101,7 @@ export class Batch {
     this.#waiters = []
     this.frame.reset()
     for (const waiter of waiters) {
-      if (error === undefined) waiter.settle()
+      if (error === undefined) waiter.resolve(waiter.answer)
       else waiter.reject(error)
     }
   }
@@ -117,6 +115,5 @@ function hold(tree: Tree, entry: Entry): void {
     tree.head = undefined
     return
   }
-  tree.pending ??= new Map()
-  tree.pending.set(entry.key, entry)
+  tree.pending = withPending(tree.pending, entry)
 }

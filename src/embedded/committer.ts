@@ -1,5 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
-import { dedupeTag, feedTag, HEAD_KEY, headTag, isDedupeTag } from '../engine/keys.ts'
+import { dedupeTag, feedTag, HEAD_KEY, headTag } from '../engine/keys.ts'
 import {
   commitTime,
   dedupeValue,
@@ -100,13 +100,14 @@ export class Committer {
     const now = this.now()
     const conflict = conflictOf(this.#forest, commit, now)
     if (conflict !== undefined) return this.group.settled(conflict)
-    return this.#write(commit.operations, now, undefined)
+    return this.#write(commit.operations, now, undefined, undefined)
   }
 
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     this.#guard([])
     const now = this.now()
-    const found = reads.map(place => newest(this.#forest, place, now))
+    const found: (Entry | undefined)[] = []
+    for (const place of reads) found.push(newest(this.#forest, place, now))
     let outcome: ReturnType<Step<T>>
     try {
       outcome = step(found)
@@ -115,29 +116,7 @@ export class Committer {
       return this.group.settled(undefined).then(() => Promise.reject(error))
     }
     if (outcome.operations.length === 0) return this.#written([], outcome.result, false)
-    const searched = this.#noteAbsent(reads, found)
-    try {
-      return this.#write(outcome.operations, now, outcome.result)
-    } finally {
-      for (const tree of searched) tree.absent = undefined
-    }
-  }
-
-  /** A step that appends under dedupe keys has often looked for them, in this order: the appends then need not. */
-  #noteAbsent(reads: readonly Place[], found: readonly (Entry | undefined)[]): readonly Tree[] {
-    const trees: Tree[] = []
-    for (let i = reads.length - 1; i >= 0; i--) {
-      if (found[i] !== undefined || !isDedupeTag(reads[i].tag)) continue
-      const { scope, tag, key } = reads[i]
-      const tree = this.#forest.treeIfAny(scope, tag)
-      if (tree === undefined) continue
-      if (tree.absent === undefined) {
-        tree.absent = []
-        trees.push(tree)
-      }
-      tree.absent.push(key)
-    }
-    return trees
+    return this.#write(outcome.operations, now, outcome.result, new Searched(reads, found))
   }
 
   /** Whether there may be something to expire. */
@@ -171,7 +150,12 @@ export class Committer {
     checkOperations(operations)
   }
 
-  #write<T>(operations: readonly Operation[], now: number, result: T): Promise<Updated<T>> {
+  #write<T>(
+    operations: readonly Operation[],
+    now: number,
+    result: T,
+    searched: Searched | undefined,
+  ): Promise<Updated<T>> {
     const time = commitTime(operations, now)
     if (time > this.#latest) this.#latest = time
     const recording = new Recording(this.group.building, this.#lastVersion + 1, time)
@@ -179,7 +163,7 @@ export class Committer {
     this.#fill(recording, () => {
       for (const operation of operations) {
         if (operation.op === 'put') this.#put(recording, operation)
-        else if (operation.op === 'append') appended.push(this.#append(recording, operation))
+        else if (operation.op === 'append') appended.push(this.#append(recording, operation, searched))
         else if (operation.op === 'drop') this.#drop(recording, operation)
         else recording.remove(this.#forest.tree(operation.scope, operation.tag), operation.key)
       }
@@ -211,9 +195,9 @@ export class Committer {
     for (const tag of this.#forest.tagsOf(scope)) recording.drop(this.#forest.tree(scope, tag))
   }
 
-  #append(recording: Recording, append: Append): Appended {
+  #append(recording: Recording, append: Append, searched: Searched | undefined): Appended {
     const { version, time } = recording
-    const duplicate = duplicateOf(this.#forest, append, time)
+    const duplicate = duplicateOf(this.#forest, append, time, searched?.isAbsent(append) === true)
     if (duplicate !== undefined) return duplicate
     const { scope, tag, dedupe, feed } = append
     const linked = linkAppend(headOf(this.#forest, append), append, time)
@@ -272,6 +256,31 @@ export class Committer {
     for (const batch of batches) batch.discard()
     this.#lastVersion = this.version
     this.#lastTime = this.time
+  }
+}
+
+/** What a step has looked for: it mostly appends under the dedupe keys that it did not find, in their order. */
+class Searched {
+  readonly #reads: readonly Place[]
+  readonly #found: readonly (Entry | undefined)[]
+  #next = 0
+
+  constructor(reads: readonly Place[], found: readonly (Entry | undefined)[]) {
+    this.#reads = reads
+    this.#found = found
+  }
+
+  /** Whether the key was searched for in vain. Those before it are not asked for again: false says nothing. */
+  isAbsent({ scope, tag, dedupe }: Append): boolean {
+    if (dedupe === undefined) return false
+    const dedupes = dedupeTag(tag)
+    while (this.#next < this.#reads.length) {
+      const at = this.#next++
+      const read = this.#reads[at]
+      if (read.key === dedupe.key && read.tag === dedupes && read.scope === scope)
+        return this.#found[at] === undefined
+    }
+    return false
   }
 }
 

@@ -4,6 +4,7 @@ import type { Entry, ScopeRange } from '../engine/storage.ts'
 import { DROPPED, entryBytes, Leaf, type Node } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import type { NodeStore } from './node-store.ts'
+import type { Pending } from './pending.ts'
 import { DROP_KEY, type RecoveredChanges, type RecoveredTail } from './recovered-tail.ts'
 import { apply, collect, emptyRoot, find, type Span } from './tree.ts'
 
@@ -31,7 +32,7 @@ export class Tree {
   /** Roots before that, each with the last generation it stood for; only while snapshots need them. */
   past: PastRoot[] = []
   /** By key, written to the log or about to be; readers don't see them. */
-  pending: Map<ByteString, Entry> | undefined = undefined
+  pending: Pending | undefined = undefined
   /** The newest drop that is pending: what is pending came after it, and the root is as good as empty. */
   drop: Entry | undefined = undefined
   /** From the log, and not in the root yet; before the first commit after an opening only. */
@@ -39,8 +40,8 @@ export class Tree {
   /** Of a log, pending appends included; undefined while unknown. */
   head: LogHead | undefined = undefined
   dirty = false
-  /** Keys that the step under way has looked for in vain, the last one first: whoever asks for them in order need not search. */
-  absent: ByteString[] | undefined = undefined
+  /** The version up to which its listeners were told of changes. */
+  toldOf = 0
   /** Entries that were looked up and never expire, by key: a hit costs half of a search. */
   points: Map<ByteString, Entry> | undefined = undefined
 

@@ -3,6 +3,7 @@ import { dedupeTag, HEAD_KEY, headTag } from '../engine/keys.ts'
 import { type LogHead, parseDedupe, parseHead } from '../engine/log.ts'
 import type { Append, Appended, Commit, Conflict, Entry, Place, Range, TreeId } from '../engine/storage.ts'
 import type { Forest, Tree } from './forest.ts'
+import { allPending, pendingUnder } from './pending.ts'
 import type { Span } from './tree.ts'
 
 /** What a commit sees and continues: everything before it in order, durable or still pending. */
@@ -20,7 +21,7 @@ export function newest(forest: Forest, { scope, tag, key }: Place, now: number):
 
 /** Expired ones and removals included. */
 export function newestEntry(forest: Forest, tree: Tree, key: ByteString): Entry | undefined {
-  const pending = tree.pending?.get(key)
+  const pending = pendingUnder(tree.pending, key)
   if (pending !== undefined) return pending
   // Behind a drop that is pending, nothing is there any more.
   return tree.drop === undefined ? forest.find(tree, key) : undefined
@@ -38,15 +39,15 @@ export function spanOf(range: Range, now: number): Span {
 
 function newestRange(forest: Forest, tree: Tree, range: Range, now: number): Entry[] {
   const span = spanOf(range, now)
-  const pending = tree.pending ?? new Map<never, never>()
-  if (pending.size === 0 && tree.drop === undefined) return forest.scan(tree, span)
+  const pending = allPending(tree.pending)
+  if (pending.length === 0 && tree.drop === undefined) return forest.scan(tree, span)
   // A pending commit can hide as many durable entries as it has keys.
   const entries = new Map<ByteString, Entry>()
-  const durable = { ...span, limit: span.limit + pending.size }
+  const durable = { ...span, limit: span.limit + pending.length }
   for (const entry of tree.drop === undefined ? forest.scan(tree, durable) : []) {
     entries.set(entry.key, entry)
   }
-  for (const entry of pending.values()) {
+  for (const entry of pending) {
     const inside = (span.from ?? '') <= entry.key && (span.to === undefined || entry.key < span.to)
     if (!inside) continue
     if (isGone(entry, now)) entries.delete(entry.key)
@@ -76,16 +77,19 @@ export function conflictOf(forest: Forest, commit: Commit, now: number): Conflic
   return undefined
 }
 
-/** The answer to an append whose dedupe key is known. */
-export function duplicateOf(forest: Forest, append: Append, now: number): Appended | undefined {
+/** The answer to an append whose dedupe key is known. `isAbsent`: it was not when the commit began. */
+export function duplicateOf(
+  forest: Forest,
+  append: Append,
+  now: number,
+  isAbsent: boolean,
+): Appended | undefined {
   if (append.dedupe === undefined) return undefined
   const { scope, tag, dedupe } = append
   const tree = forest.treeIfAny(scope, dedupeTag(tag))
   if (tree === undefined) return undefined
-  const isAbsent = tree.absent?.at(-1) === dedupe.key
-  if (isAbsent) tree.absent?.pop()
-  // What this very step has appended before is pending.
-  const entry = isAbsent ? tree.pending?.get(dedupe.key) : newestEntry(forest, tree, dedupe.key)
+  // Searched for in vain before this commit; what the commit itself has appended is pending.
+  const entry = isAbsent ? pendingUnder(tree.pending, dedupe.key) : newestEntry(forest, tree, dedupe.key)
   return entry === undefined || isGone(entry, now) ? undefined : parseDedupe(entry)
 }
 

@@ -332,8 +332,12 @@ export class EmbeddedStore implements Storage {
     return work
   }
 
+  /** Once of a batch, however often it has changed the tree. */
   #notify(trees: readonly Tree[]): void {
-    for (const tree of new Set(trees)) {
+    const { version } = this.#committer
+    for (const tree of trees) {
+      if (tree.toldOf === version) continue
+      tree.toldOf = version
       const listeners = this.#listeners.get(tree.scope)?.get(tree.tag)
       if (listeners !== undefined) call(listeners)
     }
@@ -392,8 +396,10 @@ class ForestSnapshot implements Snapshot {
 
 /** Each on its own, so that one which throws can't keep a commit from being answered. */
 function call(listeners: Iterable<() => void>): void {
-  for (const listener of listeners) queueMicrotask(listener)
+  for (const listener of listeners) void resolved.then(listener)
 }
+
+const resolved = Promise.resolve()
 
 function entryOf<K, V>(map: Map<K, V>, key: K, make: () => V): V {
   let value = map.get(key)

@@ -39,6 +39,8 @@ const OTHERS_WITHIN_MS = 1_000
 const RETRY_MS = 1_000
 /** So that on a server their commits and reads go together. */
 const RUNS_AT_ONCE = 64
+/** Records that are taken in at a time, if nobody asks for them before. More would grow old for the garbage collector. */
+const OFFERED_MAX = 64
 /** Runs that are kept in memory between two looks at the feed, by their steps; a run counts as one at least. */
 const KEPT_STEPS_MAX = 100_000
 
@@ -55,8 +57,11 @@ const KEPT_STEPS_MAX = 100_000
  */
 export class Projector {
   readonly #context: LedgerContext
-  /** The one used last is the last. */
   readonly #kept = new Map<ByteString, RunProjection>()
+  /** Records that this process has appended since they were taken in last. Many in a row take less than each by itself. */
+  #offered: Offered[] = []
+  /** How often the feed was looked at. */
+  #look = 0
   /** Those who work on a run wait for each other. */
   readonly #turns = new Map<ByteString, Promise<unknown>>()
   #following: Promise<void> | undefined
@@ -77,12 +82,21 @@ export class Projector {
   /** A record that was appended just now. Whatever is not the next one of a run in memory is read when its turn comes. */
   offer(scope: ByteString, runId: string, record: Projectable): void {
     this.#hasOffered = true
-    // A run begins; what is kept under its id was another one.
-    if (record.fact.runSeq === 1 && this.#following !== undefined) {
-      this.#keep(new RunProjection(scope, runId))
-    }
-    this.#kept.get(scope)?.take(record)
     if (this.#following !== undefined) this.#context.metrics.waitingSince ??= record.time
+    if (this.#offered.push({ scope, runId, record }) === OFFERED_MAX) this.#takeOffered()
+  }
+
+  #takeOffered(): void {
+    const offered = this.#offered
+    if (offered.length === 0) return
+    this.#offered = []
+    for (const { scope, runId, record } of offered) {
+      // A run begins; what is kept under its id was another one.
+      if (record.fact.runSeq === 1 && this.#following !== undefined) {
+        this.#keep(new RunProjection(scope, runId))
+      }
+      this.#kept.get(scope)?.take(record)
+    }
   }
 
   /** The run with all records that there are, and stored; undefined if the ledger doesn't know it. */
@@ -94,7 +108,9 @@ export class Projector {
   async #project(runId: string, runSeq: number): Promise<RunProjection | undefined> {
     const scope = this.#context.scopeOf(runId)
     return this.#inTurn(scope, async () => {
+      this.#takeOffered()
       const kept = this.#kept.get(scope)
+      if (kept !== undefined) kept.usedAt = this.#look
       // To store it compares it with the log: a run that was deleted and begun anew is noticed.
       const isNear = kept !== undefined && (await this.#readOn(kept, runSeq)) && !kept.isStored
       if (isNear && (await this.#stored(kept))) return kept
@@ -152,7 +168,7 @@ export class Projector {
   }
 
   #keep(projection: RunProjection): void {
-    this.#kept.delete(projection.scope)
+    projection.usedAt = this.#look
     this.#kept.set(projection.scope, projection)
   }
 
@@ -277,6 +293,7 @@ export class Projector {
   async #drain(): Promise<void> {
     const { database, shared, metrics } = this.#context
     let before = this.#progress?.key
+    this.#look++
     for (;;) {
       const from = before === undefined ? undefined : `${before}\0`
       const page = await database.scan({ ...feedTree(shared), from, limit: LISTED_MAX })
@@ -324,14 +341,33 @@ export class Projector {
     this.#progress = { key: result }
   }
 
-  /** Those used longest ago. What is not stored can be had from the log again. */
+  /**
+   * What is not stored can be had from the log again. Those go that were used longest ago. Of those of the last two looks
+   * the same stay: where runs come round and round and not all have room, else each would go just before its turn.
+   */
   #forgetSome(): void {
     let steps = 0
-    for (const [i, projection] of [...this.#kept.values()].reverse().entries()) {
-      steps += 1 + projection.steps.length
-      if (steps > KEPT_STEPS_MAX && i > 0) this.#kept.delete(projection.scope)
+    for (const projection of this.#kept.values()) steps += weightOf(projection)
+    if (steps <= KEPT_STEPS_MAX) return
+    const ageOf = ({ usedAt }: RunProjection): number => Math.max(1, this.#look - usedAt)
+    const kept = [...this.#kept.values()].sort((a, b) => ageOf(a) - ageOf(b))
+    while (steps > KEPT_STEPS_MAX && kept.length > 1) {
+      const projection = kept.pop() as RunProjection
+      steps -= weightOf(projection)
+      this.#kept.delete(projection.scope)
     }
   }
+}
+
+/** A record on its way to the run that it is of. */
+interface Offered {
+  readonly scope: ByteString
+  readonly runId: string
+  readonly record: Projectable
+}
+
+function weightOf({ steps }: RunProjection): number {
+  return 1 + steps.length
 }
 
 /** As it was stored; empty if it was not. */

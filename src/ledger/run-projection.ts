@@ -34,6 +34,8 @@ export class RunProjection {
   /** What the index of runs had when this was stored last; undefined before. */
   indexed: { readonly version: number; readonly status: RunStateStatus } | undefined = undefined
   storedSeq: number
+  /** The look at the feed in which the projector used it last. */
+  usedAt = 0
   #alerts: { readonly alert: LedgerAlert; readonly time: number }[] = []
   readonly #reducer = new Reducer()
   readonly #steps: StepState[] = []
