@@ -74,6 +74,8 @@ export class Leaf extends Block {
   entries: Entry[] | undefined
   /** Newer than what is on disk; only while unloaded. */
   delta: Map<ByteString, Entry> | undefined = undefined
+  /** Where the last new entry went, or beside it; -1 if none did. */
+  lastNew = -1
 
   /** A new leaf with entries, or with none the stub of one on disk. */
   constructor(generation: number, entries: Entry[] | undefined) {
@@ -209,6 +211,27 @@ export function lowerBound(entries: readonly Entry[], key: ByteString): number {
     else high = middle
   }
   return low
+}
+
+/** How many neighbours of the last new entry are looked at: less than half of what a search does. */
+const NEIGHBOURS = 3
+
+/**
+ * The same in a leaf that is loaded. Keys that come one after the other mostly lie side by side, and what lies there was
+ * touched a moment ago: so it looks around the last new one first.
+ */
+export function placeIn(leaf: Leaf, key: ByteString): number {
+  const entries = leaf.entries as Entry[]
+  const { lastNew } = leaf
+  if (lastNew >= 0 && lastNew < entries.length) {
+    if (entries[lastNew].key < key) {
+      const end = lastNew + NEIGHBOURS
+      for (let i = lastNew + 1; i <= end; i++) {
+        if (i >= entries.length || entries[i].key >= key) return Math.min(i, entries.length)
+      }
+    } else if (lastNew === 0 || entries[lastNew - 1].key < key) return lastNew
+  }
+  return lowerBound(entries, key)
 }
 
 /** Which child may hold `key`. */

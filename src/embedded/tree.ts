@@ -12,6 +12,7 @@ import {
   Leaf,
   lowerBound,
   type Node,
+  placeIn,
   REMOVED,
   separator,
 } from './node.ts'
@@ -78,7 +79,7 @@ export function find(keeper: NodeKeeper, root: Node, key: ByteString): Entry | u
 
 function findInLeaf(leaf: Leaf, key: ByteString): Entry | undefined {
   const entries = leaf.entries as Entry[]
-  const index = lowerBound(entries, key)
+  const index = placeIn(leaf, key)
   return index < entries.length && entries[index].key === key ? entries[index] : undefined
 }
 
@@ -221,7 +222,7 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | unde
   // Logs and bulk loads append; that needs no search.
   const count = entries.length
   const atEnd = count > 0 && entries[count - 1].key < entry.key
-  const index = atEnd ? count : lowerBound(entries, entry.key)
+  const index = atEnd ? count : placeIn(leaf, entry.key)
   const known = index < count && entries[index].key === entry.key
   if (entry.expiresAt === REMOVED) {
     if (known) {
@@ -237,7 +238,10 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | unde
     leaf.bytes -= entryBytes(entries[index])
     entries[index] = entry
   } else if (atEnd) entries.push(entry)
-  else entries.splice(index, 0, entry)
+  else {
+    entries.splice(index, 0, entry)
+    leaf.lastNew = index
+  }
   if (!leafFull(leaf)) return undefined
   return splitLeaf(keeper, leaf, atEnd)
 }

@@ -32,6 +32,7 @@ import {
   placeOf,
   putGuardedStep,
   putJson,
+  putNoLease,
   putRunState,
   rejectionPlace,
   runStateIn,
@@ -405,10 +406,11 @@ class JudgedRun {
     now: number,
   ): Write[] {
     this.heading = { tenantId, projectId, environmentId, planId, planVersion }
-    const heading = putJson(placeOf(this.scope, HEADING_KEY), this.heading)
-    if (this.isIndexed) return [heading]
+    const writes: Write[] = [putJson(placeOf(this.scope, HEADING_KEY), this.heading)]
+    if (this.#lease === undefined) writes.push(putNoLease(this.scope))
+    if (this.isIndexed) return writes
     const run: Run = { runId, status: 'Active', createdAt: now, updatedAt: now, tags: [], metadata: {} }
-    return [heading, ...runOperations(index, undefined, run)]
+    return [...writes, ...runOperations(index, undefined, run)]
   }
 
   /** Layer 2: takes the event into the state, or says why it can't be: of the event, what its key stands for. */

@@ -53,8 +53,9 @@ export class Repeats {
       this.#known.clear()
       this.#bytes = 0
     }
-    const { version } = entry
-    const place = dedupePlace(scope, envelope)
+    const { key, version } = entry
+    // The log's own key: the very same is found sooner than an equal one.
+    const place = { ...dedupePlace(scope, envelope), key }
     const repeat = isSecond
       ? { event: eventOf(envelope, bytes), place, version, answer, isDivergent }
       : undefined

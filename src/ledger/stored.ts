@@ -250,7 +250,13 @@ export function epochPlace(shared: ByteString, runId: string): Place {
 }
 
 export const epochIn = (entry: Entry | undefined): number => json<number>(entry) ?? 0
-export const leaseIn = (entry: Entry | undefined): Lease | undefined => json(entry)
+/** Empty where nobody has one: to find nothing takes a search, and each append looks here. */
+export const leaseIn = (entry: Entry | undefined): Lease | undefined =>
+  entry === undefined || entry.value === '' ? undefined : json(entry)
+
+export function putNoLease(scope: ByteString): Put {
+  return { op: 'put', ...placeOf(scope, LEASE_KEY), value: '' }
+}
 
 /** The alert beside its run, and where all alerts of the tenant are listed. */
 export function alertPuts(scope: ByteString, shared: ByteString, alert: LedgerAlert, time: number): Put[] {
