@@ -26,7 +26,7 @@ import { runStateJson, stepJson } from './snapshot.ts'
  * it in one tree (tag 08). The first byte of a key says what it is:
  *
  *   m  whose run it is, as its first event said
- *   l  the lease
+ *   l  the lease; empty where nobody has had one
  *   x  an idempotency key: why its event was rejected
  *   i  an idempotency key: the event id that a producer has chosen for it
  *   r  the state of the run; s, a step id: the state of a step, with the numbers of records for their errors

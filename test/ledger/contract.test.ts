@@ -126,6 +126,7 @@ describe('docs/contracts, the stored record', () => {
     expect(keys.filter(key => key !== 'r' && !key.startsWith('s'))).toEqual([
       'g',
       'hparse',
+      'l',
       'm',
       `x${early.idempotencyKey}`,
     ])
