@@ -9,12 +9,21 @@ import { invariant } from './invariant.ts'
 
 export const HASH_BYTES = 32
 
+/** Most of what is hashed fits in here; for the rest a buffer is made. */
+const SCRATCH_BYTES = 16 * 1024
+const scratch = Buffer.alloc(SCRATCH_BYTES)
+
 /** What the first event of a log has as its previous hash. */
 export const ZERO_HASH: ByteString = '\0'.repeat(HASH_BYTES)
 
 /** Of a text's UTF-8 or of bytes, as 64 lowercase hex digits. */
 export function sha256Hex(data: string | Uint8Array): string {
   return hash('sha256', data, 'hex')
+}
+
+/** Of bytes, in hex. */
+export function sha256HexOf(bytes: ByteString): string {
+  return hash('sha256', scratchOf(bytes), 'hex')
 }
 
 export function sha256(bytes: ByteString): ByteString {
@@ -79,10 +88,6 @@ export function linkHash(
   return digest(link)
 }
 
-/** Most bodies fit in here; for the others a buffer is made. */
-const SCRATCH_BYTES = 16 * 1024
-const scratch = Buffer.alloc(SCRATCH_BYTES)
-
 /**
  * The hash of what an event says and where: each of the namespace's parts, the
  * type and the payload, with its length in front, so that no two different
@@ -105,14 +110,22 @@ function lengthPrefixed(bytes: ByteString): ByteString {
 export function bodyHashAfter(prefix: ByteString, type: ByteString, payload: ByteString): ByteString {
   const size = prefix.length + 16 + type.length + payload.length
   const buffer = size <= SCRATCH_BYTES ? scratch : Buffer.allocUnsafe(size)
-  let at = buffer.latin1Write(prefix, 0, prefix.length)
-  for (const item of [type, payload]) {
-    writeU64(buffer, at, item.length)
-    at += 8
-    at += buffer.latin1Write(item, at, item.length)
-  }
+  const at = writeItem(buffer, writeItem(buffer, buffer.latin1Write(prefix, 0, prefix.length), type), payload)
   invariant(at === size, 'every byte of the body is hashed')
   return digest(buffer.subarray(0, size))
+}
+
+/** With its length in front; answers where it ends. */
+function writeItem(buffer: Buffer, at: number, item: ByteString): number {
+  writeU64(buffer, at, item.length)
+  return at + 8 + buffer.latin1Write(item, at + 8, item.length)
+}
+
+/** Valid until the next of these. */
+function scratchOf(bytes: ByteString): Buffer {
+  if (bytes.length > SCRATCH_BYTES) return toBuffer(bytes)
+  scratch.latin1Write(bytes, 0, bytes.length)
+  return scratch.subarray(0, bytes.length)
 }
 
 function writeU64(buffer: Buffer, at: number, value: number): void {

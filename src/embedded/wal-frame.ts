@@ -115,7 +115,8 @@ export class FrameWriter {
     this.#close()
     const padding = -this.#used & (FRAME_ALIGN - 1)
     this.#room(padding + END_BYTES)
-    this.#buffer.fill(0, this.#used, this.#used + padding + END_BYTES)
+    // By hand: `fill` is made for more.
+    for (let i = this.#used + padding + END_BYTES; --i >= this.#used; ) this.#buffer[i] = 0
     const length = this.#used + padding
     const view = this.#view
     view.setUint32(0, MAGIC, true)

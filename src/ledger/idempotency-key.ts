@@ -1,5 +1,5 @@
-import { type ByteString, fromUtf8, isAscii, toBuffer } from '../core/bytes.ts'
-import { sha256Hex } from '../core/hash.ts'
+import { type ByteString, fromUtf8 } from '../core/bytes.ts'
+import { sha256HexOf } from '../core/hash.ts'
 import { checkAttempt, checkField, checkStep, RUN_STEP } from './fields.ts'
 
 /** What makes an event the same event: nothing else of it matters. */
@@ -48,7 +48,7 @@ function checkedPreimage(fields: IdempotencyFields): ByteString {
  */
 export function deriveIdempotencyKey(fields: IdempotencyFields): string {
   const preimage = checkedPreimage(fields)
-  const key = digestOf(preimage)
+  const key = sha256HexOf(preimage)
   remember(preimage, key)
   return key
 }
@@ -56,7 +56,7 @@ export function deriveIdempotencyKey(fields: IdempotencyFields): string {
 /** Of fields that were checked, in UTF-8. */
 export function keyOf(runId: ByteString, identity: ByteString): string {
   const preimage = `${runId}|${identity}`
-  return recall(preimage) ?? digestOf(preimage)
+  return recall(preimage) ?? sha256HexOf(preimage)
 }
 
 /** What of the preimage is not the run: it tells an event from the others of its run. */
@@ -92,8 +92,4 @@ function recall(preimage: ByteString): string | undefined {
   if (preimages[at] !== preimage) return undefined
   next = (at + 1) % MADE_MAX
   return keys[at]
-}
-
-function digestOf(preimage: ByteString): string {
-  return sha256Hex(isAscii(preimage) ? preimage : toBuffer(preimage))
 }

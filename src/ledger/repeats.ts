@@ -32,6 +32,7 @@ export class Repeats {
   #bytes = 0
 
   find(event: RunEventWrite): Repeat | undefined {
+    if (this.#known.size === 0) return undefined
     const repeat = this.#known.get(event?.idempotencyKey)
     return repeat !== undefined && isSameEvent(event, repeat.event) ? repeat : undefined
   }
