@@ -45,7 +45,7 @@ export function canonicalJsonBytes(value: unknown, within: JsonLimits = VALUE_LI
   return writeRoot(value, undefined, within)
 }
 
-/** The same for who makes it a part of a longer text: that one is joined, and this one along with it. */
+/** The same for who makes it a part of a longer text: joined by nobody yet, as that one will be joined. */
 export function canonicalJsonPart(value: unknown): ByteString {
   return writePart(value, undefined, VALUE_LIMITS)
 }

@@ -74,7 +74,7 @@ export class Leaf extends Block {
   entries: Entry[] | undefined
   /** Newer than what is on disk; only while unloaded. */
   delta: Map<ByteString, Entry> | undefined = undefined
-  /** Where the last new entry went, or beside it; -1 if none did. */
+  /** Where the last new entry went that was not the last of all: a hint, which says nothing after other changes. */
   lastNew = -1
 
   /** A new leaf with entries, or with none the stub of one on disk. */
@@ -227,7 +227,7 @@ export function placeIn(leaf: Leaf, key: ByteString): number {
     if (entries[lastNew].key < key) {
       const end = lastNew + NEIGHBOURS
       for (let i = lastNew + 1; i <= end; i++) {
-        if (i >= entries.length || entries[i].key >= key) return Math.min(i, entries.length)
+        if (i === entries.length || entries[i].key >= key) return i
       }
     } else if (lastNew === 0 || entries[lastNew - 1].key < key) return lastNew
   }

@@ -105,7 +105,7 @@ export class Authority {
   }
 
   /** What the log knows now of an event that was answered before. */
-  askAgain({ place: { scope, tag, key } }: Repeat): Promise<Entry | undefined> {
+  askAgain({ scope, tag, key }: Repeat): Promise<Entry | undefined> {
     return this.#context.database.get(scope, tag, key)
   }
 
@@ -129,12 +129,12 @@ export class Authority {
   }
 
   /** LD11: the same key, but another payload or event id. */
-  async #isDivergent({ sequence, memo }: Appended, envelope: Envelope): Promise<boolean> {
+  async #isDivergent({ sequence, memo, hash }: Appended, envelope: Envelope): Promise<boolean> {
     if (memo !== envelope.eventId) return true
     const { scope } = this.#hasBegun(envelope.runId)
-    const record = await this.#context.database.get(scope, LOG, u64(sequence))
-    // Undefined if the run was deleted meanwhile.
-    return record !== undefined && saysOther(record, envelope)
+    // It is only counted: a record that can't be read, because the store was closed or is damaged, keeps nobody waiting.
+    const record = await this.#context.database.get(scope, LOG, u64(sequence)).catch(() => undefined)
+    return record !== undefined && saysOther(record, hash, envelope)
   }
 
   #count(isDivergent: boolean): void {

@@ -29,6 +29,7 @@ const FIELDS: ReadonlySet<string> = new Set([
 export interface Envelope extends RunHeading {
   readonly eventId: string
   readonly eventType: string
+  readonly emittedAt: string
   readonly stepId: string | undefined
   readonly logicalAttemptId: number
   readonly engineAttemptId: number
@@ -91,6 +92,7 @@ export function checkEnvelope(event: unknown): Envelope {
     runId,
     eventId,
     eventType,
+    emittedAt,
     stepId,
     logicalAttemptId,
     engineAttemptId,

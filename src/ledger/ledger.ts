@@ -110,8 +110,7 @@ export class Ledger implements RunStateStore {
         return answer
       }
     }
-    // The copy: what the caller holds may have changed while the log was asked.
-    const envelope = this.#check(repeat?.event ?? event)
+    const envelope = this.#check(repeat?.event() ?? event)
     const epoch = options === undefined ? undefined : epochOf(options)
     try {
       const one = this.#authority.appendOne(envelope, epoch)

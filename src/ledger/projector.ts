@@ -226,6 +226,8 @@ export class Projector {
           if (this.#progress !== undefined && !this.#hasOffered) await pause(OTHER_MS)
           since = performance.now()
           this.#hasOffered = false
+          this.#look++
+          this.#takeOffered()
           if (await this.#isLeftToOther()) {
             await pause(OTHER_MS)
             continue
@@ -293,7 +295,6 @@ export class Projector {
   async #drain(): Promise<void> {
     const { database, shared, metrics } = this.#context
     let before = this.#progress?.key
-    this.#look++
     for (;;) {
       const from = before === undefined ? undefined : `${before}\0`
       const page = await database.scan({ ...feedTree(shared), from, limit: LISTED_MAX })

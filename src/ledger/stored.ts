@@ -139,9 +139,13 @@ export function isDerived(key: ByteString): boolean {
   return [RUN_STATE_KEY, CHUNK, ALERT, PROGRESS_KEY].includes(key[0])
 }
 
-/** LD11: whether the record under the same key has another payload. What comes before the key may differ. */
-export function saysOther(record: Entry, envelope: Envelope): boolean {
-  return fromKeyOn(parseLogEntry(record).body) !== fromKeyOn(envelope.bytes())
+/**
+ * LD11: whether the record with this hash, which has the same key, has another payload. What comes before the key may
+ * differ. A record of another hash is not the one: the run was deleted and begun anew.
+ */
+export function saysOther(record: Entry, hash: ByteString, envelope: Envelope): boolean {
+  const found = parseLogEntry(record)
+  return found.hash === hash && fromKeyOn(found.body) !== fromKeyOn(envelope.bytes())
 }
 
 /** No text before it can hold these quotes: JSON would write them with a backslash. */
