@@ -7,6 +7,7 @@ import { pages } from '../engine/pages.ts'
 import type { Write } from '../engine/session.ts'
 import type { Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
+import { KeptRuns } from './kept-runs.ts'
 import { type Projectable, RunProjection } from './run-projection.ts'
 import {
   chunkIn,
@@ -41,8 +42,6 @@ const RETRY_MS = 1_000
 const RUNS_AT_ONCE = 64
 /** Records that are taken in at a time, if nobody asks for them before. More would grow old for the garbage collector. */
 const OFFERED_MAX = 64
-/** Runs that are kept in memory between two looks at the feed, by their steps; a run counts as one at least. */
-const KEPT_STEPS_MAX = 100_000
 
 /**
  * Reduces records into stored state (Layer 3). A state knows up to which record
@@ -57,11 +56,9 @@ const KEPT_STEPS_MAX = 100_000
  */
 export class Projector {
   readonly #context: LedgerContext
-  readonly #kept = new Map<ByteString, RunProjection>()
+  readonly #kept = new KeptRuns()
   /** Records that this process has appended since they were taken in last. Many in a row take less than each by itself. */
   #offered: Offered[] = []
-  /** How often the feed was looked at. */
-  #look = 0
   /** Those who work on a run wait for each other. */
   readonly #turns = new Map<ByteString, Promise<unknown>>()
   #following: Promise<void> | undefined
@@ -93,7 +90,7 @@ export class Projector {
     for (const { scope, runId, record } of offered) {
       // A run begins; what is kept under its id was another one.
       if (record.fact.runSeq === 1 && this.#following !== undefined) {
-        this.#keep(new RunProjection(scope, runId))
+        this.#kept.keep(new RunProjection(scope, runId))
       }
       this.#kept.get(scope)?.take(record)
     }
@@ -109,8 +106,7 @@ export class Projector {
     const scope = this.#context.scopeOf(runId)
     return this.#inTurn(scope, async () => {
       this.#takeOffered()
-      const kept = this.#kept.get(scope)
-      if (kept !== undefined) kept.usedAt = this.#look
+      const kept = this.#kept.use(scope)
       // To store it compares it with the log: a run that was deleted and begun anew is noticed.
       const isNear = kept !== undefined && (await this.#readOn(kept, runSeq)) && !kept.isStored
       if (isNear && (await this.#stored(kept))) return kept
@@ -162,14 +158,9 @@ export class Projector {
         continue
       }
       for (const entry of entries) projection.take(projectableIn(entry))
-      if (entries.length > 0) this.#keep(projection)
+      if (entries.length > 0) this.#kept.keep(projection)
       if (entries.length < RECORDS_MAX) return projection
     }
-  }
-
-  #keep(projection: RunProjection): void {
-    projection.usedAt = this.#look
-    this.#kept.set(projection.scope, projection)
   }
 
   #load(scope: ByteString, runId: string): Promise<RunProjection> {
@@ -226,7 +217,7 @@ export class Projector {
           if (this.#progress !== undefined && !this.#hasOffered) await pause(OTHER_MS)
           since = performance.now()
           this.#hasOffered = false
-          this.#look++
+          this.#kept.beginLook()
           this.#takeOffered()
           if (await this.#isLeftToOther()) {
             await pause(OTHER_MS)
@@ -235,7 +226,7 @@ export class Projector {
           await this.#drain()
         } catch (error) {
           failure = error
-          this.#forgetSome()
+          this.#kept.forgetSome()
         }
         if (isClosed(failure)) return
         this.#report(failure)
@@ -270,7 +261,7 @@ export class Projector {
     const isLeft = this.#progress !== undefined && this.#progress.key !== key
     this.#progress = { key }
     if (!isLeft) return false
-    this.#forgetSome()
+    this.#kept.forgetSome()
     await this.#noteWaiting()
     return true
   }
@@ -309,7 +300,7 @@ export class Projector {
           some.map(([scope, runSeq]) => this.#projectInPassing(parseScope(scope).run, runSeq)),
         )
       }
-      this.#forgetSome()
+      this.#kept.forgetSome()
       before = page[page.length - 1].key
       await this.#reach(before)
       // What came meanwhile waits for the next time, in a crowd of its own.
@@ -341,23 +332,6 @@ export class Projector {
     })
     this.#progress = { key: result }
   }
-
-  /**
-   * What is not stored can be had from the log again. Those go that were used longest ago. Of those of the last two looks
-   * the same stay: where runs come round and round and not all have room, else each would go just before its turn.
-   */
-  #forgetSome(): void {
-    let steps = 0
-    for (const projection of this.#kept.values()) steps += weightOf(projection)
-    if (steps <= KEPT_STEPS_MAX) return
-    const ageOf = ({ usedAt }: RunProjection): number => Math.max(1, this.#look - usedAt)
-    const kept = [...this.#kept.values()].sort((a, b) => ageOf(a) - ageOf(b))
-    while (steps > KEPT_STEPS_MAX && kept.length > 1) {
-      const projection = kept.pop() as RunProjection
-      steps -= weightOf(projection)
-      this.#kept.delete(projection.scope)
-    }
-  }
 }
 
 /** A record on its way to the run that it is of. */
@@ -365,10 +339,6 @@ interface Offered {
   readonly scope: ByteString
   readonly runId: string
   readonly record: Projectable
-}
-
-function weightOf({ steps }: RunProjection): number {
-  return 1 + steps.length
 }
 
 /** As it was stored; empty if it was not. */
