@@ -1,6 +1,6 @@
-import { type ByteString, fromUtf8, hex, toBuffer, utf8 } from '../core/bytes.ts'
+import { type ByteString, fromUtf8, hex, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes, DEPTH_MAX, type JsonLimits } from '../core/canonical-json.ts'
-import { sha256Hex } from '../core/hash.ts'
+import { sha256HexOf } from '../core/hash.ts'
 import { encodeRecord, joinFields } from '../core/value.ts'
 import type { LogEntry } from '../engine/log.ts'
 import type { RunSnapshot } from '../ledger/run-events.ts'
@@ -50,7 +50,7 @@ export function headerLine({ runId, tenant, run, events, records }: BundleHeader
     runId: canonicalJsonBytes(runId),
     tenant: canonicalJsonBytes(tenant),
   }
-  const hash = sha256Hex(toBuffer(joinFields(fields)))
+  const hash = sha256HexOf(joinFields(fields))
   return joinFields({ ...fields, hash: `"${hash}"` })
 }
 

@@ -27,7 +27,7 @@ export function sha256HexOf(bytes: ByteString): string {
 }
 
 export function sha256(bytes: ByteString): ByteString {
-  return digest(toBuffer(bytes))
+  return digest(scratchOf(bytes))
 }
 
 /** What is hashed at a time: each call has its price, and a text of many megabytes is not to be put together for it. */

@@ -1,4 +1,4 @@
-import type { ByteString } from '../core/bytes.ts'
+import { type ByteString, flat } from '../core/bytes.ts'
 import type { Entry, TreeId } from '../engine/storage.ts'
 import type { Envelope } from './envelope.ts'
 import type { AppendResult, RunEventWrite } from './run-events.ts'
@@ -150,7 +150,8 @@ export class Repeats {
   ): void {
     const mark = `${envelope.emittedAt} ${envelope.eventId}`
     if (this.#known.get(envelope.idempotencyKey) !== mark) {
-      this.#set(envelope.idempotencyKey, mark)
+      // The sender's texts may be parts of long ones.
+      this.#set(flat(envelope.idempotencyKey), flat(mark))
       return
     }
     const text = envelope.bytes()
