@@ -21,7 +21,7 @@ export function ledgerStore({ ledger }) {
       planId: 'nightly-orders',
       planVersion: '42',
     }
-    const made = {
+    return {
       eventId: randomUUID(),
       eventType,
       emittedAt: '2026-01-28T00:00:00.000Z',
@@ -34,10 +34,9 @@ export function ledgerStore({ ledger }) {
       engineAttemptId: 1,
       logicalAttemptId: 1,
       idempotencyKey: deriveIdempotencyKey(identity),
+      stepId,
+      payload,
     }
-    if (stepId !== undefined) made.stepId = stepId
-    if (payload !== undefined) made.payload = payload
-    return made
   }
   const step = (run, payload, dedupeKey) => event(run, stepOf(dedupeKey), payload)
 

@@ -115,6 +115,8 @@ export const cases = [
     number: 'W2',
     title: 'run event, relaxed, 1 in flight',
     inFlight: 1,
+    // What runs a few times a second, as checkpoints and the projector do, is compiled only after seconds.
+    warmUp: 4,
     contestants: [...ledgerContestants('relaxed', 'lmdb', 'better-sqlite3'), payloadAlone('relaxed')],
     compare: [
       { theirs: 'lmdb', must: 1.8, aim: 2.5 },

@@ -39,6 +39,29 @@ export function fromBuffer(buffer: Uint8Array): ByteString {
   return Buffer.from(buffer.buffer, buffer.byteOffset, buffer.byteLength).latin1Slice()
 }
 
+/** Parts of one buffer that begin at the same place. Short ones are kept: to make one takes longer than to hash what it holds. */
+export class Views {
+  readonly #buffer: Buffer
+  readonly #start: number
+  readonly #kept = new Map<number, Buffer>()
+
+  constructor(buffer: Buffer, start = 0) {
+    this.#buffer = buffer
+    this.#start = start
+  }
+
+  upTo(end: number): Buffer {
+    const kept = this.#kept.get(end)
+    if (kept !== undefined) return kept
+    const view = this.#buffer.subarray(this.#start, end)
+    if (view.length <= VIEW_KEPT_BYTES) this.#kept.set(end, view)
+    return view
+  }
+}
+
+/** So there are never more than so many of a buffer. */
+const VIEW_KEPT_BYTES = 2_048
+
 /** Most of what is shown in hexadecimal fits in here. */
 const HEX_SCRATCH_BYTES = 64
 const hexScratch = Buffer.alloc(HEX_SCRATCH_BYTES)

@@ -1,5 +1,5 @@
 import { createHash, hash } from 'node:crypto'
-import { type ByteString, toBuffer, u64, utf8 } from './bytes.ts'
+import { type ByteString, toBuffer, u64, utf8, Views } from './bytes.ts'
 import { invariant } from './invariant.ts'
 
 /**
@@ -12,6 +12,7 @@ export const HASH_BYTES = 32
 /** Most of what is hashed fits in here; for the rest a buffer is made. */
 const SCRATCH_BYTES = 16 * 1024
 const scratch = Buffer.alloc(SCRATCH_BYTES)
+const scratchViews = new Views(scratch)
 
 /** What the first event of a log has as its previous hash. */
 export const ZERO_HASH: ByteString = '\0'.repeat(HASH_BYTES)
@@ -109,10 +110,11 @@ function lengthPrefixed(bytes: ByteString): ByteString {
 /** `bodyHash`, with the part done that is the same for every event of a log. */
 export function bodyHashAfter(prefix: ByteString, type: ByteString, payload: ByteString): ByteString {
   const size = prefix.length + 16 + type.length + payload.length
-  const buffer = size <= SCRATCH_BYTES ? scratch : Buffer.allocUnsafe(size)
+  const isShort = size <= SCRATCH_BYTES
+  const buffer = isShort ? scratch : Buffer.allocUnsafeSlow(size)
   const at = writeItem(buffer, writeItem(buffer, buffer.latin1Write(prefix, 0, prefix.length), type), payload)
   invariant(at === size, 'every byte of the body is hashed')
-  return digest(buffer.subarray(0, size))
+  return digest(isShort ? scratchViews.upTo(size) : buffer)
 }
 
 /** With its length in front; answers where it ends. */
@@ -125,7 +127,7 @@ function writeItem(buffer: Buffer, at: number, item: ByteString): number {
 function scratchOf(bytes: ByteString): Buffer {
   if (bytes.length > SCRATCH_BYTES) return toBuffer(bytes)
   scratch.latin1Write(bytes, 0, bytes.length)
-  return scratch.subarray(0, bytes.length)
+  return scratchViews.upTo(bytes.length)
 }
 
 function writeU64(buffer: Buffer, at: number, value: number): void {

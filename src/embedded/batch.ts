@@ -95,16 +95,26 @@ export class Batch {
 
   /** Answers everybody, with an error if there is one, and is as new. */
   end(error?: unknown): void {
-    const waiters = this.#waiters
-    this.#trees = []
-    this.#entries = []
-    this.#waiters = []
+    this.#trees = emptied(this.#trees)
+    this.#entries = emptied(this.#entries)
     this.frame.reset()
-    for (const waiter of waiters) {
+    for (const waiter of this.#waiters) {
       if (error === undefined) waiter.resolve(waiter.answer)
       else waiter.reject(error)
     }
+    this.#waiters = emptied(this.#waiters)
   }
+}
+
+/** Room for more than this is given back. */
+const KEPT_MAX = 16
+
+/** A list with nothing in it. A short one keeps its room for the next batch: mostly that is as short. */
+function emptied<T>(list: T[]): T[] {
+  if (list.length > KEPT_MAX) return []
+  // To set the length to zero would give the room back.
+  while (list.length > 0) list.pop()
+  return list
 }
 
 /** The change is pending from now on. */

@@ -66,6 +66,7 @@ export class Committer {
   #latest: number
   /** The time of the first reminder, or before it: unknown until the first look. */
   #nextExpiry = 0
+  readonly #recording = new Recording()
 
   constructor(options: CommitterOptions) {
     this.version = options.version
@@ -100,14 +101,14 @@ export class Committer {
     const now = this.now()
     const conflict = conflictOf(this.#forest, commit, now)
     if (conflict !== undefined) return this.group.settled(conflict)
-    return this.#write(commit.operations, now, undefined, undefined)
+    return this.#write(commit.operations, now, undefined, NOTHING, NOTHING)
   }
 
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     this.#guard([])
     const now = this.now()
-    const found: (Entry | undefined)[] = []
-    for (const place of reads) found.push(newest(this.#forest, place, now))
+    const found = new Array<Entry | undefined>(reads.length)
+    for (let i = 0; i < reads.length; i++) found[i] = newest(this.#forest, reads[i], now)
     let outcome: ReturnType<Step<T>>
     try {
       outcome = step(found)
@@ -116,7 +117,7 @@ export class Committer {
       return this.group.settled(undefined).then(() => Promise.reject(error))
     }
     if (outcome.operations.length === 0) return this.#written([], outcome.result, false)
-    return this.#write(outcome.operations, now, outcome.result, new Searched(reads, found))
+    return this.#write(outcome.operations, now, outcome.result, reads, found)
   }
 
   /** Whether there may be something to expire. */
@@ -131,8 +132,9 @@ export class Committer {
     const reminders = due(this.#forest, now, limit)
     this.#nextExpiry = reminders.length < limit ? nextExpiry(this.#forest, now) : now
     if (reminders.length === 0) return 0
-    const recording = new Recording(this.group.building, this.#lastVersion + 1, now)
-    this.#fill(recording, () => {
+    const recording = this.#recording
+    recording.start(this.group.building, this.#lastVersion + 1, now, NOTHING, NOTHING)
+    try {
       for (const { reminder, scope, tag, key, expiresAt } of reminders) {
         recording.remove(expiryTree(this.#forest), reminder)
         const tree = this.#forest.tree(scope, tag)
@@ -140,7 +142,10 @@ export class Committer {
         // It may have been put again since, to stay longer or for good.
         if (entry?.expiresAt === expiresAt) recording.remove(tree, key)
       }
-    })
+    } catch (error) {
+      this.#takeBack(recording, error)
+    }
+    this.#recorded(recording)
     await this.group.join(undefined)
     return reminders.length
   }
@@ -154,21 +159,26 @@ export class Committer {
     operations: readonly Operation[],
     now: number,
     result: T,
-    searched: Searched | undefined,
+    reads: readonly Place[],
+    found: readonly (Entry | undefined)[],
   ): Promise<Updated<T>> {
     const time = commitTime(operations, now)
     if (time > this.#latest) this.#latest = time
-    const recording = new Recording(this.group.building, this.#lastVersion + 1, time)
+    const recording = this.#recording
+    recording.start(this.group.building, this.#lastVersion + 1, time, reads, found)
     const appended: Appended[] = []
-    this.#fill(recording, () => {
+    try {
       for (const operation of operations) {
         if (operation.op === 'put') this.#put(recording, operation)
-        else if (operation.op === 'append') appended.push(this.#append(recording, operation, searched))
+        else if (operation.op === 'append') appended.push(this.#append(recording, operation))
         else if (operation.op === 'drop') this.#drop(recording, operation)
         else recording.remove(this.#forest.tree(operation.scope, operation.tag), operation.key)
       }
       this.#endLog(recording)
-    })
+    } catch (error) {
+      this.#takeBack(recording, error)
+    }
+    this.#recorded(recording)
     return this.#written(appended, result, recording.begun)
   }
 
@@ -195,26 +205,25 @@ export class Committer {
     for (const tag of this.#forest.tagsOf(scope)) recording.drop(this.#forest.tree(scope, tag))
   }
 
-  #append(recording: Recording, append: Append, searched: Searched | undefined): Appended {
+  #append(recording: Recording, append: Append): Appended {
     const { version, time } = recording
-    const duplicate = duplicateOf(this.#forest, append, time, searched?.isAbsent(append) === true)
+    const duplicate = duplicateOf(this.#forest, append, time, recording.isAbsent(append))
     if (duplicate !== undefined) return duplicate
     const { scope, tag, dedupe, feed } = append
     const linked = linkAppend(headOf(this.#forest, append), append, time)
     const tree = this.#forest.tree(scope, tag)
     if (recording.log !== tree) this.#endLog(recording)
-    const entry = (key: ByteString, value: ByteString): Entry => ({ key, value, version, time, expiresAt: 0 })
-    recording.change(tree, entry(linked.key, linked.value))
+    recording.put(tree, linked.key, linked.value)
     recording.log = tree
     tree.head = headAfter(linked)
     const memo = dedupe?.memo ?? ''
     if (dedupe !== undefined) {
       const known = this.#forest.tree(scope, dedupeTag(tag))
-      recording.change(known, entry(dedupe.key, dedupeValue(linked, memo)))
+      recording.put(known, dedupe.key, dedupeValue(linked, memo))
     }
     if (feed !== undefined) {
       const key = feedKey(version, recording.listed++)
-      recording.change(this.#forest.tree(feed, feedTag(tag)), entry(key, feedValue(linked, scope)))
+      recording.put(this.#forest.tree(feed, feedTag(tag)), key, feedValue(linked, scope))
     }
     const { sequence, hash, time: stamp } = linked
     return { sequence, hash, time: stamp, duplicate: false, memo }
@@ -230,17 +239,20 @@ export class Committer {
     recording.log = undefined
   }
 
-  /** A commit that changed nothing was none: it takes no version. So was one that stopped half-way, unable to read. */
-  #fill(recording: Recording, fill: () => void): void {
-    try {
-      fill()
-    } catch (error) {
-      if (recording.begun) this.group.abandon()
-      throw error
-    }
-    if (!recording.begun) return
-    this.#lastVersion = recording.version
-    this.#lastTime = recording.time
+  /** A commit that changed nothing was none: it takes no version. */
+  #recorded(recording: Recording): void {
+    const { begun, version, time } = recording
+    recording.end()
+    if (!begun) return
+    this.#lastVersion = version
+    this.#lastTime = time
+  }
+
+  /** Nor was one that stopped half-way, unable to read. */
+  #takeBack(recording: Recording, error: unknown): never {
+    recording.end()
+    if (recording.begun) this.group.abandon()
+    throw error
   }
 
   #apply(batch: Batch): void {
@@ -259,58 +271,84 @@ export class Committer {
   }
 }
 
-/** What a step has looked for: it mostly appends under the dedupe keys that it did not find, in their order. */
-class Searched {
-  readonly #reads: readonly Place[]
-  readonly #found: readonly (Entry | undefined)[]
-  #next = 0
+const NOTHING: readonly never[] = []
 
-  constructor(reads: readonly Place[], found: readonly (Entry | undefined)[]) {
+/**
+ * One commit on its way into a batch; it begins with its first change. The same object serves one after the other: of things
+ * that come and go with each commit V8 forgets what they look like whenever it collects all garbage, and with that the machine code
+ * that it has made for them.
+ */
+class Recording {
+  version = 0
+  time = 0
+  begun = false
+  /** Appends that a feed lists. */
+  listed = 0
+  /** The log that was appended to last, if its head is still to be written. */
+  log: Tree | undefined = undefined
+  #batch: Batch | undefined = undefined
+  #reads: readonly Place[] = NOTHING
+  #found: readonly (Entry | undefined)[] = NOTHING
+  #read = 0
+
+  /** `reads` and `found` is what a step has looked for. */
+  start(
+    batch: Batch,
+    version: number,
+    time: number,
+    reads: readonly Place[],
+    found: readonly (Entry | undefined)[],
+  ): void {
+    this.version = version
+    this.time = time
+    this.begun = false
+    this.listed = 0
+    this.log = undefined
+    this.#batch = batch
     this.#reads = reads
     this.#found = found
+    this.#read = 0
   }
 
-  /** Whether the key was searched for in vain. Those before it are not asked for again: false says nothing. */
+  /** Lets go of what it was about. */
+  end(): void {
+    this.#batch = undefined
+    this.#reads = NOTHING
+    this.#found = NOTHING
+  }
+
+  /**
+   * Whether the step has looked for the append's dedupe key in vain: mostly it appends under the keys that it did not find, in their
+   * order. Those before it are not asked for again: false says nothing.
+   */
   isAbsent({ scope, tag, dedupe }: Append): boolean {
     if (dedupe === undefined) return false
     const dedupes = dedupeTag(tag)
-    while (this.#next < this.#reads.length) {
-      const at = this.#next++
+    while (this.#read < this.#reads.length) {
+      const at = this.#read++
       const read = this.#reads[at]
       if (read.key === dedupe.key && read.tag === dedupes && read.scope === scope)
         return this.#found[at] === undefined
     }
     return false
   }
-}
-
-/** One commit on its way into a batch; it begins with its first change. */
-class Recording {
-  readonly version: number
-  readonly time: number
-  begun = false
-  /** Appends that a feed lists. */
-  listed = 0
-  /** The log that was appended to last, if its head is still to be written. */
-  log: Tree | undefined = undefined
-  readonly #batch: Batch
-
-  constructor(batch: Batch, version: number, time: number) {
-    this.#batch = batch
-    this.version = version
-    this.time = time
-  }
 
   change(tree: Tree, entry: Entry): void {
+    const batch = this.#batch as Batch
     if (!this.begun) {
       this.begun = true
-      this.#batch.begin(this.version, this.time)
+      batch.begin(this.version, this.time)
     }
-    this.#batch.change(tree, entry)
+    batch.change(tree, entry)
+  }
+
+  /** To stay until it is changed again. */
+  put(tree: Tree, key: ByteString, value: ByteString): void {
+    this.change(tree, { key, value, version: this.version, time: this.time, expiresAt: 0 })
   }
 
   imply(tree: Tree, entry: Entry): void {
-    this.#batch.imply(tree, entry)
+    ;(this.#batch as Batch).imply(tree, entry)
   }
 
   remove(tree: Tree, key: ByteString): void {

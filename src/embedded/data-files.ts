@@ -109,7 +109,7 @@ export class DataFiles {
   /** Gives a dirty node, whose children are clean, a place: call `flush` or `abandon` before others may see it. */
   append(node: Node): void {
     if (!node.loaded) {
-      this.#appendMerged(node as Leaf)
+      this.#appendUnloaded(node as Leaf)
       return
     }
     const at = this.#room(blockBytes(node))
@@ -118,12 +118,23 @@ export class DataFiles {
     this.#place(node, at, blockBytes(node))
   }
 
-  /** A leaf that is not in memory stays so: its block is copied with the changes laid over it. */
+  /** A leaf that is not loaded stays so: its block is copied, with the changes laid over it if there are any. */
+  #appendUnloaded(leaf: Leaf): void {
+    const { block, length } = leaf
+    if (block === undefined || leaf.delta !== undefined) {
+      this.#appendMerged(leaf)
+      return
+    }
+    const at = this.#room(length)
+    block.copy(this.#chunk, at)
+    this.#place(leaf, at, length)
+  }
+
   #appendMerged(leaf: Leaf): void {
-    const { file, offset, length, crc, bytes } = leaf
+    const { file, offset, length, crc, bytes, block } = leaf
     const delta = leaf.delta ?? new Map<never, never>()
     const at = this.#room(length + bytes)
-    const source = this.read(leaf)
+    const source = block === undefined ? this.read(leaf) : { bytes: block, view: viewOf(block) }
     const merged = mergeLeaf(source.bytes, source.view, length, delta, this.#chunk, this.#chunkView, at)
     if (merged === undefined) throw corrupt(fileName('D', file), offset, 'a leaf makes no sense')
     this.#undo.push(() => Object.assign(leaf, { file, offset, length, crc, bytes, delta }))
@@ -183,6 +194,8 @@ export class DataFiles {
       home.file = node.file
       home.length = node.length
       current.live += node.length
+      // It is on disk now.
+      if (node instanceof Leaf) node.block = undefined
       this.#placed.push(node)
     }
     current.size += chunk.length

@@ -6,7 +6,7 @@ import { decodeAddress } from './node-codec.ts'
 import type { NodeStore } from './node-store.ts'
 import type { Pending } from './pending.ts'
 import { DROP_KEY, type RecoveredChanges, type RecoveredTail } from './recovered-tail.ts'
-import { apply, collect, emptyRoot, find, type Span } from './tree.ts'
+import { apply, collect, emptyRoot, find, type Span, Spot } from './tree.ts'
 
 /** Trees kept at hand beyond this are forgotten once they are clean. */
 const TREES_MAX = 20_000
@@ -27,6 +27,8 @@ export class Tree {
   readonly scope: ByteString
   readonly tag: number
   root: Node
+  /** Of the root. */
+  readonly spot: Spot = new Spot()
   /** The generation in which the root last changed. */
   changed = 0
   /** Roots before that, each with the last generation it stood for; only while snapshots need them. */
@@ -131,7 +133,8 @@ export class Forest {
     const known = tree.points?.get(key)
     if (known !== undefined) return known
     const before = this.nodes.diskFinds
-    const entry = tree.recovered === undefined ? this.findIn(tree.root, key) : this.#findBehind(tree, key)
+    const entry =
+      tree.recovered === undefined ? this.findIn(tree.root, key, tree.spot) : this.#findBehind(tree, key)
     // What is not worth keeping its leaf in memory is not worth keeping itself.
     const kept = this.nodes.diskFinds === before
     if (kept && entry !== undefined && entry.expiresAt === 0) this.#remember(tree, entry)
@@ -205,8 +208,8 @@ export class Forest {
     tree.points.set(entry.key, entry)
   }
 
-  findIn(root: Node, key: ByteString): Entry | undefined {
-    const entry = find(this.nodes, root, key)
+  findIn(root: Node, key: ByteString, spot?: Spot): Entry | undefined {
+    const entry = find(this.nodes, root, key, spot)
     this.nodes.trim()
     return entry
   }
@@ -237,7 +240,8 @@ export class Forest {
         if (entry.expiresAt === 0) this.#remember(tree, entry)
       }
     }
-    this.change(tree, root => apply(this.nodes, root, entry))
+    this.#beginChange(tree)
+    tree.root = apply(this.nodes, tree.root, entry, tree.spot)
     this.nodes.trim()
   }
 
@@ -257,12 +261,17 @@ export class Forest {
 
   /** Gives the tree another root; snapshots keep the one they know. */
   change(tree: Tree, step: (root: Node) => Node): void {
+    this.#beginChange(tree)
+    tree.spot.begin()
+    tree.root = step(tree.root)
+  }
+
+  #beginChange(tree: Tree): void {
     const { generation } = this.nodes
     if (tree.changed !== generation) {
       this.#keepForSnapshots(tree)
       tree.changed = generation
     }
-    tree.root = step(tree.root)
     this.markDirty(tree)
   }
 
@@ -299,6 +308,7 @@ export class Forest {
   }
 
   #takeInEntry(tree: Tree, entry: Entry): void {
+    tree.spot.begin()
     tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry)
     this.markDirty(tree)
     this.nodes.trim()

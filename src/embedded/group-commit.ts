@@ -56,6 +56,7 @@ export class GroupCommit {
   #turnStart = 0
   #syncMs = 0
   #idle: (() => void)[] = []
+  readonly #flushNow = (): void => this.#flush()
 
   constructor(options: GroupCommitOptions) {
     this.#wal = options.wal
@@ -151,7 +152,7 @@ export class GroupCommit {
         this.#turnStart = this.#scheduler.now()
         this.#flush()
       })
-    } else this.#scheduler.soon(() => this.#flush())
+    } else this.#scheduler.soon(this.#flushNow)
   }
 
   #flush(): void {

@@ -2,9 +2,11 @@ import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { DataFiles } from './data-files.ts'
+import { viewOf } from './disk.ts'
 import { corrupt, fileName } from './format.ts'
 import { entryBytes, type Home, homeOf, Inner, LEAF_BYTES_MAX, Leaf, type Node } from './node.ts'
-import { findInBlock, readInner, readLeaf } from './node-codec.ts'
+import { blockBytes, findInBlock, readInner, readLeaf, writeLeaf } from './node-codec.ts'
+import { Slabs } from './slabs.ts'
 import { merge, type NodeKeeper } from './tree.ts'
 
 /** Of the leaves that a scan reads while memory is full, one in so many stays. */
@@ -32,6 +34,7 @@ export class NodeStore implements NodeKeeper {
   readonly #data: DataFiles | undefined
   readonly #limitBytes: number
   readonly #ring: Node[] = []
+  readonly #slabs = new Slabs()
   #hand = 0
   #passed = 0
   /** By the last checkpoint, children before their parents; those that are read will come to the clock. */
@@ -55,6 +58,7 @@ export class NodeStore implements NodeKeeper {
   load(node: Node): void {
     if (node instanceof Leaf) {
       node.entries = this.#read(node)
+      node.block = undefined
       if (node.delta !== undefined) {
         node.delta = undefined
         this.grew(node.length)
@@ -74,8 +78,7 @@ export class NodeStore implements NodeKeeper {
 
   /** What the leaf holds, changes that wait included. */
   #read(leaf: Leaf): Entry[] {
-    invariant(this.#data !== undefined && leaf.file !== 0, 'an unloaded node is on disk')
-    const { bytes, view } = this.#data.read(leaf)
+    const { bytes, view } = this.#blockOf(leaf)
     const entries = readLeaf(bytes, view, leaf.length)
     if (entries === undefined) throw corrupt(fileName('D', leaf.file), leaf.offset, 'a leaf makes no sense')
     return leaf.delta === undefined ? entries : merge(entries, leaf.delta)
@@ -86,6 +89,8 @@ export class NodeStore implements NodeKeeper {
    * full, most leaves are let go of at once, and some stay: whoever scans the same again finds more and more of it.
    */
   passing(leaf: Leaf): readonly Entry[] {
+    // To load what waits to be written would bring it back into the heap.
+    if (leaf.block !== undefined) return this.#read(leaf)
     const isFull = this.cachedBytes + ROOM_BYTES > this.#limitBytes
     if (isFull && ++this.#passed % PASSED_PER_KEPT !== 0) return this.#read(leaf)
     this.load(leaf)
@@ -97,6 +102,7 @@ export class NodeStore implements NodeKeeper {
    * store must not fill the memory with their neighbours.
    */
   isWanted(leaf: Leaf): boolean {
+    if (leaf.block !== undefined) return false
     const place = leaf.file * 2 ** 32 + leaf.offset
     if (this.#missed.has(place) || this.#missedBefore.has(place)) return true
     if (this.#missed.size >= this.#missesMax) {
@@ -108,10 +114,35 @@ export class NodeStore implements NodeKeeper {
   }
 
   findOnDisk(leaf: Leaf, key: ByteString): Entry | undefined {
-    invariant(this.#data !== undefined && leaf.file !== 0, 'an unloaded node is on disk')
-    this.diskFinds++
-    const { bytes, view } = this.#data.read(leaf)
+    if (leaf.block === undefined) this.diskFinds++
+    const { bytes, view } = this.#blockOf(leaf)
     return findInBlock(bytes, view, leaf.length, key)
+  }
+
+  /** The block of a leaf that is not loaded: one that waits to be written, or what is on disk. */
+  #blockOf(leaf: Leaf): { readonly bytes: Buffer; readonly view: DataView } {
+    const { block } = leaf
+    if (block !== undefined) return { bytes: block, view: viewOf(block) }
+    invariant(this.#data !== undefined && leaf.file !== 0, 'an unloaded leaf has a block')
+    return this.#data.read(leaf)
+  }
+
+  /**
+   * Puts the leaf's block together now, while its entries are at hand, and lets go of them: till the checkpoint they would only grow
+   * old. Reads find them in the block.
+   */
+  seal(leaf: Leaf): void {
+    // In memory nothing is ever written.
+    if (this.#data === undefined) return
+    const { entries } = leaf
+    const bytes = blockBytes(leaf)
+    leaf.block = this.#slabs.cut(bytes, (into, view, at) => writeLeaf(entries as Entry[], into, view, at))
+    if (leaf.block === undefined) return
+    // Before it has another length: one without a home has never been anywhere.
+    homeOf(leaf)
+    leaf.length = bytes
+    leaf.entries = undefined
+    leaf.bytes = 0
   }
 
   dirty(node: Node): void {

@@ -14,9 +14,14 @@ import type { Entry } from '../engine/storage.ts'
  * An unloaded leaf takes puts without being read: they wait in its `delta`
  * until the content is needed. So recovery and random writes to cold data cost
  * no reads.
+ *
+ * A leaf that is full, and behind which the writing goes on, is **sealed**: it
+ * is dirty, and unloaded nevertheless, as its `block` is put together already.
  */
 export const LEAF_BYTES_MAX = 4096
 export const LEAF_ENTRIES_MAX = 128
+/** A leaf to whose end entries are added takes so much before it is cut into several: to cut it for each few takes longer. */
+export const EDGE_BYTES_MAX: number = 4 * LEAF_BYTES_MAX
 export const INNER_CHILDREN_MAX = 128
 export const INNER_BYTES_MAX = 16_384
 
@@ -74,6 +79,8 @@ export class Leaf extends Block {
   entries: Entry[] | undefined
   /** Newer than what is on disk; only while unloaded. */
   delta: Map<ByteString, Entry> | undefined = undefined
+  /** What the next checkpoint will write, but for the delta; only while unloaded. */
+  block: Buffer | undefined = undefined
   /** Where the last new entry went that was not the last of all: a hint, which says nothing after other changes. */
   lastNew = -1
 

@@ -2,7 +2,7 @@ import { cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
-import type { Operation } from '../engine/storage.ts'
+import type { Operation, Snapshot } from '../engine/storage.ts'
 import { Random, seedOfRun } from '../testing/random.ts'
 import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { openNodeDisk } from './node-disk.ts'
@@ -146,7 +146,8 @@ describe('the embedded engine', () => {
   test('what was written and nobody reads leaves memory at the next checkpoint; what is read stays', async () => {
     const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
     const fill = (scope: string): Promise<unknown> => {
-      const keys = Array.from({ length: 1_000 }, (_, i) => String(i).padStart(4, '0'))
+      // Backwards: what comes in order is gone with the checkpoint that writes it.
+      const keys = Array.from({ length: 1_000 }, (_, i) => String(9_999 - i))
       return storage.commit({ operations: keys.map(key => put(scope, key, 'x'.repeat(400))) })
     }
     for (const scope of ['looked-at', 'left-alone']) await fill(scope)
@@ -161,6 +162,53 @@ describe('the embedded engine', () => {
     expect(cachedBytes).toBeLessThan(1_300_000)
     expect(await storage.scan({ scope: 'left-alone', tag: 1 })).toHaveLength(1_000)
     await storage.close()
+  })
+
+  test('what was written in order leaves memory with the checkpoint that writes it', async () => {
+    const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
+    const keys = Array.from({ length: 1_000 }, (_, i) => String(i).padStart(4, '0'))
+    await storage.commit({ operations: keys.map(key => put('s', key, 'x'.repeat(400))) })
+    await storage.checkpoint()
+    expect(storage.stats().cachedBytes).toBeLessThan(60_000)
+    expect(await storage.scan({ scope: 's', tag: 1 })).toHaveLength(1_000)
+    await storage.close()
+  })
+
+  test('what was written in order is read, changed and removed like anything else before it is on disk', async () => {
+    const folder = newFolder()
+    const storage = await openEmbedded({ disk: openNodeDisk(folder) })
+    const keys = Array.from({ length: 1_000 }, (_, i) => String(i).padStart(4, '0'))
+    const contentOf = (key: string): string => `${key} ${'x'.repeat(400)}`
+    await storage.commit({ operations: keys.map(key => put('s', key, contentOf(key))) })
+    const before = await storage.snapshot()
+    await storage.commit({
+      operations: [
+        put('s', '0100', 'changed'),
+        put('s', '0100+', 'between'),
+        { op: 'delete', scope: 's', tag: 1, key: '0200' },
+      ],
+    })
+    const expected = new Map(keys.map(key => [key, contentOf(key)]))
+    const found = async (reader: Pick<Snapshot, 'get' | 'scan'>): Promise<Map<string, string>> => {
+      for (const key of ['0003', '0100', '0100+', '0200', '0999']) {
+        expect((await reader.get('s', 1, key))?.value).toBe(expected.get(key))
+        expect((await reader.get('s', 1, key))?.value).toBe(expected.get(key))
+      }
+      return new Map((await reader.scan({ scope: 's', tag: 1 })).map(({ key, value }) => [key, value]))
+    }
+    expect(await found(before)).toEqual(expected)
+    expected.set('0100', 'changed').set('0100+', 'between').delete('0200')
+    const byKey = (map: Map<string, string>): [string, string][] =>
+      [...map].sort(([a], [b]) => (a < b ? -1 : 1))
+    expect(byKey(await found(storage))).toEqual(byKey(expected))
+    before.release()
+    await storage.checkpoint()
+    await storage.verify()
+    expect(byKey(await found(storage))).toEqual(byKey(expected))
+    await storage.close()
+    const again = await openEmbedded({ disk: openNodeDisk(folder) })
+    expect(byKey(await found(again))).toEqual(byKey(expected))
+    await again.close()
   })
 
   test('a value that would not fit a block is refused, and the store goes on', async () => {

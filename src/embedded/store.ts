@@ -5,6 +5,7 @@ import type {
   Commit,
   CommitOutcome,
   Entry,
+  Patience,
   Place,
   Range,
   ScopeRange,
@@ -170,15 +171,14 @@ export class EmbeddedStore implements Storage {
     }
   }
 
-  async subscribe({ scope, tag }: TreeId, listener: () => void): Promise<() => void> {
+  async subscribe({ scope, tag }: TreeId, listener: () => void, patience?: Patience): Promise<() => void> {
     this.#check()
     const tags = entryOf(this.#listeners, scope, () => new Map<number, Set<() => void>>())
     const listeners = entryOf(tags, tag, () => new Set<() => void>())
-    // A function of its own, so that one listener may subscribe twice.
-    const call = (): void => listener()
-    listeners.add(call)
+    const tell = patience === undefined ? atOnce(listener) : onceATurn(listener)
+    listeners.add(tell)
     return () => {
-      if (!listeners.delete(call)) return
+      if (!listeners.delete(tell)) return
       if (listeners.size === 0) tags.delete(tag)
       if (tags.size === 0) this.#listeners.delete(scope)
     }
@@ -394,12 +394,32 @@ class ForestSnapshot implements Snapshot {
   }
 }
 
-/** Each on its own, so that one which throws can't keep a commit from being answered. */
 function call(listeners: Iterable<() => void>): void {
-  for (const listener of listeners) void resolved.then(listener)
+  for (const tell of listeners) tell()
 }
 
 const resolved = Promise.resolve()
+
+// Each of these is a function of its own, so that one listener may subscribe twice; and lets the listener run by itself, so
+// that one which throws can't keep a commit from being answered.
+
+function atOnce(listener: () => void): () => void {
+  return () => void resolved.then(listener)
+}
+
+/** For who is patient: many commits of one turn are told of once, as to tell takes longer than to count them. */
+function onceATurn(listener: () => void): () => void {
+  let isTold = false
+  const run = (): void => {
+    isTold = false
+    listener()
+  }
+  return () => {
+    if (isTold) return
+    isTold = true
+    setImmediate(run)
+  }
+}
 
 function entryOf<K, V>(map: Map<K, V>, key: K, make: () => V): V {
   let value = map.get(key)

@@ -3,6 +3,7 @@ import type { Entry } from '../engine/storage.ts'
 import {
   CHILD_OVERHEAD_BYTES,
   childIndex,
+  EDGE_BYTES_MAX,
   entryBytes,
   INNER_BYTES_MAX,
   INNER_CHILDREN_MAX,
@@ -31,6 +32,8 @@ export interface NodeKeeper {
   passing(leaf: Leaf): readonly Entry[]
   /** The node is about to change in place. */
   dirty(node: Node): void
+  /** The leaf is full, and nobody is likely to change it again before it is written. */
+  seal(leaf: Leaf): void
   /** No newer version of this node will come: what it has on disk is free after the next checkpoint. */
   free(node: Node): void
   /** So many bytes were added to dirty nodes. */
@@ -53,8 +56,44 @@ export function emptyRoot(generation: number): Leaf {
   return new Leaf(generation, [])
 }
 
-/** The newest entry under `key`, a removal or expired one included. */
-export function find(keeper: NodeKeeper, root: Node, key: ByteString): Entry | undefined {
+/**
+ * The leaf of a tree to which the last search came, and the keys that belong there: who looks for a key and then writes under it,
+ * and whoever writes key after key, comes there again. It holds for one root: a tree that gets another forgets it.
+ */
+export class Spot {
+  leaf: Leaf | undefined = undefined
+  low: ByteString = ''
+  high: ByteString | undefined = undefined
+
+  /** From the root down, before the way down is noted. */
+  begin(): void {
+    this.leaf = undefined
+    this.low = ''
+    this.high = undefined
+  }
+
+  /** The way goes on to the child behind `keys[index - 1]`. */
+  narrow(keys: readonly ByteString[], index: number): void {
+    if (index > 0) this.low = keys[index - 1]
+    if (index < keys.length) this.high = keys[index]
+  }
+
+  /** The leaf, if it is loaded and the key belongs there. */
+  leafOf(key: ByteString): Leaf | undefined {
+    const { leaf } = this
+    if (leaf?.entries === undefined || key < this.low) return undefined
+    return this.high === undefined || key < this.high ? leaf : undefined
+  }
+}
+
+/** The newest entry under `key`, a removal or expired one included. `spot` is that of the root, if it has one. */
+export function find(keeper: NodeKeeper, root: Node, key: ByteString, spot?: Spot): Entry | undefined {
+  const near = spot?.leafOf(key)
+  if (near !== undefined) {
+    near.used = true
+    return findInLeaf(near, key)
+  }
+  spot?.begin()
   let node = root
   let parent: Inner | undefined
   let index = 0
@@ -63,10 +102,12 @@ export function find(keeper: NodeKeeper, root: Node, key: ByteString): Entry | u
     else node.used = true
     parent = node
     index = childIndex(node.keys as ByteString[], key)
+    spot?.narrow(node.keys as ByteString[], index)
     node = node.level > 1 ? node.child(index) : node.peek(index)
   }
   if (node.entries !== undefined) {
     node.used = true
+    if (spot !== undefined) spot.leaf = node
     return findInLeaf(node, key)
   }
   const waiting = node.delta?.get(key)
@@ -143,10 +184,12 @@ interface Split {
 
 const EMPTY: Split = { nodes: [], bounds: [] }
 
-/** Puts an entry, or takes one away if it is a removal; returns the new root. */
-export function apply(keeper: NodeKeeper, root: Node, entry: Entry): Node {
+/** Puts an entry, or takes one away if it is a removal; returns the new root, whose spot `spot` is from then on. */
+export function apply(keeper: NodeKeeper, root: Node, entry: Entry, spot: Spot = new Spot()): Node {
+  if (applyNear(keeper, spot, entry)) return root
+  spot.begin()
   let top = writable(keeper, root)
-  const split = applyTo(keeper, top, entry)
+  const split = applyTo(keeper, top, entry, spot)
   if (split === EMPTY) {
     keeper.free(top)
     return emptyRoot(keeper.generation)
@@ -175,14 +218,40 @@ export function writable(keeper: NodeKeeper, node: Node): Node {
   return copy
 }
 
-function applyTo(keeper: NodeKeeper, node: Node, entry: Entry): Split | undefined {
-  if (node instanceof Leaf) return applyToLeaf(keeper, node, entry)
+/** Puts the entry where the last one went, if it fits there and the way down to there needs no change. */
+function applyNear(keeper: NodeKeeper, spot: Spot, entry: Entry): boolean {
+  const leaf = spot.leafOf(entry.key)
+  // A leaf that may change in place has ancestors that may.
+  if (leaf === undefined || !leaf.dirty || leaf.generation !== keeper.generation) return false
+  const entries = leaf.entries as Entry[]
+  const count = entries.length
+  const bytesMax = isBehind(entries, entry) ? EDGE_BYTES_MAX : LEAF_BYTES_MAX
+  const isRoomy = leaf.bytes + entryBytes(entry) <= bytesMax && count < LEAF_ENTRIES_MAX
+  if (!isRoomy || entry.expiresAt === REMOVED) return false
+  applyToLeaf(keeper, leaf, entry)
+  return true
+}
+
+/** Whether it comes behind all of them: as what logs and bulk loads add. */
+function isBehind(entries: readonly Entry[], { key }: Entry): boolean {
+  const count = entries.length
+  return count > 0 && entries[count - 1].key < key
+}
+
+function applyTo(keeper: NodeKeeper, node: Node, entry: Entry, spot: Spot): Split | undefined {
+  if (node instanceof Leaf) {
+    const split = applyToLeaf(keeper, node, entry)
+    // After a split other keys belong there, and after a removal it may move in with its neighbour.
+    if (split === undefined && entry.expiresAt !== REMOVED) spot.leaf = node
+    return split
+  }
   if (node.keys === undefined) keeper.load(node)
   const keys = node.keys as ByteString[]
   const index = childIndex(keys, entry.key)
+  spot.narrow(keys, index)
   const child = writable(keeper, node.peek(index))
   node.children[index] = child
-  const split = applyTo(keeper, child, entry)
+  const split = applyTo(keeper, child, entry, spot)
   if (split === undefined) {
     if (entry.expiresAt === REMOVED && child instanceof Leaf) joinNeighbour(keeper, node, index)
     return undefined
@@ -219,9 +288,8 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | unde
     keeper.load(leaf)
   }
   const entries = leaf.entries as Entry[]
-  // Logs and bulk loads append; that needs no search.
   const count = entries.length
-  const atEnd = count > 0 && entries[count - 1].key < entry.key
+  const atEnd = isBehind(entries, entry)
   const index = atEnd ? count : placeIn(leaf, entry.key)
   const known = index < count && entries[index].key === entry.key
   if (entry.expiresAt === REMOVED) {
@@ -242,7 +310,7 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | unde
     entries.splice(index, 0, entry)
     leaf.lastNew = index
   }
-  if (!leafFull(leaf)) return undefined
+  if (!leafFull(leaf, atEnd ? EDGE_BYTES_MAX : LEAF_BYTES_MAX)) return undefined
   return splitLeaf(keeper, leaf, atEnd)
 }
 
@@ -291,9 +359,9 @@ function joinNeighbour(keeper: NodeKeeper, parent: Inner, index: number): void {
   dropKey(parent, left)
 }
 
-function leafFull(leaf: Leaf): boolean {
+function leafFull(leaf: Leaf, bytesMax: number): boolean {
   const count = (leaf.entries as Entry[]).length
-  return count > 1 && (leaf.bytes > LEAF_BYTES_MAX || count > LEAF_ENTRIES_MAX)
+  return count > 1 && (leaf.bytes > bytesMax || count > LEAF_ENTRIES_MAX)
 }
 
 /** Splits in halves; at its right edge so that the left piece stays full, as logs never come back to it. */
@@ -321,6 +389,7 @@ function splitLeaf(keeper: NodeKeeper, leaf: Leaf, atEnd: boolean): Split {
     bytes += size
   }
   cut(entries.length)
+  if (atEnd) for (let i = 0; i < nodes.length - 1; i++) keeper.seal(nodes[i])
   return { nodes, bounds }
 }
 

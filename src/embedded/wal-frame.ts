@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib'
-import type { ByteString } from '../core/bytes.ts'
+import { type ByteString, Views } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
 import { viewOf } from './disk.ts'
 import { DROPPED, REMOVED } from './node.ts'
@@ -25,6 +25,7 @@ import { DROPPED, REMOVED } from './node.ts'
  * The heads of logs are left out: they follow from the appends.
  */
 const FRAME_HEADER_BYTES = 40
+const CHECKED_AT = 8
 export const FRAME_ALIGN = 8
 /**
  * Zeros that every write leaves behind its frame, for the next one to overwrite. A log that ends without them was cut,
@@ -47,6 +48,9 @@ export class FrameWriter {
   firstVersion = 0
   #buffer = Buffer.allocUnsafeSlow(64 * 1024)
   #view = viewOf(this.#buffer)
+  /** Of a frame from its start, and of what its checksum is of. */
+  #frames = new Views(this.#buffer)
+  #checked = new Views(this.#buffer, CHECKED_AT)
   #used = FRAME_HEADER_BYTES
   #begunAt = 0
   #countAt = 0
@@ -126,8 +130,8 @@ export class FrameWriter {
     view.setFloat64(24, durableVersion, true)
     view.setUint32(32, this.commits, true)
     view.setUint32(36, previousCrc, true)
-    view.setUint32(4, crc32(this.#buffer.subarray(8, length)), true)
-    return this.#buffer.subarray(0, length + END_BYTES)
+    view.setUint32(4, crc32(this.#checked.upTo(length)), true)
+    return this.#frames.upTo(length + END_BYTES)
   }
 
   /** So far. */
@@ -165,6 +169,8 @@ export class FrameWriter {
   #grow(bytes: number): void {
     this.#buffer = Buffer.allocUnsafeSlow(bytes)
     this.#view = viewOf(this.#buffer)
+    this.#frames = new Views(this.#buffer)
+    this.#checked = new Views(this.#buffer, CHECKED_AT)
   }
 }
 
@@ -190,7 +196,7 @@ export function frameAt(bytes: Buffer, view: DataView, offset: number, segment: 
   if (length < FRAME_HEADER_BYTES || length > FRAME_BYTES_MAX || offset + length > bytes.length)
     return undefined
   if (view.getUint32(offset + 12, true) !== segment) return undefined
-  if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + 8, offset + length)))
+  if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + CHECKED_AT, offset + length)))
     return undefined
   const firstVersion = view.getFloat64(offset + 16, true)
   return {

@@ -7,7 +7,7 @@ export interface WalOptions {
   readonly segment: number
   /** Of the last frame there is; 0 if there is none. */
   readonly crc: number
-  /** A segment is on the device before anything is written to it, and the next one is prepared. */
+  /** A segment is on the device before anything is written to it. */
   readonly durable: boolean
   /** How many zeros to lay out ahead in each segment; 0 for none. */
   readonly prepareBytes: number
@@ -25,7 +25,7 @@ export interface Rotation {
 interface Segment {
   readonly id: number
   readonly file: DiskFile
-  /** Its zeros are on the device: a sync within them need not touch the file system's metadata. */
+  /** Its zeros are there, and where syncs count also on the device: a sync within them need not touch the file system's metadata. */
   readonly prepared: boolean
 }
 
@@ -37,9 +37,10 @@ const PREPARE_AFTER_PART = 0.25
 /**
  * The segments of the write-ahead log, as their writer sees them. A segment is
  * created by the first write after an opening or a rotation. Meanwhile the
- * next one is prepared: created, filled with zeros and synced in the
- * background, so that a commit's sync has nothing but its own bytes to write
- * (a quarter faster, measured).
+ * next one is prepared: created, filled with zeros and, where commits are
+ * durable, synced in the background, so that a commit's sync has nothing but its
+ * own bytes to write (a quarter faster, measured), and its write no pages to add
+ * to the file (a third).
  */
 export class Wal {
   /** Written since the last rotation for a checkpoint: what a recovery would have to read. */
@@ -48,6 +49,7 @@ export class Wal {
   lastCrc: number
   readonly #disk: Disk
   readonly #prepareBytes: number
+  readonly #prepareAfter: number
   readonly #durable: boolean
   #next: number
   #current: Segment | undefined
@@ -60,14 +62,17 @@ export class Wal {
     this.#disk = disk
     this.#next = options.segment
     this.lastCrc = options.crc
-    this.#prepareBytes = options.durable ? options.prepareBytes : 0
+    this.#prepareBytes = options.prepareBytes
+    const part = options.prepareBytes * PREPARE_AFTER_PART
+    // Unless somebody waits for syncs, the next one is early enough.
+    this.#prepareAfter = options.durable ? Math.min(PREPARE_AFTER_BYTES, part) : part
     this.#durable = options.durable
   }
 
   /** The segment that the next frame will go to. */
   segment(): number {
-    if (this.#current !== undefined && (this.#current.prepared || this.#ahead === undefined))
-      return this.#current.id
+    const current = this.#current
+    if (current !== undefined && this.#isKept(current)) return current.id
     return this.#ahead?.id ?? this.#next
   }
 
@@ -78,8 +83,7 @@ export class Wal {
     this.#position += frame.length - END_BYTES
     this.tailBytes += frame.length - END_BYTES
     this.lastCrc = crcOf(frame)
-    if (this.#position > Math.min(PREPARE_AFTER_BYTES, this.#prepareBytes * PREPARE_AFTER_PART))
-      this.#prepare()
+    if (this.#position > this.#prepareAfter) this.#prepare()
   }
 
   sync(): void {
@@ -142,12 +146,17 @@ export class Wal {
 
   #open(): Segment {
     const current = this.#current
-    if (current !== undefined && (current.prepared || this.#ahead === undefined)) return current
+    if (current !== undefined && this.#isKept(current)) return current
     if (current !== undefined) current.file.close()
     this.#current = this.#ahead ?? this.#create(this.#next++)
     this.#ahead = undefined
     this.#position = HEADER_BYTES
     return this.#current
+  }
+
+  /** One that was not prepared ends as soon as another is; unless nobody has synced it, which its rotation will. */
+  #isKept({ prepared }: Segment): boolean {
+    return prepared || !this.#durable || this.#ahead === undefined
   }
 
   #create(id: number): Segment {
@@ -195,13 +204,17 @@ export class Wal {
     let file: DiskFile | undefined
     try {
       file = this.#disk.open(name, 'create')
-      writeAll(file, header('W', id), 0)
+      writeAll(file, segmentStart(id), 0)
+      // The folder may be synced at any time, and a name without a header on the device would look like damage.
+      if (!this.#durable) await file.syncLater()
       for (let at = HEADER_BYTES; at < this.#prepareBytes && !this.#closed; at += ZEROS.length) {
         const piece = ZEROS.subarray(0, this.#prepareBytes - at)
         if ((await file.writeLater(piece, at)) < piece.length) throw new Error('the disk is full')
       }
-      await file.syncLater()
-      this.#disk.syncFolder()
+      if (this.#durable) {
+        await file.syncLater()
+        this.#disk.syncFolder()
+      }
       return { id, file, prepared: true }
     } catch {
       file?.close()

@@ -40,18 +40,23 @@ export interface Linked {
   readonly time: number
   readonly key: ByteString
   readonly value: ByteString
+  /** Sequence and time, as dedupe and feed have them. */
+  readonly place: ByteString
 }
 
 /** Continues a log; `time` is the commit's. */
 export function linkAppend({ length, hash: prevHash }: LogHead, append: Append, time: number): Linked {
   const stamp = append.time ?? time
   const hash = linkHash(prevHash, length, stamp, append.bodyHash)
+  const key = u64(length)
+  const time8 = u64(stamp)
   return {
     sequence: length,
     hash,
     time: stamp,
-    key: u64(length),
-    value: prevHash + hash + u64(stamp) + append.body,
+    key,
+    value: prevHash + hash + time8 + append.body,
+    place: key + time8,
   }
 }
 
@@ -103,8 +108,8 @@ export function hashesInHex({ value }: Entry): { readonly prevHash: string; read
 }
 
 /** What is remembered of an append with a dedupe key. */
-export function dedupeValue({ sequence, time, hash }: Linked, memo: ByteString): ByteString {
-  return u64(sequence) + u64(time) + hash + memo
+export function dedupeValue({ place, hash }: Linked, memo: ByteString): ByteString {
+  return place + hash + memo
 }
 
 /** The answer to an append whose dedupe key is known. */
@@ -126,15 +131,28 @@ export interface FeedEntry {
   readonly time: number
 }
 
+const FIRST_COUNT: ByteString = '\0\0\0\0'
+
 /** `count` grows from append to append of a commit. */
 export function feedKey(version: number, count: number): ByteString {
-  return u64(version) + u64(count).slice(4)
+  return u64(version) + (count === 0 ? FIRST_COUNT : u64(count).slice(4))
 }
 
-export function feedValue({ sequence, time }: Linked, scope: ByteString): ByteString {
-  return u64(sequence) + u64(time) + scope
+export function feedValue({ place }: Linked, scope: ByteString): ByteString {
+  return place + scope
 }
+
+const FEED_SCOPE_AT = 16
 
 export function parseFeed({ value }: Entry): FeedEntry {
-  return { sequence: fromU64(value), time: fromU64(value, 8), scope: value.slice(16) }
+  return { sequence: fromU64(value), time: fromU64(value, 8), scope: value.slice(FEED_SCOPE_AT) }
+}
+
+/** Whether two entries of a feed are about the same log. From the end, where scopes differ first, and without a copy. */
+export function isOfSameLog({ value: one }: Entry, { value: other }: Entry): boolean {
+  if (one.length !== other.length) return false
+  for (let i = one.length - 1; i >= FEED_SCOPE_AT; i--) {
+    if (one.charCodeAt(i) !== other.charCodeAt(i)) return false
+  }
+  return true
 }

@@ -12,11 +12,11 @@ import { timeText } from './facts.ts'
 import { catchUpGuard } from './guard.ts'
 import { checkFence } from './lease.ts'
 import type { LedgerMetrics } from './metrics.ts'
+import { offered } from './offered.ts'
 import type { Projector } from './projector.ts'
-import { alertOf, Reducer, type RunState, type StepState } from './reduce.ts'
+import { Reducer, type RunState, type StepState } from './reduce.ts'
 import { type Repeat, Repeats } from './repeats.ts'
 import type { AppendResult } from './run-events.ts'
-import type { Projectable } from './run-projection.ts'
 import {
   appendOf,
   dedupePlace,
@@ -196,7 +196,7 @@ export class Authority {
     const persistedAt = timeText(time)
     if (!isDuplicate) {
       metrics.appended++
-      this.#projector.offer(scope, envelope.runId, projectableOf(envelope, runSeq, time, version))
+      this.#projector.offer(offered(scope, envelope, runSeq, time, version))
     }
     return Object.freeze({
       eventId: memo,
@@ -451,19 +451,6 @@ function checkHeading(heading: StoredHeading, envelope: Envelope): void {
   const field = fields.find(name => heading[name] !== envelope[name])
   const message = `run ${JSON.stringify(runId)} has another ${field}: its first event has settled it`
   throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field })
-}
-
-/** What the projector would read of the record. */
-function projectableOf(envelope: Envelope, runSeq: number, time: number, version: number): Projectable {
-  const { eventType, stepId, logicalAttemptId, engineAttemptId, hasError } = envelope
-  const persistedAt = timeText(time)
-  const error = hasError ? runSeq : undefined
-  return {
-    fact: { runSeq, persistedAt, eventType, stepId, logicalAttemptId, engineAttemptId, error },
-    version,
-    time,
-    alert: refusal => alertOf({ ...envelope, runSeq, persistedAt }, refusal),
-  }
 }
 
 function rejection(details: ErrorDetails): AnnalsError {

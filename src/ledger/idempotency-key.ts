@@ -91,5 +91,9 @@ function recall(preimage: ByteString): string | undefined {
   const at = preimages[next] === preimage ? next : newest
   if (preimages[at] !== preimage) return undefined
   next = (at + 1) % MADE_MAX
-  return keys[at]
+  const key = keys[at]
+  // It was sent, and is not kept for longer: what dies young costs nothing.
+  preimages[at] = ''
+  keys[at] = ''
+  return key
 }

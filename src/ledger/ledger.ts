@@ -14,6 +14,7 @@ import { acquireLease, type LeaseOptions } from './lease.ts'
 import type { LedgerStats } from './metrics.ts'
 import { loadProjection, Projector, unprojectedRuns } from './projector.ts'
 import type { StepState } from './reduce.ts'
+import type { Repeat } from './repeats.ts'
 import { replayRun } from './replay.ts'
 import type {
   AppendResult,
@@ -100,30 +101,37 @@ export class Ledger implements RunStateStore {
    * again.idempotent // → true
    * again.eventId // → result.eventId
    */
-  async appendEvent(event: RunEventWrite, options?: AppendOptions): Promise<AppendResult> {
+  appendEvent(event: RunEventWrite, options?: AppendOptions): Promise<AppendResult> {
     const since = performance.now()
-    const repeat = options === undefined ? this.#authority.repeats.find(event) : undefined
-    if (repeat !== undefined) {
-      const answer = this.#authority.answerAgain(repeat, await this.#authority.askAgain(repeat))
-      if (answer !== undefined) {
-        this.#ended(since)
-        return answer
-      }
-    }
-    const envelope = this.#check(repeat?.event() ?? event)
-    const epoch = options === undefined ? undefined : epochOf(options)
     try {
-      const one = this.#authority.appendOne(envelope, epoch)
-      const result =
-        one === undefined
-          ? (await this.#authority.append([envelope], epoch))[0]
-          : this.#authority.answerOne(await one, envelope, epoch)
-      const answer = result instanceof Promise ? await result : result
+      const repeat = options === undefined ? this.#authority.repeats.find(event) : undefined
+      if (repeat !== undefined) return this.#appendAgain(repeat, since)
+      return this.#appendOne(event, options, since)
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  // Neither is `async`: that makes a promise and a frame more, of which there would be one for each event.
+
+  #appendOne(event: unknown, options: AppendOptions | undefined, since: number): Promise<AppendResult> {
+    const envelope = this.#check(event)
+    const epoch = options === undefined ? undefined : epochOf(options)
+    const one = this.#authority.appendOne(envelope, epoch)
+    if (one === undefined) return this.#end(this.#authority.append([envelope], epoch), since).then(first)
+    return one.then(updated => {
+      const answer = this.#authority.answerOne(updated, envelope, epoch)
+      if (answer instanceof Promise) return this.#end(answer, since)
       this.#ended(since)
       return answer
-    } catch (error) {
-      return this.#failed(error)
-    }
+    }, this.#failed)
+  }
+
+  async #appendAgain(repeat: Repeat, since: number): Promise<AppendResult> {
+    const answer = this.#authority.answerAgain(repeat, await this.#authority.askAgain(repeat))
+    if (answer === undefined) return this.#appendOne(repeat.event(), undefined, since)
+    this.#ended(since)
+    return answer
   }
 
   /**
@@ -147,13 +155,7 @@ export class Ledger implements RunStateStore {
     const epoch = options === undefined ? undefined : epochOf(options)
     if (envelopes.length === 0) return Object.freeze([])
     const since = performance.now()
-    try {
-      const results = await this.#authority.append(envelopes, epoch)
-      this.#ended(since)
-      return Object.freeze(results)
-    } catch (error) {
-      return this.#failed(error)
-    }
+    return Object.freeze(await this.#end(this.#authority.append(envelopes, epoch), since))
   }
 
   /**
@@ -388,7 +390,13 @@ export class Ledger implements RunStateStore {
     this.start()
   }
 
-  #failed(error: unknown): never {
+  async #end<T>(answer: Promise<T>, since: number): Promise<T> {
+    const result = await answer.catch(this.#failed)
+    this.#ended(since)
+    return result
+  }
+
+  readonly #failed = (error: unknown): never => {
     if (error instanceof AnnalsError && error.code === 'WRITER_FENCED') this.#context.metrics.fenced++
     throw error
   }
@@ -411,6 +419,10 @@ export class Ledger implements RunStateStore {
     const message = `this handle takes events of tenant ${JSON.stringify(tenant)} alone`
     throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field: 'tenantId' })
   }
+}
+
+function first<T>([one]: readonly T[]): T {
+  return one
 }
 
 function checkFetchLimit(limit: number): number {

@@ -2,13 +2,14 @@ import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { Changes } from '../engine/changes.ts'
 import { parseScope } from '../engine/keys.ts'
-import { parseFeed } from '../engine/log.ts'
+import { isOfSameLog, parseFeed } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Write } from '../engine/session.ts'
-import type { Reader } from '../engine/storage.ts'
+import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './authority.ts'
 import { KeptRuns } from './kept-runs.ts'
-import { type Projectable, RunProjection } from './run-projection.ts'
+import type { Offered } from './offered.ts'
+import { RunProjection } from './run-projection.ts'
 import {
   chunkIn,
   chunksIn,
@@ -17,6 +18,7 @@ import {
   PROGRESS_KEY,
   placeOf,
   projectableIn,
+  putAt,
   RUN_STATE_KEY,
   runStateIn,
 } from './stored.ts'
@@ -77,22 +79,22 @@ export class Projector {
   }
 
   /** A record that was appended just now. Whatever is not the next one of a run in memory is read when its turn comes. */
-  offer(scope: ByteString, runId: string, record: Projectable): void {
+  offer(record: Offered): void {
     this.#hasOffered = true
     if (this.#following !== undefined) this.#context.metrics.waitingSince ??= record.time
-    if (this.#offered.push({ scope, runId, record }) === OFFERED_MAX) this.#takeOffered()
+    if (this.#offered.push(record) === OFFERED_MAX) this.#takeOffered()
   }
 
   #takeOffered(): void {
     const offered = this.#offered
     if (offered.length === 0) return
     this.#offered = []
-    for (const { scope, runId, record } of offered) {
+    for (const record of offered) {
       // A run begins; what is kept under its id was another one.
-      if (record.fact.runSeq === 1 && this.#following !== undefined) {
-        this.#kept.keep(new RunProjection(scope, runId))
+      if (record.runSeq === 1 && this.#following !== undefined) {
+        this.#kept.keep(new RunProjection(record.scope, record.envelope.runId))
       }
-      this.#kept.get(scope)?.take(record)
+      this.#kept.get(record.scope)?.take(record)
     }
   }
 
@@ -291,9 +293,7 @@ export class Projector {
       const page = await database.scan({ ...feedTree(shared), from, limit: LISTED_MAX })
       metrics.waitingSince = page[0]?.time
       if (page.length === 0) return
-      const listed = new Map<ByteString, number>()
-      for (const { scope, sequence } of page.map(parseFeed)) listed.set(scope, sequence + 1)
-      const runs = [...listed]
+      const runs = [...listedIn(page)]
       for (let i = 0; i < runs.length; i += RUNS_AT_ONCE) {
         const some = runs.slice(i, i + RUNS_AT_ONCE)
         await Promise.all(
@@ -327,18 +327,23 @@ export class Projector {
     const progress = placeOf(shared, PROGRESS_KEY)
     const { result } = await database.update([progress], ([entry]) => {
       const isFarther = entry === undefined || entry.value < key
-      const operations: Write[] = isFarther ? [{ op: 'put', ...progress, value: key }] : []
+      const operations: Write[] = isFarther ? [putAt(progress, key)] : []
       return { operations, result: isFarther ? key : entry.value }
     })
     this.#progress = { key: result }
   }
 }
 
-/** A record on its way to the run that it is of. */
-interface Offered {
-  readonly scope: ByteString
-  readonly runId: string
-  readonly record: Projectable
+/** The runs of a page of the feed, each with its last `runSeq`. */
+function listedIn(page: readonly Entry[]): Map<ByteString, number> {
+  const listed = new Map<ByteString, number>()
+  for (const [i, entry] of page.entries()) {
+    // Of several in a row the last one says it all.
+    if (i + 1 < page.length && isOfSameLog(entry, page[i + 1])) continue
+    const { scope, sequence } = parseFeed(entry)
+    listed.set(scope, sequence + 1)
+  }
+  return listed
 }
 
 /** As it was stored; empty if it was not. */

@@ -67,6 +67,8 @@ export class Reducer {
   readonly steps: Map<string, StepState> = new Map()
   /** The step that the last record has changed. */
   changed: StepState | undefined = undefined
+  /** The step that was changed last. What happens next is mostly about the same one, and a map of many steps is slow to look into. */
+  #last: StepState | undefined = undefined
 
   /** Takes a record in, unless it was seen already. Answers why it was ignored for state, if it was. */
   add(fact: Fact): Refusal | undefined {
@@ -84,7 +86,7 @@ export class Reducer {
       refusal = runRefusal(begun, transition.rule)
       if (refusal === undefined) changeRun(run, eventType, transition.rule, fact)
     } else {
-      const step = stepId === undefined ? undefined : this.steps.get(stepId)
+      const step = this.#stepOf(stepId)
       refusal = stepRefusal(run, step, transition.rule, fact.logicalAttemptId)
       if (refusal === undefined) this.#changeStep(run, step, transition.rule, fact)
     }
@@ -97,8 +99,13 @@ export class Reducer {
     const transition = transitionOf(eventType)
     if (transition === undefined) return undefined
     if (transition.about === 'run') return runRefusal(this.run, transition.rule)
-    const step = stepId === undefined ? undefined : this.steps.get(stepId)
+    const step = this.#stepOf(stepId)
     return stepRefusal(this.run ?? unbegun(), step, transition.rule, logicalAttemptId)
+  }
+
+  #stepOf(stepId: string | undefined): StepState | undefined {
+    if (stepId === undefined) return undefined
+    return this.#last?.stepId === stepId ? this.#last : this.steps.get(stepId)
   }
 
   #changeStep(
@@ -123,9 +130,11 @@ export class Reducer {
       }
       this.steps.set(stepId, first)
       this.changed = first
+      this.#last = first
       return
     }
     this.changed = step
+    this.#last = step
     if (from === 'PENDING') {
       step.attempts = [...step.attempts, attemptIn(step)]
       step.logicalAttemptId = logicalAttemptId

@@ -6,8 +6,7 @@ import type { LedgerAlert, RunStateStatus, StepSnapshot } from './run-events.ts'
 import { alertPuts, placeOf, putChunk, putRunState, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
 
 /** A record, as far as the projector has to know it. */
-export interface Projectable {
-  readonly fact: Fact
+export interface Projectable extends Fact {
   /** Of the commit that brought it; tells it from one of a later run with the same id. */
   readonly version: number
   /** When it was persisted. */
@@ -78,9 +77,10 @@ export class RunProjection {
   }
 
   /** Takes the next record in; one that is not the next changes nothing. Answers whether it was. */
-  take({ fact, version, time, alert }: Projectable): boolean {
-    if (fact.runSeq !== this.lastSeq + 1) return false
-    const refusal = this.#reducer.add(fact)
+  take(record: Projectable): boolean {
+    const { runSeq, version, time } = record
+    if (runSeq !== this.lastSeq + 1) return false
+    const refusal = this.#reducer.add(record)
     const { changed } = this.#reducer
     if (changed !== undefined) {
       const { position } = changed
@@ -88,8 +88,8 @@ export class RunProjection {
       this.#steps[position] = changed
       this.#dirty.add(Math.floor(position / STEPS_PER_CHUNK))
     }
-    if (refusal !== undefined) this.#alerts.push({ alert: alert(refusal), time })
-    if (fact.runSeq === 1) this.firstVersion = version
+    if (refusal !== undefined) this.#alerts.push({ alert: record.alert(refusal), time })
+    if (runSeq === 1) this.firstVersion = version
     this.lastVersion = version
     this.lastTime = time
     return true

@@ -181,15 +181,21 @@ export function recordOf(entry: Entry): RunEventRecord {
 export function projectableIn(entry: Entry): Projectable {
   const fact = factIn(entry)
   return {
-    fact: fact.error === undefined ? fact : { ...fact, error: fact.runSeq },
+    ...fact,
+    error: fact.error === undefined ? undefined : fact.runSeq,
     version: entry.version,
     time: timeOf(entry),
     alert: refusal => alertOf(recordOf(entry), refusal),
   }
 }
 
+/** By name: what is spread has a shape of its own at each place. */
+export function putAt({ scope, tag, key }: Place, value: ByteString): Put {
+  return { op: 'put', scope, tag, key, value }
+}
+
 export function putJson(place: Place, value: unknown): Put {
-  return { op: 'put', ...place, value: canonicalJsonBytes(value) }
+  return putAt(place, canonicalJsonBytes(value))
 }
 
 function json<T>(entry: Entry | undefined): T | undefined {
@@ -219,7 +225,7 @@ export function runStateIn(entry: Entry | undefined): RunState | undefined {
 }
 
 export function putRunState(place: Place, run: RunState): Put {
-  return { op: 'put', ...place, value: runStateJson(run) }
+  return putAt(place, runStateJson(run))
 }
 
 export function guardedStepIn(entry: Entry | undefined): StepState | undefined {
@@ -228,7 +234,7 @@ export function guardedStepIn(entry: Entry | undefined): StepState | undefined {
 }
 
 export function putGuardedStep(scope: ByteString, step: StepState): Put {
-  return { op: 'put', ...guardedStepPlace(scope, step.stepId), value: stepJson(step, true) }
+  return putAt(guardedStepPlace(scope, step.stepId), stepJson(step, true))
 }
 
 /** Steps in order, from the chunk's first; in place of an error, the number of the record that has it. */
@@ -237,8 +243,7 @@ export function chunkIn(entry: Entry): readonly StepSnapshot[] {
 }
 
 export function putChunk(scope: ByteString, chunk: number, steps: readonly StepState[]): Put {
-  const value = `[${steps.map(step => stepJson(step)).join(',')}]`
-  return { op: 'put', ...chunkPlace(scope, chunk), value }
+  return putAt(chunkPlace(scope, chunk), `[${steps.map(step => stepJson(step)).join(',')}]`)
 }
 
 export const alertIn = (entry: Entry | undefined): LedgerAlert | undefined => json(entry)
@@ -259,14 +264,14 @@ export const leaseIn = (entry: Entry | undefined): Lease | undefined =>
   entry === undefined || entry.value === '' ? undefined : json(entry)
 
 export function putNoLease(scope: ByteString): Put {
-  return { op: 'put', ...placeOf(scope, LEASE_KEY), value: '' }
+  return putAt(placeOf(scope, LEASE_KEY), '')
 }
 
 /** The alert beside its run, and where all alerts of the tenant are listed. */
 export function alertPuts(scope: ByteString, shared: ByteString, alert: LedgerAlert, time: number): Put[] {
   const sequence = u64(alert.runSeq)
   const listed = placeOf(shared, `${ALERT}${u64(time)}${utf8(alert.runId)}\0${sequence}`)
-  return [putJson(placeOf(scope, ALERT + sequence), alert), { op: 'put', ...listed, value: '' }]
+  return [putJson(placeOf(scope, ALERT + sequence), alert), putAt(listed, '')]
 }
 
 /** Of an alert in the list: where it is. */

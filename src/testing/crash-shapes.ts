@@ -18,6 +18,8 @@ export interface Shape {
   readonly sweeps: number
   /** How many of the commits drop a scope, beside what else they do. */
   readonly drops: number
+  /** How many of the commits write key after key, in order, behind all others. */
+  readonly loads: number
   readonly sizes: Pick<
     EmbeddedOptions,
     'walBytes' | 'prepareBytes' | 'cacheBytes' | 'dirtyBytes' | 'garbageBytes' | 'fileBytes'
@@ -40,6 +42,7 @@ export const SMALL: Shape = {
   steps: 24,
   sweeps: 0.06,
   drops: 0.06,
+  loads: 0,
   sizes: {
     walBytes: 3_000,
     prepareBytes: 2_048,
@@ -60,6 +63,7 @@ const WIDE: Shape = {
   steps: 30,
   sweeps: 0.06,
   drops: 0.06,
+  loads: 0.15,
   sizes: {
     walBytes: 8_000,
     prepareBytes: 12_000,
@@ -80,6 +84,7 @@ const DEEP: Shape = {
   steps: 20,
   sweeps: 0.06,
   drops: 0.06,
+  loads: 0.15,
   sizes: {
     walBytes: 20_000,
     prepareBytes: 30_000,
@@ -103,6 +108,7 @@ const MANY: Shape = {
   steps: 20,
   sweeps: 0.25,
   drops: 0.15,
+  loads: 0,
   sizes: {
     walBytes: 5_000,
     prepareBytes: 3_000,
@@ -123,6 +129,7 @@ export const TINY: Shape = {
   steps: 5,
   sweeps: 0.06,
   drops: 0.06,
+  loads: 0,
   sizes: {
     walBytes: 700,
     prepareBytes: 600,

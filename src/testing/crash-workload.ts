@@ -292,6 +292,7 @@ export function randomOperations(random: Random, shape: Shape, id: number, clock
   const operations: Operation[] = []
   const usable = shape.trees.slice(1).filter(({ tag }) => tag < 0x80)
   if (random.chance(shape.sweeps)) sweep(random, shape, usable, operations)
+  else if (shape.loads > 0 && random.chance(shape.loads)) load(random, shape, usable, id, operations)
   else {
     const count = random.chance(0.7) ? 1 : 1 + random.below(5)
     for (let i = 0; i < count; i++)
@@ -332,6 +333,23 @@ function sweep(random: Random, shape: Shape, usable: readonly TreeId[], operatio
   const keys = shape.keys.slice(random.below(shape.keys.length))
   for (const { scope, tag } of trees.slice(first, first + 1 + random.below(8))) {
     for (const key of keys.slice(0, 40)) operations.push({ op: 'delete', scope, tag, key })
+  }
+}
+
+/** Writes the last keys of a tree anew, in their order: its leaves are filled one after the other. */
+function load(
+  random: Random,
+  shape: Shape,
+  usable: readonly TreeId[],
+  id: number,
+  operations: Operation[],
+): void {
+  const { scope, tag } = random.pick(usable.filter(tree => tree.tag !== TAGS.event))
+  const keys = shape.keys.slice(-(12 + random.below(30))).sort()
+  for (const key of keys) operations.push({ op: 'delete', scope, tag, key })
+  for (const [i, key] of keys.entries()) {
+    const value = randomValue(random, shape, `${id}-${i}`).padEnd(3 * shape.valueBytes, '.')
+    operations.push({ op: 'put', scope, tag, key, value })
   }
 }
 

@@ -108,7 +108,9 @@ describe.skipIf(typeof opened === 'string')('the page', () => {
     await run.runCompleted()
     await page.getByRole('cell', { name: 'RunCompleted' }).waitFor()
     await expect.poll(() => text('.heading')).toContain('Completed')
-    await expect.poll(() => page.locator('li', { hasText: 'a run' }).innerText()).toContain('Completed')
+    // The list is of what is projected, a little later.
+    const listed = page.locator('li', { hasText: 'a run' })
+    await expect.poll(() => listed.innerText(), { timeout: 15_000 }).toContain('Completed')
     expect(await page.evaluate(() => 'sameDocument' in globalThis), 'no reload').toBe(true)
     await page.getByRole('button', { name: 'Verify the chain' }).click()
     await page.getByText('unbroken: 6 events').waitFor()

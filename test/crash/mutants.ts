@@ -128,20 +128,52 @@ export const MUTANTS: readonly Mutant[] = [
     '',
   ]),
 
+  // —— leaves that are sealed, and the leaf that was used last ——
+  mutant('a sealed leaf is written without what was changed since', 'crashes', [
+    'data-files.js',
+    'if (block === undefined || leaf.delta !== undefined) {',
+    'if (block === undefined) {',
+  ]),
+  mutant('a sealed leaf loses its block when its chunk could not be written', 'full disks', [
+    'data-files.js',
+    'block.copy(this.#chunk, at);',
+    'block.copy(this.#chunk, at); leaf.block = undefined;',
+  ]),
+  mutant('a leaf that was split is still taken for the one to write to', 'crashes', [
+    'tree.js',
+    'if (split === undefined && entry.expiresAt !== REMOVED) spot.leaf = node;',
+    'spot.leaf = node;',
+  ]),
+  mutant('a leaf that a snapshot shares is written to', 'crashes', [
+    'tree.js',
+    'if (leaf === undefined || !leaf.dirty || leaf.generation !== keeper.generation)',
+    'if (leaf === undefined)',
+  ]),
+  mutant('a tree that got another root still has the spot of the old one', 'crashes', [
+    'forest.js',
+    'this.#beginChange(tree); tree.spot.begin();',
+    'this.#beginChange(tree);',
+  ]),
+  mutant('a segment that was prepared for who syncs nothing has no header on the device', 'damage', [
+    'wal.js',
+    'if (!this.#durable) await file.syncLater();',
+    '',
+  ]),
+
   // —— the log ——
   mutant(
     'the checksum of a frame covers its head only',
     'crashes',
-    ['wal-frame.js', 'crc32(this.#buffer.subarray(8, length))', 'crc32(this.#buffer.subarray(8, 40))'],
+    ['wal-frame.js', 'crc32(this.#checked.upTo(length))', 'crc32(this.#checked.upTo(40))'],
     [
       'wal-frame.js',
-      'crc32(bytes.subarray(offset + 8, offset + length))',
-      'crc32(bytes.subarray(offset + 8, offset + 40))',
+      'crc32(bytes.subarray(offset + CHECKED_AT, offset + length))',
+      'crc32(bytes.subarray(offset + CHECKED_AT, offset + 40))',
     ],
   ),
   mutant('the checksum of a frame is not checked', 'crashes', [
     'wal-frame.js',
-    'if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + 8, offset + length))) return undefined;',
+    'if (view.getUint32(offset + 4, true) !== crc32(bytes.subarray(offset + CHECKED_AT, offset + length))) return undefined;',
     '',
   ]),
   mutant(
@@ -316,7 +348,7 @@ export const MUTANTS: readonly Mutant[] = [
   mutant(
     'a dedupe key is not written with its event',
     ['crashes', 6],
-    ['committer.js', 'recording.change(known, entry(dedupe.key, dedupeValue(linked, memo)));', ''],
+    ['committer.js', 'recording.put(known, dedupe.key, dedupeValue(linked, memo));', ''],
   ),
   mutant('an entry that was put again expires with its old time', 'crashes', [
     'committer.js',
@@ -429,7 +461,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'a commit that could not be read leaves its drop pending',
-    ['faults', 46],
+    ['read faults', 2],
     [
       'group-commit.js',
       'tree.pending = undefined; tree.drop = undefined; tree.head = undefined;',
