@@ -159,7 +159,7 @@ class Verifier {
     const { record, time } = this.#parse(line) as { record?: unknown; time?: unknown }
     if (typeof record !== 'object' || record === null) this.#refuse(`${name} should be here`)
     const envelope = this.#attempt(() => checkEnvelope(record))
-    const body = envelope.bytes()
+    const body = envelope.bytes
     const entry = this.#attempt(() =>
       this.#records.link(time, body, bodyHashAfter(this.#prefix, envelope.typeBytes, body)),
     )

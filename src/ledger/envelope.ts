@@ -1,10 +1,11 @@
-import { type ByteString, flat } from '../core/bytes.ts'
+import type { ByteString } from '../core/bytes.ts'
 import { canonicalJsonPart } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
 import { isPlainTime, isRfc3339 } from '../core/time.ts'
-import { checkAttempt, checkField, checkStep, isPlain, refuse } from './fields.ts'
+import { checkAttempt, checkField, checkStep, refuse } from './fields.ts'
 import { identityOf, keyOf } from './idempotency-key.ts'
+import { type RunText, recordText, runText } from './record-text.ts'
 import type { RunEventWrite, RunHeading } from './run-events.ts'
 
 const PAYLOAD_BYTES_MAX = 1024 * 1024
@@ -40,7 +41,7 @@ export interface Envelope extends RunHeading {
   readonly identity: ByteString
   readonly typeBytes: ByteString
   /** The event in canonical JSON (RFC 8785). */
-  bytes(): ByteString
+  readonly bytes: ByteString
 }
 
 /** Checks an event as LD9 asks; whatever is wrong is `INVALID_ENVELOPE` with the field in `details`. */
@@ -76,7 +77,7 @@ export function checkEnvelope(event: unknown): Envelope {
     checkField('emittedAt', emittedAt)
     if (!isRfc3339(emittedAt)) refuse('emittedAt', 'is no RFC 3339 time in UTC')
   }
-  const payloadBytes = payload === undefined ? '' : encodePayload(payload)
+  const payloadBytes = payload === undefined ? undefined : encodePayload(payload)
   const identity = identityOf(step, logicalAttemptId, type, heading.plan, heading.version)
   const key = keyOf(heading.run, identity)
   if (key !== idempotencyKey) {
@@ -105,12 +106,17 @@ export function checkEnvelope(event: unknown): Envelope {
     idempotencyKey,
     identity,
     typeBytes: type,
-    // Written by hand, in the order of RFC 8785: the payload's text is there already.
-    bytes: () =>
-      `{"emittedAt":"${emittedAt}","engineAttemptId":${engineAttemptId}${heading.beforeEventId}` +
-      `${eventId}","eventType":${quoted(type)},"idempotencyKey":"${key}"` +
-      `,"logicalAttemptId":${logicalAttemptId}${payload === undefined ? '' : `,"payload":${payloadBytes}`}` +
-      `${heading.afterPayload}${step === undefined ? '' : `,"stepId":${quoted(step)}`}${heading.end}`,
+    bytes: recordText(
+      heading.text,
+      emittedAt,
+      engineAttemptId,
+      eventId,
+      type,
+      key,
+      logicalAttemptId,
+      payloadBytes,
+      step,
+    ),
   }
 }
 
@@ -119,15 +125,13 @@ interface CheckedHeading extends RunHeading {
   readonly run: ByteString
   readonly plan: ByteString
   readonly version: ByteString
-  readonly beforeEventId: ByteString
-  readonly afterPayload: ByteString
-  readonly end: ByteString
+  readonly text: RunText
 }
 
 /** By run. A run's next event has nearly always the same: to compare them is less than to check them and write them down. */
 const headings = new Map<string, CheckedHeading>()
 const HEADINGS_MAX = 1_000
-/** Longer ones are not kept: a thousand of them may take a megabyte or two, but no more. */
+/** Longer ones are not kept: a thousand of them may take two or three megabytes, but no more. */
 const HEADING_BYTES_MAX = 1_024
 
 function checkHeading(
@@ -165,13 +169,10 @@ function checkHeading(
     run,
     plan,
     version,
-    beforeEventId: flat(`,"environmentId":${quoted(environment)},"eventId":"`),
-    afterPayload: flat(
-      `,"planId":${quoted(plan)},"planVersion":${quoted(version)},"projectId":${quoted(project)},"runId":${quoted(run)}`,
-    ),
-    end: flat(`,"tenantId":${quoted(tenant)}}`),
+    text: runText({ run, tenant, project, environment, plan, version }),
   }
-  if (heading.afterPayload.length + heading.beforeEventId.length + heading.end.length <= HEADING_BYTES_MAX) {
+  const { beforeEventId, afterPayload, end } = heading.text
+  if (beforeEventId.length + afterPayload.length + end.length <= HEADING_BYTES_MAX) {
     if (headings.size === HEADINGS_MAX) headings.clear()
     headings.set(runId, heading)
   }
@@ -216,9 +217,4 @@ function encodePayload(payload: unknown): ByteString {
     bytes: bytes.length,
     bytesMax: PAYLOAD_BYTES_MAX,
   })
-}
-
-/** Of UTF-8, JSON touches the ASCII bytes alone. */
-function quoted(bytes: ByteString): ByteString {
-  return isPlain(bytes) ? `"${bytes}"` : JSON.stringify(bytes)
 }

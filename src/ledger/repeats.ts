@@ -154,7 +154,7 @@ export class Repeats {
       this.#set(flat(envelope.idempotencyKey), flat(mark))
       return
     }
-    const text = envelope.bytes()
+    const text = envelope.bytes
     if (text.length > EVENT_BYTES_MAX || hasMany(text)) return
     const repeat = new Repeat(envelope, text, dedupePlace(scope, envelope), entry, answer, isDivergent)
     this.#set(repeat.idempotencyKey, repeat)

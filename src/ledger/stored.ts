@@ -145,7 +145,7 @@ export function isDerived(key: ByteString): boolean {
  */
 export function saysOther(record: Entry, hash: ByteString, envelope: Envelope): boolean {
   const found = parseLogEntry(record)
-  return found.hash === hash && fromKeyOn(found.body) !== fromKeyOn(envelope.bytes())
+  return found.hash === hash && fromKeyOn(found.body) !== fromKeyOn(envelope.bytes)
 }
 
 /** No text before it can hold these quotes: JSON would write them with a backslash. */
@@ -155,7 +155,7 @@ function fromKeyOn(body: ByteString): ByteString {
 
 /** The body of an entry is the event in canonical JSON; its type is hashed in front of it, as that of any event (P7). */
 export function appendOf(scope: ByteString, shared: ByteString, envelope: Envelope): Append {
-  const body = envelope.bytes()
+  const body = envelope.bytes
   return {
     op: 'append',
     scope,

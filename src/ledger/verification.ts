@@ -135,7 +135,7 @@ async function wrongWith(
     if (error instanceof AnnalsError) return `record ${runSeq} is no event: ${error.message}`
     throw error
   }
-  if (envelope.bytes() !== body) return `record ${runSeq} is not in canonical form`
+  if (envelope.bytes !== body) return `record ${runSeq} is not in canonical form`
   if (envelope.runId !== runId) return `record ${runSeq} is of another run`
   const place = dedupePlace(scope, envelope)
   const known = await reader.get(place.scope, place.tag, place.key)
