@@ -11,7 +11,7 @@ import { type Home, Inner, Leaf, type Node, REMOVED } from './node.ts'
 import { encodeAddress } from './node-codec.ts'
 import { type Relocation, relocate } from './relocation.ts'
 import type { Scheduler } from './scheduler.ts'
-import { apply } from './tree.ts'
+import { apply, cutEdge, hasLongEdge } from './tree.ts'
 import type { Rotation, Wal } from './wal.ts'
 
 export interface CheckpointerOptions {
@@ -101,6 +101,7 @@ export class Checkpointer {
       await this.#confirmManifest()
       await this.#inSlices(this.#takeIn())
       await this.#inSlices(this.#relocateSparse())
+      await this.#inSlices(this.#cutEdges())
       start = await committer.group.betweenBatches(() => this.#freeze())
       await this.#writeOut(start)
     } catch (error) {
@@ -324,6 +325,15 @@ export class Checkpointer {
     }
   }
 
+  /** What is appended meanwhile may make some long again, but no others. */
+  *#cutEdges(): Steps {
+    const { forest } = this.#options
+    for (const tree of [...forest.dirtyTrees]) {
+      if (hasLongEdge(tree.root)) forest.change(tree, root => cutEdge(forest.nodes, root))
+      if (this.#sliceOver()) yield
+    }
+  }
+
   /** Makes the live nodes of sparse files dirty, if more than half of all that is stored is garbage. */
   *#relocateSparse(): Steps {
     const { data, forest, garbageBytes } = this.#options
@@ -342,6 +352,8 @@ export class Checkpointer {
         do {
           // Anew each time: meanwhile it may have been forgotten and opened again.
           const tree = forest.tree(scope, tag)
+          // Also where the root stays, leaves below it may get others in their place.
+          tree.spot.begin()
           const root = relocate(work, tree.root, from)
           if (root !== tree.root) forest.change(tree, () => root)
           forest.nodes.trim()

@@ -57,13 +57,13 @@ export class NodeStore implements NodeKeeper {
 
   load(node: Node): void {
     if (node instanceof Leaf) {
+      const isSealed = node.block !== undefined
       node.entries = this.#read(node)
       node.block = undefined
-      if (node.delta !== undefined) {
-        node.delta = undefined
-        this.grew(node.length)
-      }
+      node.delta = undefined
       node.bytes = bytesOf(node.entries)
+      // What is sealed was counted when it was written.
+      if (node.dirty && !isSealed) this.grew(node.memoryBytes())
     } else {
       invariant(this.#data !== undefined && node.file !== 0, 'an unloaded node is on disk')
       const { bytes, view } = this.#data.read(node)
@@ -89,8 +89,11 @@ export class NodeStore implements NodeKeeper {
    * full, most leaves are let go of at once, and some stay: whoever scans the same again finds more and more of it.
    */
   passing(leaf: Leaf): readonly Entry[] {
-    // To load what waits to be written would bring it back into the heap.
-    if (leaf.block !== undefined) return this.#read(leaf)
+    // To load what waits to be written brings it back into the heap: for who comes a second time.
+    if (leaf.block !== undefined && !leaf.used) {
+      leaf.used = true
+      return this.#read(leaf)
+    }
     const isFull = this.cachedBytes + ROOM_BYTES > this.#limitBytes
     if (isFull && ++this.#passed % PASSED_PER_KEPT !== 0) return this.#read(leaf)
     this.load(leaf)
@@ -143,6 +146,7 @@ export class NodeStore implements NodeKeeper {
     leaf.length = bytes
     leaf.entries = undefined
     leaf.bytes = 0
+    leaf.used = false
   }
 
   dirty(node: Node): void {

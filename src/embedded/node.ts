@@ -20,7 +20,7 @@ import type { Entry } from '../engine/storage.ts'
  */
 export const LEAF_BYTES_MAX = 4096
 export const LEAF_ENTRIES_MAX = 128
-/** A leaf to whose end entries are added takes so much before it is cut into several: to cut it for each few takes longer. */
+/** The last leaf of a tree takes so much at its end before it is cut into several: to cut it for each few takes longer. */
 export const EDGE_BYTES_MAX: number = 4 * LEAF_BYTES_MAX
 export const INNER_CHILDREN_MAX = 128
 export const INNER_BYTES_MAX = 16_384

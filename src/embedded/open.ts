@@ -135,6 +135,7 @@ function assemble(
   onDisk: { readonly wal: Wal; readonly persist: (committer: Committer) => Persistence } | undefined,
   recovery: Recovery | undefined,
 ): EmbeddedStore {
+  const scheduler = options.scheduler ?? nodeScheduler
   const committer = new Committer({
     forest,
     wal: onDisk?.wal,
@@ -142,13 +143,13 @@ function assemble(
     version,
     time,
     clock: options.clock ?? Date.now,
-    scheduler: options.scheduler ?? nodeScheduler,
+    scheduler,
     applied: trees => store.applied(trees),
   })
   const persistence = onDisk?.persist(committer)
   const readOnly = options.readOnly === true
   const warn = options.warn ?? processWarning
-  const store = new EmbeddedStore({ forest, committer, persistence, readOnly, recovery, warn })
+  const store = new EmbeddedStore({ forest, committer, persistence, readOnly, recovery, warn, scheduler })
   return store
 }
 

@@ -211,6 +211,76 @@ describe('the embedded engine', () => {
     await again.close()
   })
 
+  test('on disk the leaves of a tree stay short, so that one more entry costs little', async () => {
+    const disk = new SimulatedDisk()
+    const storage = await openEmbedded({ disk })
+    const scopes = Array.from({ length: 50 }, (_, i) => `s${i}`)
+    const value = 'x'.repeat(200)
+    for (const scope of scopes) {
+      const keys = Array.from({ length: 60 }, (_, i) => String(i).padStart(4, '0'))
+      await storage.commit({ operations: keys.map(key => put(scope, key, value)) })
+    }
+    await storage.checkpoint()
+    const before = storage.stats().dataBytes
+    await storage.commit({ operations: scopes.map(scope => put(scope, '9999', value)) })
+    await storage.checkpoint()
+    await storage.verify()
+    expect((storage.stats().dataBytes - before) / scopes.length).toBeLessThan(6_000)
+    await storage.close()
+  })
+
+  test('what is loaded to be changed counts as what the next checkpoint has to write', async () => {
+    const folder = newFolder()
+    const scopes = Array.from({ length: 500 }, (_, i) => `s${i}`)
+    const first = await openEmbedded({ disk: openNodeDisk(folder) })
+    for (const scope of scopes) await first.commit({ operations: [put(scope, 'a', 'x'.repeat(10_000))] })
+    await first.close()
+    const storage = await openEmbedded({ disk: openNodeDisk(folder), cacheBytes: 100_000 })
+    for (const scope of scopes) await storage.commit({ operations: [put(scope, 'b', 'y')] })
+    expect(storage.stats().dirtyBytes).toBeGreaterThan(4_000_000)
+    await storage.close()
+  })
+
+  test('a segment that was prepared gives its room to a commit that has none', async () => {
+    const refusedAfter = async (durability: 'durable' | 'relaxed'): Promise<number> => {
+      const disk = new SimulatedDisk({ capacityBytes: 3_000_000, later: task => setImmediate(task) })
+      const storage = await openEmbedded({ disk, durability, walBytes: 2_000_000, warn: () => {} })
+      for (let commits = 0; ; commits++) {
+        const operations = [put('s', `key-${commits % 100}`, 'x'.repeat(5_000))]
+        const refused = await storage.commit({ operations }).then(
+          () => undefined,
+          (error: unknown) => error,
+        )
+        if (refused !== undefined) {
+          expect(refused).toMatchObject({ code: 'DISK_FULL' })
+          return commits
+        }
+        await new Promise(resolve => setImmediate(resolve))
+      }
+    }
+    expect(await refusedAfter('relaxed')).toBeGreaterThan(400)
+    expect(await refusedAfter('durable')).toBeGreaterThan(400)
+  })
+
+  test('who has patience is told once of many commits, and not after it has unsubscribed', async () => {
+    const storage = await openEmbedded({ disk: new SimulatedDisk() })
+    let told = 0
+    const turn = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
+    const end = await storage.subscribe({ scope: 's', tag: 1 }, () => told++, { othersWithinMs: 1_000 })
+    for (const key of ['a', 'b', 'c']) await storage.commit({ operations: [put('s', key, 'value')] })
+    expect(told).toBeLessThanOrEqual(1)
+    await turn()
+    await turn()
+    expect(told).toBeGreaterThanOrEqual(1)
+    const before = told
+    await storage.commit({ operations: [put('s', 'd', 'value')] })
+    end()
+    await turn()
+    await turn()
+    expect(told).toBe(before)
+    await storage.close()
+  })
+
   test('a value that would not fit a block is refused, and the store goes on', async () => {
     const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
     const large = put('s', 'key', 'x'.repeat(18 * 1024 * 1024))

@@ -22,6 +22,7 @@ import type { DataFiles } from './data-files.ts'
 import { type Disk, diskFailure } from './disk.ts'
 import type { Forest, Tree } from './forest.ts'
 import { isGone, spanOf } from './newest.ts'
+import type { Scheduler } from './scheduler.ts'
 import { emptyRoot } from './tree.ts'
 import { verifyForest } from './verification.ts'
 import type { Wal } from './wal.ts'
@@ -78,6 +79,7 @@ export class EmbeddedStore implements Storage {
   readonly #persistence: Persistence | undefined
   readonly #readOnly: boolean
   readonly #warn: Warn
+  readonly #scheduler: Scheduler
   readonly #listeners = new Map<ByteString, Map<number, Set<() => void>>>()
   #state: State = 'open'
   #closing: Promise<void> | undefined
@@ -97,7 +99,9 @@ export class EmbeddedStore implements Storage {
     readonly readOnly: boolean
     readonly recovery: Recovery | undefined
     readonly warn: Warn
+    readonly scheduler: Scheduler
   }) {
+    this.#scheduler = parts.scheduler
     this.#warn = parts.warn
     this.#forest = parts.forest
     this.#committer = parts.committer
@@ -175,12 +179,31 @@ export class EmbeddedStore implements Storage {
     this.#check()
     const tags = entryOf(this.#listeners, scope, () => new Map<number, Set<() => void>>())
     const listeners = entryOf(tags, tag, () => new Set<() => void>())
-    const tell = patience === undefined ? atOnce(listener) : onceATurn(listener)
+    const tell =
+      patience === undefined
+        ? atOnce(listener)
+        : this.#onceATurn(() => {
+            if (listeners.has(tell)) listener()
+          })
     listeners.add(tell)
     return () => {
       if (!listeners.delete(tell)) return
       if (listeners.size === 0) tags.delete(tag)
       if (tags.size === 0) this.#listeners.delete(scope)
+    }
+  }
+
+  /** The same for who is patient: many commits of one turn are told of once, as to tell takes longer than to count them. */
+  #onceATurn(listener: () => void): () => void {
+    let isTold = false
+    const run = (): void => {
+      isTold = false
+      listener()
+    }
+    return () => {
+      if (isTold) return
+      isTold = true
+      this.#scheduler.later(run)
     }
   }
 
@@ -400,25 +423,12 @@ function call(listeners: Iterable<() => void>): void {
 
 const resolved = Promise.resolve()
 
-// Each of these is a function of its own, so that one listener may subscribe twice; and lets the listener run by itself, so
-// that one which throws can't keep a commit from being answered.
-
+/**
+ * A function of its own, so that one listener may subscribe twice; the listener runs by itself, so that one which throws can't keep
+ * a commit from being answered.
+ */
 function atOnce(listener: () => void): () => void {
   return () => void resolved.then(listener)
-}
-
-/** For who is patient: many commits of one turn are told of once, as to tell takes longer than to count them. */
-function onceATurn(listener: () => void): () => void {
-  let isTold = false
-  const run = (): void => {
-    isTold = false
-    listener()
-  }
-  return () => {
-    if (isTold) return
-    isTold = true
-    setImmediate(run)
-  }
 }
 
 function entryOf<K, V>(map: Map<K, V>, key: K, make: () => V): V {

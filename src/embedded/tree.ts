@@ -188,20 +188,45 @@ const EMPTY: Split = { nodes: [], bounds: [] }
 export function apply(keeper: NodeKeeper, root: Node, entry: Entry, spot: Spot = new Spot()): Node {
   if (applyNear(keeper, spot, entry)) return root
   spot.begin()
-  let top = writable(keeper, root)
-  const split = applyTo(keeper, top, entry, spot)
+  const changed = writable(keeper, root)
+  const split = applyTo(keeper, changed, entry, spot)
   if (split === EMPTY) {
-    keeper.free(top)
+    keeper.free(changed)
     return emptyRoot(keeper.generation)
   }
-  if (split !== undefined) {
-    top = new Inner(top.level + 1, keeper.generation, split.bounds, split.nodes)
-  }
+  let top = rootAfter(keeper, changed, split)
   while (top instanceof Inner && top.children.length === 1) {
     keeper.free(top)
     top = top.child(0)
   }
   return top
+}
+
+function rootAfter(keeper: NodeKeeper, changed: Node, split: Split | undefined): Node {
+  if (split === undefined) return changed
+  return new Inner(changed.level + 1, keeper.generation, split.bounds, split.nodes)
+}
+
+/** Whether the tree's last leaf has grown beyond what a leaf has. */
+export function hasLongEdge(root: Node): boolean {
+  let node: Node | undefined = root
+  while (node instanceof Inner) node = node.children.at(-1)
+  return node?.entries !== undefined && node.entries.length > 1 && node.bytes > LEAF_BYTES_MAX
+}
+
+/** Cuts such a leaf; returns the new root. On disk each leaf is short: one is read and written as a whole. */
+export function cutEdge(keeper: NodeKeeper, root: Node): Node {
+  const changed = writable(keeper, root)
+  return rootAfter(keeper, changed, cutLast(keeper, changed))
+}
+
+function cutLast(keeper: NodeKeeper, node: Node): Split | undefined {
+  if (node instanceof Leaf) return splitLeaf(keeper, node, true)
+  const last = node.children.length - 1
+  const child = writable(keeper, node.peek(last))
+  node.children[last] = child
+  const split = cutLast(keeper, child)
+  return split === undefined ? undefined : takeSplit(keeper, node, last, split)
 }
 
 /** The node itself if it may change, else a copy that may. */
@@ -224,12 +249,16 @@ function applyNear(keeper: NodeKeeper, spot: Spot, entry: Entry): boolean {
   // A leaf that may change in place has ancestors that may.
   if (leaf === undefined || !leaf.dirty || leaf.generation !== keeper.generation) return false
   const entries = leaf.entries as Entry[]
-  const count = entries.length
-  const bytesMax = isBehind(entries, entry) ? EDGE_BYTES_MAX : LEAF_BYTES_MAX
-  const isRoomy = leaf.bytes + entryBytes(entry) <= bytesMax && count < LEAF_ENTRIES_MAX
+  const bytes = leaf.bytes + entryBytes(entry)
+  const isRoomy = bytes <= bytesMaxOf(spot, entries, entry) && entries.length < LEAF_ENTRIES_MAX
   if (!isRoomy || entry.expiresAt === REMOVED) return false
-  applyToLeaf(keeper, leaf, entry)
+  applyToLeaf(keeper, leaf, entry, spot)
   return true
+}
+
+/** What a leaf may have with this entry: more where it is the tree's last one, and so is the entry. */
+function bytesMaxOf(spot: Spot, entries: readonly Entry[], entry: Entry): number {
+  return spot.high === undefined && isBehind(entries, entry) ? EDGE_BYTES_MAX : LEAF_BYTES_MAX
 }
 
 /** Whether it comes behind all of them: as what logs and bulk loads add. */
@@ -240,7 +269,7 @@ function isBehind(entries: readonly Entry[], { key }: Entry): boolean {
 
 function applyTo(keeper: NodeKeeper, node: Node, entry: Entry, spot: Spot): Split | undefined {
   if (node instanceof Leaf) {
-    const split = applyToLeaf(keeper, node, entry)
+    const split = applyToLeaf(keeper, node, entry, spot)
     // After a split other keys belong there, and after a removal it may move in with its neighbour.
     if (split === undefined && entry.expiresAt !== REMOVED) spot.leaf = node
     return split
@@ -257,6 +286,12 @@ function applyTo(keeper: NodeKeeper, node: Node, entry: Entry, spot: Spot): Spli
     return undefined
   }
   if (split === EMPTY) return dropChild(keeper, node, index)
+  return takeSplit(keeper, node, index, split)
+}
+
+/** Several children take the place of one. */
+function takeSplit(keeper: NodeKeeper, node: Inner, index: number, split: Split): Split | undefined {
+  const keys = node.keys as ByteString[]
   node.expand()
   node.children.splice(index, 1, ...split.nodes)
   keys.splice(index, 0, ...split.bounds)
@@ -280,7 +315,7 @@ function dropKey(node: Inner, index: number): void {
   node.bytes -= key.length + CHILD_OVERHEAD_BYTES
 }
 
-function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | undefined {
+function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: Spot): Split | undefined {
   if (leaf.entries === undefined) {
     // A removal may leave the leaf empty, and then it has to go; one that waits would leave an empty leaf for good.
     const waits = entry.expiresAt !== REMOVED && leaf.length + leaf.bytes < 2 * LEAF_BYTES_MAX
@@ -300,6 +335,7 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | unde
     return entries.length === 0 ? EMPTY : undefined
   }
   const bytes = entryBytes(entry)
+  const bytesMax = bytesMaxOf(spot, entries, entry)
   leaf.bytes += bytes
   keeper.grew(bytes)
   if (known) {
@@ -310,7 +346,7 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry): Split | unde
     entries.splice(index, 0, entry)
     leaf.lastNew = index
   }
-  if (!leafFull(leaf, atEnd ? EDGE_BYTES_MAX : LEAF_BYTES_MAX)) return undefined
+  if (!leafFull(leaf, bytesMax)) return undefined
   return splitLeaf(keeper, leaf, atEnd)
 }
 

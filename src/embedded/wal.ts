@@ -57,6 +57,8 @@ export class Wal {
   #preparing: { readonly id: number; readonly done: Promise<void> } | undefined
   #ahead: Segment | undefined
   #closed = false
+  /** There was no room to prepare a segment. */
+  #isShort = false
 
   constructor(disk: Disk, options: WalOptions) {
     this.#disk = disk
@@ -79,7 +81,15 @@ export class Wal {
   /** Writes a frame made for `segment()`, with its end; complete or thrown. */
   write(frame: Buffer): void {
     const segment = this.#open()
-    writeAll(segment.file, frame, this.#position)
+    try {
+      writeAll(segment.file, frame, this.#position)
+    } catch (error) {
+      // What was prepared holds room that this one needs; till the next checkpoint has made some, nothing is prepared again.
+      if (!isFull(error) || !this.#removeAhead()) throw error
+      this.#isShort = true
+      this.write(frame)
+      return
+    }
     this.#position += frame.length - END_BYTES
     this.tailBytes += frame.length - END_BYTES
     this.lastCrc = crcOf(frame)
@@ -110,6 +120,7 @@ export class Wal {
     this.#current = undefined
     this.#position = HEADER_BYTES
     this.tailBytes = 0
+    this.#isShort = false
     const finish = async (): Promise<void> => {
       try {
         if (old !== undefined) await syncOrFail(old.file)
@@ -137,11 +148,18 @@ export class Wal {
     await this.#preparing?.done
     this.#current?.file.close()
     this.#current = undefined
-    if (this.#ahead === undefined) return
+    this.#removeAhead()
+  }
+
+  /** Whether there was one. */
+  #removeAhead(): boolean {
+    if (this.#ahead === undefined) return false
     const { id, file } = this.#ahead
+    this.#ahead = undefined
     file.close()
     // It holds nothing. If it stays, the next opening reads it and goes on behind it.
     ignoreFailure(() => this.#disk.remove(fileName('W', id)))
+    return true
   }
 
   #open(): Segment {
@@ -182,12 +200,14 @@ export class Wal {
       this.#prepareBytes === 0 ||
       this.#preparing !== undefined ||
       this.#ahead !== undefined ||
+      this.#isShort ||
       this.#closed
     )
       return
     const id = this.#next++
     const done = this.#fill(id).then(segment => {
       this.#preparing = undefined
+      this.#isShort ||= segment === undefined
       // Overtaken: a frame could not wait and took the next number, so this one would come out of order.
       if (segment !== undefined && this.#next !== id + 1) {
         segment.file.close()
@@ -205,7 +225,7 @@ export class Wal {
     try {
       file = this.#disk.open(name, 'create')
       writeAll(file, segmentStart(id), 0)
-      // The folder may be synced at any time, and a name without a header on the device would look like damage.
+      // The folder may be synced at any time: a name without a header on the device is reported as a log that was cut.
       if (!this.#durable) await file.syncLater()
       for (let at = HEADER_BYTES; at < this.#prepareBytes && !this.#closed; at += ZEROS.length) {
         const piece = ZEROS.subarray(0, this.#prepareBytes - at)
