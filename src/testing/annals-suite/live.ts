@@ -137,16 +137,22 @@ export function testLive(suite: Suite): void {
     const stop = new AbortController()
     const { signal } = stop
     try {
-      const readers = times(30, () => drained(db.events.tail(RUN, { signal })))
-      const never = new Promise<never>(() => {})
-      const transactions = times(30, () =>
-        db.transaction(RUN, () => never, { signal }).catch(() => 'aborted'),
-      )
-      for (let i = 0; i < 20; i++) await db.events.length(RUN)
-      await new Promise(resolve => setTimeout(resolve, 10))
+      const tails = times(30, () => db.events.tail(RUN, { signal }))
+      for (const tail of tails) expect(payloads(await take(tail, 1))).toEqual([0])
+      const waiting = tails.map(drained)
+      let ended: readonly Promise<unknown>[] = []
+      await new Promise<void>(resolve => {
+        const never = new Promise<never>(() => {})
+        let begun = 0
+        const begin = (): Promise<never> => {
+          if (++begun === 30) resolve()
+          return never
+        }
+        ended = times(30, () => db.transaction(RUN, begin, { signal }).catch(() => 'aborted'))
+      })
       stop.abort()
-      for (const events of await Promise.all(readers)) expect(events).toHaveLength(1)
-      expect(await Promise.all(transactions)).toEqual(times(30, () => 'aborted'))
+      expect(await Promise.all(waiting)).toEqual(times(30, () => []))
+      expect(await Promise.all(ended)).toEqual(times(30, () => 'aborted'))
       // Warnings are told in a later turn.
       await new Promise(resolve => setTimeout(resolve, 10))
       expect(warnings.filter(({ name }) => name === 'MaxListenersExceededWarning')).toEqual([])
