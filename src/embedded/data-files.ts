@@ -65,9 +65,13 @@ export class DataFiles {
     if (last !== undefined && last.size < this.#fileBytes) this.#current = this.uses.get(last.id)
   }
 
-  /** A checked block, valid until the next call. */
+  /** The block of a node that is not loaded: one that waits to be written, or what is on disk, checked; valid until the next call. */
   read(node: Node): { readonly bytes: Buffer; readonly view: DataView } {
+    if (node instanceof Leaf && node.block !== undefined) {
+      return { bytes: node.block, view: viewOf(node.block) }
+    }
     const { length } = node
+    invariant(node.file !== 0, 'an unloaded node is on disk')
     const file = fileName('D', node.file)
     if (length > BLOCK_BYTES_MAX) throw corrupt(file, node.offset, 'a block has an impossible length')
     if (length > this.#scratch.length) {
@@ -131,10 +135,10 @@ export class DataFiles {
   }
 
   #appendMerged(leaf: Leaf): void {
-    const { file, offset, length, crc, bytes, block } = leaf
+    const { file, offset, length, crc, bytes } = leaf
     const delta = leaf.delta ?? new Map<never, never>()
     const at = this.#room(length + bytes)
-    const source = block === undefined ? this.read(leaf) : { bytes: block, view: viewOf(block) }
+    const source = this.read(leaf)
     const merged = mergeLeaf(source.bytes, source.view, length, delta, this.#chunk, this.#chunkView, at)
     if (merged === undefined) throw corrupt(fileName('D', file), offset, 'a leaf makes no sense')
     this.#undo.push(() => Object.assign(leaf, { file, offset, length, crc, bytes, delta }))

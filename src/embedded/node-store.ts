@@ -2,7 +2,6 @@ import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { DataFiles } from './data-files.ts'
-import { viewOf } from './disk.ts'
 import { corrupt, fileName } from './format.ts'
 import { entryBytes, type Home, homeOf, Inner, LEAF_BYTES_MAX, Leaf, type Node } from './node.ts'
 import { blockBytes, findInBlock, readInner, readLeaf, writeLeaf } from './node-codec.ts'
@@ -65,7 +64,7 @@ export class NodeStore implements NodeKeeper {
       // What is sealed was counted when it was written.
       if (node.dirty && !isSealed) this.grew(node.memoryBytes())
     } else {
-      invariant(this.#data !== undefined && node.file !== 0, 'an unloaded node is on disk')
+      invariant(this.#data !== undefined, 'in memory nothing is unloaded')
       const { bytes, view } = this.#data.read(node)
       if (!readInner(node, bytes, view, node.length))
         throw corrupt(fileName('D', node.file), node.offset, 'an inner node makes no sense')
@@ -78,7 +77,8 @@ export class NodeStore implements NodeKeeper {
 
   /** What the leaf holds, changes that wait included. */
   #read(leaf: Leaf): Entry[] {
-    const { bytes, view } = this.#blockOf(leaf)
+    invariant(this.#data !== undefined, 'in memory nothing is unloaded')
+    const { bytes, view } = this.#data.read(leaf)
     const entries = readLeaf(bytes, view, leaf.length)
     if (entries === undefined) throw corrupt(fileName('D', leaf.file), leaf.offset, 'a leaf makes no sense')
     return leaf.delta === undefined ? entries : merge(entries, leaf.delta)
@@ -118,16 +118,9 @@ export class NodeStore implements NodeKeeper {
 
   findOnDisk(leaf: Leaf, key: ByteString): Entry | undefined {
     if (leaf.block === undefined) this.diskFinds++
-    const { bytes, view } = this.#blockOf(leaf)
+    invariant(this.#data !== undefined, 'in memory nothing is unloaded')
+    const { bytes, view } = this.#data.read(leaf)
     return findInBlock(bytes, view, leaf.length, key)
-  }
-
-  /** The block of a leaf that is not loaded: one that waits to be written, or what is on disk. */
-  #blockOf(leaf: Leaf): { readonly bytes: Buffer; readonly view: DataView } {
-    const { block } = leaf
-    if (block !== undefined) return { bytes: block, view: viewOf(block) }
-    invariant(this.#data !== undefined && leaf.file !== 0, 'an unloaded leaf has a block')
-    return this.#data.read(leaf)
   }
 
   /**

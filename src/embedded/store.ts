@@ -193,7 +193,7 @@ export class EmbeddedStore implements Storage {
     }
   }
 
-  /** The same for who is patient: many commits of one turn are told of once, as to tell takes longer than to count them. */
+  /** Who is patient is told once of many commits of a turn: to tell takes longer than to count them. */
   #onceATurn(listener: () => void): () => void {
     let isTold = false
     const run = (): void => {

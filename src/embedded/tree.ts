@@ -250,15 +250,16 @@ function applyNear(keeper: NodeKeeper, spot: Spot, entry: Entry): boolean {
   if (leaf === undefined || !leaf.dirty || leaf.generation !== keeper.generation) return false
   const entries = leaf.entries as Entry[]
   const bytes = leaf.bytes + entryBytes(entry)
-  const isRoomy = bytes <= bytesMaxOf(spot, entries, entry) && entries.length < LEAF_ENTRIES_MAX
+  const bytesMax = bytesMaxOf(spot, isBehind(entries, entry))
+  const isRoomy = bytes <= bytesMax && entries.length < LEAF_ENTRIES_MAX
   if (!isRoomy || entry.expiresAt === REMOVED) return false
   applyToLeaf(keeper, leaf, entry, spot)
   return true
 }
 
-/** What a leaf may have with this entry: more where it is the tree's last one, and so is the entry. */
-function bytesMaxOf(spot: Spot, entries: readonly Entry[], entry: Entry): number {
-  return spot.high === undefined && isBehind(entries, entry) ? EDGE_BYTES_MAX : LEAF_BYTES_MAX
+/** What a leaf may have with one entry more: more than others where it is the tree's last one, and so is the entry. */
+function bytesMaxOf(spot: Spot, atEnd: boolean): number {
+  return atEnd && spot.high === undefined ? EDGE_BYTES_MAX : LEAF_BYTES_MAX
 }
 
 /** Whether it comes behind all of them: as what logs and bulk loads add. */
@@ -335,7 +336,6 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: Spot): 
     return entries.length === 0 ? EMPTY : undefined
   }
   const bytes = entryBytes(entry)
-  const bytesMax = bytesMaxOf(spot, entries, entry)
   leaf.bytes += bytes
   keeper.grew(bytes)
   if (known) {
@@ -346,7 +346,7 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: Spot): 
     entries.splice(index, 0, entry)
     leaf.lastNew = index
   }
-  if (!leafFull(leaf, bytesMax)) return undefined
+  if (!leafFull(leaf, bytesMaxOf(spot, atEnd))) return undefined
   return splitLeaf(keeper, leaf, atEnd)
 }
 

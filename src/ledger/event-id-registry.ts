@@ -5,7 +5,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
 import { checkText } from '../core/text.ts'
 import type { Database } from '../engine/database.ts'
-import { eventIdPlace } from './stored.ts'
+import { eventIdPlace, putAt } from './stored.ts'
 
 /**
  * Which event id a producer has chosen for `(runId, idempotencyKey)`. It is
@@ -36,7 +36,7 @@ export class StoredRegistry implements EventIdRegistry {
     const place = eventIdPlace(this.#scopeOf(runId), checkKey(idempotencyKey))
     checkEventId(eventId)
     const { result } = await this.#database.update([place], ([entry]) => ({
-      operations: entry === undefined ? [{ op: 'put', ...place, value: eventId }] : [],
+      operations: entry === undefined ? [putAt(place, eventId)] : [],
       result: entry?.value ?? eventId,
     }))
     return result
@@ -44,7 +44,7 @@ export class StoredRegistry implements EventIdRegistry {
 
   async adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
     const place = eventIdPlace(this.#scopeOf(runId), checkKey(idempotencyKey))
-    await this.#database.write([{ op: 'put', ...place, value: checkEventId(eventId) }])
+    await this.#database.write([putAt(place, checkEventId(eventId))])
   }
 }
 
