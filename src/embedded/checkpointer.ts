@@ -11,7 +11,7 @@ import { type Home, Inner, Leaf, type Node, REMOVED } from './node.ts'
 import { encodeAddress } from './node-codec.ts'
 import { type Relocation, relocate } from './relocation.ts'
 import type { Scheduler } from './scheduler.ts'
-import { apply, cutEdge, hasLongEdge } from './tree.ts'
+import { apply, cutEdge, hasLongEdge } from './tree-changes.ts'
 import type { Rotation, Wal } from './wal.ts'
 
 export interface CheckpointerOptions {

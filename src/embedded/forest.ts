@@ -6,7 +6,8 @@ import { decodeAddress } from './node-codec.ts'
 import type { NodeStore } from './node-store.ts'
 import type { Pending } from './pending.ts'
 import { DROP_KEY, type RecoveredChanges, type RecoveredTail } from './recovered-tail.ts'
-import { apply, collect, emptyRoot, find, type Span, Spot } from './tree.ts'
+import { collect, emptyRoot, find, type Span, Spot } from './tree.ts'
+import { apply } from './tree-changes.ts'
 
 /** Trees kept at hand beyond this are forgotten once they are clean. */
 const TREES_MAX = 20_000

@@ -6,7 +6,8 @@ import { corrupt, fileName } from './format.ts'
 import { entryBytes, type Home, homeOf, Inner, LEAF_BYTES_MAX, Leaf, type Node } from './node.ts'
 import { blockBytes, findInBlock, readInner, readLeaf, writeLeaf } from './node-codec.ts'
 import { Slabs } from './slabs.ts'
-import { merge, type NodeKeeper } from './tree.ts'
+import type { NodeKeeper } from './tree.ts'
+import { merge } from './tree-changes.ts'
 
 /** Of the leaves that a scan reads while memory is full, one in so many stays. */
 const PASSED_PER_KEPT = 8

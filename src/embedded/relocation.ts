@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { childIndex, Inner, type Node } from './node.ts'
-import { type NodeKeeper, writable } from './tree.ts'
+import type { NodeKeeper } from './tree.ts'
+import { writable } from './tree-changes.ts'
 
 /**
  * Space is reclaimed by making the last live nodes of a sparse file dirty: the

@@ -140,12 +140,12 @@ export const MUTANTS: readonly Mutant[] = [
     'block.copy(this.#chunk, at); leaf.block = undefined;',
   ]),
   mutant('a leaf that was split is still taken for the one to write to', 'crashes', [
-    'tree.js',
+    'tree-changes.js',
     'if (split === undefined && entry.expiresAt !== REMOVED) spot.leaf = node;',
     'spot.leaf = node;',
   ]),
   mutant('a leaf that a snapshot shares is written to', 'crashes', [
-    'tree.js',
+    'tree-changes.js',
     'if (leaf === undefined || !leaf.dirty || leaf.generation !== keeper.generation)',
     'if (leaf === undefined)',
   ]),
