@@ -1,7 +1,7 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
-import type { LedgerContext } from './authority.ts'
+import type { LedgerContext } from './context.ts'
 import { timeText } from './facts.ts'
 import { byTime } from './position.ts'
 import { loadProjection, unprojectedRuns } from './projector.ts'

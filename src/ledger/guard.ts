@@ -1,7 +1,7 @@
 import { u64 } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Place } from '../engine/storage.ts'
-import type { LedgerContext } from './authority.ts'
+import type { LedgerContext } from './context.ts'
 import { factIn } from './facts.ts'
 import { Reducer } from './reduce.ts'
 import {

@@ -4,7 +4,7 @@ import { Changes } from '../engine/changes.ts'
 import { parseFeed, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader, TreeId } from '../engine/storage.ts'
-import type { LedgerContext } from './authority.ts'
+import type { LedgerContext } from './context.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { feedTree, LOG, recordOf } from './stored.ts'
 
