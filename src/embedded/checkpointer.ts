@@ -62,6 +62,11 @@ export class Checkpointer {
   #running: Promise<void> | undefined
   #sliceEnd = 0
   #confirmed = false
+  /**
+   * Commits that opening found in the log may be in the system's memory only. They are in the trees by the first checkpoint, but the
+   * manifest before it still needs that log, and would be the only one while a later opening confirms the newer one.
+   */
+  #leansOnFound: boolean
   /** Which of the two files this handle has written, with success. */
   readonly #ours = new Set<number>()
   /** The generation at which the newest manifest was complete: older snapshots may read files that it no longer names. */
@@ -71,6 +76,7 @@ export class Checkpointer {
     this.#options = options
     this.current = options.current
     this.#previous = options.previous
+    this.#leansOnFound = options.wal.tailBytes > 0
   }
 
   get running(): boolean {
@@ -80,7 +86,7 @@ export class Checkpointer {
   /** One after the other; a caller hears of one that began after its call. */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running.catch(() => undefined)
-    const run = this.#checkpoint()
+    const run = this.#findingRoom()
     this.#running = run
     try {
       await run
@@ -88,6 +94,16 @@ export class Checkpointer {
       this.#running = undefined
       // Whoever asked for it: batches may have been told to wait for it.
       this.#options.committer.group.release()
+    }
+  }
+
+  async #findingRoom(): Promise<void> {
+    try {
+      await this.#checkpoint()
+    } catch (error) {
+      const isForRoom = error instanceof AnnalsError && error.code === 'DISK_FULL'
+      if (!isForRoom || !(await this.#options.wal.giveRoom())) throw error
+      await this.#checkpoint()
     }
   }
 
@@ -126,7 +142,24 @@ export class Checkpointer {
     await this.#writeManifest(manifest)
     this.#previous = this.current
     this.current = manifest
+    if (this.#leansOnFound) await this.#giveUpFound()
     this.count++
+  }
+
+  async #giveUpFound(): Promise<void> {
+    await this.#writeCopy()
+    // Snapshots may read what only the older manifest has named: as long as there are any, files stay.
+    this.#completedAt = Number.POSITIVE_INFINITY
+    this.#leansOnFound = false
+  }
+
+  /** In the place of the older manifest. */
+  async #writeCopy(): Promise<void> {
+    const current = this.current as Manifest
+    const copy = { ...current, generation: current.generation + 1 }
+    await this.#writeManifest(copy)
+    this.#previous = current
+    this.current = copy
   }
 
   /**
@@ -141,12 +174,7 @@ export class Checkpointer {
     const current = found ?? FIRST
     await this.#writeManifest(current)
     this.current = current
-    if (found !== undefined && this.#previous === undefined) {
-      const copy = { ...current, generation: current.generation + 1 }
-      await this.#writeManifest(copy)
-      this.#previous = current
-      this.current = copy
-    }
+    if (found !== undefined && this.#previous === undefined) await this.#writeCopy()
     this.#confirmed = true
   }
 
@@ -183,6 +211,7 @@ export class Checkpointer {
     const { forest, wal, committer } = this.#options
     // A commit may have been taken in by half.
     this.#refuseIfBroken()
+    for (const tree of forest.dirtyTrees) this.#cutEdge(tree)
     const trees = [...forest.dirtyTrees].map(tree => ({ tree, root: tree.root }))
     forest.dirtyTrees.clear()
     for (const { tree } of trees) tree.dirty = false
@@ -212,9 +241,10 @@ export class Checkpointer {
 
   *#writeTrees(start: Start): Steps {
     for (const { tree, root } of start.trees) yield* this.#writeTree(tree, root, start)
+    const { forest } = this.#options
+    if (hasLongEdge(forest.directory)) forest.directory = cutEdge(forest.nodes, forest.directory)
     // A store that never held anything has no data file: see `refuseLostManifest`.
-    const { directory } = this.#options.forest
-    if (!isEmpty(directory)) yield* this.#write(directory)
+    if (!isEmpty(forest.directory)) yield* this.#write(forest.directory)
   }
 
   *#writeTree(tree: Tree, root: Node, start: Start): Steps {
@@ -282,10 +312,12 @@ export class Checkpointer {
     for (let done = false; !done; ) {
       try {
         done = steps.next().done === true
-        data.flush(node => forest.nodes.settle(node))
+        data.flush()
       } catch (error) {
         data.abandon()
         throw error
+      } finally {
+        for (const node of data.takePlaced()) forest.nodes.settle(node)
       }
       forest.nodes.trim()
       if (done) return
@@ -325,13 +357,19 @@ export class Checkpointer {
     }
   }
 
-  /** What is appended meanwhile may make some long again, but no others. */
+  /** What is appended meanwhile, in these or others, is for `#freeze`. */
   *#cutEdges(): Steps {
-    const { forest } = this.#options
-    for (const tree of [...forest.dirtyTrees]) {
-      if (hasLongEdge(tree.root)) forest.change(tree, root => cutEdge(forest.nodes, root))
+    for (const tree of this.#options.forest.dirtyTrees) {
+      this.#cutEdge(tree)
       if (this.#sliceOver()) yield
     }
+  }
+
+  /** A snapshot would keep what was cut in memory for good, as it is never written: then the leaf stays long this time. */
+  #cutEdge(tree: Tree): void {
+    const { forest } = this.#options
+    if (!hasLongEdge(tree.root) || forest.isHeld(tree)) return
+    forest.change(tree, root => cutEdge(forest.nodes, root))
   }
 
   /** Makes the live nodes of sparse files dirty, if more than half of all that is stored is garbage. */

@@ -110,7 +110,7 @@ export class DataFiles {
     }
   }
 
-  /** Gives a dirty node, whose children are clean, a place: call `flush` or `abandon` before others may see it. */
+  /** Gives a dirty node, whose children are clean, a place: call `flush` or `abandon`, and then `takePlaced`, before others may see it. */
   append(node: Node): void {
     if (!node.loaded) {
       this.#appendUnloaded(node as Leaf)
@@ -171,10 +171,9 @@ export class DataFiles {
     this.#chunkNodes.push(node)
   }
 
-  /** Writes what was appended and calls back with each node that has its place now. */
-  flush(placed: (node: Node) => void): void {
+  /** Writes what was appended. */
+  flush(): void {
     this.#writeChunk()
-    for (const node of this.#placed.splice(0)) placed(node)
   }
 
   /** What was appended and not written yet is dirty again. */
@@ -182,6 +181,11 @@ export class DataFiles {
     for (const node of this.#chunkNodes.splice(0)) node.dirty = true
     for (const restore of this.#undo.splice(0)) restore()
     this.#chunkUsed = 0
+  }
+
+  /** The nodes that were written since: they have their place for good. */
+  takePlaced(): readonly Node[] {
+    return this.#placed.splice(0)
   }
 
   #writeChunk(): void {
@@ -300,6 +304,8 @@ export class DataFiles {
     }
     this.nextId++
     this.#keep(id, handle)
+    // Its header: a manifest names it from now on, whether anything follows or not.
+    this.#unsynced.add(id)
     this.#folderUnsynced = true
     this.#current = { id, size: HEADER_BYTES, live: 0 }
     this.uses.set(id, this.#current)

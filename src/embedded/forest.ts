@@ -352,6 +352,11 @@ export class Forest {
     }
   }
 
+  /** Whether a snapshot may stand on the tree's newest root. */
+  isHeld(tree: Tree): boolean {
+    return this.#snapshots.size > 0 && this.#newestSnapshot >= tree.changed
+  }
+
   oldestSnapshot(): number | undefined {
     // Generations only grow, and a Map keeps its order.
     for (const generation of this.#snapshots.keys()) return generation

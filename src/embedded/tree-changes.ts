@@ -162,8 +162,9 @@ function dropKey(node: Inner, index: number): void {
 function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: Spot): Split | undefined {
   if (leaf.entries === undefined) {
     // A removal may leave the leaf empty, and then it has to go; one that waits would leave an empty leaf for good.
-    const waits = entry.expiresAt !== REMOVED && leaf.length + leaf.bytes < 2 * LEAF_BYTES_MAX
-    if (waits) return defer(keeper, leaf, entry)
+    // What waits is not cut: all of it has to fit one block.
+    const bytes = leaf.length + leaf.bytes + entryBytes(entry)
+    if (entry.expiresAt !== REMOVED && bytes < 2 * LEAF_BYTES_MAX) return defer(keeper, leaf, entry)
     keeper.load(leaf)
   }
   const entries = leaf.entries as Entry[]

@@ -84,9 +84,7 @@ export class Wal {
     try {
       writeAll(segment.file, frame, this.#position)
     } catch (error) {
-      // What was prepared holds room that this one needs; till the next checkpoint has made some, nothing is prepared again.
       if (!isFull(error) || !this.#removeAhead()) throw error
-      this.#isShort = true
       this.write(frame)
       return
     }
@@ -143,19 +141,25 @@ export class Wal {
     }
   }
 
-  async close(): Promise<void> {
-    this.#closed = true
+  /** For who finds none: what is prepared holds some. Answers whether there was any to give. */
+  async giveRoom(): Promise<boolean> {
     await this.#preparing?.done
-    this.#current?.file.close()
-    this.#current = undefined
-    this.#removeAhead()
+    return this.#removeAhead()
   }
 
-  /** Whether there was one. */
+  async close(): Promise<void> {
+    this.#closed = true
+    await this.giveRoom()
+    this.#current?.file.close()
+    this.#current = undefined
+  }
+
+  /** Till the next checkpoint has made room, nothing is prepared again. Answers whether there was one. */
   #removeAhead(): boolean {
     if (this.#ahead === undefined) return false
     const { id, file } = this.#ahead
     this.#ahead = undefined
+    this.#isShort = true
     file.close()
     // It holds nothing. If it stays, the next opening reads it and goes on behind it.
     ignoreFailure(() => this.#disk.remove(fileName('W', id)))

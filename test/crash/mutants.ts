@@ -124,9 +124,18 @@ export const MUTANTS: readonly Mutant[] = [
   ),
   mutant('a manifest without a directory is written first', 'crashes', [
     'checkpointer.js',
-    'if (!isEmpty(directory)) yield* this.#write(directory);',
+    'if (!isEmpty(forest.directory)) yield* this.#write(forest.directory);',
     '',
   ]),
+  mutant(
+    'files go that a snapshot from before the first checkpoint reads',
+    ['faults', 3_622_893_700],
+    [
+      'checkpointer.js',
+      'this.#completedAt = Number.POSITIVE_INFINITY; this.#leansOnFound = false;',
+      'this.#leansOnFound = false;',
+    ],
+  ),
 
   // —— leaves that are sealed, and the leaf that was used last ——
   mutant('a sealed leaf is written without what was changed since', 'crashes', [
@@ -194,11 +203,11 @@ export const MUTANTS: readonly Mutant[] = [
       'if (frame !== undefined) {',
     ],
   ),
-  mutant('corruption is called a torn tail', 'damage', [
-    'wal-recovery.js',
-    'refuseIfDurable(segments, damage, end.version + 1);',
-    '',
-  ]),
+  mutant(
+    'corruption is called a torn tail',
+    ['damage', 3_153_583_793],
+    ['wal-recovery.js', 'refuseIfDurable(segments, damage, end.version + 1);', ''],
+  ),
   mutant('a torn tail is cut off one frame too early', 'crashes', [
     'wal-recovery.js',
     'cutSegment(file, offset);',

@@ -1,0 +1,221 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { describe, expect, test } from 'vitest'
+import type { Operation, Put } from '../engine/storage.ts'
+import { Random } from '../testing/random.ts'
+import { SimulatedDisk } from '../testing/simulated-disk.ts'
+import { type EmbeddedOptions, openEmbedded } from './open.ts'
+import type { EmbeddedStore } from './store.ts'
+
+const TREE = { scope: 's', tag: 1 }
+/** A leaf, and the part of the entry that was one too much. */
+const BLOCK_BYTES_MAX = 4_400
+/** Nothing happens by itself. */
+const BY_HAND = { walBytes: 1e9, dirtyBytes: 1e9, warn: () => {} }
+
+const put = (key: string, value: string, scope = TREE.scope): Put => ({
+  ...TREE,
+  op: 'put',
+  scope,
+  key,
+  value,
+})
+const inOrder = (n: number): string => String(n).padStart(8, '0')
+const filled = (count: number, value: string, scope = TREE.scope, from = 0): Put[] =>
+  Array.from({ length: count }, (_, i) => put(inOrder(from + i), value, scope))
+
+function open(disk: SimulatedDisk, options: Partial<EmbeddedOptions> = {}): Promise<EmbeddedStore> {
+  return openEmbedded({ disk, ...BY_HAND, ...options })
+}
+
+/** Whoever looks at everything reads blocks of that many bytes at most. */
+async function largestBlock(disk: SimulatedDisk): Promise<number> {
+  const store = await open(disk, { cacheBytes: 0 })
+  let largest = 0
+  disk.onCall = ({ kind, phase, file, bytes }) => {
+    if (kind === 'read' && phase === 'end' && file.startsWith('data')) largest = Math.max(largest, bytes ?? 0)
+  }
+  await store.verify()
+  disk.onCall = undefined
+  await store.close()
+  return largest
+}
+
+describe('failure matrix, power cut', () => {
+  test('a data file is on the device before a manifest names it, also if its first blocks found no room', async () => {
+    const disk = new SimulatedDisk()
+    const store = await open(disk)
+    await store.commit({ operations: [put('a', 'b'.repeat(1_000))] })
+    disk.fail({
+      error: 'ENOSPC',
+      when: ({ kind, file, bytes = 0 }) => kind === 'write' && file.startsWith('data') && bytes > 16,
+    })
+    await expect(store.checkpoint()).rejects.toMatchObject({ code: 'DISK_FULL' })
+    disk.heal()
+    // Somebody makes room, so that the next one has nothing to write.
+    await store.commit({ operations: [{ op: 'drop', scope: TREE.scope }] })
+    await store.checkpoint()
+    await store.commit({ operations: [put('precious', 'answered')] })
+    for (let seed = 0; seed < 50; seed++) {
+      const left = await open(disk.afterPowerCut(new Random(seed)))
+      expect((await left.get('s', 1, 'precious'))?.value).toBe('answered')
+    }
+  })
+
+  test('no manifest leans on a log that was found and may be in the memory of the system only', async () => {
+    for (let seed = 0; seed < 20; seed++) {
+      let disk = new SimulatedDisk({ seed })
+      let store = await open(disk, { prepareBytes: 0 })
+      await store.commit({ operations: [put('a', '1')] })
+      const isLog = ({ kind, file }: { kind: string; file: string }): boolean =>
+        (kind === 'sync' || kind === 'syncLater') && file.startsWith('wal')
+      disk.fail({ error: 'EIO', when: isLog })
+      const lost = store.commit({ operations: [put('b', 'x'.repeat(2_000))] })
+      await expect(lost).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+      disk = disk.afterProcessCrash()
+      store = await open(disk, { prepareBytes: 0 })
+      await store.commit({ operations: [put('precious', 'answered')] })
+      disk = disk.afterProcessCrash()
+      store = await open(disk, { prepareBytes: 0 })
+      const random = new Random(seed)
+      const images: SimulatedDisk[] = []
+      disk.onCall = ({ phase, file }) => {
+        if (phase === 'end' && file.startsWith('manifest')) images.push(disk.afterPowerCut(random.fork()))
+      }
+      await store.checkpoint()
+      disk.onCall = undefined
+      for (const image of images) {
+        const left = await open(image, { prepareBytes: 0 })
+        expect((await left.get('s', 1, 'precious'))?.value).toBe('answered')
+      }
+    }
+  })
+})
+
+describe('a checkpoint', () => {
+  test('keeps no leaf in memory for a snapshot that could read it from disk', async () => {
+    setFlagsFromString('--expose-gc')
+    const collect = runInNewContext('gc') as () => void
+    const heap = (): number => {
+      for (let i = 0; i < 4; i++) collect()
+      return process.memoryUsage().heapUsed
+    }
+    const disk = new SimulatedDisk()
+    const store = await open(disk, { cacheBytes: 1_000_000, durability: 'relaxed' })
+    const before = heap()
+    for (let i = 0; i < 700; i++)
+      await store.commit({ operations: filled(100, 'v'.repeat(90), `scope-${i}`) })
+    const snapshot = await store.snapshot()
+    await store.checkpoint()
+    await store.checkpoint()
+    expect(heap() - before).toBeLessThan(8_000_000)
+    expect(await snapshot.scan({ scope: 'scope-1', tag: 1 })).toHaveLength(100)
+    snapshot.release()
+    await store.close()
+  })
+
+  test('counts what it has written once, also if it fails after that', async () => {
+    const disk = new SimulatedDisk()
+    const atOnce = {
+      soon: queueMicrotask,
+      later: (task: () => void) => void setImmediate(task),
+      now: () => 0,
+    }
+    const store = await open(disk, {
+      scheduler: atOnce,
+      durability: 'relaxed',
+      cacheBytes: 8_000_000,
+      prepareBytes: 0,
+    })
+    const perRound = 20_000
+    for (let round = 0; round < 9; round++) {
+      const from = inOrder(round * perRound)
+      await store.commit({ operations: filled(perRound, 'v'.repeat(150), 's', round * perRound) })
+      let writes = 0
+      disk.fail({
+        error: 'ENOSPC',
+        when: ({ kind, file, bytes = 0 }) =>
+          kind === 'write' && file.startsWith('data') && bytes > 1_000 && ++writes === 3,
+      })
+      await expect(store.checkpoint()).rejects.toMatchObject({ code: 'DISK_FULL' })
+      disk.heal()
+      for (let i = 0; i < 2; i++) expect(await store.scan({ ...TREE, from })).toHaveLength(perRound)
+      await store.checkpoint()
+    }
+    // Were more counted than there is, the cache would be taken for full, and nothing would stay.
+    let reads = 0
+    disk.onCall = ({ kind, phase, file }) => {
+      if (kind === 'read' && phase === 'end' && file.startsWith('data')) reads++
+    }
+    const hot = { ...TREE, from: inOrder(1_000), to: inOrder(2_000) }
+    for (let i = 0; i < 40; i++) await store.scan(hot)
+    reads = 0
+    await store.scan(hot)
+    expect(reads).toBeLessThan(5)
+    disk.onCall = undefined
+    await store.close()
+  })
+
+  test('writes short blocks: of the directory, and of trees that came while it was under way', async () => {
+    const disk = new SimulatedDisk()
+    let now = 0
+    // Each look at the clock ends a slice.
+    const scheduler = {
+      soon: queueMicrotask,
+      later: (task: () => void) => void setImmediate(task),
+      now: () => (now += 3),
+    }
+    const store = await open(disk, { scheduler, durability: 'relaxed' })
+    const name = (i: number): string => `${'run'.repeat(20)}-${inOrder(i)}`
+    for (let i = 0; i < 100; i++) await store.commit({ operations: [put('a', 'b', name(i))] })
+    let isDone = false
+    const checkpoint = store.checkpoint().then(() => {
+      isDone = true
+    })
+    for (let i = 100; !isDone; i++) {
+      await store.commit({ operations: filled(100, 'v'.repeat(120), name(i)) })
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    await checkpoint
+    const left = disk.afterProcessCrash()
+    expect(await largestBlock(left)).toBeLessThan(BLOCK_BYTES_MAX)
+  })
+
+  test('does not put a large value into one block with its small neighbours', async () => {
+    const disk = new SimulatedDisk()
+    const store = await open(disk, { durability: 'relaxed' })
+    await store.commit({ operations: filled(5_000, 'v'.repeat(50)) })
+    const large = 'L'.repeat(100_000)
+    for (let i = 20; i < 5_000; i += 40) await store.commit({ operations: [put(`${inOrder(i)}+`, large)] })
+    await store.close()
+    const again = await open(disk, { cacheBytes: 0 })
+    let read = 0
+    disk.onCall = ({ kind, phase, file, bytes }) => {
+      if (kind === 'read' && phase === 'end' && file.startsWith('data')) read += bytes ?? 0
+    }
+    for (let i = 1; i < 5_000; i += 50) await again.get('s', 1, inOrder(i))
+    disk.onCall = undefined
+    expect(read).toBeLessThan(1_500_000)
+    await again.close()
+  })
+
+  test.each(['durable', 'relaxed'] as const)(
+    'has the room of a segment that was prepared, and so has closing: %s',
+    async durability => {
+      for (const end of ['checkpoint', 'close'] as const) {
+        const disk = new SimulatedDisk({ capacityBytes: 1_600_000 })
+        const store = await openEmbedded({ disk, durability, walBytes: 1_000_000, warn: () => {} })
+        for (let i = 0; i < 50; i++) {
+          const operations: Operation[] = filled(50, 'v'.repeat(150), 's', i * 50)
+          await store.commit({ operations })
+          await new Promise(resolve => setImmediate(resolve))
+        }
+        await store[end]()
+        if (end === 'checkpoint') await store.close()
+        const again = await openEmbedded({ disk, durability })
+        expect(await again.scan(TREE)).toHaveLength(2_500)
+        await again.close()
+      }
+    },
+  )
+})
