@@ -357,9 +357,9 @@ export class Checkpointer {
     }
   }
 
-  /** What is appended meanwhile, in these or others, is for `#freeze`. */
+  /** What grows meanwhile, in these or others, is for `#freeze`: whoever keeps writing must not keep this from its end. */
   *#cutEdges(): Steps {
-    for (const tree of this.#options.forest.dirtyTrees) {
+    for (const tree of [...this.#options.forest.dirtyTrees]) {
       this.#cutEdge(tree)
       if (this.#sliceOver()) yield
     }

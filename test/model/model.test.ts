@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { seedOfRun } from '../../src/testing/random.ts'
 import { campaign } from './campaign.ts'
 
-const PROGRAMS = 2_000
+const PROGRAMS = 1_500
 
 test('every answer, and after every crash all that is there, is what a simple model says', {
   timeout: 600_000,
