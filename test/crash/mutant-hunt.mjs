@@ -17,6 +17,8 @@ const random = new Random(Number(seedOfOthers))
 const isOver = () => process.cpuUsage().user > Number(seconds) * 1e6
 let images = 0
 let campaign = first
+/** Of the campaign that runs: what finds a bug, another hunt may begin with. */
+let begun = 0
 
 async function crashes(seed) {
   const report = newReport(0)
@@ -75,7 +77,7 @@ const others = Object.keys(campaigns).filter(name => name !== first)
 const order = others.flatMap(name => [first, name])
 
 function tell(result) {
-  console.log(JSON.stringify({ ...result, campaign, images }))
+  console.log(JSON.stringify({ ...result, campaign, program: begun, images }))
   process.exit(0)
 }
 process.on('uncaughtException', error => tell({ failure: `an exception that nobody hears: ${error}` }))
@@ -86,7 +88,8 @@ try {
     // Several of the first, before any of the others.
     campaign = round < 4 ? first : order[round % order.length]
     const known = round === 0 && program !== ''
-    await campaigns[campaign](known ? Number(program) : random.below(0x1_0000_0000))
+    begun = known ? Number(program) : random.below(0x1_0000_0000)
+    await campaigns[campaign](begun)
   }
 } catch (error) {
   tell({ failure: error instanceof Error ? error.message : String(error) })

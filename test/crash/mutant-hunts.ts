@@ -23,6 +23,7 @@ const HUNTERS = 2
 
 interface Hunt {
   readonly campaign: Campaign
+  readonly program: number
   readonly images: number
   readonly failure?: string
 }
@@ -116,11 +117,11 @@ function plant({ patches }: Mutant, folder: string): void {
   }
 }
 
-function fateOf({ failure, campaign, images }: Hunt): string {
+function fateOf({ failure, campaign, program, images }: Hunt): string {
   if (failure === undefined) return 'SURVIVED'
   // What it was, without which program it was in.
   const reason = failure.split(': ').slice(1).join(': ').slice(0, 110)
-  return `caught by ${campaign} after ${images} images: ${reason}`
+  return `caught by ${campaign}, program ${program}, after ${images} images: ${reason}`
 }
 
 function escapePattern(text: string): string {

@@ -102,11 +102,11 @@ export const MUTANTS: readonly Mutant[] = [
     'await wal.removeBelow(this.#previous.walSegment);',
     'await wal.removeBelow(this.current.walSegment);',
   ]),
-  mutant('data files go one checkpoint too early', 'crashes', [
-    'checkpointer.js',
-    '...(this.#previous?.files ?? [])];',
-    '];',
-  ]),
+  mutant(
+    'data files go one checkpoint too early',
+    ['crashes', 3_078_499_177],
+    ['checkpointer.js', '...(this.#previous?.files ?? [])];', '];'],
+  ),
   mutant('data files go although a snapshot reads them', 'crashes', [
     'checkpointer.js',
     'if (!unseen) return;',
@@ -119,7 +119,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'the log moves on when the trees are written, not when they are frozen',
-    ['crashes', 6],
+    ['crashes', 2_933_028_817],
     ['checkpointer.js', 'walSegment: start.rotation.segment,', 'walSegment: this.#options.wal.segment(),'],
   ),
   mutant('a manifest without a directory is written first', 'crashes', [
@@ -163,11 +163,11 @@ export const MUTANTS: readonly Mutant[] = [
     'this.#beginChange(tree); tree.spot.begin();',
     'this.#beginChange(tree);',
   ]),
-  mutant('a segment that was prepared for who syncs nothing has no header on the device', 'damage', [
-    'wal.js',
-    'if (!this.#durable) await file.syncLater();',
-    '',
-  ]),
+  mutant(
+    'a segment that was prepared for who syncs nothing has no header on the device',
+    ['damage', 66_581_827],
+    ['wal.js', 'if (!this.#durable) await file.syncLater();', ''],
+  ),
 
   // —— the log ——
   mutant(
@@ -256,7 +256,7 @@ export const MUTANTS: readonly Mutant[] = [
   // —— failures ——
   mutant(
     'nothing is cut back after a write that failed',
-    ['faults', 29],
+    ['faults', 2_933_028_817],
     ['group-commit.js', 'wal.cutBack();', ''],
   ),
   mutant(
@@ -325,7 +325,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'a full disk breaks the handle',
-    ['full disks', 288],
+    ['faults', 730_938_938],
     ['wal.js', 'if (!isFull(error)) throw error;', 'throw error;'],
   ),
 
@@ -381,11 +381,15 @@ export const MUTANTS: readonly Mutant[] = [
     ['crashes', 6],
     ['committer.js', 'recording.imply(heads, { key: HEAD_KEY, value, version, time, expiresAt: 0 });', ''],
   ),
-  mutant('a drop does not know of the heads of events in the same commit', 'faults', [
-    'committer.js',
-    'this.#endLog(recording); for (const tag of this.#forest.tagsOf(scope))',
-    'for (const tag of this.#forest.tagsOf(scope))',
-  ]),
+  mutant(
+    'a drop does not know of the heads of events in the same commit',
+    ['faults', 919_230_127],
+    [
+      'committer.js',
+      'this.#endLog(recording); for (const tag of this.#forest.tagsOf(scope))',
+      'for (const tag of this.#forest.tagsOf(scope))',
+    ],
+  ),
   mutant(
     'a head does not follow from the log that was found',
     ['crashes', 18],
@@ -416,7 +420,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'a drop takes only trees that are in memory',
-    ['crashes', 18],
+    ['crashes', 2_933_028_817],
     ['forest.js', 'return [...new Set([...listed, ...known])];', 'return known;'],
   ),
   mutant('a drop is lost in the log', 'crashes', ['wal-frame.js', '(flags & DROP) !== 0 ? DROPPED : 0', '0']),
