@@ -151,7 +151,7 @@ export class DataFiles {
   #room(length: number): number {
     invariant(length <= BLOCK_BYTES_MAX, 'a node fits a block')
     if (this.#chunkUsed + length > this.#chunk.length) {
-      this.#writeChunk()
+      this.flush()
       this.#reserve(length)
     }
     this.#writable()
@@ -171,11 +171,6 @@ export class DataFiles {
     this.#chunkNodes.push(node)
   }
 
-  /** Writes what was appended. */
-  flush(): void {
-    this.#writeChunk()
-  }
-
   /** What was appended and not written yet is dirty again. */
   abandon(): void {
     for (const node of this.#chunkNodes.splice(0)) node.dirty = true
@@ -188,7 +183,8 @@ export class DataFiles {
     return this.#placed.splice(0)
   }
 
-  #writeChunk(): void {
+  /** Writes what was appended. */
+  flush(): void {
     if (this.#chunkUsed === 0) return
     const current = this.#writable()
     const chunk = this.#chunk.subarray(0, this.#chunkUsed)

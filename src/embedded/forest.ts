@@ -324,7 +324,7 @@ export class Forest {
 
   /** The root is about to be replaced; snapshots taken since it was new stand on it. */
   #keepForSnapshots(tree: Tree): void {
-    if (this.#newestSnapshot < tree.changed) return
+    if (!this.isHeld(tree)) return
     const past: PastRoot = { until: this.nodes.generation - 1, root: tree.root, holders: 0 }
     for (const [generation, held] of this.#snapshots) {
       if (generation < tree.changed) continue
