@@ -65,8 +65,7 @@ export class NodeStore implements NodeKeeper {
       // What is sealed was counted when it was written.
       if (node.dirty && !isSealed) this.grew(node.memoryBytes())
     } else {
-      invariant(this.#data !== undefined, 'in memory nothing is unloaded')
-      const { bytes, view } = this.#data.read(node)
+      const { bytes, view } = this.#blockOf(node)
       if (!readInner(node, bytes, view, node.length))
         throw corrupt(fileName('D', node.file), node.offset, 'an inner node makes no sense')
     }
@@ -78,8 +77,7 @@ export class NodeStore implements NodeKeeper {
 
   /** What the leaf holds, changes that wait included. */
   #read(leaf: Leaf): Entry[] {
-    invariant(this.#data !== undefined, 'in memory nothing is unloaded')
-    const { bytes, view } = this.#data.read(leaf)
+    const { bytes, view } = this.#blockOf(leaf)
     const entries = readLeaf(bytes, view, leaf.length)
     if (entries === undefined) throw corrupt(fileName('D', leaf.file), leaf.offset, 'a leaf makes no sense')
     return leaf.delta === undefined ? entries : merge(entries, leaf.delta)
@@ -119,9 +117,13 @@ export class NodeStore implements NodeKeeper {
 
   findOnDisk(leaf: Leaf, key: ByteString): Entry | undefined {
     if (leaf.block === undefined) this.diskFinds++
-    invariant(this.#data !== undefined, 'in memory nothing is unloaded')
-    const { bytes, view } = this.#data.read(leaf)
+    const { bytes, view } = this.#blockOf(leaf)
     return findInBlock(bytes, view, leaf.length, key)
+  }
+
+  #blockOf(node: Node): { readonly bytes: Buffer; readonly view: DataView } {
+    invariant(this.#data !== undefined, 'in memory nothing is unloaded')
+    return this.#data.read(node)
   }
 
   /**
