@@ -182,7 +182,7 @@ class Verifier {
     const { run, steps } = this.#reducer
     const heading = this.#heading
     if (heading === undefined || run === undefined) this.#refuse('there is no record')
-    this.#snapshot = snapshotOf(heading, run, steps.values())
+    this.#snapshot = snapshotOf(heading, run, steps.all)
     this.#same(line, snapshotLine(this.#snapshot), 'the snapshot, which is what the records come to,')
     return undefined
   }

@@ -58,7 +58,7 @@ export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Arr
     }
   }
   if (heading !== undefined && reducer.run !== undefined) {
-    yield bytesOf(snapshotLine(snapshotOf(heading, reducer.run, reducer.steps.values())))
+    yield bytesOf(snapshotLine(snapshotOf(heading, reducer.run, reducer.steps.all)))
   }
   yield toBuffer(`${endLine(lines, sha256.digest('hex'))}\n`)
 }

@@ -36,32 +36,37 @@ export function newOrderedId(now: number, random?: Random): string {
 
 const UUID_CHARS = 36
 const DASH = 45
-const DIGIT_0 = 48
 const DIGIT_4 = 52
-const DIGIT_9 = 57
-const LETTER_A = 97
-const LETTER_F = 102
-/** What an ASCII letter in lower case has, and one in upper case has not. */
-const LOWER_CASE = 32
+const ASCII_CHARS = 128
+/** For each ASCII character 1 if it is a hexadecimal digit. Upper case too: RFC 9562 says to read both, and to write lower case. */
+const IS_DIGIT = new Uint8Array(ASCII_CHARS)
+for (const digit of '0123456789abcdefABCDEF') IS_DIGIT[digit.charCodeAt(0)] = 1
 
 /**
- * Upper case too: RFC 9562 says to read both, and to write lower case. Char by char: that is a quarter of what a regular
- * expression takes for a text that was put together from pieces, as new ids are.
+ * Char by char, without a branch in between: that is a fraction of what a regular expression takes for a text that was put together
+ * from pieces, as new ids are.
  */
 export function isUuidV4(text: unknown): text is string {
   if (typeof text !== 'string' || text.length !== UUID_CHARS) return false
+  let digits = 0
+  let bits = 0
   for (let i = 0; i < UUID_CHARS; i++) {
     const char = text.charCodeAt(i)
-    if (i === 8 || i === 13 || i === 18 || i === 23) {
-      if (char !== DASH) return false
-    } else if (hexDigit(char) === -1) return false
+    bits |= char
+    digits += IS_DIGIT[char & (ASCII_CHARS - 1)]
   }
-  return text.charCodeAt(14) === DIGIT_4 && hexDigit(text.charCodeAt(19)) >> 2 === 2
+  return bits < ASCII_CHARS && digits === UUID_CHARS - 4 && hasDashes(text) && isOfVersion4(text)
 }
 
-/** What the digit stands for; -1 if it is none. */
-function hexDigit(char: number): number {
-  if (char >= DIGIT_0 && char <= DIGIT_9) return char - DIGIT_0
-  const letter = char | LOWER_CASE
-  return letter >= LETTER_A && letter <= LETTER_F ? letter - LETTER_A + 10 : -1
+function hasDashes(text: string): boolean {
+  return isDashAt(text, 8) && isDashAt(text, 13) && isDashAt(text, 18) && isDashAt(text, 23)
+}
+
+function isDashAt(text: string, at: number): boolean {
+  return text.charCodeAt(at) === DASH
+}
+
+/** With the variant of RFC 9562. */
+function isOfVersion4(text: string): boolean {
+  return text.charCodeAt(14) === DIGIT_4 && '89abAB'.includes(text[19])
 }

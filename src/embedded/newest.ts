@@ -34,6 +34,7 @@ export function spanOf(range: Range, now: number): Span {
     reverse: range.reverse === true,
     limit: range.limit ?? Number.POSITIVE_INFINITY,
     now,
+    once: range.once === true,
   }
 }
 

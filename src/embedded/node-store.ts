@@ -87,7 +87,8 @@ export class NodeStore implements NodeKeeper {
    * A scan over more than memory may hold would throw out each leaf before it comes round to it again. So once memory is
    * full, most leaves are let go of at once, and some stay: whoever scans the same again finds more and more of it.
    */
-  passing(leaf: Leaf): readonly Entry[] {
+  passing(leaf: Leaf, once: boolean): readonly Entry[] {
+    if (once) return this.#read(leaf)
     // To load what waits to be written brings it back into the heap: for who comes a second time.
     if (leaf.block !== undefined && !leaf.used) {
       leaf.used = true

@@ -22,6 +22,10 @@ export const LEAF_BYTES_MAX = 4096
 export const LEAF_ENTRIES_MAX = 128
 /** The last leaf of a tree takes so much at its end before it is cut into several: to cut it for each few takes longer. */
 export const EDGE_BYTES_MAX: number = 4 * LEAF_BYTES_MAX
+/** So many new entries in a row, and more are expected behind them. */
+export const IN_ROW_MIN = 4
+/** How far behind the last new entry the next one may go and still is in a row with it: older ones may lie in between. */
+export const IN_ROW_REACH = 8
 export const INNER_CHILDREN_MAX = 128
 export const INNER_BYTES_MAX = 16_384
 
@@ -81,8 +85,10 @@ export class Leaf extends Block {
   delta: Map<ByteString, Entry> | undefined = undefined
   /** What the next checkpoint will write, but for the delta; only while unloaded. */
   block: Buffer | undefined = undefined
-  /** Where the last new entry went that was not the last of all: a hint, which says nothing after other changes. */
+  /** Where the last new entry went: a hint, which says nothing after other changes. */
   lastNew = -1
+  /** How many new entries in a row went where the last one had gone, or a little behind it. */
+  inRow = 0
 
   /** A new leaf with entries, or with none the stub of one on disk. */
   constructor(generation: number, entries: Entry[] | undefined) {

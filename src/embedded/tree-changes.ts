@@ -5,6 +5,8 @@ import {
   childIndex,
   EDGE_BYTES_MAX,
   entryBytes,
+  IN_ROW_MIN,
+  IN_ROW_REACH,
   INNER_BYTES_MAX,
   INNER_CHILDREN_MAX,
   Inner,
@@ -29,6 +31,7 @@ const EMPTY: Split = { nodes: [], bounds: [] }
 
 /** Puts an entry, or takes one away if it is a removal; returns the new root, whose spot `spot` is from then on. */
 export function apply(keeper: NodeKeeper, root: Node, entry: Entry, spot: Spot = new Spot()): Node {
+  if (spot.left !== undefined) sealLeft(keeper, spot)
   if (applyNear(keeper, spot, entry)) return root
   spot.begin()
   const changed = writable(keeper, root)
@@ -64,7 +67,7 @@ export function cutEdge(keeper: NodeKeeper, root: Node): Node {
 }
 
 function cutLast(keeper: NodeKeeper, node: Node): Split | undefined {
-  if (node instanceof Leaf) return splitLeaf(keeper, node, true)
+  if (node instanceof Leaf) return splitLeaf(keeper, node, (node.entries as Entry[]).length - 1)
   const last = node.children.length - 1
   const child = writable(keeper, node.peek(last))
   node.children[last] = child
@@ -86,17 +89,26 @@ export function writable(keeper: NodeKeeper, node: Node): Node {
   return copy
 }
 
+/** The writing went on to the next leaf, so the one before it is as good as full. */
+function sealLeft(keeper: NodeKeeper, spot: Spot): void {
+  const leaf = spot.left as Leaf
+  spot.left = undefined
+  const isNextNeighbour = leaf !== spot.leaf && spot.low === spot.leftHigh
+  const mayChange = leaf.dirty && leaf.generation === keeper.generation
+  if (isNextNeighbour && mayChange && leaf.loaded && leaf.bytes >= LEAF_BYTES_MAX / 4) keeper.seal(leaf)
+}
+
 /** Puts the entry where the last one went, if it fits there and the way down to there needs no change. */
 function applyNear(keeper: NodeKeeper, spot: Spot, entry: Entry): boolean {
   const leaf = spot.leafOf(entry.key)
   // A leaf that may change in place has ancestors that may.
   if (leaf === undefined || !leaf.dirty || leaf.generation !== keeper.generation) return false
-  const entries = leaf.entries as Entry[]
+  if (entry.expiresAt === REMOVED) return false
+  const index = placeOf(leaf, entry.key)
   const bytes = leaf.bytes + entryBytes(entry)
-  const bytesMax = bytesMaxOf(spot, isBehind(entries, entry))
-  const isRoomy = bytes <= bytesMax && entries.length < LEAF_ENTRIES_MAX
-  if (!isRoomy || entry.expiresAt === REMOVED) return false
-  applyToLeaf(keeper, leaf, entry, spot)
+  const count = (leaf.entries as Entry[]).length
+  if (count >= LEAF_ENTRIES_MAX || bytes > bytesMaxOf(spot, frontAt(leaf, index) === count)) return false
+  put(keeper, leaf, index, entry)
   return true
 }
 
@@ -105,10 +117,26 @@ function bytesMaxOf(spot: Spot, atEnd: boolean): number {
   return atEnd && spot.high === undefined ? EDGE_BYTES_MAX : LEAF_BYTES_MAX
 }
 
-/** Whether it comes behind all of them: as what logs and bulk loads add. */
-function isBehind(entries: readonly Entry[], { key }: Entry): boolean {
+/** Where a key is, or belongs. */
+function placeOf(leaf: Leaf, key: ByteString): number {
+  const entries = leaf.entries as Entry[]
   const count = entries.length
-  return count > 0 && entries[count - 1].key < key
+  return count > 0 && entries[count - 1].key < key ? count : placeIn(leaf, key)
+}
+
+/**
+ * Where the writing goes on behind, once a new entry has gone to `index`; -1 if nothing says so. Behind all others, as logs and
+ * bulk loads write; and behind several in a row, as where numbers count up between older ones. Of two that come in
+ * pairs, as a step's end and its beginning, the first may go before the second.
+ */
+function frontAt({ entries, lastNew, inRow }: Leaf, index: number): number {
+  if (index === (entries as Entry[]).length) return index
+  if (inRow < IN_ROW_MIN || !isInRow(lastNew, index)) return -1
+  return index === lastNew ? index + 1 : index
+}
+
+function isInRow(lastNew: number, index: number): boolean {
+  return index >= lastNew && index - lastNew <= IN_ROW_REACH
 }
 
 function applyTo(keeper: NodeKeeper, node: Node, entry: Entry, spot: Spot): Split | undefined {
@@ -168,10 +196,8 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: Spot): 
     keeper.load(leaf)
   }
   const entries = leaf.entries as Entry[]
-  const count = entries.length
-  const atEnd = isBehind(entries, entry)
-  const index = atEnd ? count : placeIn(leaf, entry.key)
-  const known = index < count && entries[index].key === entry.key
+  const index = placeOf(leaf, entry.key)
+  const known = index < entries.length && entries[index].key === entry.key
   if (entry.expiresAt === REMOVED) {
     if (known) {
       leaf.bytes -= entryBytes(entries[index])
@@ -179,19 +205,27 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: Spot): 
     }
     return entries.length === 0 ? EMPTY : undefined
   }
+  const front = known ? -1 : frontAt(leaf, index)
+  put(keeper, leaf, index, entry)
+  if (!leafFull(leaf, bytesMaxOf(spot, front === entries.length - 1))) return undefined
+  return splitLeaf(keeper, leaf, front)
+}
+
+/** Puts the entry to its place, over the one that is there under its key or before the first with a higher one. */
+function put(keeper: NodeKeeper, leaf: Leaf, index: number, entry: Entry): void {
+  const entries = leaf.entries as Entry[]
   const bytes = entryBytes(entry)
   leaf.bytes += bytes
   keeper.grew(bytes)
-  if (known) {
+  if (index < entries.length && entries[index].key === entry.key) {
     leaf.bytes -= entryBytes(entries[index])
     entries[index] = entry
-  } else if (atEnd) entries.push(entry)
-  else {
-    entries.splice(index, 0, entry)
-    leaf.lastNew = index
+    return
   }
-  if (!leafFull(leaf, bytesMaxOf(spot, atEnd))) return undefined
-  return splitLeaf(keeper, leaf, atEnd)
+  if (index === entries.length) entries.push(entry)
+  else entries.splice(index, 0, entry)
+  leaf.inRow = isInRow(leaf.lastNew, index) ? leaf.inRow + 1 : 0
+  leaf.lastNew = index
 }
 
 /** The leaf is not in memory: remember the change until it is. */
@@ -244,10 +278,14 @@ function leafFull(leaf: Leaf, bytesMax: number): boolean {
   return count > 1 && (leaf.bytes > bytesMax || count > LEAF_ENTRIES_MAX)
 }
 
-/** Splits in halves; at its right edge so that the left piece stays full, as logs never come back to it. */
-function splitLeaf(keeper: NodeKeeper, leaf: Leaf, atEnd: boolean): Split {
+/**
+ * Splits in halves; but where the writing goes on behind `front`, so that what is before stays full, as nobody comes back to it, and
+ * what is behind is not in the way.
+ */
+function splitLeaf(keeper: NodeKeeper, leaf: Leaf, front: number): Split {
   const entries = leaf.entries as Entry[]
-  const half = atEnd || leaf.bytes > 2 * LEAF_BYTES_MAX ? LEAF_BYTES_MAX : leaf.bytes / 2
+  const { inRow } = leaf
+  const half = front >= 0 || leaf.bytes > 2 * LEAF_BYTES_MAX ? LEAF_BYTES_MAX : leaf.bytes / 2
   const nodes: Leaf[] = []
   const bounds: ByteString[] = []
   let start = 0
@@ -257,19 +295,23 @@ function splitLeaf(keeper: NodeKeeper, leaf: Leaf, atEnd: boolean): Split {
     const piece = start === 0 ? leaf : new Leaf(keeper.generation, [])
     piece.entries = entries.slice(start, end)
     piece.bytes = bytes
+    const hasFront = start <= front && front < end
+    piece.lastNew = hasFront ? front - start : -1
+    piece.inRow = hasFront ? inRow : 0
     nodes.push(piece)
     if (start > 0) bounds.push(separator(entries[start - 1].key, entries[start].key))
+    if (end <= front) keeper.seal(piece)
     start = end
     bytes = 0
   }
   for (let i = 0; i < entries.length; i++) {
     const size = entryBytes(entries[i])
     const full = bytes + size > LEAF_BYTES_MAX || i - start === LEAF_ENTRIES_MAX
-    if (i > start && (full || (bytes >= half && nodes.length === 0))) cut(i)
+    const first = nodes.length === 0 && (bytes >= half || i === front + 1)
+    if (i > start && (full || first)) cut(i)
     bytes += size
   }
   cut(entries.length)
-  if (atEnd) for (let i = 0; i < nodes.length - 1; i++) keeper.seal(nodes[i])
   return { nodes, bounds }
 }
 

@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
-import { childIndex, Inner, Leaf, lowerBound, type Node, placeIn } from './node.ts'
+import { childIndex, IN_ROW_MIN, Inner, Leaf, lowerBound, type Node, placeIn } from './node.ts'
 
 /** What a tree needs of the place where its nodes are kept. */
 export interface NodeKeeper {
@@ -12,8 +12,8 @@ export interface NodeKeeper {
   isWanted(leaf: Leaf): boolean
   /** One entry of an unloaded leaf, which stays so. */
   findOnDisk(leaf: Leaf, key: ByteString): Entry | undefined
-  /** The entries of an unloaded leaf for a scan, which may leave it unloaded. */
-  passing(leaf: Leaf): readonly Entry[]
+  /** The entries of an unloaded leaf for a scan, which may leave it unloaded. `once`: and should. */
+  passing(leaf: Leaf, once: boolean): readonly Entry[]
   /** The node is about to change in place. */
   dirty(node: Node): void
   /** The leaf is full, and nobody is likely to change it again before it is written. */
@@ -34,6 +34,8 @@ export interface Span {
   readonly limit: number
   /** Entries that expire by then are not there. */
   readonly now: number
+  /** Nobody will come back for them soon. */
+  readonly once?: boolean
 }
 
 export function emptyRoot(generation: number): Leaf {
@@ -48,9 +50,16 @@ export class Spot {
   leaf: Leaf | undefined = undefined
   low: ByteString = ''
   high: ByteString | undefined = undefined
+  /** The leaf before, if many entries in a row had gone there, and where its keys end. */
+  left: Leaf | undefined = undefined
+  leftHigh: ByteString | undefined = undefined
 
   /** From the root down, before the way down is noted. */
   begin(): void {
+    if (this.leaf !== undefined && this.leaf.inRow >= IN_ROW_MIN) {
+      this.left = this.leaf
+      this.leftHigh = this.high
+    }
     this.leaf = undefined
     this.low = ''
     this.high = undefined
@@ -112,7 +121,7 @@ function findInLeaf(leaf: Leaf, key: ByteString): Entry | undefined {
 export function collect(keeper: NodeKeeper, node: Node, span: Span, out: Entry[]): void {
   if (node instanceof Leaf) {
     if (node.entries !== undefined) node.used = true
-    collectLeaf(node.entries ?? keeper.passing(node), span, out)
+    collectLeaf(node.entries ?? keeper.passing(node, span.once === true), span, out)
     return
   }
   if (node.keys === undefined) keeper.load(node)

@@ -91,6 +91,8 @@ export interface Range extends TreeId {
   readonly to?: ByteString | undefined
   readonly reverse?: boolean | undefined
   readonly limit?: number | undefined
+  /** A hint: who reads it will not come back to it, so that to keep it at hand is not worth the memory. */
+  readonly once?: boolean | undefined
 }
 
 export interface ScopeRange {

@@ -46,12 +46,11 @@ export async function catchUpGuard({ database, scopeOf }: LedgerContext, runId: 
       if (!isSameRun) return { operations: [], result: undefined }
       for (const entry of steps) {
         const step = guardedStepIn(entry)
-        if (step !== undefined) reducer.steps.set(step.stepId, step)
+        if (step !== undefined) reducer.steps.add(step)
       }
       for (const fact of facts) reducer.add(fact)
-      const changed = [...reducer.steps.values()]
       invariant(reducer.run !== undefined, 'records make a state')
-      const operations = changed.map(step => putGuardedStep(scope, step))
+      const operations = reducer.steps.all.map(step => putGuardedStep(scope, step))
       return { operations: [putRunState(place, reducer.run), ...operations], result: undefined }
     })
   }

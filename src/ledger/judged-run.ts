@@ -6,7 +6,8 @@ import type { Run } from '../primitives/run.ts'
 import { runOperations } from '../primitives/run-records.ts'
 import type { Envelope } from './envelope.ts'
 import { checkFence } from './lease.ts'
-import { Reducer, type RunState, type StepState } from './reduce.ts'
+import { Reducer, type RunState } from './reduce.ts'
+import type { StepState } from './steps.ts'
 import {
   GUARD_KEY,
   guardedStepIn,
@@ -87,7 +88,7 @@ export class JudgedRun {
     const { runId, eventType, stepId, logicalAttemptId, engineAttemptId } = envelope
     const reducer = this.#reducer
     const stored = guardedStepIn(step)
-    if (stored !== undefined && !reducer.steps.has(stored.stepId)) reducer.steps.set(stored.stepId, stored)
+    if (stored !== undefined && reducer.steps.get(stored.stepId) === undefined) reducer.steps.add(stored)
     const runSeq = ++this.#length
     const fact = { runSeq, persistedAt: '', eventType, stepId, logicalAttemptId, engineAttemptId }
     const refusal = reducer.add(fact)

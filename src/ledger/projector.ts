@@ -273,7 +273,7 @@ export class Projector {
     const { database, shared, metrics } = this.#context
     const key = this.#progress?.key
     const from = key === undefined ? undefined : `${key}\0`
-    const [next] = await database.scan({ ...feedTree(shared), from, limit: 1 })
+    const [next] = await database.scan({ ...feedTree(shared), from, limit: 1, once: true })
     metrics.waitingSince = next?.time
   }
 
@@ -290,7 +290,7 @@ export class Projector {
     let before = this.#progress?.key
     for (;;) {
       const from = before === undefined ? undefined : `${before}\0`
-      const page = await database.scan({ ...feedTree(shared), from, limit: LISTED_MAX })
+      const page = await database.scan({ ...feedTree(shared), from, limit: LISTED_MAX, once: true })
       metrics.waitingSince = page[0]?.time
       if (page.length === 0) return
       const runs = [...listedIn(page)]

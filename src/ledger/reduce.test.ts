@@ -33,7 +33,7 @@ function atOnce(records: readonly RunEventRecord[]): RunSnapshot {
   const reducer = new Reducer()
   for (const record of records) reducer.add(factOf(record))
   if (reducer.run === undefined) throw new Error('without records there is nothing')
-  return snapshotOf(records[0], reducer.run, reducer.steps.values())
+  return snapshotOf(records[0], reducer.run, reducer.steps.all)
 }
 
 /** Whatever somebody might send: mostly in an order that makes sense, often not. */
@@ -185,7 +185,7 @@ describe('reduce', () => {
       reducer.add({ ...about, runSeq: 2 * i + 3, eventType: 'StepFailed', error })
     }
     if (reducer.run === undefined) throw new Error('it began')
-    const { steps, lastEventSeq } = snapshotOf(started, reducer.run, reducer.steps.values())
+    const { steps, lastEventSeq } = snapshotOf(started, reducer.run, reducer.steps.all)
     expect(steps).toHaveLength(20_000)
     expect(lastEventSeq).toBe(40_001)
   })

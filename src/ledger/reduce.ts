@@ -8,6 +8,7 @@ import type {
   StepStatus,
 } from './run-events.ts'
 import { snapshotOf } from './snapshot.ts'
+import { type StepState, Steps } from './steps.ts'
 import { ENDED, type RunTransition, type StepTransition, transitionOf } from './transitions.ts'
 
 /**
@@ -39,19 +40,6 @@ export interface RunState {
   steps: number
 }
 
-export interface StepState {
-  readonly stepId: string
-  /** Which one it was to appear. */
-  readonly position: number
-  status: StepStatus
-  logicalAttemptId: number
-  engineAttemptId: number
-  startedAt: string | undefined
-  completedAt: string | undefined
-  error: unknown
-  attempts: readonly StepAttempt[]
-}
-
 /** Why an event is ignored for state. */
 export interface Refusal {
   readonly priorState: string
@@ -64,10 +52,10 @@ const NO_ATTEMPTS: readonly StepAttempt[] = Object.freeze([])
 /** Reduces record after record. */
 export class Reducer {
   run: RunState | undefined = undefined
-  readonly steps: Map<string, StepState> = new Map()
+  readonly steps: Steps = new Steps()
   /** The step that the last record has changed. */
   changed: StepState | undefined = undefined
-  /** The step that was changed last. What happens next is mostly about the same one, and a map of many steps is slow to look into. */
+  /** The step that was changed last: what happens next is mostly about the same one. */
   #last: StepState | undefined = undefined
 
   /** Takes a record in, unless it was seen already. Answers why it was ignored for state, if it was. */
@@ -128,7 +116,7 @@ export class Reducer {
         error: undefined,
         attempts: NO_ATTEMPTS,
       }
-      this.steps.set(stepId, first)
+      this.steps.add(first)
       this.changed = first
       this.#last = first
       return
@@ -262,12 +250,12 @@ export function reduce(snapshot: RunSnapshot | null | undefined, record: RunEven
   if (snapshot !== null && snapshot !== undefined) {
     reducer.run = runStateOf(snapshot, snapshot.steps.length)
     for (const [position, step] of snapshot.steps.entries()) {
-      reducer.steps.set(step.stepId, stepStateOf(step, position))
+      reducer.steps.add(stepStateOf(step, position))
     }
   }
   reducer.add(factOf(record))
   invariant(reducer.run !== undefined, 'a record makes a state')
-  return snapshotOf(snapshot ?? record, reducer.run, reducer.steps.values())
+  return snapshotOf(snapshot ?? record, reducer.run, reducer.steps.all)
 }
 
 /** What an alert tells of the event. */

@@ -25,5 +25,5 @@ export async function replayRun(
   }
   return heading === undefined || reducer.run === undefined
     ? null
-    : snapshotOf(heading, reducer.run, reducer.steps.values())
+    : snapshotOf(heading, reducer.run, reducer.steps.all)
 }

@@ -1,8 +1,9 @@
 import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Put } from '../engine/storage.ts'
-import { type Fact, Reducer, type Refusal, type RunState, type StepState, stepStateOf } from './reduce.ts'
+import { type Fact, Reducer, type Refusal, type RunState, stepStateOf } from './reduce.ts'
 import type { LedgerAlert, RunStateStatus, StepSnapshot } from './run-events.ts'
+import type { StepState } from './steps.ts'
 import { alertPuts, placeOf, putChunk, putRunState, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
 
 /** A record, as far as the projector has to know it. */
@@ -37,7 +38,6 @@ export class RunProjection {
   usedAt = 0
   #alerts: { readonly alert: LedgerAlert; readonly time: number }[] = []
   readonly #reducer = new Reducer()
-  readonly #steps: StepState[] = []
   #dirty = new Set<number>()
 
   constructor(scope: ByteString, runId: string, baseVersion = 0, run?: RunState) {
@@ -58,7 +58,7 @@ export class RunProjection {
 
   /** In the order in which they first appeared. */
   get steps(): readonly StepState[] {
-    return this.#steps
+    return this.#reducer.steps.all
   }
 
   get unstoredAlerts(): readonly LedgerAlert[] {
@@ -71,9 +71,7 @@ export class RunProjection {
 
   /** A step as it was stored. */
   restore(step: StepSnapshot): void {
-    const state = stepStateOf(step, this.#steps.length)
-    this.#steps.push(state)
-    this.#reducer.steps.set(state.stepId, state)
+    this.#reducer.steps.add(stepStateOf(step, this.steps.length))
   }
 
   /** Takes the next record in; one that is not the next changes nothing. Answers whether it was. */
@@ -84,8 +82,7 @@ export class RunProjection {
     const { changed } = this.#reducer
     if (changed !== undefined) {
       const { position } = changed
-      invariant(position <= this.#steps.length, 'steps appear one after the other')
-      this.#steps[position] = changed
+      invariant(this.steps[position] === changed, 'steps appear one after the other')
       this.#dirty.add(Math.floor(position / STEPS_PER_CHUNK))
     }
     if (refusal !== undefined) this.#alerts.push({ alert: record.alert(refusal), time })
@@ -118,6 +115,6 @@ export class RunProjection {
   }
 
   #chunk(chunk: number): StepState[] {
-    return this.#steps.slice(chunk * STEPS_PER_CHUNK, (chunk + 1) * STEPS_PER_CHUNK)
+    return this.steps.slice(chunk * STEPS_PER_CHUNK, (chunk + 1) * STEPS_PER_CHUNK)
   }
 }

@@ -4,8 +4,9 @@ import { Sha256 } from '../core/hash.ts'
 import { invariant } from '../core/invariant.ts'
 import { parseRfc3339 } from '../core/time.ts'
 import { parseJson } from '../core/value.ts'
-import type { RunState, StepState } from './reduce.ts'
+import type { RunState } from './reduce.ts'
 import type { RunHeading, RunSnapshot, StepAttempt, StepSnapshot } from './run-events.ts'
+import type { StepState } from './steps.ts'
 
 /**
  * A snapshot out of a run's states, and the canonical JSON of states (RFC 8785).

@@ -8,7 +8,7 @@ import { parseLogEntry, timeOf } from '../engine/log.ts'
 import type { Append, Entry, Place, Put, TreeId } from '../engine/storage.ts'
 import type { Envelope } from './envelope.ts'
 import { factIn, timeText } from './facts.ts'
-import { alertOf, type RunState, runStateOf, type StepState, stepStateOf } from './reduce.ts'
+import { alertOf, type RunState, runStateOf, stepStateOf } from './reduce.ts'
 import type {
   LedgerAlert,
   RunEventRecord,
@@ -19,6 +19,7 @@ import type {
 } from './run-events.ts'
 import type { Projectable } from './run-projection.ts'
 import { runStateJson, stepJson } from './snapshot.ts'
+import type { StepState } from './steps.ts'
 
 /**
  * Where the ledger keeps things. A run's records are a log (tag 06) in the

@@ -336,7 +336,7 @@ function sweep(random: Random, shape: Shape, usable: readonly TreeId[], operatio
   }
 }
 
-/** Writes the last keys of a tree anew, in their order: its leaves are filled one after the other. */
+/** Writes keys that lie side by side anew, in their order, at a tree's end or within: leaves are filled one after the other. */
 function load(
   random: Random,
   shape: Shape,
@@ -345,7 +345,10 @@ function load(
   operations: Operation[],
 ): void {
   const { scope, tag } = random.pick(usable.filter(tree => tree.tag !== TAGS.event))
-  const keys = shape.keys.slice(-(12 + random.below(30))).sort()
+  const count = 12 + random.below(30)
+  const sorted = shape.keys.toSorted()
+  const end = id % 2 === 0 ? sorted.length : count + (id % (sorted.length - count + 1))
+  const keys = sorted.slice(Math.max(0, end - count), end)
   for (const key of keys) operations.push({ op: 'delete', scope, tag, key })
   for (const [i, key] of keys.entries()) {
     const value = randomValue(random, shape, `${id}-${i}`).padEnd(3 * shape.valueBytes, '.')

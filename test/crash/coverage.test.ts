@@ -13,6 +13,7 @@ const REACHED: Readonly<Record<string, readonly string[]>> = {
     'defer',
     'cutLast',
     'applyNear',
+    'sealLeft',
   ],
   'node-store.ts': ['load', 'seal', '#unload', 'retireWritten', 'trim'],
   'node-codec.ts': ['mergeLeaf', 'readInner'],

@@ -23,7 +23,8 @@ export function testOrder(suite: Suite): void {
       for (const to of bounds) {
         for (const reverse of [undefined, false, true]) {
           for (const limit of [undefined, 1, 3, keys.length, 1000]) {
-            const asked = range({ from, to, reverse, limit })
+            // A hint, which changes no answer.
+            const asked = range({ from, to, reverse, limit, once: limit === 3 })
             expect(keysOf(await storage.scan(asked)), JSON.stringify(asked)).toEqual(model(keys, asked))
           }
         }
