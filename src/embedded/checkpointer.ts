@@ -391,7 +391,7 @@ export class Checkpointer {
           // Anew each time: meanwhile it may have been forgotten and opened again.
           const tree = forest.tree(scope, tag)
           // Also where the root stays, leaves below it may get others in their place.
-          tree.spot.begin()
+          tree.spot.forget()
           const root = relocate(work, tree.root, from)
           if (root !== tree.root) forest.change(tree, () => root)
           forest.nodes.trim()

@@ -40,6 +40,15 @@ async function blocksReadBy(disk: SimulatedDisk, work: () => Promise<unknown>): 
   return lengths
 }
 
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
+
+/** What lives in it, and nothing else. */
+function heap(): number {
+  for (let i = 0; i < 4; i++) collect()
+  return process.memoryUsage().heapUsed
+}
+
 describe('failure matrix, power cut', () => {
   test('a data file is on the device before a manifest names it, also if its first blocks found no room', async () => {
     const disk = new SimulatedDisk()
@@ -93,12 +102,6 @@ describe('failure matrix, power cut', () => {
 
 describe('a checkpoint', () => {
   test('keeps no leaf in memory for a snapshot that could read it from disk', async () => {
-    setFlagsFromString('--expose-gc')
-    const collect = runInNewContext('gc') as () => void
-    const heap = (): number => {
-      for (let i = 0; i < 4; i++) collect()
-      return process.memoryUsage().heapUsed
-    }
     const disk = new SimulatedDisk()
     const store = await open(disk, { cacheBytes: 1_000_000, durability: 'relaxed' })
     const before = heap()
@@ -110,6 +113,20 @@ describe('a checkpoint', () => {
     expect(heap() - before).toBeLessThan(8_000_000)
     expect(await snapshot.scan({ scope: 'scope-1', tag: 1 })).toHaveLength(100)
     snapshot.release()
+    await store.close()
+  })
+
+  test('keeps no leaf in memory of trees that were dropped', async () => {
+    const store = await open(new SimulatedDisk(), { durability: 'relaxed' })
+    const before = heap()
+    for (let i = 0; i < 2_000; i++) {
+      const scope = `scope-${i}`
+      await store.commit({ operations: filled(60, 'v'.repeat(90), scope) })
+      await store.commit({ operations: [{ op: 'drop', scope }] })
+    }
+    await store.checkpoint()
+    await store.checkpoint()
+    expect(heap() - before).toBeLessThan(8_000_000)
     await store.close()
   })
 

@@ -263,7 +263,7 @@ export class Forest {
   /** Gives the tree another root; snapshots keep the one they know. */
   change(tree: Tree, step: (root: Node) => Node): void {
     this.#beginChange(tree)
-    tree.spot.begin()
+    tree.spot.forget()
     tree.root = step(tree.root)
   }
 
@@ -309,7 +309,7 @@ export class Forest {
   }
 
   #takeInEntry(tree: Tree, entry: Entry): void {
-    tree.spot.begin()
+    tree.spot.forget()
     tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry)
     this.markDirty(tree)
     this.nodes.trim()

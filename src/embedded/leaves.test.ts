@@ -46,6 +46,54 @@ describe('what is written behind one another leaves memory as it is written', ()
   })
 })
 
+/** Of a tree on disk: its leaves, and what is above them. */
+async function blocksOf(disk: SimulatedDisk): Promise<number> {
+  const store = await open(disk)
+  let blocks = 0
+  disk.onCall = ({ kind, phase, file }) => {
+    if (kind === 'read' && phase === 'end' && file.startsWith('data')) blocks++
+  }
+  await store.scan(TREE)
+  disk.onCall = undefined
+  await store.close()
+  return blocks
+}
+
+test.each([
+  ['newest first, behind those of another', (n: number) => `b-${String(KEYS - n).padStart(8, '0')}`],
+  ['in turns with one that is behind all of them', (n: number) => (n % 2 === 0 ? inOrder(n) : 'z')],
+])('keys that come %s fill leaves at least by half', async (_, keyOf) => {
+  const disk = new SimulatedDisk()
+  const store = await open(disk)
+  // So many that few would be left to be cut off, if these stayed in the way.
+  await store.commit({ operations: Array.from({ length: 20 }, (_, n) => put(`a-${inOrder(n)}`)) })
+  await putAll(store, keyOf)
+  const { length } = await store.scan(TREE)
+  await store.close()
+  expect(length / (await blocksOf(disk))).toBeGreaterThan(15)
+})
+
+test.each([
+  ['as they came', (keys: string[]) => keys],
+  ['the last ones first', (keys: string[]) => keys.toReversed()],
+])('what is left of sealed leaves after deletes, %s, moves together', async (_, order) => {
+  const disk = new SimulatedDisk()
+  const store = await open(disk)
+  await putAll(store, inOrder)
+  const gone = order(
+    Array.from({ length: KEYS }, (_, n) => n)
+      .filter(n => n % 10 !== 0)
+      .map(inOrder),
+  )
+  for (let n = 0; n < gone.length; n += PER_COMMIT) {
+    const keys = gone.slice(n, n + PER_COMMIT)
+    await store.commit({ operations: keys.map(key => ({ ...TREE, op: 'delete' as const, key })) })
+  }
+  const { length } = await store.scan(TREE)
+  await store.close()
+  expect(length / (await blocksOf(disk))).toBeGreaterThan(10)
+})
+
 test('what is read once does not stay in memory', async () => {
   const store = await open()
   await putAll(store, paired)

@@ -144,6 +144,9 @@ export class NodeStore implements NodeKeeper {
     leaf.entries = undefined
     leaf.bytes = 0
     leaf.used = false
+    // Should it be loaded again, it was sealed too early.
+    leaf.lastNew = -1
+    leaf.inRow = 0
   }
 
   dirty(node: Node): void {

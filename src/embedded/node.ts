@@ -15,7 +15,7 @@ import type { Entry } from '../engine/storage.ts'
  * until the content is needed. So recovery and random writes to cold data cost
  * no reads.
  *
- * A leaf that is full, and behind which the writing goes on, is **sealed**: it
+ * A leaf that is full enough, and behind which the writing goes on, is **sealed**: it
  * is dirty, and unloaded nevertheless, as its `block` is put together already.
  */
 export const LEAF_BYTES_MAX = 4096
@@ -23,7 +23,7 @@ export const LEAF_ENTRIES_MAX = 128
 /** The last leaf of a tree takes so much at its end before it is cut into several: to cut it for each few takes longer. */
 export const EDGE_BYTES_MAX: number = 4 * LEAF_BYTES_MAX
 /** So many new entries in a row, and more are expected behind them. */
-export const IN_ROW_MIN = 4
+export const IN_ROW_MIN = 8
 /** How far behind the last new entry the next one may go and still is in a row with it: older ones may lie in between. */
 export const IN_ROW_REACH = 8
 export const INNER_CHILDREN_MAX = 128
@@ -85,9 +85,9 @@ export class Leaf extends Block {
   delta: Map<ByteString, Entry> | undefined = undefined
   /** What the next checkpoint will write, but for the delta; only while unloaded. */
   block: Buffer | undefined = undefined
-  /** Where the last new entry went: a hint, which says nothing after other changes. */
+  /** Where the last new entry went, or the one before it if that lies behind: a hint, which says nothing after other changes. */
   lastNew = -1
-  /** How many new entries in a row went where the last one had gone, or a little behind it. */
+  /** How many new entries in a row went there or a little behind. */
   inRow = 0
 
   /** A new leaf with entries, or with none the stub of one on disk. */

@@ -31,7 +31,6 @@ const EMPTY: Split = { nodes: [], bounds: [] }
 
 /** Puts an entry, or takes one away if it is a removal; returns the new root, whose spot `spot` is from then on. */
 export function apply(keeper: NodeKeeper, root: Node, entry: Entry, spot: Spot = new Spot()): Node {
-  if (spot.left !== undefined) sealLeft(keeper, spot)
   if (applyNear(keeper, spot, entry)) return root
   spot.begin()
   const changed = writable(keeper, root)
@@ -89,27 +88,36 @@ export function writable(keeper: NodeKeeper, node: Node): Node {
   return copy
 }
 
-/** The writing went on to the next leaf, so the one before it is as good as full. */
-function sealLeft(keeper: NodeKeeper, spot: Spot): void {
-  const leaf = spot.left as Leaf
-  spot.left = undefined
-  const isNextNeighbour = leaf !== spot.leaf && spot.low === spot.leftHigh
-  const mayChange = leaf.dirty && leaf.generation === keeper.generation
-  if (isNextNeighbour && mayChange && leaf.loaded && leaf.bytes >= LEAF_BYTES_MAX / 4) keeper.seal(leaf)
-}
-
 /** Puts the entry where the last one went, if it fits there and the way down to there needs no change. */
 function applyNear(keeper: NodeKeeper, spot: Spot, entry: Entry): boolean {
   const leaf = spot.leafOf(entry.key)
   // A leaf that may change in place has ancestors that may.
-  if (leaf === undefined || !leaf.dirty || leaf.generation !== keeper.generation) return false
-  if (entry.expiresAt === REMOVED) return false
-  const index = placeOf(leaf, entry.key)
-  const bytes = leaf.bytes + entryBytes(entry)
+  if (leaf === undefined || !mayChange(keeper, leaf) || entry.expiresAt === REMOVED) return false
   const count = (leaf.entries as Entry[]).length
-  if (count >= LEAF_ENTRIES_MAX || bytes > bytesMaxOf(spot, frontAt(leaf, index) === count)) return false
-  put(keeper, leaf, index, entry)
+  const index = placeOf(leaf, entry.key)
+  const front = frontAt(leaf, index, entry.key)
+  const bytes = leaf.bytes + entryBytes(entry)
+  if (count >= LEAF_ENTRIES_MAX || bytes > bytesMaxOf(spot, front === count)) return false
+  if (put(keeper, leaf, index, entry)) wroteTo(keeper, spot, leaf)
   return true
+}
+
+function mayChange(keeper: NodeKeeper, leaf: Leaf): boolean {
+  return leaf.dirty && leaf.generation === keeper.generation
+}
+
+/** A new entry went there. If those before it filled the neighbour before this leaf, the writing has gone on, and that one is sealed. */
+function wroteTo(keeper: NodeKeeper, spot: Spot, leaf: Leaf): void {
+  const before = spot.written
+  if (leaf === before) return
+  if (before !== undefined && spot.writtenHigh === spot.low && isDone(keeper, before)) keeper.seal(before)
+  spot.written = leaf
+  spot.writtenHigh = spot.high
+}
+
+function isDone(keeper: NodeKeeper, leaf: Leaf): boolean {
+  const { loaded, inRow, bytes } = leaf
+  return loaded && inRow >= IN_ROW_MIN && bytes >= LEAF_BYTES_MAX / 4 && mayChange(keeper, leaf)
 }
 
 /** What a leaf may have with one entry more: more than others where it is the tree's last one, and so is the entry. */
@@ -125,18 +133,23 @@ function placeOf(leaf: Leaf, key: ByteString): number {
 }
 
 /**
- * Where the writing goes on behind, once a new entry has gone to `index`; -1 if nothing says so. Behind all others, as logs and
- * bulk loads write; and behind several in a row, as where numbers count up between older ones. Of two that come in
- * pairs, as a step's end and its beginning, the first may go before the second.
+ * Where the writing goes on behind, once the entry has gone to `index`; -1 if nothing says so. Behind all others, as logs and
+ * bulk loads write; and behind several in a row, as where numbers count up between older ones.
  */
-function frontAt({ entries, lastNew, inRow }: Leaf, index: number): number {
-  if (index === (entries as Entry[]).length) return index
-  if (inRow < IN_ROW_MIN || !isInRow(lastNew, index)) return -1
-  return index === lastNew ? index + 1 : index
+function frontAt(leaf: Leaf, index: number, key: ByteString): number {
+  const entries = leaf.entries as Entry[]
+  if (index === entries.length) return index
+  if (leaf.inRow < IN_ROW_MIN || !isInRow(leaf, index) || entries[index].key === key) return -1
+  return lastNewAt(leaf, index)
 }
 
-function isInRow(lastNew: number, index: number): boolean {
-  return index >= lastNew && index - lastNew <= IN_ROW_REACH
+function isInRow({ lastNew }: Leaf, index: number): boolean {
+  return lastNew >= 0 && index >= lastNew && index - lastNew <= IN_ROW_REACH
+}
+
+/** Of two that come in pairs, as a step's beginning and its end, the second may go before the first: but not a third. */
+function lastNewAt({ lastNew }: Leaf, index: number): number {
+  return index === lastNew ? index + 1 : index
 }
 
 function applyTo(keeper: NodeKeeper, node: Node, entry: Entry, spot: Spot): Split | undefined {
@@ -205,14 +218,16 @@ function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: Spot): 
     }
     return entries.length === 0 ? EMPTY : undefined
   }
-  const front = known ? -1 : frontAt(leaf, index)
-  put(keeper, leaf, index, entry)
+  const front = frontAt(leaf, index, entry.key)
+  if (put(keeper, leaf, index, entry)) wroteTo(keeper, spot, leaf)
   if (!leafFull(leaf, bytesMaxOf(spot, front === entries.length - 1))) return undefined
+  // Where its keys end now is not known here.
+  spot.written = undefined
   return splitLeaf(keeper, leaf, front)
 }
 
-/** Puts the entry to its place, over the one that is there under its key or before the first with a higher one. */
-function put(keeper: NodeKeeper, leaf: Leaf, index: number, entry: Entry): void {
+/** Puts the entry to its place: over the one under the same key, or before the first with a higher one. Answers whether it is new. */
+function put(keeper: NodeKeeper, leaf: Leaf, index: number, entry: Entry): boolean {
   const entries = leaf.entries as Entry[]
   const bytes = entryBytes(entry)
   leaf.bytes += bytes
@@ -220,12 +235,13 @@ function put(keeper: NodeKeeper, leaf: Leaf, index: number, entry: Entry): void 
   if (index < entries.length && entries[index].key === entry.key) {
     leaf.bytes -= entryBytes(entries[index])
     entries[index] = entry
-    return
+    return false
   }
+  leaf.inRow = isInRow(leaf, index) ? leaf.inRow + 1 : 0
+  leaf.lastNew = lastNewAt(leaf, index)
   if (index === entries.length) entries.push(entry)
   else entries.splice(index, 0, entry)
-  leaf.inRow = isInRow(leaf.lastNew, index) ? leaf.inRow + 1 : 0
-  leaf.lastNew = index
+  return true
 }
 
 /** The leaf is not in memory: remember the change until it is. */
@@ -251,26 +267,30 @@ export function merge(entries: Entry[], delta: ReadonlyMap<ByteString, Entry>): 
   return entries
 }
 
-/** A leaf that shrank moves in with its neighbour, so that deleted data leave no chain of almost empty leaves. */
+/** A leaf that shrank moves in with a neighbour, so that deleted data leave no chain of almost empty leaves. */
 function joinNeighbour(keeper: NodeKeeper, parent: Inner, index: number): void {
   const leaf = parent.children[index] as Leaf
-  if (leaf.entries === undefined || leaf.bytes > LEAF_BYTES_MAX / 4 || parent.children.length < 2) return
-  const left = index > 0 ? index - 1 : index
-  const other = parent.children[left === index ? index + 1 : left] as Leaf | undefined
-  // Nothing is read for tidiness' sake alone.
-  if (other?.entries === undefined) return
-  const bytes = leaf.bytes + other.bytes
-  const count = leaf.entries.length + other.entries.length
-  if (bytes > (LEAF_BYTES_MAX * 3) / 4 || count > LEAF_ENTRIES_MAX) return
-  const [first, second] = left === index ? [leaf, other] : [other, leaf]
+  if (leaf.entries === undefined || leaf.bytes > LEAF_BYTES_MAX / 4) return
+  if (!joinNext(keeper, parent, index - 1)) joinNext(keeper, parent, index)
+}
+
+/** Joins a child with the next one, if there are both and they fit one leaf. Nothing is read for tidiness' sake alone. */
+function joinNext(keeper: NodeKeeper, parent: Inner, index: number): boolean {
+  const first = parent.children[index] as Leaf | undefined
+  const second = parent.children[index + 1] as Leaf | undefined
+  if (first?.entries === undefined || second?.entries === undefined) return false
+  const bytes = first.bytes + second.bytes
+  const count = first.entries.length + second.entries.length
+  if (bytes > (LEAF_BYTES_MAX * 3) / 4 || count > LEAF_ENTRIES_MAX) return false
   const joined = writable(keeper, first) as Leaf
-  joined.entries = [...(first.entries as Entry[]), ...(second.entries as Entry[])]
+  joined.entries = [...first.entries, ...second.entries]
   joined.bytes = bytes
   keeper.grew(second.bytes)
   keeper.free(second)
   parent.expand()
-  parent.children.splice(left, 2, joined)
-  dropKey(parent, left)
+  parent.children.splice(index, 2, joined)
+  dropKey(parent, index)
+  return true
 }
 
 function leafFull(leaf: Leaf, bytesMax: number): boolean {

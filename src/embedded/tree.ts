@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
-import { childIndex, IN_ROW_MIN, Inner, Leaf, lowerBound, type Node, placeIn } from './node.ts'
+import { childIndex, Inner, Leaf, lowerBound, type Node, placeIn } from './node.ts'
 
 /** What a tree needs of the place where its nodes are kept. */
 export interface NodeKeeper {
@@ -16,7 +16,7 @@ export interface NodeKeeper {
   passing(leaf: Leaf, once: boolean): readonly Entry[]
   /** The node is about to change in place. */
   dirty(node: Node): void
-  /** The leaf is full, and nobody is likely to change it again before it is written. */
+  /** The writing goes on behind the leaf: nobody is likely to change it again before it is written. */
   seal(leaf: Leaf): void
   /** No newer version of this node will come: what it has on disk is free after the next checkpoint. */
   free(node: Node): void
@@ -50,19 +50,21 @@ export class Spot {
   leaf: Leaf | undefined = undefined
   low: ByteString = ''
   high: ByteString | undefined = undefined
-  /** The leaf before, if many entries in a row had gone there, and where its keys end. */
-  left: Leaf | undefined = undefined
-  leftHigh: ByteString | undefined = undefined
+  /** The leaf to which the last new entry went, and where its keys end. */
+  written: Leaf | undefined = undefined
+  writtenHigh: ByteString | undefined = undefined
 
   /** From the root down, before the way down is noted. */
   begin(): void {
-    if (this.leaf !== undefined && this.leaf.inRow >= IN_ROW_MIN) {
-      this.left = this.leaf
-      this.leftHigh = this.high
-    }
     this.leaf = undefined
     this.low = ''
     this.high = undefined
+  }
+
+  /** The tree has another root. */
+  forget(): void {
+    this.begin()
+    this.written = undefined
   }
 
   /** The way goes on to the child behind `keys[index - 1]`. */

@@ -359,6 +359,7 @@ export async function loadProjection(
   for await (const page of pages(reader, chunksIn(scope))) {
     for (const entry of page) for (const step of chunkIn(entry)) projection.restore(step)
   }
+  if (projection.steps.length !== run.steps) throw stateMisfit(runId)
   const versionOf = async (runSeq: number): Promise<number> =>
     (await reader.get(scope, LOG, u64(runSeq - 1)))?.version ?? 0
   projection.firstVersion = await versionOf(1)

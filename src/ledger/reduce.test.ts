@@ -160,6 +160,14 @@ describe('reduce', () => {
     expect(Object.isFrozen(snapshot.steps[0].error)).toBe(true)
   })
 
+  test('LD13: a snapshot that lists a step twice is refused', () => {
+    const snapshot = stepByStep(recordsOf('RunStarted', 'StepStarted a'))
+    const twice = { ...snapshot, steps: [snapshot.steps[0], snapshot.steps[0]] }
+    const record = recordOf({ eventType: 'StepCompleted', stepId: 'a' }, 3)
+    const refusal = { code: 'INVALID_ARGUMENT', details: { name: 'snapshot', stepId: 'a' } }
+    expect(() => reduce(twice, record)).toThrow(expect.objectContaining(refusal))
+  })
+
   test('LD13: an error of null is an error; none is none', () => {
     const start = recordsOf('RunStarted', 'StepStarted a')
     const failed = recordOf({ eventType: 'StepFailed', stepId: 'a' }, 3)

@@ -1,3 +1,4 @@
+import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
 import type {
   LedgerAlert,
@@ -250,12 +251,18 @@ export function reduce(snapshot: RunSnapshot | null | undefined, record: RunEven
   if (snapshot !== null && snapshot !== undefined) {
     reducer.run = runStateOf(snapshot, snapshot.steps.length)
     for (const [position, step] of snapshot.steps.entries()) {
+      if (reducer.steps.get(step.stepId) !== undefined) throw listedTwice(step.stepId)
       reducer.steps.add(stepStateOf(step, position))
     }
   }
   reducer.add(factOf(record))
   invariant(reducer.run !== undefined, 'a record makes a state')
   return snapshotOf(snapshot ?? record, reducer.run, reducer.steps.all)
+}
+
+function listedTwice(stepId: string): AnnalsError {
+  const message = `snapshot lists step ${JSON.stringify(stepId)} twice: it is none that the ledger has made`
+  return new AnnalsError('INVALID_ARGUMENT', message, { name: 'snapshot', stepId })
 }
 
 /** What an alert tells of the event. */

@@ -13,8 +13,11 @@ export interface StepState {
   attempts: readonly StepAttempt[]
 }
 
-/** So few are looked at one by one. A power of two, as is all that grows from it. */
-const FEW = 8
+/** So few are looked at one by one. */
+const FEW = 16
+/** How many the first table is for. A power of two, as are all that grow from it. */
+const FIRST_COUNT = 64
+const NONE = new Int32Array(0)
 
 /**
  * Steps in the order in which they came, found by their ids. A run may have very many, and nearly each that comes is new: to find
@@ -24,9 +27,9 @@ const FEW = 8
 export class Steps {
   readonly all: StepState[] = []
   /** Of each step, its id's. */
-  #hashes = new Int32Array(0)
+  #hashes = NONE
   /** For each step one more than its index, at the place that its hash names or the next free one behind; 0 is free. */
-  #places = new Int32Array(0)
+  #places = NONE
 
   get(stepId: string): StepState | undefined {
     const { all } = this
@@ -46,7 +49,7 @@ export class Steps {
   add(step: StepState): void {
     const index = this.all.push(step) - 1
     if (index < FEW) return
-    if (index >= this.#hashes.length) this.#grow(index * 2)
+    if (index >= this.#hashes.length) this.#grow(Math.max(index * 2, FIRST_COUNT))
     else this.#place(index, hashOf(step.stepId))
   }
 
@@ -69,7 +72,7 @@ export class Steps {
   }
 }
 
-/** Another one in each process: nobody can choose ids that all go to the same place. */
+/** Another one in each process: which ids go to the same place can't be known beforehand. */
 const SEED = (Math.random() * 2 ** 32) | 0
 
 /** FNV-1a, and then mixed: the table goes by the lowest bits. */

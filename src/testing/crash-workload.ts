@@ -345,10 +345,10 @@ function load(
   operations: Operation[],
 ): void {
   const { scope, tag } = random.pick(usable.filter(tree => tree.tag !== TAGS.event))
-  const count = 12 + random.below(30)
   const sorted = shape.keys.toSorted()
+  const count = Math.min(12 + random.below(30), sorted.length)
   const end = id % 2 === 0 ? sorted.length : count + (id % (sorted.length - count + 1))
-  const keys = sorted.slice(Math.max(0, end - count), end)
+  const keys = sorted.slice(end - count, end)
   for (const key of keys) operations.push({ op: 'delete', scope, tag, key })
   for (const [i, key] of keys.entries()) {
     const value = randomValue(random, shape, `${id}-${i}`).padEnd(3 * shape.valueBytes, '.')

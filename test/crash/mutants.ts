@@ -155,12 +155,12 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('a leaf that a snapshot shares is written to', 'crashes', [
     'tree-changes.js',
-    'if (leaf === undefined || !leaf.dirty || leaf.generation !== keeper.generation)',
-    'if (leaf === undefined)',
+    'if (leaf === undefined || !mayChange(keeper, leaf) || entry.expiresAt === REMOVED)',
+    'if (leaf === undefined || entry.expiresAt === REMOVED)',
   ]),
   mutant('a tree that got another root still has the spot of the old one', 'crashes', [
     'forest.js',
-    'this.#beginChange(tree); tree.spot.begin();',
+    'this.#beginChange(tree); tree.spot.forget();',
     'this.#beginChange(tree);',
   ]),
   mutant(

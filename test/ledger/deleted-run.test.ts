@@ -137,7 +137,10 @@ describe('a run that is deleted and begins anew', () => {
   })
 })
 
-test('LD13: a stored state that is ahead of its records is said to be damaged', async () => {
+test.each([
+  ['is ahead of its records', '"lastEventSeq":1', '"lastEventSeq":9'],
+  ['has steps that are not there', '"steps":0', '"steps":2'],
+])('LD13: a stored state that %s is said to be damaged', async (_, part, changed) => {
   const storage = await openEmbedded()
   const handle = (): Annals => new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
   const db = handle()
@@ -146,8 +149,9 @@ test('LD13: a stored state that is ahead of its records is said to be damaged', 
   await db.ledger.projectSnapshot(RUN)
   const place = { scope: `default:default:default:${RUN}`, tag: TAGS.projection, key: 'r' }
   const value = (await storage.get(place.scope, place.tag, place.key))?.value ?? ''
-  const ahead = value.replace('"lastEventSeq":1', '"lastEventSeq":9')
-  await storage.commit({ operations: [{ op: 'put', ...place, value: ahead }] })
+  const damaged = value.replace(part, changed)
+  expect(damaged).not.toBe(value)
+  await storage.commit({ operations: [{ op: 'put', ...place, value: damaged }] })
   await expect(handle().ledger.projectSnapshot(RUN)).rejects.toMatchObject({ code: 'CORRUPT' })
   expect(await handle().ledger.replaySnapshot(RUN)).toMatchObject({ lastEventSeq: 1 })
   // It holds up nobody else.
