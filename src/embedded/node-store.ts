@@ -3,11 +3,11 @@ import { invariant } from '../core/invariant.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { DataFiles } from './data-files.ts'
 import { corrupt, fileName } from './format.ts'
+import { merge } from './leaf-changes.ts'
 import { entryBytes, type Home, homeOf, Inner, LEAF_BYTES_MAX, Leaf, type Node } from './node.ts'
 import { blockBytes, findInBlock, readInner, readLeaf, writeLeaf } from './node-codec.ts'
 import { Slabs } from './slabs.ts'
 import type { NodeKeeper } from './tree.ts'
-import { merge } from './tree-changes.ts'
 
 /** Of the leaves that a scan reads while memory is full, one in so many stays. */
 const PASSED_PER_KEPT = 8

@@ -5,17 +5,8 @@ import { Random } from '../../src/testing/random.ts'
 
 /** What the crash campaign must come through, by the names of the functions that do it. */
 const REACHED: Readonly<Record<string, readonly string[]>> = {
-  'tree-changes.ts': [
-    'splitLeaf',
-    'splitInner',
-    'joinNeighbour',
-    'dropChild',
-    'defer',
-    'cutLast',
-    'applyNear',
-    'wroteTo',
-    'isDone',
-  ],
+  'tree-changes.ts': ['splitInner', 'joinNext', 'dropChild', 'cutLast'],
+  'leaf-changes.ts': ['splitLeaf', 'defer', 'applyNear', 'wroteTo', 'isDone'],
   'node-store.ts': ['load', 'seal', '#unload', 'retireWritten', 'trim'],
   'node-codec.ts': ['mergeLeaf', 'readInner'],
   'relocation.ts': ['relocate', 'visit'],

@@ -154,7 +154,7 @@ export const MUTANTS: readonly Mutant[] = [
     'spot.leaf = node;',
   ]),
   mutant('a leaf that a snapshot shares is written to', 'crashes', [
-    'tree-changes.js',
+    'leaf-changes.js',
     'if (leaf === undefined || !mayChange(keeper, leaf) || entry.expiresAt === REMOVED)',
     'if (leaf === undefined || entry.expiresAt === REMOVED)',
   ]),
