@@ -2,6 +2,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { describe, expect, test } from 'vitest'
 import type { Operation, Put } from '../engine/storage.ts'
+import { blocksReadBy } from '../testing/blocks-read.ts'
 import { Random } from '../testing/random.ts'
 import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { type EmbeddedOptions, openEmbedded } from './open.ts'
@@ -27,17 +28,6 @@ const filled = (count: number, value: string, scope = TREE.scope, from = 0): Put
 
 function open(disk: SimulatedDisk, options: Partial<EmbeddedOptions> = {}): Promise<EmbeddedStore> {
   return openEmbedded({ disk, ...BY_HAND, ...options })
-}
-
-/** The lengths of the blocks that the work reads from data files. */
-async function blocksReadBy(disk: SimulatedDisk, work: () => Promise<unknown>): Promise<readonly number[]> {
-  const lengths: number[] = []
-  disk.onCall = ({ kind, phase, file, bytes }) => {
-    if (kind === 'read' && phase === 'end' && file.startsWith('data')) lengths.push(bytes ?? 0)
-  }
-  await work()
-  disk.onCall = undefined
-  return lengths
 }
 
 setFlagsFromString('--expose-gc')

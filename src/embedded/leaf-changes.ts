@@ -3,8 +3,7 @@ import type { Entry } from '../engine/storage.ts'
 import {
   EDGE_BYTES_MAX,
   entryBytes,
-  IN_ROW_MIN,
-  IN_ROW_REACH,
+  isAt,
   LEAF_BYTES_MAX,
   LEAF_ENTRIES_MAX,
   Leaf,
@@ -15,6 +14,11 @@ import {
   separator,
 } from './node.ts'
 import type { NodeKeeper, Spot } from './tree.ts'
+
+/** So many new entries in a row, and more are expected behind them. */
+const IN_ROW_MIN = 8
+/** How far behind the last new entry the next one may go and still is in a row with it: older ones may lie in between. */
+const IN_ROW_REACH = 8
 
 /** What took a node's place: neighbours, and the keys that tell them apart. No neighbours: it became empty. */
 export interface Split {
@@ -53,9 +57,8 @@ export function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: 
   }
   const entries = leaf.entries as Entry[]
   const index = placeOf(leaf, entry.key)
-  const known = index < entries.length && entries[index].key === entry.key
   if (entry.expiresAt === REMOVED) {
-    if (known) {
+    if (isAt(entries, index, entry.key)) {
       leaf.bytes -= entryBytes(entries[index])
       entries.splice(index, 1)
     }
@@ -75,7 +78,7 @@ function put(keeper: NodeKeeper, leaf: Leaf, index: number, entry: Entry): boole
   const bytes = entryBytes(entry)
   leaf.bytes += bytes
   keeper.grew(bytes)
-  if (index < entries.length && entries[index].key === entry.key) {
+  if (isAt(entries, index, entry.key)) {
     leaf.bytes -= entryBytes(entries[index])
     entries[index] = entry
     return false
@@ -120,7 +123,7 @@ function placeOf(leaf: Leaf, key: ByteString): number {
 function frontAt(leaf: Leaf, index: number, key: ByteString): number {
   const entries = leaf.entries as Entry[]
   if (index === entries.length) return index
-  if (leaf.inRow < IN_ROW_MIN || !isInRow(leaf, index) || entries[index].key === key) return -1
+  if (leaf.inRow < IN_ROW_MIN || !isInRow(leaf, index) || isAt(entries, index, key)) return -1
   return lastNewAt(leaf, index)
 }
 
@@ -147,7 +150,7 @@ function defer(keeper: NodeKeeper, leaf: Leaf, entry: Entry): undefined {
 export function merge(entries: Entry[], delta: ReadonlyMap<ByteString, Entry>): Entry[] {
   for (const entry of delta.values()) {
     const index = lowerBound(entries, entry.key)
-    const known = index < entries.length && entries[index].key === entry.key
+    const known = isAt(entries, index, entry.key)
     if (entry.expiresAt === REMOVED) {
       if (known) entries.splice(index, 1)
     } else if (known) entries[index] = entry

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Operation, Put } from '../engine/storage.ts'
+import { blocksReadBy } from '../testing/blocks-read.ts'
 import { Random, seedOfRun } from '../testing/random.ts'
 import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { openEmbedded } from './open.ts'
@@ -49,14 +50,9 @@ describe('what is written behind one another leaves memory as it is written', ()
 /** Of a tree on disk: its leaves, and what is above them. */
 async function blocksOf(disk: SimulatedDisk): Promise<number> {
   const store = await open(disk)
-  let blocks = 0
-  disk.onCall = ({ kind, phase, file }) => {
-    if (kind === 'read' && phase === 'end' && file.startsWith('data')) blocks++
-  }
-  await store.scan(TREE)
-  disk.onCall = undefined
+  const { length } = await blocksReadBy(disk, () => store.scan(TREE))
   await store.close()
-  return blocks
+  return length
 }
 
 test.each([

@@ -22,10 +22,6 @@ export const LEAF_BYTES_MAX = 4096
 export const LEAF_ENTRIES_MAX = 128
 /** The last leaf of a tree takes so much at its end before it is cut into several: to cut it for each few takes longer. */
 export const EDGE_BYTES_MAX: number = 4 * LEAF_BYTES_MAX
-/** So many new entries in a row, and more are expected behind them. */
-export const IN_ROW_MIN = 8
-/** How far behind the last new entry the next one may go and still is in a row with it: older ones may lie in between. */
-export const IN_ROW_REACH = 8
 export const INNER_CHILDREN_MAX = 128
 export const INNER_BYTES_MAX = 16_384
 
@@ -224,6 +220,11 @@ export function lowerBound(entries: readonly Entry[], key: ByteString): number {
     else high = middle
   }
   return low
+}
+
+/** Whether the entry there has this key, and not the next higher one. */
+export function isAt(entries: readonly Entry[], index: number, key: ByteString): boolean {
+  return index < entries.length && entries[index].key === key
 }
 
 /** How many neighbours of the last new entry are looked at: less than half of what a search does. */

@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
-import { childIndex, Inner, Leaf, lowerBound, type Node, placeIn } from './node.ts'
+import { childIndex, Inner, isAt, Leaf, lowerBound, type Node, placeIn } from './node.ts'
 
 /** What a tree needs of the place where its nodes are kept. */
 export interface NodeKeeper {
@@ -116,7 +116,7 @@ export function find(keeper: NodeKeeper, root: Node, key: ByteString, spot?: Spo
 function findInLeaf(leaf: Leaf, key: ByteString): Entry | undefined {
   const entries = leaf.entries as Entry[]
   const index = placeIn(leaf, key)
-  return index < entries.length && entries[index].key === key ? entries[index] : undefined
+  return isAt(entries, index, key) ? entries[index] : undefined
 }
 
 /** Adds the entries of the span to `out`, until it has `limit`. */

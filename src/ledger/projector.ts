@@ -270,11 +270,14 @@ export class Projector {
 
   /** Since when something waits: it is the first behind what is projected. */
   async #noteWaiting(): Promise<void> {
-    const { database, shared, metrics } = this.#context
-    const key = this.#progress?.key
-    const from = key === undefined ? undefined : `${key}\0`
-    const [next] = await database.scan({ ...feedTree(shared), from, limit: 1, once: true })
-    metrics.waitingSince = next?.time
+    const [next] = await this.#listedBehind(this.#progress?.key, 1)
+    this.#context.metrics.waitingSince = next?.time
+  }
+
+  /** What the feed lists there. Nobody comes back to it: it is projected, and the projector goes on. */
+  #listedBehind(key: ByteString | undefined, limit: number): Promise<readonly Entry[]> {
+    const { database, shared } = this.#context
+    return database.scan({ ...feedTree(shared), from: behind(key), limit, once: true })
   }
 
   /** How far the feed is projected. */
@@ -286,11 +289,10 @@ export class Projector {
 
   /** Projects whatever the feed lists behind where it came last time. */
   async #drain(): Promise<void> {
-    const { database, shared, metrics } = this.#context
+    const { metrics } = this.#context
     let before = this.#progress?.key
     for (;;) {
-      const from = before === undefined ? undefined : `${before}\0`
-      const page = await database.scan({ ...feedTree(shared), from, limit: LISTED_MAX, once: true })
+      const page = await this.#listedBehind(before, LISTED_MAX)
       metrics.waitingSince = page[0]?.time
       if (page.length === 0) return
       const runs = [...listedIn(page)]
@@ -332,6 +334,11 @@ export class Projector {
     })
     this.#progress = { key: result }
   }
+}
+
+/** From where to go on in the feed; from its start without a key. */
+function behind(key: ByteString | undefined): ByteString | undefined {
+  return key === undefined ? undefined : `${key}\0`
 }
 
 /** The runs of a page of the feed, each with its last `runSeq`. */
@@ -384,9 +391,8 @@ function isClosed(error: unknown): boolean {
 export async function unprojectedRuns(reader: Reader, { shared }: LedgerContext): Promise<readonly string[]> {
   const progress = placeOf(shared, PROGRESS_KEY)
   const reached = (await reader.get(progress.scope, progress.tag, progress.key))?.value
-  const from = reached === undefined ? undefined : `${reached}\0`
   const scopes = new Set<ByteString>()
-  for await (const page of pages(reader, { ...feedTree(shared), from })) {
+  for await (const page of pages(reader, { ...feedTree(shared), from: behind(reached) })) {
     for (const entry of page) scopes.add(parseFeed(entry).scope)
   }
   return [...scopes].map(scope => parseScope(scope).run)
