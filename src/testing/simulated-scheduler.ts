@@ -1,3 +1,4 @@
+import { hasWaitingSlices } from '../core/slices.ts'
 import { Random } from './random.ts'
 import type { SimulatedClock } from './simulated-clock.ts'
 
@@ -115,9 +116,9 @@ export class SimulatedScheduler {
   }
 }
 
-/** Resolves once all promises that could go on have done so. */
-function settled(): Promise<void> {
-  return new Promise(resolve => {
-    setImmediate(resolve)
-  })
+/** Resolves once all promises that could go on have done so. A task in slices is one step: when it pauses is not by the seed. */
+async function settled(): Promise<void> {
+  do {
+    await new Promise(resolve => setImmediate(resolve))
+  } while (hasWaitingSlices())
 }

@@ -1,0 +1,79 @@
+/**
+ * Long work shares the event loop by running in slices. A loop that may take long asks `isSliceOver()` now and then, and
+ * awaits `nextSlice()` when it is:
+ *
+ *   for (const entry of entries) {
+ *     if (isSliceOver()) await nextSlice()
+ *     …
+ *   }
+ *
+ * All long work of the process shares one budget, because it shares one event loop: each turn of the loop runs a single
+ * slice, and those that wait take turns. So ten long calls at once hold the loop no longer than one does.
+ */
+
+/** How long a slice runs. */
+const SLICE_MS = 4
+
+/** The time at which the current slice is over; 0 between slices. */
+let sliceEnd = 0
+/** Resolvers of those that wait for a slice, in order. */
+const waiting: (() => void)[] = []
+let isTurnPlanned = false
+
+/** Whether the caller should let others run. Costs about as much as reading the clock. */
+export function isSliceOver(): boolean {
+  const now = performance.now()
+  if (sliceEnd === 0) {
+    sliceEnd = now + SLICE_MS
+    planTurn()
+  }
+  return now >= sliceEnd
+}
+
+/** Resolves in a later turn of the event loop, when it is the caller's turn to run a slice. */
+export function nextSlice(): Promise<void> {
+  return new Promise(resolve => {
+    waiting.push(resolve)
+    planTurn()
+  })
+}
+
+/** Whether anybody waits for a slice: then work that began is not over, although nothing else is pending. */
+export function hasWaitingSlices(): boolean {
+  return waiting.length > 0
+}
+
+/** Maps a list of any length in slices. */
+export async function mapInSlices<T, U>(list: readonly T[], map: (item: T) => U): Promise<U[]> {
+  const mapped: U[] = []
+  for (const item of list) {
+    // One look at the clock serves several items, since most take less than that look.
+    if (mapped.length % ITEMS_A_LOOK === 0 && isSliceOver()) await nextSlice()
+    mapped.push(map(item))
+  }
+  return mapped
+}
+
+const ITEMS_A_LOOK = 16
+
+function planTurn(): void {
+  if (isTurnPlanned) return
+  isTurnPlanned = true
+  later(turn)
+}
+
+/** Browsers have no `setImmediate`. */
+const later: (task: () => void) => void = globalThis.setImmediate ?? (task => void setTimeout(task, 0))
+
+function turn(): void {
+  isTurnPlanned = false
+  const resolve = waiting.shift()
+  if (resolve === undefined) {
+    // A turn of the event loop has passed, so the next call begins a slice of its own.
+    sliceEnd = 0
+    return
+  }
+  sliceEnd = performance.now() + SLICE_MS
+  planTurn()
+  resolve()
+}
