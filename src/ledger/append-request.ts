@@ -114,6 +114,7 @@ export class AppendRequest {
       const step = validateTransitions && envelope.stepId !== undefined ? next() : undefined
       run.checkHeading(envelope)
       const first = run.answers.get(envelope.idempotencyKey)
+      run.checkLease(envelope.runId, (known ?? first ?? rejected) !== undefined)
       if (known !== undefined || first !== undefined) {
         const source = known === undefined ? (first as number) : parseDedupe(known)
         answers.push({ source, envelope, isDuplicate: true })
@@ -121,7 +122,6 @@ export class AppendRequest {
       }
       if (rejected !== undefined)
         return verdict({ kind: 'rejected', details: this.#told(detailsIn(rejected), index) })
-      run.checkLease(envelope.runId)
       if (run.heading === undefined) {
         if (!this.#withIndex) return verdict({ kind: 'begins' })
         operations.push(...run.begin(envelope, shared, this.#now))

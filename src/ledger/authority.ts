@@ -73,8 +73,8 @@ export class Authority {
       const heading = headingIn(first)
       if (heading === undefined) return GO_THE_LONG_WAY
       checkHeading(heading, envelope)
+      checkFence(runId, leaseIn(lease), epoch, now, known !== undefined)
       if (known !== undefined) return { operations: NO_WRITES, result: known }
-      checkFence(runId, leaseIn(lease), epoch, now)
       return { operations: [appendOf(scope, shared, envelope)], result: undefined }
     })
   }

@@ -65,8 +65,9 @@ export class JudgedRun {
     if (this.heading !== undefined) checkHeading(this.heading, envelope)
   }
 
-  checkLease(runId: string): void {
-    checkFence(runId, this.#lease, this.#epoch, this.#now)
+  /** `isKnown`: the event was stored or rejected before. */
+  checkLease(runId: string, isKnown: boolean): void {
+    checkFence(runId, this.#lease, this.#epoch, this.#now, isKnown)
   }
 
   /** LD15: its first event makes a run, unless the index knows it already. */

@@ -52,16 +52,21 @@ export async function acquireLease(
   return Object.freeze({ epoch: result })
 }
 
-/** LD16: whether a writer with this epoch may write. */
+/**
+ * LD16: refuses an append that the lease does not allow. An append with an epoch is judged by it, even if its event is
+ * known: a worker that was superseded must not take the record for its own. Without an epoch, an event that is known
+ * writes nothing and is answered.
+ */
 export function checkFence(
   runId: string,
   held: Lease | undefined,
   epoch: number | undefined,
   now: number,
+  isKnown = false,
 ): void {
   const isAllowed =
     epoch === undefined
-      ? held === undefined || held.expiresAt <= now
+      ? isKnown || held === undefined || held.expiresAt <= now
       : held !== undefined && held.epoch === epoch
   if (!isAllowed) throw fenced(runId, held, epoch)
 }

@@ -335,8 +335,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Makes the caller the run's writer: appends with an older epoch, or with none while the lease is held, are refused with
-   * `WRITER_FENCED` from now on.
+   * Makes the caller the run's writer. From now on an append with an older epoch is refused with `WRITER_FENCED`, and so is
+   * one without an epoch while the lease is held, unless its event is known already.
    * @example
    * const { epoch } = await db.ledger.acquireLease(run, { owner: 'worker-1', ttlMs: 30_000 })
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }), { epoch })

@@ -56,19 +56,61 @@ export function testLeases(suite: LedgerSuite): void {
     await refused(ledger.appendEvent(said('RunStarted'), { epoch: 0 }), 'WRITER_FENCED')
   })
 
-  suite.holds('LD16, L4: a duplicate is answered whoever asks: it writes nothing', async ledger => {
+  suite.holds('LD16, L4: a duplicate without an epoch is answered, whoever holds the lease', async ledger => {
     const { epoch } = await ledger.acquireLease(RUN, HOUR)
     const event = said('RunStarted')
     const first = await ledger.appendEvent(event, { epoch })
+    const duplicate = { ...first, idempotent: true, persisted: false }
     await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
-    for (const options of [{ epoch }, {}]) {
-      expect(await ledger.appendEvent(event, options)).toEqual({
-        ...first,
-        idempotent: true,
-        persisted: false,
-      })
+    // From the third on, the ledger answers what it answered before.
+    for (let time = 0; time < 4; time++) {
+      expect(await ledger.appendEvent(event)).toEqual(duplicate)
+      expect(await ledger.appendEvents([event])).toEqual([duplicate])
     }
   })
+
+  suite.holds('LD16: a stale epoch is fenced before duplicates, however the event is sent', async ledger => {
+    const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
+    const event = said('RunStarted')
+    const first = await ledger.appendEvent(event, { epoch: old })
+    const duplicate = { ...first, idempotent: true, persisted: false }
+    expect(await ledger.appendEvent(event, { epoch: old })).toEqual(duplicate)
+    const { epoch } = await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
+    for (let time = 0; time < 4; time++) {
+      for (const stale of [old, epoch + 1, 0]) {
+        await refused(ledger.appendEvent(event, { epoch: stale }), 'WRITER_FENCED')
+        await refused(ledger.appendEvents([event], { epoch: stale }), 'WRITER_FENCED')
+      }
+      // Answers that the ledger keeps for the ones who ask again are not for a stale writer.
+      expect(await ledger.appendEvent(event)).toEqual(duplicate)
+      expect(await ledger.appendEvent(event, { epoch })).toEqual(duplicate)
+    }
+    const { details } = await refused(ledger.appendEvent(event, { epoch: old }), 'WRITER_FENCED')
+    expect(details).toMatchObject({ runId: RUN, epoch: old, held: epoch, owner: 'worker-2' })
+    // Nothing of a batch is stored if one of its events is a duplicate under a stale epoch.
+    await refused(ledger.appendEvents([event, said('RunPaused')], { epoch: old }), 'WRITER_FENCED')
+    expect(await ledger.fetchEvents(RUN)).toHaveLength(1)
+  })
+
+  suite.holds('LD16: an epoch for a run that has no lease is fenced, duplicates included', async ledger => {
+    const event = said('RunStarted')
+    await ledger.appendEvent(event)
+    await refused(ledger.appendEvent(event, { epoch: 1 }), 'WRITER_FENCED')
+    expect(await ledger.appendEvent(event)).toMatchObject({ idempotent: true })
+  })
+
+  suite.holds(
+    'LD16, L26: a stale epoch hears that it is fenced, not why its event was rejected',
+    async ledger => {
+      const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
+      const event = said('RunResumed')
+      await refused(ledger.appendEvent(event, { epoch: old }), 'INVALID_TRANSITION')
+      await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
+      await refused(ledger.appendEvent(event, { epoch: old }), 'WRITER_FENCED')
+      await refused(ledger.appendEvent(event), 'INVALID_TRANSITION')
+    },
+    ['layerTwo'],
+  )
 
   suite.holds(
     'LD16: a lease outlives the database being closed',
