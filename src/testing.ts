@@ -1,5 +1,5 @@
 export type { ByteString } from './core/bytes.ts'
-export type { Disk, DiskFile } from './embedded/disk.ts'
+export type { Disk, DiskFile } from './disk/disk.ts'
 export { type Durability, type EmbeddedOptions, openEmbedded } from './embedded/open.ts'
 export type { Scheduler } from './embedded/scheduler.ts'
 export type { EmbeddedStore, Recovery, StorageStats, Warn } from './embedded/store.ts'

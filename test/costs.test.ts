@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from 'vitest'
 import { Annals } from '../src/annals.ts'
-import type { Disk, DiskFile } from '../src/embedded/disk.ts'
+import type { Disk, DiskFile } from '../src/disk/disk.ts'
 import { openEmbedded } from '../src/embedded/open.ts'
 import { Database } from '../src/engine/database.ts'
 import { TAGS } from '../src/engine/keys.ts'

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { openNodeDisk } from '../../dist/embedded/node-disk.js'
+import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 
 const ENTRIES = 1

@@ -1,5 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
-import { type Disk, writeAll } from './disk.ts'
+import { type Disk, writeAll } from '../disk/disk.ts'
 import { corrupt, fileId, fileName } from './format.ts'
 import { type Manifest, writeManifest } from './manifest.ts'
 

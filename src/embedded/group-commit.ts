@@ -1,6 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
+import { isFull, isUnconfirmed } from '../disk/disk.ts'
 import { Batch } from './batch.ts'
-import { isFull, isUnconfirmed } from './disk.ts'
 import type { Scheduler } from './scheduler.ts'
 import type { Wal } from './wal.ts'
 

@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib'
 import { AnnalsError } from '../core/errors.ts'
+import { type Disk, syncOrFail, writeAll } from '../disk/disk.ts'
 import type { FileUse } from './data-files.ts'
-import { type Disk, syncOrFail, writeAll } from './disk.ts'
 import { checkHeader, fileName, HEADER_BYTES, header } from './format.ts'
 
 /**

@@ -1,7 +1,7 @@
+import { type Disk, diskFailure, withOneFolderFailure } from '../disk/disk.ts'
 import { Checkpointer } from './checkpointer.ts'
 import { Committer } from './committer.ts'
 import { DataFiles } from './data-files.ts'
-import { type Disk, diskFailure, withOneFolderFailure } from './disk.ts'
 import { Forest } from './forest.ts'
 import { corrupt, fileId, fileName } from './format.ts'
 import { type Manifest, readManifests } from './manifest.ts'

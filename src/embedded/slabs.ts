@@ -1,4 +1,4 @@
-import { viewOf } from './disk.ts'
+import { viewOf } from '../disk/disk.ts'
 
 const SLAB_BYTES = 256 * 1024
 /** What is longer is not worth the room that it would leave unused. */

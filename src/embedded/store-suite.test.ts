@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll } from 'vitest'
+import { openNodeDisk } from '../disk/node-disk.ts'
 import { testStorage } from '../testing/storage-suite.ts'
-import { openNodeDisk } from './node-disk.ts'
 import { openEmbedded } from './open.ts'
 
 const folders: string[] = []

@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { type Disk, diskFailure } from '../disk/disk.ts'
 import { checkLimit, checkPlace, checkRange } from '../engine/operations.ts'
 import type {
   Commit,
@@ -19,7 +20,6 @@ import { copyCheckpoint } from './backup.ts'
 import type { Checkpointer } from './checkpointer.ts'
 import type { Committer } from './committer.ts'
 import type { DataFiles } from './data-files.ts'
-import { type Disk, diskFailure } from './disk.ts'
 import type { Forest, Tree } from './forest.ts'
 import { isGone, spanOf } from './newest.ts'
 import type { Scheduler } from './scheduler.ts'

@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib'
 import { type ByteString, Views } from '../core/bytes.ts'
+import { viewOf } from '../disk/disk.ts'
 import type { Entry } from '../engine/storage.ts'
-import { viewOf } from './disk.ts'
 import { DROPPED, REMOVED } from './node.ts'
 
 /**

@@ -1,5 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
-import { type Disk, viewOf } from './disk.ts'
+import { type Disk, viewOf } from '../disk/disk.ts'
 import { checkHeader, corrupt, fileId, fileName, HEADER_BYTES } from './format.ts'
 import { RecoveredTail } from './recovered-tail.ts'
 import { cutSegment } from './wal.ts'

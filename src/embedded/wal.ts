@@ -1,4 +1,4 @@
-import { type Disk, type DiskFile, isFull, syncOrFail, unconfirmed, writeAll } from './disk.ts'
+import { type Disk, type DiskFile, isFull, syncOrFail, unconfirmed, writeAll } from '../disk/disk.ts'
 import { fileId, fileName, HEADER_BYTES, header } from './format.ts'
 import { crcOf, END_BYTES } from './wal-frame.ts'
 

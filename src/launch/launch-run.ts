@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import { AnnalsError } from '../core/errors.ts'
-import type { FolderLock } from '../embedded/lock.ts'
+import type { FolderLock } from '../disk/lock.ts'
 import { Artifacts } from './artifacts.ts'
 import type { LaunchDescription, LaunchObserver } from './context.ts'
 import type { Launch } from './definition.ts'

@@ -1,5 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
-import { type FolderLock, lockFolder } from '../embedded/lock.ts'
+import { type FolderLock, lockFolder } from '../disk/lock.ts'
 import type { EventLog } from './log.ts'
 import { DatabaseLog, firstLineOfDatabase, readLogDatabase } from './log-database.ts'
 import { FileLog, firstLineOfFile, readLogFile } from './log-file.ts'

@@ -1,6 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
-import type { FolderLock } from '../embedded/lock.ts'
+import type { FolderLock } from '../disk/lock.ts'
 import type { TelemetryClientOptions } from '../telemetry/client.ts'
 import { openLaunchTelemetry } from '../telemetry/launch-trail.ts'
 import type { TelemetryLog } from '../telemetry/outbox.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { type DiskFile, writeAll } from '../embedded/disk.ts'
+import { type DiskFile, writeAll } from '../disk/disk.ts'
 import type { DiskCall, DiskCallKind } from './disk-faults.ts'
 import { Random } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'

@@ -1,6 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
-import type { Disk, DiskFile } from '../embedded/disk.ts'
+import type { Disk, DiskFile } from '../disk/disk.ts'
 import {
   type DiskCall,
   type DiskCallKind,

@@ -91,18 +91,22 @@ async function huntIn(mutant: Mutant | undefined, first: Campaign, options: Hunt
   }
 }
 
+/** Links every file of its own, so that one of them can be replaced. */
 function linkEngine(folder: string): void {
-  for (const part of ['core', 'engine', 'testing']) symlinkSync(join(dist, part), join(folder, part))
-  mkdirSync(join(folder, 'embedded'))
-  for (const file of readdirSync(join(dist, 'embedded'))) {
-    if (file.endsWith('.js')) symlinkSync(join(dist, 'embedded', file), join(folder, 'embedded', file))
+  for (const part of ['core', 'disk', 'embedded', 'engine', 'testing']) {
+    mkdirSync(join(folder, part))
+    for (const entry of readdirSync(join(dist, part), { withFileTypes: true })) {
+      // Suites are folders: no campaign needs them.
+      if (entry.isFile() && entry.name.endsWith('.js'))
+        symlinkSync(join(dist, part, entry.name), join(folder, part, entry.name))
+    }
   }
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
 }
 
 function plant({ patches }: Mutant, folder: string): void {
   for (const { file, find, replace } of patches) {
-    const path = join(folder, 'embedded', file)
+    const path = join(folder, file.includes('/') ? file : join('embedded', file))
     const text = readFileSync(path, 'utf8')
     const pattern = find.trim().split(/\s+/).map(escapePattern).join('\\s*')
     const found = [...text.matchAll(new RegExp(pattern, 'g'))]

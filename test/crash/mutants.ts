@@ -12,7 +12,7 @@ export interface Mutant {
 }
 
 interface Patch {
-  /** In dist/embedded. */
+  /** In dist/embedded, unless it names its folder. */
   readonly file: string
   readonly find: string
   readonly replace: string
@@ -262,7 +262,7 @@ export const MUTANTS: readonly Mutant[] = [
   mutant(
     'a short write counts as a whole one',
     ['full disks', 1],
-    ['disk.js', 'done += count;', 'done = buffer.length;'],
+    ['disk/disk.js', 'done += count;', 'done = buffer.length;'],
   ),
   mutant(
     'a refused batch keeps its version',

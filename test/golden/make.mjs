@@ -3,8 +3,8 @@
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { sha256, sha256Hex } from '../../dist/core/hash.js'
+import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { FORMAT } from '../../dist/embedded/format.js'
-import { openNodeDisk } from '../../dist/embedded/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 import { dedupeTag, headTag, TAGS } from '../../dist/engine/keys.js'
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { lockFolder } from '../../src/embedded/lock.ts'
+import { lockFolder } from '../../src/disk/lock.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { checkReplay, DocsLaunches, type DocsPlace, killAndResume } from './docs-launches.ts'
 import { fingerprint } from './small-launch.ts'

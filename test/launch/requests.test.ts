@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { lockFolder } from '../../src/embedded/lock.ts'
+import { lockFolder } from '../../src/disk/lock.ts'
 import { cancelLaunch, pauseLaunch, unpauseLaunch } from '../../src/launch/launches.ts'
 import { eventsIn, newRunsFolder, SMALL_STATES, snapshotIn } from './small-launch.ts'
 

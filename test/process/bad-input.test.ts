@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, truncateSync, writeFil
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { sha256 } from '../../src/core/hash.ts'
-import { openNodeDisk } from '../../src/embedded/node-disk.ts'
+import { openNodeDisk } from '../../src/disk/node-disk.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { TAGS } from '../../src/engine/keys.ts'

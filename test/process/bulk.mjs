@@ -6,7 +6,7 @@
 // ten times and deletes them all.
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { openNodeDisk } from '../../dist/embedded/node-disk.js'
+import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 import { TAGS } from '../../dist/engine/keys.js'
 import { Random } from '../../dist/testing/random.js'

@@ -6,7 +6,7 @@
 import { randomUUID } from 'node:crypto'
 import { openSync, writeSync } from 'node:fs'
 import { Annals } from '../../dist/annals.js'
-import { openNodeDisk } from '../../dist/embedded/node-disk.js'
+import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 import { Changes } from '../../dist/engine/changes.js'
 import { Database } from '../../dist/engine/database.js'

@@ -4,7 +4,7 @@
 //   node primitives-writer.mjs <folder> <report> <settings>
 import { openSync, writeSync } from 'node:fs'
 import { Annals } from '../../dist/annals.js'
-import { openNodeDisk } from '../../dist/embedded/node-disk.js'
+import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 import { Database } from '../../dist/engine/database.js'
 import { Random } from '../../dist/testing/random.js'

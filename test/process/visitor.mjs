@@ -3,7 +3,7 @@
 //   node visitor.mjs <folder> <settings>
 //
 // Settings: `readOnly`; `uid`: give up being root first; `stay`: keep the store open until killed.
-import { openNodeDisk } from '../../dist/embedded/node-disk.js'
+import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 import { TAGS } from '../../dist/engine/keys.js'
 

@@ -4,7 +4,7 @@
 //   node writer.mjs <folder> <report> <settings>
 import { openSync, writeSync } from 'node:fs'
 import { sha256 } from '../../dist/core/hash.js'
-import { openNodeDisk } from '../../dist/embedded/node-disk.js'
+import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 import { TAGS } from '../../dist/engine/keys.js'
 import { Random } from '../../dist/testing/random.js'

@@ -8,7 +8,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { AnnalsError } from '../core/errors.ts'
 import { lockFolder } from './lock.ts'
 
-const LOCK_MODULE = new URL('../../dist/embedded/lock.js', import.meta.url).href
+const LOCK_MODULE = new URL('../../dist/disk/lock.js', import.meta.url).href
 const ANSWER_MS_MAX = 100
 
 /** Locks the folder of its first argument; says how that went; on a second argument starts a child of its own; stays. */

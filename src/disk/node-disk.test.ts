@@ -16,7 +16,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Disk } from './disk.ts'
 import { openNodeDisk } from './node-disk.ts'
 
-const DISK_MODULE = new URL('../../dist/embedded/node-disk.js', import.meta.url).href
+const DISK_MODULE = new URL('../../dist/disk/node-disk.js', import.meta.url).href
 
 let root: string
 
