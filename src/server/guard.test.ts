@@ -76,6 +76,41 @@ describe('who may ask', () => {
     expect(preflight.headers.get('Access-Control-Allow-Headers')).toContain('Authorization')
   })
 
+  const SITES = ['cross-site', 'same-site', 'CROSS-SITE', 'same-origin, cross-site', '']
+  test.each(SITES)('a browser that says Sec-Fetch-Site: %s is refused, reading and writing', async site => {
+    const count = (await db.runs.list()).length
+    const headers = { 'Sec-Fetch-Site': site, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' }
+    // Without an Origin: a form or an image of an older browser sends none.
+    expect((await ask({}, '/v1/runs', from(headers))).status).toBe(403)
+    expect(await db.runs.list()).toHaveLength(count)
+    for (const path of ['/v1/runs', '/v1/stream', '/openapi.json', '/ready', '/', '/page/page.js']) {
+      expect((await ask({}, path, { headers })).status, path).toBe(403)
+    }
+    // A link to data is refused too: only the pages are for people.
+    const link = { 'Sec-Fetch-Site': site, 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' }
+    expect((await ask({}, '/v1/runs', { headers: link })).status).toBe(403)
+    expect((await ask({}, '/', { method: 'POST', headers: link })).status).toBe(403)
+    for (const page of ['/', '/docs']) {
+      expect((await ask({}, page, { headers: link })).status, page).toBe(200)
+      const framed = { ...link, 'Sec-Fetch-Dest': 'iframe' }
+      expect((await ask({}, page, { headers: framed })).status, `${page} in a frame`).toBe(403)
+    }
+  })
+
+  test('the own page, an address that somebody types, and an origin that the server was told of are let in', async () => {
+    for (const site of ['same-origin', 'none']) {
+      const headers = { 'Sec-Fetch-Site': site }
+      expect((await ask({}, '/v1/runs', { headers })).status, site).toBe(200)
+      expect((await ask({}, '/v1/runs', from(headers))).status, site).toBe(201)
+    }
+    const origins = ['https://console.example']
+    const headers = { 'Sec-Fetch-Site': 'cross-site', Origin: 'https://console.example' }
+    expect((await ask({ origins }, '/v1/runs', { headers })).status).toBe(200)
+    expect((await ask({ origins }, '/v1/runs', from(headers))).status).toBe(201)
+    const other = { ...headers, Origin: 'https://evil.example' }
+    expect((await ask({ origins }, '/v1/runs', { headers: other })).status).toBe(403)
+  })
+
   test('an address that others reach needs tokens, and a server without one does not start', async () => {
     expect(() => createServer(db, { host: '0.0.0.0', auth: 'off' })).toThrow(
       expect.objectContaining({ code: 'INVALID_ARGUMENT' }),
@@ -128,6 +163,50 @@ describe('who may ask', () => {
       const answer = await raw(port, `GET /v1/runs HTTP/1.1\r\n${twice}Connection: close\r\n\r\n`)
       expect(answer).toMatch(/^HTTP\/1\.1 400 /)
     }
+    await server.close()
+  })
+})
+
+describe('a request that names its host in the request line', () => {
+  const ABSOLUTE: readonly (readonly [target: string, host: string, status: number])[] = [
+    ['http://evil.example/v1/runs', 'localhost', 403],
+    ['http://evil.example:8765/v1/runs', 'localhost', 403],
+    ['http://localhost@evil.example/v1/runs', 'localhost', 403],
+    ['https://evil.example/v1/runs', '127.0.0.1', 403],
+    ['http://localhost/v1/runs', 'evil.example', 403],
+    // Both are ours, but others on the way may have looked at the other one.
+    ['http://127.0.0.1/v1/runs', 'localhost', 400],
+    ['http://localhost:1/v1/runs', 'localhost', 400],
+    ['http://localhost/v1/runs', 'localhost', 200],
+    ['http://LOCALHOST:80/v1/runs', 'localhost', 200],
+  ]
+  test.each(ABSOLUTE)('%s with Host: %s is answered with %i', async (target, host, status) => {
+    const server = createServer(db, { port: 0 })
+    const { port } = await server.listen()
+    const answer = await raw(port, `GET ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)
+    expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
+    await server.close()
+  })
+
+  test('is refused behind a proxy too, if the two hosts differ', async () => {
+    const server = createServer(db, { port: 0, hosts: ['a.example', 'b.example'] })
+    const { port } = await server.listen()
+    const get = (target: string): Promise<string> =>
+      raw(port, `GET ${target} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n`)
+    expect(await get('http://a.example/v1/runs')).toMatch(/^HTTP\/1\.1 200 /)
+    expect(await get('http://b.example/v1/runs')).toMatch(/^HTTP\/1\.1 400 /)
+    await server.close()
+  })
+
+  test('with a Host header that is none is refused, also where any host will do', async () => {
+    const staticToken = 'from-the-configuration'
+    const server = createServer(db, { host: '0.0.0.0', port: 0, staticToken })
+    const { port } = await server.listen()
+    const answer = await raw(
+      port,
+      'GET http://a.example/v1/runs HTTP/1.1\r\nHost: a b:x\r\nConnection: close\r\n\r\n',
+    )
+    expect(answer).toMatch(/^HTTP\/1\.1 400 /)
     await server.close()
   })
 })
@@ -189,6 +268,29 @@ describe('what is said', () => {
         error: expect.any(String),
       },
     ])
+  })
+
+  test('no answer is guessed to be of another type: each says nosniff', async () => {
+    const server = createServer(db)
+    const { paths } = (await (await server.fetch(new Request('http://localhost/openapi.json'))).json()) as {
+      paths: Record<string, Record<string, unknown>>
+    }
+    await db.kv.put('seen', 'bytes', new Uint8Array([1]))
+    const asked = [
+      ...Object.entries(paths).flatMap(([path, methods]) =>
+        Object.keys(methods).map(method => [method.toUpperCase(), path.replace(/\{\w+\}/g, 'x')] as const),
+      ),
+      ['GET', '/v1/runs/seen/kv/bytes'],
+      ['GET', '/nothing'],
+      ['PATCH', '/v1/runs'],
+      ['HEAD', '/v1/runs'],
+    ] as const
+    expect(asked.length).toBeGreaterThan(40)
+    for (const [method, path] of asked) {
+      const answer = await server.fetch(new Request(`http://localhost${path}`, { method }))
+      expect(answer.headers.get('X-Content-Type-Options'), `${method} ${path}`).toBe('nosniff')
+      await answer.body?.cancel()
+    }
   })
 
   test('an id that could forge a line of the log is not taken', async () => {

@@ -3,6 +3,7 @@ import type { MiddlewareHandler } from 'hono'
 import { routePath } from 'hono/route'
 import { AnnalsError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
+import { checkSite } from './cross-site.ts'
 import { isPublic } from './public-paths.ts'
 import type { Allowance } from './rate-limit.ts'
 import { isTelemetry, refusal } from './refusal.ts'
@@ -15,7 +16,7 @@ const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
 const REQUEST_ID = /^[\w.-]{1,64}$/
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i
 
-/** Before any route: a request id, the host, the origin, who asks, and how often. Afterwards one line in the log. */
+/** Before any route: a request id, the host, the site and origin, who asks, and how often. Afterwards one line in the log. */
 export function guard(services: Services): MiddlewareHandler<ServerEnv> {
   const { metrics, settings } = services
   return async (c, next) => {
@@ -29,6 +30,7 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
         throw new AnnalsError('UNAVAILABLE', 'the server is closing')
       }
       checkHost(c, settings.hosts)
+      checkSite(c, settings.origins)
       checkOrigin(c, settings.origins)
       if (c.req.method === 'OPTIONS' && headerOf(c, 'access-control-request-method') !== undefined) {
         c.res = new Response(null, { status: 204 })
@@ -47,8 +49,10 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
     // Who was not let in is counted too: every answer says what is left.
     allowance ??= services.rateLimit?.take(callerOf(c))
     const { res } = c
-    if (c.get('isNamed') !== true || c.get('failure') !== undefined)
+    if (c.get('isNamed') !== true || c.get('failure') !== undefined) {
       res.headers.set('X-Request-Id', requestId)
+      res.headers.set('X-Content-Type-Options', 'nosniff')
+    }
     if (allowance !== undefined) {
       res.headers.set('X-RateLimit-Limit', `${allowance.limit}`)
       res.headers.set('X-RateLimit-Remaining', `${allowance.remaining}`)
@@ -73,11 +77,23 @@ export function checkRole(c: ServerContext, role: Role): void {
 function checkHost(c: ServerContext, hosts: readonly string[] | undefined): void {
   const raw = c.env?.incoming?.rawHeaders ?? []
   checkOnce(raw, 'host')
-  if (hosts === undefined) return
   const host = headerOf(c, 'host') ?? new URL(c.req.url).host
+  checkKnown(host, hosts)
+  const target = c.env?.incoming?.url
+  // A path, of nearly every request.
+  if (target === undefined || target.startsWith('/')) return
+  const url = new URL(c.req.url)
+  checkKnown(url.host, hosts)
+  // HTTP lets the request line count; others on the way may have looked at the header.
+  const named = `${url.protocol}//${host}`
+  if (URL.canParse(named) && new URL(named).host === url.host) return
+  throw new AnnalsError('INVALID_ARGUMENT', 'the request line and the Host header must name the same host')
+}
+
+function checkKnown(host: string, hosts: readonly string[] | undefined): void {
   const name = host.replace(/:\d{1,5}$/, '').toLowerCase()
-  if (!hosts.includes(name))
-    throw new AnnalsError('FORBIDDEN', 'the server is not known under this host name')
+  if (hosts === undefined || hosts.includes(name)) return
+  throw new AnnalsError('FORBIDDEN', 'the server is not known under this host name')
 }
 
 function checkOrigin(c: ServerContext, origins: readonly string[]): void {

@@ -44,7 +44,6 @@ export function servePage(app: OpenAPIHono<ServerEnv>): void {
             'Content-Security-Policy': POLICY,
             'Cross-Origin-Opener-Policy': 'same-origin',
             'Referrer-Policy': 'no-referrer',
-            'X-Content-Type-Options': 'nosniff',
           },
         }),
     )

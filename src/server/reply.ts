@@ -1,8 +1,8 @@
 import type { ServerContext } from './server-env.ts'
 
 /**
- * An answer in JSON that is not a `Response` yet: it gets the id of its request when it is made one. To put it in afterwards
- * would make Node build the headers a second time, which costs a tenth of an append.
+ * An answer in JSON that is not a `Response` yet. The headers that every answer has are put in when it becomes one: putting
+ * them in afterwards makes Node build the headers a second time, which costs a tenth of an append.
  */
 export class Reply {
   readonly status: number
@@ -41,6 +41,7 @@ export function responseOf(c: ServerContext, { body, status, headers: own }: Rep
     'Content-Type': 'application/json',
     'Cache-Control': 'no-store',
     'X-Request-Id': c.get('requestId'),
+    'X-Content-Type-Options': 'nosniff',
   }
   return new Response(body, { status, headers: own === undefined ? headers : { ...headers, ...own } })
 }

@@ -28,7 +28,6 @@ export function valueResponse(found: Value, headers: Readonly<Record<string, str
       'Cache-Control': 'no-store',
       // Whatever the bytes look like, no browser takes them for a page.
       'Content-Security-Policy': "default-src 'none'; sandbox",
-      'X-Content-Type-Options': 'nosniff',
       ...headers,
     },
   })
