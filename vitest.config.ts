@@ -37,6 +37,7 @@ const config: ViteUserConfig = defineConfig({
     sequence: { sequencer: SlowestFirst },
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    coverage: { include: ['src/**/*.ts'], exclude: ['src/testing/**'], reporter: ['text-summary', 'lcov'] },
   },
 })
 
