@@ -5,6 +5,7 @@ import type { Context } from './command.ts'
 import { loadDocsLaunch } from './demo-launch.ts'
 import { EXIT } from './exit-codes.ts'
 import { launchDatabaseOf } from './launch-database.ts'
+import { safeText } from './safe-text.ts'
 
 interface Options {
   readonly server: string
@@ -50,7 +51,7 @@ async function work(options: Options, context: Context): Promise<void> {
         return fetch(input, init)
       },
     },
-    warn: (message: string) => context.terminal.note(`warning: ${message}`),
+    warn: (message: string) => context.terminal.note(`warning: ${safeText(message)}`),
   }
   const run =
     options.resume === true

@@ -91,7 +91,7 @@ async function setUp(options: Options, terminal: Terminal, children: Set<ChildPr
   const repository = await makeDemoRepository(folder).catch(needsGit)
   const runId = `demo-${new Date().toISOString().slice(0, 19).replace(/[-:]/g, '')}Z`
   const runsFolder = resolve(runsFolderOf({ data }))
-  await terminal.line(dim(`run ${runId}, its files in ${join(runsFolder, runId)}`))
+  await terminal.line(dim(`run ${runId}, its files in ${safeText(join(runsFolder, runId))}`))
   const place = ['--server', url, '--runs', runsFolder, '--run', runId, '--repository', repository]
   return {
     url,
@@ -131,7 +131,7 @@ async function serverFor(
   // That of this folder: the run of another one's would not be where people look for it.
   const url = server ?? announcedServer(data)
   if (own !== true && url !== undefined && (await answers(url))) {
-    await terminal.line(dim(`through the server at ${url}`))
+    await terminal.line(dim(`through the server at ${safeText(url)}`))
     return { url }
   }
   if (own !== true && server !== undefined) {

@@ -5,6 +5,7 @@ import { AnnalsError } from '../index.ts'
 import { watched } from './bundle-file.ts'
 import { type Context, withExamples, withStore } from './command.ts'
 import { lookUpRun } from './lookup.ts'
+import { safeText } from './safe-text.ts'
 import { reading, type StoreOptions } from './store.ts'
 
 interface Options extends StoreOptions {
@@ -39,7 +40,8 @@ async function exportRun(runId: string, options: Options, { terminal }: Context)
       return
     }
     await writeWhole(output, bundle)
-    terminal.note(`exported to ${output}: \`annals verify-bundle ${output}\` proves it`)
+    const file = safeText(output)
+    terminal.note(`exported to ${file}: \`annals verify-bundle ${file}\` proves it`)
   })
 }
 

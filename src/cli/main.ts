@@ -1,9 +1,10 @@
 #!/usr/bin/env node
 import { runCli } from './program.ts'
+import { safeText } from './safe-text.ts'
 import { processTerminal } from './terminal.ts'
 
 const terminal = processTerminal()
-// As one line, as all else that a person is told beside the answer.
+// One line, as all other notes.
 process.removeAllListeners('warning')
-process.on('warning', ({ message }) => terminal.note(`warning: ${message}`))
+process.on('warning', ({ message }) => terminal.note(`warning: ${safeText(message)}`))
 process.exitCode = await runCli(process.argv.slice(2), terminal)

@@ -47,7 +47,8 @@ function programOf(context: Context): Command {
     .exitOverride()
     .configureOutput({
       writeOut: text => void terminal.raw(text),
-      writeErr: text => terminal.note(text.trimEnd()),
+      writeErr: text => noteLines(terminal, text.trimEnd()),
+      outputError: (text, write) => write(safeRefusal(text)),
     })
     .showHelpAfterError('Add --help to see what it takes.')
     .addHelpText('after', AFTER_HELP)
@@ -76,17 +77,22 @@ function report(error: unknown, terminal: Terminal): ExitCode {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage
   const { red } = terminal.noteColors
   if (error instanceof AnnalsError) {
-    terminal.note(`${red('annals:')} ${safeLines(error.message)}`)
+    terminal.note(`${red('annals:')} ${safeText(error.message)}`)
     return exitCodeOf(error.code)
   }
   const { message, stack } = error instanceof Error ? error : new Error(String(error))
-  terminal.note(`${red('annals:')} ${safeLines(message)}`)
+  terminal.note(`${red('annals:')} ${safeText(message)}`)
   terminal.note('This is a mistake of annals itself. With ANNALS_DEBUG=1 it says where.')
-  if (terminal.env['ANNALS_DEBUG'] === '1' && stack !== undefined) terminal.note(safeLines(stack))
+  if (terminal.env['ANNALS_DEBUG'] === '1' && stack !== undefined) noteLines(terminal, stack)
   return EXIT.internal
 }
 
-/** Messages may quote what was stored; their line breaks are ours. */
-function safeLines(text: string): string {
-  return text.split('\n').map(safeText).join('\n')
+function noteLines(terminal: Terminal, text: string): void {
+  for (const line of text.split('\n')) terminal.note(line)
+}
+
+/** The parser of options quotes what was typed, and puts its suggestion on a line of its own. */
+function safeRefusal(text: string): string {
+  const [, refusal, suggestion = ''] = /^(.*?)(\n\(Did you mean [^\n]*\?\))?$/s.exec(text.trimEnd()) ?? []
+  return `${safeText(refusal ?? text)}${suggestion}`
 }

@@ -8,6 +8,7 @@ import { type Context, type Read, withExamples, withJson, withStore } from './co
 import { EXIT } from './exit-codes.ts'
 import { launchDatabaseOf } from './launch-database.ts'
 import { loadLaunches } from './launch-modules.ts'
+import { progressOutput } from './launch-progress.ts'
 import { lookUpRun } from './lookup.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
@@ -96,7 +97,7 @@ async function resumeHere(
   const { status, state, error, generation } = result
   const why = error === undefined ? '' : `: ${safeText(error.message)}`
   if (options.json === true) await terminal.json(result)
-  else await terminal.line(`${safeText(runId)} ${status} in state ${state}${why}`)
+  else await terminal.line(`${safeText(runId)} ${status} in state ${safeText(state)}${why}`)
   return generation === 1 ? runId : `${runId}~${generation}`
 }
 
@@ -114,8 +115,8 @@ async function resumeWith(
       return await resumeLaunch(launch, runId, {
         runsFolder: runsFolderOf(options),
         db,
-        observer: showProgress(),
-        warn: message => terminal.note(`warning: ${message}`),
+        observer: showProgress({ output: progressOutput() }),
+        warn: message => terminal.note(`warning: ${safeText(message)}`),
         ...(options.force === true ? { force: true } : {}),
       })
     } catch (error) {

@@ -1,17 +1,36 @@
 /**
- * What is stored is somebody else's text: it may hold escape sequences that
- * move the cursor, change the title or write into the clipboard of whoever
- * reads it, and characters that turn the direction of a line. Before it comes
- * near a terminal each of them is shown as its number.
+ * Text that somebody else wrote, or typed, may hold escape sequences that move the cursor, set the title or write into the
+ * clipboard, characters that turn the direction of a line, and characters that nobody sees. Each of them is shown as its
+ * number before it reaches a terminal.
  */
 
-// C0 and DEL, C1, marks and overrides of direction, separators of lines, invisible operators, tags, byte order mark.
-const UNSAFE =
-  /[\0-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/gu
+/** What makes one picture out of several is fine where it does that. */
+const IN_EMOJI =
+  '(?<=\\p{Extended_Pictographic})\\ufe0f|' +
+  '(?<=[\\p{Extended_Pictographic}\\p{Emoji_Modifier}\\ufe0f])\\u200d(?=\\p{Extended_Pictographic})'
+// Controls (C0, DEL, C1), marks of direction and format, separators of lines, lone surrogates, and all that is invisible.
+const UNSAFE = new RegExp(
+  `(?!${IN_EMOJI})[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Cs}\\p{Default_Ignorable_Code_Point}]`,
+  'gu',
+)
+/** Of most texts there is nothing to look at. */
+const MAY_BE_UNSAFE = /[^\x20-\x7e]/
 
 /** On one line, and harmless. */
 export function safeText(text: string): string {
-  return text.replace(UNSAFE, escaped)
+  return MAY_BE_UNSAFE.test(text) ? text.replace(UNSAFE, escaped) : text
+}
+
+/** The colours that this program uses itself. */
+const OWN_COLORS = /(\u001b\[(?:1|2|22|31|32|33|36|39)m)/
+
+/** The same for a line that may hold our own colours; all others are shown as numbers too. */
+export function safeLine(line: string, isColored: boolean): string {
+  if (!isColored) return safeText(line)
+  return line
+    .split(OWN_COLORS)
+    .map((part, i) => (i % 2 === 1 ? part : safeText(part)))
+    .join('')
 }
 
 function escaped(char: string): string {
@@ -31,6 +50,7 @@ function unicode(char: string): string {
 /** The same value for a program, harmless for a terminal: JSON itself leaves most of these characters as they are. */
 export function safeJson(value: unknown, indent?: number): string {
   const text = JSON.stringify(value, replacer, indent) ?? 'null'
+  if (!MAY_BE_UNSAFE.test(text)) return text
   // Line breaks are those of the indentation: within a string JSON has escaped them.
   return text.replace(UNSAFE, char => (char === '\n' ? char : unicode(char)))
 }

@@ -6,6 +6,7 @@ import { type Context, collected, wholeNumber, withExamples, withStoreOf } from 
 import { loadLaunches } from './launch-modules.ts'
 import { ownCommand } from './own-command.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
+import { safeText } from './safe-text.ts'
 import { announce, openStore, type StoreOptions } from './store.ts'
 import type { Terminal } from './terminal.ts'
 
@@ -71,7 +72,7 @@ async function serverOver(
 ): Promise<Server> {
   const { createLaunchRegistry, createServer, telemetrySettings } = await import('../server.ts')
   const { host, port, tenant, log } = options
-  const warn = (message: string): void => terminal.note(`warning: ${message}`)
+  const warn = (message: string): void => terminal.note(`warning: ${safeText(message)}`)
   return createServer(db, {
     host,
     port,
@@ -117,7 +118,7 @@ async function listen(server: Server, { host, port }: Options): Promise<ServerAd
 
 function sayHello(terminal: Terminal, options: Options, { url }: ServerAddress): void {
   const { bold, cyan } = terminal.noteColors
-  const what = options.postgres === undefined ? options.data : 'the store on PostgreSQL'
+  const what = options.postgres === undefined ? safeText(options.data) : 'the store on PostgreSQL'
   terminal.note(`${bold('annals')} serves ${what} at ${cyan(url)}`)
   terminal.note(`  page  ${url}/`)
   terminal.note(`  API   ${url}/docs`)

@@ -2,6 +2,7 @@ import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type AnnalsClient, createClient } from '../client.ts'
 import { type Annals, AnnalsError, open } from '../index.ts'
+import { safeText } from './safe-text.ts'
 import { localSource, remoteSource, type Source } from './source.ts'
 import type { Terminal } from './terminal.ts'
 
@@ -68,7 +69,7 @@ async function clientOfHolder(
 ): Promise<AnnalsClient> {
   const url = serverOf(options.data)
   if (!(await answers(url))) throw held(options.data, url, locked)
-  terminal.note(`${options.data} is open in another process: asking the server at ${url}`)
+  terminal.note(`${safeText(options.data)} is open in another process: asking the server at ${safeText(url)}`)
   return clientOf(options, url)
 }
 
@@ -124,7 +125,9 @@ async function openSettled(options: StoreOptions, terminal: Terminal): Promise<A
   const writing = await open({ path: data, tenant, cacheBytes: CACHE_BYTES }).catch(undefinedIfUnwritable)
   if (writing !== undefined && (await writing.ledger.settle())) return writing
   await writing?.close()
-  terminal.note(`${data} can't be written to: what its last records say of a status is not in this list`)
+  terminal.note(
+    `${safeText(data)} can't be written to: what its last records say of a status is not in this list`,
+  )
   return openFolder(options)
 }
 

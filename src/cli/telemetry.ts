@@ -3,6 +3,7 @@ import { AnnalsError } from '../index.ts'
 import { type Context, type Json, withExamples, withJson } from './command.ts'
 import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
+import { safeText } from './safe-text.ts'
 import { printTable } from './table.ts'
 import { countText } from './words.ts'
 
@@ -46,13 +47,13 @@ async function flush(options: Options, context: Context): Promise<void> {
   const runs = await flushTelemetry({
     runsFolder: runsFolderOf(options),
     telemetry: { url, ...(token === undefined || token === '' ? {} : { token }) },
-    warn: message => terminal.note(message),
+    warn: message => terminal.note(safeText(message)),
   })
   const waiting = runs.reduce((sum, run) => sum + run.waiting, 0)
   if (waiting > 0) context.end(EXIT.problem)
   if (options.json === true) return terminal.json({ ok: waiting === 0, runs })
   if (runs.length === 0) {
-    terminal.note(`nothing waits in ${runsFolderOf(options)}`)
+    terminal.note(`nothing waits in ${safeText(runsFolderOf(options))}`)
     return
   }
   await printTable(terminal, runs, [

@@ -1,17 +1,20 @@
 import { writeSync } from 'node:fs'
 import pc from 'picocolors'
-import { safeJson } from './safe-text.ts'
+import { safeJson, safeLine } from './safe-text.ts'
 
 type Colors = ReturnType<typeof pc.createColors>
 
-/** Where a command speaks to: people in a terminal, or programs in a pipe. */
+/**
+ * Where a command speaks to: people in a terminal, or programs in a pipe. But for `raw`, each text becomes one line in
+ * which no character is left that a terminal would act upon.
+ */
 export interface Terminal {
   /** A line of what was asked for. Resolves when there is room for more, so that a slow reader costs no memory. */
   line(text: string): Promise<void>
   /** The same as it is, without a line break. */
   raw(bytes: string | Uint8Array): Promise<void>
   json(value: unknown): Promise<void>
-  /** A line beside it: notes, problems, progress. */
+  /** A line on stderr: notes, problems. */
   note(text: string): void
   /** Draws over the last one; nothing outside of a terminal. */
   progress(text: string): void
@@ -49,20 +52,22 @@ export function processTerminal(): Terminal {
     written = 0
     return new Promise(resolve => setImmediate(resolve))
   }
+  const outColored = isColored(stdout, env)
+  const errColored = isColored(stderr, env)
   return {
-    line: text => raw(`${text}\n`),
+    line: text => raw(`${safeLine(text, outColored)}\n`),
     raw,
     json: value => raw(`${safeJson(value, 2)}\n`),
     note: text => {
-      stderr.write(`${clear()}${text}\n`)
+      stderr.write(`${clear()}${safeLine(text, errColored)}\n`)
     },
     progress: text => {
       if (stderr.isTTY !== true) return
-      stderr.write(`${clear()}${text}`)
+      stderr.write(`${clear()}${safeLine(text, errColored)}`)
       drawn = text !== ''
     },
-    colors: pc.createColors(isColored(stdout, env)),
-    noteColors: pc.createColors(isColored(stderr, env)),
+    colors: pc.createColors(outColored),
+    noteColors: pc.createColors(errColored),
     // Of a terminal that does not know how wide it is, Node says 0.
     columns: stdout.isTTY === true ? stdout.columns || COLUMNS_DEFAULT : undefined,
     env,

@@ -2,6 +2,7 @@ import { type Command, Option } from 'commander'
 import { AnnalsError } from '../index.ts'
 import type { Role, TokenRecord } from '../server.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
+import { safeText } from './safe-text.ts'
 import { openStoreOrServer } from './store.ts'
 import { printTable } from './table.ts'
 import type { Terminal } from './terminal.ts'
@@ -65,8 +66,10 @@ async function createToken(options: CreateOptions, { terminal }: Context): Promi
     }),
   )
   if (options.json === true) return terminal.json(created)
-  terminal.note(`${role} of tenant ${created.tenant}, id ${created.id}. It is not stored: keep it now.`)
-  await terminal.line(created.token)
+  terminal.note(
+    `${role} of tenant ${safeText(created.tenant)}, id ${safeText(created.id)}. It is not stored: keep it now.`,
+  )
+  await terminal.line(safeText(created.token))
 }
 
 async function listTokens(options: Read, { terminal }: Context): Promise<void> {
@@ -95,7 +98,7 @@ async function revokeToken(id: string, options: Read, { terminal }: Context): Pr
     )
   }
   if (options.json === true) return terminal.json({ id, revoked: true })
-  await terminal.line(`revoked ${id}`)
+  await terminal.line(`revoked ${safeText(id)}`)
 }
 
 /** Of the store itself; or of the server that has it open, which then wants the token of an admin. */

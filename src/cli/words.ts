@@ -1,3 +1,4 @@
+import { safeText } from './safe-text.ts'
 import type { Terminal } from './terminal.ts'
 
 /** How times, lengths and states are said to people. */
@@ -32,7 +33,11 @@ const BAD = new Set(['Failed', 'FAILED', 'INCONSISTENT'])
 const BUSY = new Set(['Active', 'RUNNING'])
 
 /** A status in the colour that people expect. */
-export function paintStatus(colors: Terminal['colors'], status: string, text: string = status): string {
+export function paintStatus(
+  colors: Terminal['colors'],
+  status: string,
+  text: string = safeText(status),
+): string {
   if (GOOD.has(status)) return colors.green(text)
   if (BAD.has(status)) return colors.red(text)
   return BUSY.has(status) ? colors.cyan(text) : colors.yellow(text)
