@@ -38,15 +38,15 @@ function counting(disk: Disk, counts: Counts): Disk {
     syncLater: () => file.syncLater(),
     close: () => file.close(),
   })
-  return {
-    lock: () => disk.lock(),
-    list: () => disk.list(),
-    open: (name, mode) => open(disk.open(name, mode)),
-    remove: name => disk.remove(name),
-    removeLater: name => disk.removeLater(name),
-    syncFolder: () => disk.syncFolder(),
-    close: () => disk.close(),
-  }
+  // A view of the other disk, which is one folder to the engine.
+  const counted: Pick<Disk, 'open'> = { open: (name, mode) => open(disk.open(name, mode)) }
+  return new Proxy(disk, {
+    get: (_, name) => {
+      if (name === 'open') return counted.open
+      const value: unknown = Reflect.get(disk, name, disk)
+      return typeof value === 'function' ? value.bind(disk) : value
+    },
+  })
 }
 
 interface Measured {

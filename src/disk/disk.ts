@@ -1,22 +1,34 @@
 import { AnnalsError } from '../core/errors.ts'
 
 /**
- * All that the embedded engine asks of a disk: one flat folder of files. The
- * real one is `node-disk.ts`; its faulty twin, for the tests, is
- * `testing/simulated-disk.ts`. Every call may throw an error with a `code`
- * (`EIO`, `ENOSPC`, …).
+ * A folder of files, and the folders below it: all that Annals asks of a disk.
+ * Names are relative paths, with `/` between their parts. The real disk is
+ * `node-disk.ts`; its faulty twin, for the tests, is `testing/simulated-disk.ts`.
+ * Every call may throw an error with a `code` (`EIO`, `ENOSPC`, …).
  */
 export interface Disk {
   /** Held until `close`, and not longer than the process lives. `LOCKED` if somebody has it. */
   lock(): void
-  list(): string[]
-  /** `create` makes a new empty file and fails if there is one. */
-  open(name: string, mode: 'read' | 'write' | 'create'): DiskFile
+  /** The names of the files in the folder, or in one below it, sorted. `ENOENT` if there is no such folder. */
+  list(folder?: string): string[]
+  /** The names of the folders in it, sorted. */
+  folders(folder?: string): string[]
+  /** `create` makes a new empty file and fails if there is one; `private` lets only its owner read it. */
+  open(name: string, mode: 'read' | 'write' | 'create', access?: 'private'): DiskFile
+  /** Replaces the file `to`, in the same folder, if there is one. Durable after `syncFolder`, as one change. */
+  rename(from: string, to: string): void
   /** Durable only after `syncFolder`, like creation. */
   remove(name: string): void
   /** `remove`, off the main thread: giving back a large file takes its time. */
   removeLater(name: string): Promise<void>
-  syncFolder(): void
+  /** `EEXIST` if there is one. Durable after `syncFolder` of the folder above. */
+  makeFolder(name: string): void
+  /** `ENOTEMPTY` unless it is empty. */
+  removeFolder(name: string): void
+  /** Makes durable which names are in the folder, or in one below it. */
+  syncFolder(folder?: string): void
+  /** A folder below as a disk of its own, with its own lock; close both. `ENOENT` if there is none. */
+  folder(name: string): Disk
   /** Releases the lock. */
   close(): void
 }
@@ -90,14 +102,19 @@ export function withOneFolderFailure(disk: Disk): Disk {
   let failure: AnnalsError | undefined
   return {
     lock: () => disk.lock(),
-    list: () => disk.list(),
-    open: (name, mode) => disk.open(name, mode),
+    list: folder => disk.list(folder),
+    folders: folder => disk.folders(folder),
+    open: (name, mode, access) => disk.open(name, mode, access),
+    rename: (from, to) => disk.rename(from, to),
     remove: name => disk.remove(name),
     removeLater: name => disk.removeLater(name),
-    syncFolder: () => {
+    makeFolder: name => disk.makeFolder(name),
+    removeFolder: name => disk.removeFolder(name),
+    folder: name => disk.folder(name),
+    syncFolder: folder => {
       if (failure !== undefined) throw failure
       try {
-        disk.syncFolder()
+        disk.syncFolder(folder)
       } catch (error) {
         failure = unconfirmed(error)
         throw failure

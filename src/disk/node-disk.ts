@@ -2,6 +2,7 @@ import {
   accessSync,
   closeSync,
   constants,
+  type Dirent,
   fdatasync,
   fdatasyncSync,
   fstatSync,
@@ -12,6 +13,7 @@ import {
   readdirSync,
   readSync,
   realpathSync,
+  renameSync,
   rmdirSync,
   statSync,
   unlinkSync,
@@ -25,8 +27,14 @@ import { invariant } from '../core/invariant.ts'
 import type { Disk, DiskFile } from './disk.ts'
 import { type FolderLock, LOCK_FILE, lockFolder } from './lock.ts'
 
-/** The real disk: a folder of the file system. Makes it unless `readOnly`; takes no lock yet. */
-export function openNodeDisk(path: string, options: { readonly readOnly?: boolean } = {}): Disk {
+export interface NodeDiskOptions {
+  readonly readOnly?: boolean
+  /** Whether a folder that is missing is made: unless `readOnly`, if not told otherwise. */
+  readonly make?: boolean
+}
+
+/** The real disk: a folder of the file system. Makes it if it is missing; takes no lock yet. */
+export function openNodeDisk(path: string, options: NodeDiskOptions = {}): Disk {
   if (typeof path !== 'string') throw invalid(`the path must be a string, not ${typeof path}`, path)
   if (path === '') throw invalid('the path is empty', path)
   if (path.includes('\0')) throw invalid('the path holds a NUL', path)
@@ -36,7 +44,7 @@ export function openNodeDisk(path: string, options: { readonly readOnly?: boolea
   if (isFolder(folder)) {
     checkAccess(folder, readOnly)
   } else {
-    if (readOnly) throw invalid(`there is no folder ${folder}`, folder)
+    if (!(options.make ?? !readOnly)) throw invalid(`there is no folder ${folder}`, folder)
     makeFolder(folder)
   }
   return new NodeDisk(folder, readOnly)
@@ -75,19 +83,23 @@ class NodeDisk implements Disk {
     this.#lock = lockFolder(this.#path)
   }
 
-  list(): string[] {
-    this.#checkOpen()
-    const names: string[] = []
-    for (const entry of readdirSync(this.#path, { withFileTypes: true })) {
-      if (!entry.isDirectory() && entry.name !== LOCK_FILE) names.push(entry.name)
-    }
-    return names.sort()
+  list(folder = ''): string[] {
+    return this.#entries(folder, entry => !entry.isDirectory() && (folder !== '' || entry.name !== LOCK_FILE))
   }
 
-  open(name: string, mode: 'read' | 'write' | 'create'): DiskFile {
+  folders(folder = ''): string[] {
+    return this.#entries(folder, entry => entry.isDirectory())
+  }
+
+  open(name: string, mode: 'read' | 'write' | 'create', access?: 'private'): DiskFile {
     if (mode !== 'read') this.#checkWritable()
     const flags = mode === 'read' ? 'r' : mode === 'write' ? 'r+' : 'wx+'
-    return new NodeFile(openSync(this.#pathOf(name), flags))
+    return new NodeFile(openSync(this.#pathOf(name), flags, access === 'private' ? 0o600 : 0o666))
+  }
+
+  rename(from: string, to: string): void {
+    this.#checkWritable()
+    renameSync(this.#pathOf(from), this.#pathOf(to))
   }
 
   remove(name: string): void {
@@ -100,9 +112,32 @@ class NodeDisk implements Disk {
     await unlink(this.#pathOf(name))
   }
 
-  syncFolder(): void {
+  makeFolder(name: string): void {
+    this.#checkWritable()
+    mkdirSync(this.#pathOf(name))
+  }
+
+  removeFolder(name: string): void {
+    this.#checkWritable()
+    rmdirSync(this.#pathOf(name))
+  }
+
+  syncFolder(folder = ''): void {
     this.#checkOpen()
-    syncFolderDescriptor(this.#folder)
+    if (folder === '') {
+      syncFolderDescriptor(this.#folder)
+      return
+    }
+    const descriptor = openSync(this.#pathOf(folder), 'r')
+    try {
+      syncFolderDescriptor(descriptor)
+    } finally {
+      closeSync(descriptor)
+    }
+  }
+
+  folder(name: string): Disk {
+    return new NodeDisk(this.#pathOf(name), this.#readOnly)
   }
 
   close(): void {
@@ -113,9 +148,19 @@ class NodeDisk implements Disk {
     this.#lock = undefined
   }
 
+  #entries(folder: string, isWanted: (entry: Dirent) => boolean): string[] {
+    this.#checkOpen()
+    const path = folder === '' ? this.#path : this.#pathOf(folder)
+    const entries = readdirSync(path, { withFileTypes: true })
+    return entries
+      .filter(isWanted)
+      .map(({ name }) => name)
+      .sort()
+  }
+
   #pathOf(name: string): string {
     this.#checkOpen()
-    invariant(/^[a-z0-9][a-z0-9._-]*$/i.test(name) && name !== LOCK_FILE, `not a plain file name: ${name}`)
+    invariant(isPathBelow(name) && name !== LOCK_FILE, `not a path below the folder: ${name}`)
     return join(this.#path, name)
   }
 
@@ -203,6 +248,11 @@ class NodeFile implements DiskFile {
     this.#descriptor = -1
     closeSync(descriptor)
   }
+}
+
+/** Whoever calls has checked what it makes names of: this is for mistakes of our own. */
+function isPathBelow(name: string): boolean {
+  return !name.includes('\0') && name.split('/').every(part => !['', '.', '..'].includes(part))
 }
 
 function isFolder(path: string): boolean {

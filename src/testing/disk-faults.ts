@@ -3,7 +3,10 @@ export type DiskCallKind =
   | 'list'
   | 'open'
   | 'create'
+  | 'rename'
   | 'remove'
+  | 'makeFolder'
+  | 'removeFolder'
   | 'syncFolder'
   | 'size'
   | 'read'
@@ -17,7 +20,7 @@ export interface DiskCall {
   /** Counted from 0. */
   readonly index: number
   readonly kind: DiskCallKind
-  /** Empty for calls on the folder. */
+  /** Its path; for calls on a folder that of the folder, empty for the disk's own. */
   readonly file: string
   /** Of a truncation, the new size. */
   readonly position: number

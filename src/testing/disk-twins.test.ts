@@ -1,6 +1,6 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { expect, it } from 'vitest'
 import type { Disk, DiskFile } from '../disk/disk.ts'
 import { openNodeDisk } from '../disk/node-disk.ts'
@@ -27,9 +27,14 @@ it('a simulated disk without faults behaves like the real one', async () => {
   }
 })
 
+/** `f` and `f/g` are folders, if they are there at all. */
+const NAMES: readonly string[] = ['a', 'b', 'f/a', 'f/b', 'f/g/a']
+const FOLDERS: readonly string[] = ['f', 'f/g']
+
 interface Command {
   readonly kind: DiskCallKind
   readonly name: string
+  readonly to: string
   readonly position: number
   readonly length: number
   readonly fill: number
@@ -41,7 +46,11 @@ function randomCommand(random: Random): Command {
       'list',
       'create',
       'open',
+      'rename',
       'remove',
+      'makeFolder',
+      'removeFolder',
+      'syncFolder',
       'size',
       'read',
       'write',
@@ -50,18 +59,25 @@ function randomCommand(random: Random): Command {
       'truncate',
       'sync',
     ]),
-    name: random.pick(['a', 'b', 'c']),
+    name: random.pick(NAMES),
+    to: random.pick(NAMES),
     position: random.below(random.chance(0.5) ? 20 : 9000),
     length: random.below(random.chance(0.5) ? 20 : 9000),
     fill: 1 + random.below(255),
   }
 }
 
-async function resultOf(disk: Disk, { kind, name, position, length, fill }: Command): Promise<unknown> {
+async function resultOf(disk: Disk, command: Command): Promise<unknown> {
+  const { kind, name, to, position, length, fill } = command
+  const folder = FOLDERS[position % FOLDERS.length]
   let file: DiskFile | undefined
   try {
-    if (kind === 'list') return disk.list()
+    if (kind === 'list') return [disk.list(), disk.folders(), disk.list(folder), disk.folders(folder)]
+    if (kind === 'rename') return disk.rename(name, dirname(name) === dirname(to) ? to : name)
     if (kind === 'remove') return disk.remove(name)
+    if (kind === 'makeFolder') return disk.makeFolder(folder)
+    if (kind === 'removeFolder') return disk.removeFolder(folder)
+    if (kind === 'syncFolder') return disk.folder(folder).syncFolder()
     file = disk.open(name, kind === 'create' ? 'create' : kind === 'open' ? 'read' : 'write')
     const buffer = Buffer.alloc(length, fill)
     if (kind === 'read') return [file.read(buffer, position), buffer.toString('latin1')]

@@ -14,6 +14,8 @@ export interface FolderChange {
   readonly name: string
   /** The file that the name stands for from now on; undefined for a removal. */
   readonly file: number | undefined
+  /** The name that it had until now: a rename is there wholly, or not at all. */
+  readonly from?: string
 }
 
 export type Tear = 'none' | 'mixed' | 'garbage'
@@ -118,7 +120,8 @@ export function cutFolder(
   const left = new Map(names)
   for (let index = 0; index < changes.length; index++) {
     if (!fate.entry(index)) continue
-    const { name, file } = changes[index]
+    const { name, file, from } = changes[index]
+    if (from !== undefined) left.delete(from)
     if (file === undefined) left.delete(name)
     else left.set(name, file)
   }

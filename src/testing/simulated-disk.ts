@@ -10,17 +10,10 @@ import {
   ioError,
 } from './disk-faults.ts'
 import { PagedBytes } from './paged-bytes.ts'
-import {
-  cutFolder,
-  ExhaustiveFate,
-  type Fate,
-  type FolderChange,
-  KEEP_ALL,
-  RandomFate,
-  type Tear,
-} from './power-cut.ts'
+import { ExhaustiveFate, type Fate, KEEP_ALL, RandomFate, type Tear } from './power-cut.ts'
 import { Random } from './random.ts'
 import { SimulatedFile } from './simulated-file.ts'
+import { isFolderEntry, SimulatedNames } from './simulated-names.ts'
 
 export interface SimulatedDiskOptions {
   /** What the device writes whole or not at all, unless a power cut tears it. */
@@ -53,11 +46,9 @@ export class SimulatedDisk implements Disk {
   readonly #seed: number
   readonly #faults = new DiskFaults()
   #files: SimulatedFile[] = []
-  /** Maps and lists of the folder are replaced, never changed, so that images can share them. */
-  #names: ReadonlyMap<string, number> = new Map()
-  #durableNames: ReadonlyMap<string, number> = this.#names
-  #folderChanges: readonly FolderChange[] = []
-  #holder: object | undefined
+  #names = new SimulatedNames()
+  /** Who has locked which folder. */
+  readonly #holders = new Map<string, object>()
 
   constructor(options: SimulatedDiskOptions = {}) {
     this.#sectorBytes = options.sectorBytes ?? 512
@@ -74,46 +65,56 @@ export class SimulatedDisk implements Disk {
       names.set(name, disk.#files.length)
       disk.#files.push(disk.#newFile(name, PagedBytes.of(bytes)))
     }
-    disk.#names = names
-    disk.#durableNames = names
+    disk.#names = SimulatedNames.of(names)
     return disk
   }
 
   // —— the disk ——
 
   lock(): void {
-    this.#takeLock(this)
+    this.#takeLock(this, '')
   }
 
   /** Like another process that has the same folder open. Unlike the disk itself, it can't be used once closed. */
   handle(): Disk {
+    return this.folder('')
+  }
+
+  folder(path: string): Disk {
     const disk = this
+    if (!this.#names.isFolder(path)) throw ioError('ENOENT', 'open', path)
     let open = true
-    const checked = (): SimulatedDisk => {
+    const at = (name = ''): string => {
       invariant(open, 'the disk is open')
-      return disk
+      return path === '' || name === '' ? path + name : `${path}/${name}`
     }
     return {
       lock() {
-        checked().#takeLock(this)
+        disk.#takeLock(this, at())
       },
-      list: () => checked().list(),
-      open: (name, mode) => checked().open(name, mode),
-      remove: name => checked().remove(name),
-      removeLater: name => checked().removeLater(name),
-      syncFolder: () => checked().syncFolder(),
+      list: folder => disk.list(at(folder)),
+      folders: folder => disk.folders(at(folder)),
+      open: (name, mode) => disk.open(at(name), mode),
+      rename: (from, to) => disk.rename(at(from), at(to)),
+      remove: name => disk.remove(at(name)),
+      removeLater: name => disk.removeLater(at(name)),
+      makeFolder: name => disk.makeFolder(at(name)),
+      removeFolder: name => disk.removeFolder(at(name)),
+      syncFolder: folder => disk.syncFolder(at(folder)),
+      folder: name => disk.folder(at(name)),
       close() {
         open = false
-        disk.#releaseLock(this)
+        disk.#releaseLock(this, path)
       },
     }
   }
 
-  list(): string[] {
-    return this.#call('list', '', 0, 0, fault => {
-      if (fault) throw ioError(fault, 'list')
-      return [...this.#names.keys()].sort()
-    })
+  list(folder = ''): string[] {
+    return this.#list(folder, 'files')
+  }
+
+  folders(folder = ''): string[] {
+    return this.#list(folder, 'folders')
   }
 
   open(name: string, mode: 'read' | 'write' | 'create'): DiskFile {
@@ -121,13 +122,20 @@ export class SimulatedDisk implements Disk {
       if (fault) throw ioError(fault, 'open', name)
       let file = this.#find(name)
       if (mode === 'create') {
-        if (file) throw ioError('EEXIST', 'open', name)
+        if (this.#names.has(name)) throw ioError('EEXIST', 'open', name)
+        this.#names.set(name, this.#files.length)
         file = this.#newFile(name, PagedBytes.empty())
         this.#files.push(file)
-        this.#changeFolder(name, this.#files.length - 1)
       }
       if (!file) throw ioError('ENOENT', 'open', name)
       return this.#handleOf(file, mode !== 'read')
+    })
+  }
+
+  rename(from: string, to: string): void {
+    this.#call('rename', to, 0, 0, fault => {
+      if (fault) throw ioError(fault, 'rename', to)
+      this.#names.rename(from, to)
     })
   }
 
@@ -139,18 +147,32 @@ export class SimulatedDisk implements Disk {
     await this.#callLater('remove', name, 0, 0, () => fault => this.#remove(name, fault))
   }
 
-  syncFolder(): void {
-    this.#call('syncFolder', '', 0, 0, (fault, index) => {
-      const fate = fault ? this.#fateOfFailure(index) : KEEP_ALL
-      this.#durableNames = cutFolder(this.#durableNames, this.#folderChanges, fate)
-      this.#folderChanges = []
-      if (fault) throw ioError(fault, 'syncFolder')
-      this.#forgetRemoved()
+  makeFolder(name: string): void {
+    this.#call('makeFolder', name, 0, 0, fault => {
+      if (fault) throw ioError(fault, 'makeFolder', name)
+      this.#names.makeFolder(name)
+    })
+  }
+
+  removeFolder(name: string): void {
+    this.#call('removeFolder', name, 0, 0, fault => {
+      if (fault) throw ioError(fault, 'removeFolder', name)
+      this.#names.removeFolder(name)
+    })
+  }
+
+  syncFolder(folder = ''): void {
+    this.#call('syncFolder', folder, 0, 0, (fault, index) => {
+      this.#names.sync(folder, fault ? this.#fateOfFailure(index) : KEEP_ALL)
+      if (fault) throw ioError(fault, 'syncFolder', folder)
+      // Whoever has a removed file open goes on with it; the folder needs it no more.
+      const kept = this.#names.renumbered(this.#files.length)
+      if (kept !== undefined) this.#files = kept.map(file => this.#files[file])
     })
   }
 
   close(): void {
-    this.#releaseLock(this)
+    this.#releaseLock(this, '')
   }
 
   // —— crashes ——
@@ -161,9 +183,7 @@ export class SimulatedDisk implements Disk {
    */
   afterProcessCrash(random?: Random): SimulatedDisk {
     const image = this.#newImage()
-    image.#names = this.#names
-    image.#durableNames = this.#durableNames
-    image.#folderChanges = this.#folderChanges
+    image.#names = this.#names.copy()
     const arrived = (bytes: number): number => random?.below(bytes + 1) ?? 0
     image.#files = this.#files.map(file => file.afterProcessCrash(arrived))
     return image
@@ -176,10 +196,8 @@ export class SimulatedDisk implements Disk {
 
   /** The most decisions that a power cut at this moment could take. */
   get undecided(): number {
-    const files = new Set(this.#durableNames.values())
-    for (const { file } of this.#folderChanges) if (file !== undefined) files.add(file)
-    let decisions = this.#folderChanges.length
-    for (const index of files) decisions += this.#files[index].undecided
+    let decisions = this.#names.changes
+    for (const index of this.#names.possibleFiles()) decisions += this.#files[index].undecided
     return decisions
   }
 
@@ -225,7 +243,7 @@ export class SimulatedDisk implements Disk {
   // —— inspection, which counts as no call ——
 
   files(): { readonly name: string; readonly size: number }[] {
-    return [...this.#names.keys()].sort().map(name => ({ name, size: this.#existing(name).content.size }))
+    return this.#names.paths().map(name => ({ name, size: this.#existing(name).content.size }))
   }
 
   /** What reads would see now, to be kept as a golden file or handed to `of`. */
@@ -343,25 +361,31 @@ export class SimulatedDisk implements Disk {
 
   #remove(name: string, fault: FaultError | undefined): void {
     if (fault) throw ioError(fault, 'remove', name)
-    if (!this.#names.has(name)) throw ioError('ENOENT', 'remove', name)
-    this.#changeFolder(name, undefined)
+    this.#names.remove(name)
   }
 
   #freeBytes(): number {
     if (this.capacityBytes === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
     let used = 0
-    for (const index of this.#names.values()) used += this.#files[index].content.size
+    for (const index of this.#names.seenFiles()) used += this.#files[index].content.size
     return Math.max(0, this.capacityBytes - used)
   }
 
   // —— the folder ——
+
+  #list(folder: string, kind: 'files' | 'folders'): string[] {
+    return this.#call('list', folder, 0, 0, fault => {
+      if (fault) throw ioError(fault, 'list', folder)
+      return this.#names.namesIn(folder, kind)
+    })
+  }
 
   #newFile(name: string, content: PagedBytes): SimulatedFile {
     return new SimulatedFile(name, content, this.#sectorBytes)
   }
 
   #find(name: string): SimulatedFile | undefined {
-    const index = this.#names.get(name)
+    const index = this.#names.fileAt(name)
     return index === undefined ? undefined : this.#files[index]
   }
 
@@ -371,41 +395,17 @@ export class SimulatedDisk implements Disk {
     return file
   }
 
-  #changeFolder(name: string, file: number | undefined): void {
-    const names = new Map(this.#names)
-    if (file === undefined) names.delete(name)
-    else names.set(name, file)
-    this.#names = names
-    this.#folderChanges = [...this.#folderChanges, { name, file }]
-  }
-
-  /** Whoever has a removed file open goes on with it; the folder needs it no more. */
-  #forgetRemoved(): void {
-    if (this.#files.length === this.#names.size || this.#names.size !== this.#durableNames.size) return
-    const files: SimulatedFile[] = []
-    const names = new Map<string, number>()
-    for (const [name, index] of this.#names) {
-      // After a failed sync of the folder, what was lost is not what we see.
-      if (this.#durableNames.get(name) !== index) return
-      names.set(name, files.length)
-      files.push(this.#files[index])
-    }
-    this.#files = files
-    this.#names = names
-    this.#durableNames = names
-  }
-
-  #takeLock(holder: object): void {
-    this.#call('lock', '', 0, 0, fault => {
+  #takeLock(holder: object, folder: string): void {
+    this.#call('lock', folder, 0, 0, fault => {
       if (fault) throw ioError(fault, 'lock')
-      if (this.#holder)
+      if (this.#holders.has(folder))
         throw new AnnalsError('LOCKED', 'the simulated folder is open already', { path: 'simulated' })
-      this.#holder = holder
+      this.#holders.set(folder, holder)
     })
   }
 
-  #releaseLock(holder: object): void {
-    if (this.#holder === holder) this.#holder = undefined
+  #releaseLock(holder: object, folder: string): void {
+    if (this.#holders.get(folder) === holder) this.#holders.delete(folder)
   }
 
   // —— calls ——
@@ -476,12 +476,11 @@ export class SimulatedDisk implements Disk {
   #cut(fate: Fate): SimulatedDisk {
     const image = this.#newImage()
     const names = new Map<string, number>()
-    for (const [name, index] of cutFolder(this.#durableNames, this.#folderChanges, fate)) {
-      names.set(name, image.#files.length)
-      image.#files.push(this.#files[index].afterPowerCut(fate))
+    for (const [name, index] of this.#names.afterPowerCut(fate)) {
+      names.set(name, isFolderEntry(index) ? index : image.#files.length)
+      if (!isFolderEntry(index)) image.#files.push(this.#files[index].afterPowerCut(fate))
     }
-    image.#names = names
-    image.#durableNames = names
+    image.#names = new SimulatedNames(names)
     return image
   }
 
