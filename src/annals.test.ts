@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -14,6 +14,35 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }))
 
 const refusal = (code: ErrorCode, details: object = {}) =>
   expect.objectContaining({ name: 'AnnalsError', code, details: expect.objectContaining(details) })
+
+describe('the id of a store', () => {
+  test('is there from the creation on and stays with the files: reopened, copied, moved, backed up', async () => {
+    const path = join(folder, 'store')
+    const db = await open({ path })
+    const { storeId } = db.stats()
+    expect(storeId).toMatch(/^[0-9a-f]{32}$/)
+    await db.kv.put('r', 'k', 1)
+    await db.backup(join(folder, 'backup'))
+    await db.close()
+    cpSync(path, join(folder, 'copy'), { recursive: true })
+    renameSync(path, join(folder, 'moved'))
+    for (const each of ['copy', 'moved', 'backup', 'backup']) {
+      const again = await open({ path: join(folder, each) })
+      expect(again.stats().storeId, each).toBe(storeId)
+      expect(await again.kv.get('r', 'k')).toBe(1)
+      await again.kv.put('r', 'l', 2)
+      await again.close()
+    }
+  })
+
+  test('is another one for each new store, and there is none in memory', async () => {
+    const [a, b] = await Promise.all(['a', 'b'].map(name => open({ path: join(folder, name) })))
+    expect(a.stats().storeId).not.toBe(b.stats().storeId)
+    const memory = await open({ memory: true })
+    expect(memory.stats().storeId).toBeUndefined()
+    await Promise.all([a, b, memory].map(db => db.close()))
+  })
+})
 
 describe('backup', () => {
   test("into the store's own folder is refused and makes nothing there, by whatever path", async () => {

@@ -99,6 +99,12 @@ function findingOf({ code, message }: AnnalsError, data: string): Finding {
         `The store was written by a newer annals: ${message}.`,
         'Install that version or a later one.',
       )
+    case 'FORMAT_TOO_OLD':
+      return problem(
+        'format',
+        `The store was written by an older annals: ${message}.`,
+        'Install the version that wrote it, and export the runs with it.',
+      )
     case 'CORRUPT':
       return problem(
         'files',

@@ -26,6 +26,7 @@ const BY_CODE: Partial<Record<ErrorCode, ExitCode>> = {
   IO_ERROR: EXIT.unreachable,
   TIMEOUT: EXIT.unreachable,
   FORMAT_TOO_NEW: EXIT.unreachable,
+  FORMAT_TOO_OLD: EXIT.unreachable,
   UNAVAILABLE: EXIT.unreachable,
   UNAUTHENTICATED: EXIT.unreachable,
   FORBIDDEN: EXIT.unreachable,

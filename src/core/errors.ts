@@ -27,6 +27,7 @@ export type ErrorCode =
   | 'READ_ONLY'
   | 'CLOSED'
   | 'FORMAT_TOO_NEW'
+  | 'FORMAT_TOO_OLD'
   | 'WRITER_FENCED'
   | 'EVENT_CHAIN_BROKEN'
   | 'ILLEGAL_STATE'

@@ -2,6 +2,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { type Disk, writeAll } from '../disk/disk.ts'
 import { corrupt, fileId, fileName } from './format.ts'
 import { type Manifest, writeManifest } from './manifest.ts'
+import { segmentStart } from './wal-segment.ts'
 
 const CHUNK_BYTES = 1024 * 1024
 
@@ -12,6 +13,7 @@ const CHUNK_BYTES = 1024 * 1024
 export async function copyCheckpoint(
   from: Disk,
   to: Disk,
+  storeId: string,
   manifest: Manifest | undefined,
   log: boolean,
 ): Promise<void> {
@@ -25,10 +27,22 @@ export async function copyCheckpoint(
       const id = fileId('W', name)
       if (id !== undefined && id >= (manifest?.walSegment ?? 1)) await copyFile(from, to, name)
     }
+    if (manifest !== undefined && !log) await beginLog(to, storeId, manifest.walSegment)
     to.syncFolder()
-    if (manifest !== undefined) await writeManifest(to, manifest, true)
+    if (manifest !== undefined) await writeManifest(to, storeId, manifest, true)
   } finally {
     to.close()
+  }
+}
+
+/** The manifest names the segment that its log goes on with; of what the original has written there, nothing is copied. */
+async function beginLog(to: Disk, storeId: string, segment: number): Promise<void> {
+  const file = to.open(fileName('W', segment), 'create')
+  try {
+    writeAll(file, segmentStart(segment, storeId, 0), 0)
+    await file.syncLater()
+  } finally {
+    file.close()
   }
 }
 

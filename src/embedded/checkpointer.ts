@@ -2,11 +2,12 @@ import { AnnalsError } from '../core/errors.ts'
 import { type Disk, isFull } from '../disk/disk.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { Committer } from './committer.ts'
+import { createStore } from './creation.ts'
 import type { DataFiles } from './data-files.ts'
 import { directoryKey, type Forest, parseDirectoryKey, type Tree } from './forest.ts'
 import { fileId } from './format.ts'
 import { homesBelow } from './graves.ts'
-import { type Manifest, writeManifest } from './manifest.ts'
+import { FIRST_MANIFEST, type Manifest, writeManifest } from './manifest.ts'
 import { type Home, Inner, Leaf, type Node, REMOVED } from './node.ts'
 import { encodeAddress } from './node-codec.ts'
 import { type Relocation, relocate } from './relocation.ts'
@@ -16,6 +17,7 @@ import type { Rotation, Wal } from './wal.ts'
 
 export interface CheckpointerOptions {
   readonly disk: Disk
+  readonly storeId: string
   readonly forest: Forest
   readonly data: DataFiles
   readonly wal: Wal
@@ -23,6 +25,10 @@ export interface CheckpointerOptions {
   readonly scheduler: Scheduler
   readonly current: Manifest | undefined
   readonly previous: Manifest | undefined
+  /** `missing`: no store was created yet. `created`: by this handle. */
+  readonly origin: 'found' | 'created' | 'missing'
+  /** Opening found commits or links in the log. */
+  readonly leansOnLog: boolean
   /** Garbage below this is not worth rewriting anything. */
   readonly garbageBytes: number
 }
@@ -32,18 +38,6 @@ const SLICE_MS = 2
 /** Live bytes to move in one checkpoint, so that it stays short. */
 const RELOCATE_BYTES = 32 * 1024 * 1024
 const DIRECTORY_PAGE = 256
-
-/** What a store without a manifest is. With it on disk, a data file that no manifest knows of tells that one is lost. */
-const FIRST: Manifest = {
-  generation: 0,
-  version: 0,
-  time: 0,
-  walSegment: 1,
-  walCrc: 0,
-  nextFile: 1,
-  directory: '',
-  files: [],
-}
 
 /**
  * Writes what changed since the last checkpoint: moves the log to a new segment
@@ -63,8 +57,8 @@ export class Checkpointer {
   #sliceEnd = 0
   #confirmed = false
   /**
-   * Commits that opening found in the log may be in the system's memory only. They are in the trees by the first checkpoint, but the
-   * manifest before it still needs that log, and would be the only one while a later opening confirms the newer one.
+   * What opening found in the log, commits and links, may be in the system's memory only. Commits are in the trees by the first
+   * checkpoint, but the manifest before it still needs that log, and would be the only one while a later opening confirms the newer one.
    */
   #leansOnFound: boolean
   /** Which of the two files this handle has written, with success. */
@@ -76,7 +70,15 @@ export class Checkpointer {
     this.#options = options
     this.current = options.current
     this.#previous = options.previous
-    this.#leansOnFound = options.wal.tailBytes > 0
+    this.#leansOnFound = options.leansOnLog
+    if (options.origin !== 'created') return
+    this.#confirmed = true
+    this.#ours.add(FIRST_MANIFEST.generation)
+  }
+
+  /** Whether there is a store on the disk. */
+  get isCreated(): boolean {
+    return this.#options.origin !== 'missing' || this.current !== undefined
   }
 
   get running(): boolean {
@@ -118,7 +120,7 @@ export class Checkpointer {
       await this.#inSlices(this.#takeIn())
       await this.#inSlices(this.#relocateSparse())
       await this.#inSlices(this.#cutEdges())
-      start = await committer.group.betweenBatches(() => this.#freeze())
+      start = await this.#start()
       await this.#writeOut(start)
     } catch (error) {
       if (start !== undefined) this.#undo(start)
@@ -129,6 +131,16 @@ export class Checkpointer {
     committer.group.durableUpTo(start.version)
     // What can't be removed now, the next checkpoint finds again; this one is complete.
     await this.#removeUnneeded().catch(() => undefined)
+  }
+
+  /** A commit may have taken the segment that was made for the rotation: then another one is made. */
+  async #start(): Promise<Start> {
+    const { wal, committer } = this.#options
+    for (;;) {
+      await wal.makeReady()
+      const start = await committer.group.betweenBatches(() => (wal.isReady ? this.#freeze() : undefined))
+      if (start !== undefined) return start
+    }
   }
 
   async #writeOut(start: Start): Promise<void> {
@@ -170,9 +182,11 @@ export class Checkpointer {
    */
   async #confirmManifest(): Promise<void> {
     if (this.#confirmed) return
+    const { origin, disk, storeId } = this.#options
     const found = this.current
-    const current = found ?? FIRST
-    await this.#writeManifest(current)
+    const current = found ?? FIRST_MANIFEST
+    if (origin === 'missing') await createStore(disk, storeId)
+    else await this.#writeManifest(current)
     this.current = current
     if (found !== undefined && this.#previous === undefined) await this.#writeCopy()
     this.#confirmed = true
@@ -184,10 +198,10 @@ export class Checkpointer {
    */
   async #writeManifest(manifest: Manifest): Promise<void> {
     const slot = manifest.generation % 2
-    // The only one there is must not be gone for a moment, unless it says nothing.
-    const only = manifest === this.current && this.#previous === undefined && manifest.generation > 0
+    // The only one there is must not be gone for a moment. To write the same bytes again can't damage it.
+    const only = manifest === this.current && this.#previous === undefined
     const anew = !only && !this.#ours.delete(slot)
-    await writeManifest(this.#options.disk, manifest, anew)
+    await writeManifest(this.#options.disk, this.#options.storeId, manifest, anew)
     this.#ours.add(slot)
   }
 
@@ -211,6 +225,8 @@ export class Checkpointer {
     const { forest, wal, committer } = this.#options
     // A commit may have been taken in by half.
     this.#refuseIfBroken()
+    // First, because it may fail.
+    const rotation = wal.rotate()
     for (const tree of forest.dirtyTrees) this.#cutEdge(tree)
     const trees = [...forest.dirtyTrees].map(tree => ({ tree, root: tree.root }))
     forest.dirtyTrees.clear()
@@ -228,7 +244,7 @@ export class Checkpointer {
       freed,
       graves,
       emptied: [],
-      rotation: wal.rotate(),
+      rotation,
       version: committer.version,
       time: committer.time,
     }

@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
 import { type Disk, type DiskFile, syncOrFail, viewOf, writeAll } from '../disk/disk.ts'
 import type { Entry } from '../engine/storage.ts'
-import { checkHeader, corrupt, fileName, HEADER_BYTES, header } from './format.ts'
+import { corrupt, fileName, HEADER_BYTES, header, readHeader } from './format.ts'
 import { type Home, homeOf, Leaf, type Node } from './node.ts'
 import { BLOCK_BYTES_MAX, blockBytes, mergeLeaf, writeInner, writeLeaf } from './node-codec.ts'
 
@@ -26,6 +26,7 @@ export class DataFiles {
   readonly uses: Map<number, FileUse> = new Map()
   nextId = 1
   readonly #disk: Disk
+  readonly #storeId: string
   readonly #readOnly: boolean
   readonly #fileBytes: number
   readonly #handles = new Map<number, DiskFile>()
@@ -44,8 +45,9 @@ export class DataFiles {
   #scratch = Buffer.allocUnsafeSlow(64 * 1024)
   #scratchView = viewOf(this.#scratch)
 
-  constructor(disk: Disk, readOnly: boolean, fileBytes: number) {
+  constructor(disk: Disk, storeId: string, readOnly: boolean, fileBytes: number) {
     this.#disk = disk
+    this.#storeId = storeId
     this.#readOnly = readOnly
     this.#fileBytes = fileBytes
   }
@@ -292,7 +294,7 @@ export class DataFiles {
     const id = this.nextId
     const handle = this.#disk.open(fileName('D', id), 'create')
     try {
-      writeAll(handle, header('D', id), 0)
+      writeAll(handle, header('D', id, { storeId: this.#storeId, previous: 0 }), 0)
     } catch (error) {
       handle.close()
       this.#disk.remove(fileName('D', id))
@@ -321,7 +323,7 @@ export class DataFiles {
     }
     try {
       const first = Buffer.alloc(HEADER_BYTES)
-      checkHeader('D', id, first.subarray(0, handle.read(first, 0)))
+      readHeader('D', id, first.subarray(0, handle.read(first, 0)), this.#storeId)
     } catch (error) {
       handle.close()
       throw error

@@ -2,17 +2,23 @@ import { crc32 } from 'node:zlib'
 import { AnnalsError } from '../core/errors.ts'
 
 /**
- * What every file begins with: 16 bytes whose layout never changes, so that
- * any version can refuse the files of a newer one by name.
+ * Every file begins with a header of 40 bytes, little-endian. The layout of the first 16 never changes, so that any
+ * release can refuse the files of another format by name.
  *
  *   0  'ANNALS'   6 bytes
  *   6  kind       1 byte: 'W' write-ahead log, 'D' data, 'M' manifest
  *   7  format     1 byte
  *   8  id         u32, the number in the file's name
  *  12  crc        u32, of the 12 bytes before
+ *  16  store      16 bytes, the id of the store that the file belongs to
+ *  32  previous   u32, of a log segment: the number of the segment before it; otherwise 0
+ *  36  crc        u32, of the 20 bytes before
  */
-export const FORMAT = 1
-export const HEADER_BYTES = 16
+export const FORMAT = 2
+export const HEADER_BYTES = 40
+/** Behind the part whose layout never changes. */
+export const STORE_ID_AT = 16
+const STORE_ID_BYTES = 16
 
 export type FileKind = 'W' | 'D' | 'M'
 
@@ -29,24 +35,44 @@ export function fileId(kind: FileKind, name: string): number | undefined {
   return id >= 0 && fileName(kind, id) === name ? id : undefined
 }
 
-export function header(kind: FileKind, id: number, format: number = FORMAT): Buffer {
+export interface Header {
+  /** The id of the file's store, in hex. */
+  readonly storeId: string
+  readonly previous: number
+}
+
+export function header(kind: FileKind, id: number, { storeId, previous }: Header): Buffer {
   const bytes = Buffer.alloc(HEADER_BYTES)
   bytes.write(`ANNALS${kind}`, 'latin1')
-  bytes[7] = format
+  bytes[7] = FORMAT
   bytes.writeUInt32LE(id, 8)
   bytes.writeUInt32LE(crc32(bytes.subarray(0, 12)), 12)
+  bytes.write(storeId, STORE_ID_AT, STORE_ID_BYTES, 'hex')
+  bytes.writeUInt32LE(previous, 32)
+  bytes.writeUInt32LE(crc32(bytes.subarray(STORE_ID_AT, 36)), 36)
   return bytes
 }
 
-/** Refuses a file that is not what its name says. */
-export function checkHeader(kind: FileKind, id: number, bytes: Buffer): void {
+/** Reads a header. Refuses a file that is not what its name says, and, given a store's id, a file of another store. */
+export function readHeader(kind: FileKind, id: number, bytes: Buffer, storeId?: string): Header {
   const file = fileName(kind, id)
   const sound =
-    bytes.length >= HEADER_BYTES &&
+    bytes.length >= STORE_ID_AT &&
     bytes.latin1Slice(0, 7) === `ANNALS${kind}` &&
     bytes.readUInt32LE(12) === crc32(bytes.subarray(0, 12))
   if (!sound) throw corrupt(file, 0, 'its header is damaged')
-  const format = bytes[7]
+  checkFormat(file, bytes[7])
+  if (bytes.readUInt32LE(8) !== id) throw corrupt(file, 8, 'it is another file than its name says')
+  if (bytes.length < HEADER_BYTES || bytes.readUInt32LE(36) !== crc32(bytes.subarray(STORE_ID_AT, 36)))
+    throw corrupt(file, STORE_ID_AT, 'its header is damaged')
+  const found = bytes.toString('hex', STORE_ID_AT, STORE_ID_AT + STORE_ID_BYTES)
+  if (storeId !== undefined && found !== storeId) {
+    throw corrupt(file, STORE_ID_AT, `it belongs to another store, ${found}; this one is ${storeId}`)
+  }
+  return { storeId: found, previous: bytes.readUInt32LE(32) }
+}
+
+function checkFormat(file: string, format: number): void {
   if (format > FORMAT) {
     throw new AnnalsError(
       'FORMAT_TOO_NEW',
@@ -54,7 +80,13 @@ export function checkHeader(kind: FileKind, id: number, bytes: Buffer): void {
       { file, format, supported: FORMAT },
     )
   }
-  if (bytes.readUInt32LE(8) !== id) throw corrupt(file, 8, 'it is another file than its name says')
+  if (format < FORMAT) {
+    throw new AnnalsError(
+      'FORMAT_TOO_OLD',
+      `${file} has format ${format}, and this version of annals reads format ${FORMAT} only: export the runs with the version that wrote them (annals export), and import them here`,
+      { file, format, supported: FORMAT },
+    )
+  }
 }
 
 export function corrupt(file: string, offset: number, why: string): AnnalsError {

@@ -1,10 +1,11 @@
-import { type Disk, diskFailure, withOneFolderFailure } from '../disk/disk.ts'
+import { type Disk, diskFailure, isFull, withOneFolderFailure } from '../disk/disk.ts'
 import { Checkpointer } from './checkpointer.ts'
 import { Committer } from './committer.ts'
+import { createStore, newStoreId, storeIdWithoutManifest } from './creation.ts'
 import { DataFiles } from './data-files.ts'
 import { Forest } from './forest.ts'
-import { corrupt, fileId, fileName } from './format.ts'
-import { type Manifest, readManifests } from './manifest.ts'
+import { fileId } from './format.ts'
+import { FIRST_MANIFEST, type FoundManifests, type Manifest, readManifests } from './manifest.ts'
 import type { Node } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import { NodeStore } from './node-store.ts'
@@ -12,7 +13,7 @@ import { nodeScheduler, type Scheduler } from './scheduler.ts'
 import { EmbeddedStore, type Persistence, type Recovery, type Warn } from './store.ts'
 import { verifyForest } from './verification.ts'
 import { Wal } from './wal.ts'
-import { type Replayed, replay } from './wal-recovery.ts'
+import { NO_LOG, type Replayed, replay } from './wal-recovery.ts'
 
 /**
  * What an answered commit survives. `durable`: a power cut; it is on the device
@@ -60,7 +61,7 @@ export async function openEmbedded(options: EmbeddedOptions = {}): Promise<Embed
   const disk = withOneFolderFailure(options.disk)
   try {
     disk.lock()
-    return openOnDisk(disk, options)
+    return await openOnDisk(disk, options)
   } catch (error) {
     disk.close()
     throw diskFailure(error, "the store can't be opened")
@@ -74,49 +75,53 @@ function openInMemory(options: EmbeddedOptions): EmbeddedStore {
 }
 
 /** Lock, manifest, log, in this order: the store is what the newest sound manifest and the log after it say. */
-function openOnDisk(disk: Disk, options: EmbeddedOptions): EmbeddedStore {
+async function openOnDisk(disk: Disk, options: EmbeddedOptions): Promise<EmbeddedStore> {
   const readOnly = options.readOnly === true
-  const { current, previous, damaged } = readManifests(disk, !readOnly)
-  const data = new DataFiles(disk, readOnly, options.fileBytes ?? FILE_BYTES_DEFAULT)
+  const found = await findStore(disk, readOnly)
+  const { storeId, current, previous, origin } = found
+  const data = new DataFiles(disk, storeId, readOnly, options.fileBytes ?? FILE_BYTES_DEFAULT)
   try {
     data.adopt(current?.files ?? [], nextDataFile(disk, current?.nextFile ?? 1))
     const cacheBytes = options.cacheBytes ?? CACHE_BYTES_DEFAULT
     const nodes = new NodeStore(data, cacheBytes)
-    const from = {
-      segment: current?.walSegment ?? 1,
-      version: current?.version ?? 0,
-      time: current?.time ?? 0,
-      crc: current?.walCrc ?? 0,
-    }
-    const replayed = replay(disk, { ...from, readOnly })
-    if (current === undefined && replayed.version === 0) refuseLostManifest(disk)
+    const { walSegment: segment, version, time, walCrc: crc } = current ?? FIRST_MANIFEST
+    const replayed =
+      origin === 'missing' ? NO_LOG : replay(disk, { storeId, segment, version, time, crc, readOnly })
     const forest = new Forest(nodes, rootOf(current), replayed.tail, cacheBytes)
     if (options.verifyOnOpen === true) verifyForest(forest, data.uses)
     if (!readOnly) disk.syncFolder()
-    const recovery = report(replayed, damaged, options.warn ?? processWarning)
+    const recovery = report(replayed, found.damaged, options.warn ?? processWarning)
     const durable = (options.durability ?? 'durable') === 'durable'
     const walBytes = options.walBytes ?? WAL_BYTES_DEFAULT
     const wal = new Wal(disk, {
-      segment: replayed.nextSegment,
+      storeId,
+      segment: replayed.lastSegment,
+      nextSegment: replayed.nextSegment,
       crc: replayed.crc,
       durable,
       prepareBytes: options.prepareBytes ?? walBytes,
     })
     wal.tailBytes = replayed.tailBytes
+    const leansOnLog = replayed.tailBytes > 0 || replayed.segments > 1
     const persist = (committer: Committer): Persistence => ({
       disk,
+      storeId,
       data,
       wal,
       walBytes,
       dirtyBytes: options.dirtyBytes ?? DIRTY_BYTES_DEFAULT,
+      needsCheckpoint: leansOnLog || origin === 'missing',
       checkpointer: new Checkpointer({
         disk,
+        storeId,
         forest,
         data,
         wal,
         committer,
         current,
         previous,
+        origin,
+        leansOnLog,
         scheduler: options.scheduler ?? nodeScheduler,
         garbageBytes: options.garbageBytes ?? GARBAGE_BYTES_DEFAULT,
       }),
@@ -124,6 +129,27 @@ function openOnDisk(disk: Disk, options: EmbeddedOptions): EmbeddedStore {
     return assemble(options, forest, replayed, { wal, persist }, recovery)
   } catch (error) {
     data.close()
+    throw error
+  }
+}
+
+interface FoundStore extends FoundManifests {
+  readonly storeId: string
+  readonly origin: 'found' | 'created' | 'missing'
+}
+
+/** Reads the manifests. Creates the store if there is none; on a disk without room, the first commit will try again. */
+async function findStore(disk: Disk, readOnly: boolean): Promise<FoundStore> {
+  const found = readManifests(disk, !readOnly)
+  const known = found.storeId ?? storeIdWithoutManifest(disk)
+  if (known !== undefined) return { ...found, storeId: known, origin: 'found' }
+  const missing: FoundStore = { ...found, storeId: newStoreId(), origin: 'missing' }
+  if (readOnly) return missing
+  try {
+    await createStore(disk, missing.storeId)
+    return { ...missing, current: FIRST_MANIFEST, origin: 'created' }
+  } catch (error) {
+    if (isFull(error)) return missing
     throw error
   }
 }
@@ -156,13 +182,6 @@ function assemble(
 function rootOf(manifest: Manifest | undefined): Node | undefined {
   if (manifest === undefined || manifest.directory === '') return undefined
   return decodeAddress(Buffer.from(manifest.directory, 'hex').latin1Slice())
-}
-
-/** Data files come after commits: where there are some, a manifest or the log must know of these. */
-function refuseLostManifest(disk: Disk): void {
-  if (disk.list().some(name => fileId('D', name) !== undefined)) {
-    throw corrupt(fileName('M', 0), 0, 'no manifest can be read, and the log does not make up for it')
-  }
 }
 
 /** A file that a crash left behind may have the next number already. */

@@ -39,6 +39,11 @@ export interface Recovery {
 }
 
 export interface StorageStats {
+  /**
+   * The store's id, in hex: sixteen random bytes that are made when the store is created and stay with its files, also
+   * in a copy or a backup. Absent in memory, and for a folder that holds no store yet.
+   */
+  readonly storeId?: string
   /** Of the newest commit. */
   readonly version: number
   readonly checkpoints: number
@@ -57,12 +62,15 @@ export type Warn = (message: string, code: string) => void
 /** What a store on disk has beside its trees. */
 export interface Persistence {
   readonly disk: Disk
+  readonly storeId: string
   readonly data: DataFiles
   readonly wal: Wal
   readonly checkpointer: Checkpointer
   /** A checkpoint begins when the log or the dirty nodes are beyond this. */
   readonly walBytes: number
   readonly dirtyBytes: number
+  /** The first commit has to wait for one: see `#settleRecovered`. */
+  readonly needsCheckpoint: boolean
 }
 
 /** Commits wait when a checkpoint falls behind by this factor. */
@@ -85,7 +93,7 @@ export class EmbeddedStore implements Storage {
   #closing: Promise<void> | undefined
   #retryBytes = 0
   #expiring = false
-  /** The log had commits when the store was opened, and no checkpoint has taken them in since. */
+  /** Opening found something in the log, or no room to create the store, and there was no checkpoint since. */
   #recovered: boolean
   #settling: Promise<void> | undefined
   /** What needs the disk beyond a commit's own write: closing waits for it. */
@@ -108,7 +116,7 @@ export class EmbeddedStore implements Storage {
     this.#persistence = parts.persistence
     this.#readOnly = parts.readOnly
     this.recovery = parts.recovery
-    this.#recovered = (parts.persistence?.wal.tailBytes ?? 0) > 0
+    this.#recovered = parts.persistence?.needsCheckpoint === true
   }
 
   get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
@@ -237,7 +245,7 @@ export class EmbeddedStore implements Storage {
     const pin = this.#forest.snapshot()
     try {
       // Read-only there is no checkpoint to bring everything into the trees, so the log has to come along.
-      await copyCheckpoint(p.disk, to, p.checkpointer.current, this.#readOnly)
+      await copyCheckpoint(p.disk, to, p.storeId, p.checkpointer.current, this.#readOnly)
     } catch (error) {
       throw diskFailure(error, 'the backup failed')
     } finally {
@@ -253,7 +261,9 @@ export class EmbeddedStore implements Storage {
 
   stats(): StorageStats {
     const { nodes } = this.#forest
+    const p = this.#persistence
     return {
+      ...(p?.checkpointer.isCreated === true ? { storeId: p.storeId } : {}),
       version: this.#committer.version,
       checkpoints: this.#persistence?.checkpointer.count ?? 0,
       walBytes: this.#persistence?.wal.tailBytes ?? 0,

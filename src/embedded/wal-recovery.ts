@@ -1,9 +1,8 @@
-import { AnnalsError } from '../core/errors.ts'
 import { type Disk, viewOf } from '../disk/disk.ts'
-import { checkHeader, corrupt, fileId, fileName, HEADER_BYTES } from './format.ts'
+import { corrupt, fileId, fileName, HEADER_BYTES, readHeader } from './format.ts'
 import { RecoveredTail } from './recovered-tail.ts'
-import { cutSegment } from './wal.ts'
 import { END_BYTES, FRAME_ALIGN, type Frame, frameAt, readFrame } from './wal-frame.ts'
+import { cutSegment, nextOf, SEGMENT_START } from './wal-segment.ts'
 
 /** The end of the log was not whole: a write that never finished, or was never synced. It was cut off. */
 export interface TornTail {
@@ -18,13 +17,30 @@ export interface Replayed {
   readonly time: number
   /** Of the last frame. */
   readonly crc: number
-  /** The first unused segment number. */
+  /** How many segments the log has, and the number of the last one. */
+  readonly segments: number
+  readonly lastSegment: number
+  /** The first number that no segment has. */
   readonly nextSegment: number
   readonly tailBytes: number
   readonly tail: RecoveredTail
   readonly torn: TornTail | undefined
   /** Bytes behind a segment's end that should be zero and are not. No commit was there: the log goes on elsewhere. */
   readonly stray: readonly { readonly file: string; readonly offset: number }[]
+}
+
+/** Of a store that is not created yet. */
+export const NO_LOG: Replayed = {
+  version: 0,
+  time: 0,
+  crc: 0,
+  segments: 0,
+  lastSegment: 1,
+  nextSegment: 2,
+  tailBytes: 0,
+  tail: new RecoveredTail(),
+  torn: undefined,
+  stray: [],
 }
 
 interface SegmentBytes {
@@ -46,32 +62,31 @@ interface LogEnd {
   crc: number
 }
 
+export interface LogStart {
+  readonly storeId: string
+  readonly segment: number
+  readonly version: number
+  readonly time: number
+  readonly crc: number
+  readonly readOnly: boolean
+}
+
 /**
- * Reads the log from `segment` on, where it has to go on from `version`. What is
- * not whole at its end is cut off, unless something behind it proves that it once
- * was durable: then that is corruption. Doing this twice changes nothing.
+ * Reads the log from `segment` on, where it has to go on from `version`. A segment that is missing, or of another store,
+ * is corruption. So is an end that is not whole, if something behind it proves that it once was durable; otherwise it is
+ * cut off. Doing this twice changes nothing.
  */
-export function replay(
-  disk: Disk,
-  from: {
-    readonly segment: number
-    readonly version: number
-    readonly time: number
-    readonly crc: number
-    readonly readOnly: boolean
-  },
-): Replayed {
+export function replay(disk: Disk, from: LogStart): Replayed {
   const ids = disk
     .list()
     .map(name => fileId('W', name))
     .filter((id): id is number => id !== undefined && id >= from.segment)
-    .sort((a, b) => a - b)
-  const segments = ids.map(id => readSegment(disk, id, from.readOnly))
+  const stray: { file: string; offset: number }[] = []
+  const segments = readChain(disk, from, ids, stray)
   const end: LogEnd = { version: from.version, time: from.time, crc: from.crc }
   let tailBytes = 0
   const tail = new RecoveredTail()
   let damage: Damage | undefined
-  const stray: { file: string; offset: number }[] = []
   for (const [index, segment] of segments.entries()) {
     tail.segment(segment.bytes, segment.view)
     const offset = readFrames(segment, end, frame => {
@@ -85,18 +100,66 @@ export function replay(
     }
     stray.push({ file: segment.name, offset })
   }
-  const nextSegment = Math.max(from.segment, (ids.at(-1) ?? 0) + 1)
-  if (damage === undefined) return { ...end, nextSegment, tailBytes, tail, stray, torn: undefined }
+  const found = {
+    ...end,
+    segments: segments.length,
+    lastSegment: (segments.at(-1) as SegmentBytes).id,
+    nextSegment: Math.max(...ids) + 1,
+    tailBytes,
+    tail,
+    stray,
+  }
+  if (damage === undefined) return { ...found, torn: undefined }
   refuseIfDurable(segments, damage, end.version + 1)
   const torn = tornTail(segments, damage)
   if (!from.readOnly) cut(disk, segments, damage)
-  return { ...end, nextSegment, tailBytes, tail, stray, torn }
+  return { ...found, torn }
+}
+
+/** The segments in their order: the first one, and each one that the one before it names. */
+function readChain(
+  disk: Disk,
+  { segment: first, storeId, readOnly }: LogStart,
+  ids: readonly number[],
+  stray: { file: string; offset: number }[],
+): SegmentBytes[] {
+  const chain: SegmentBytes[] = []
+  const rest = new Set(ids)
+  for (let id = first, previous: number | undefined; id !== 0; ) {
+    const name = fileName('W', id)
+    if (!rest.delete(id)) throw corrupt(name, 0, 'the file is missing')
+    const segment = readSegment(disk, id, readOnly)
+    const header = readHeader('W', id, segment.bytes, storeId)
+    if (previous !== undefined && header.previous !== previous) {
+      throw corrupt(name, HEADER_BYTES - 8, `it follows segment ${header.previous}, not ${previous}`)
+    }
+    if (segment.bytes.length < SEGMENT_START) throw corrupt(name, segment.bytes.length, 'it ends early')
+    chain.push(segment)
+    const next = nextOf(segment.bytes, id)
+    // A power cut may tear a link that is being written. The segment that it was to name is empty then.
+    if (next === undefined) stray.push({ file: name, offset: HEADER_BYTES })
+    previous = id
+    id = next ?? 0
+  }
+  refuseUnnamed(disk, [...rest], chain.at(-1) as SegmentBytes)
+  return chain
+}
+
+/** A segment that none names was about to be used, and is empty. If it holds commits, then the link to it is lost. */
+function refuseUnnamed(disk: Disk, ids: readonly number[], last: SegmentBytes): void {
+  for (const id of ids) {
+    const segment = readSegment(disk, id, true)
+    for (let offset = SEGMENT_START; offset < segment.bytes.length; offset += FRAME_ALIGN) {
+      if (frameAt(segment.bytes, segment.view, offset, id) === undefined) continue
+      throw corrupt(last.name, HEADER_BYTES, `${segment.name} holds commits, and no segment leads to it`)
+    }
+  }
 }
 
 /** Whether the next commit stands in a later segment: then nothing is missing before it. */
 function goesOn(later: readonly SegmentBytes[], end: LogEnd): boolean {
   for (const { bytes, view, id } of later) {
-    const frame = frameAt(bytes, view, HEADER_BYTES, id)
+    const frame = frameAt(bytes, view, SEGMENT_START, id)
     if (frame !== undefined) return follows(frame, end)
   }
   return false
@@ -127,13 +190,7 @@ function readFrames(
   end: LogEnd,
   visit: (frame: Frame) => void,
 ): number | undefined {
-  try {
-    checkHeader('W', id, bytes)
-  } catch (error) {
-    if (error instanceof AnnalsError && error.code === 'CORRUPT') return 0
-    throw error
-  }
-  let offset = HEADER_BYTES
+  let offset = SEGMENT_START
   for (;;) {
     const frame = frameAt(bytes, view, offset, id)
     if (frame === undefined) break
@@ -150,7 +207,7 @@ function readFrames(
 function refuseIfDurable(segments: readonly SegmentBytes[], damage: Damage, version: number): void {
   const first = segments.indexOf(damage.segment)
   for (const segment of segments.slice(first)) {
-    const start = segment === damage.segment ? Math.max(HEADER_BYTES, damage.offset) : HEADER_BYTES
+    const start = segment === damage.segment ? damage.offset : SEGMENT_START
     for (let offset = start; offset < segment.bytes.length; offset += FRAME_ALIGN) {
       const frame = frameAt(segment.bytes, segment.view, offset, segment.id)
       if (frame !== undefined && frame.durableVersion >= version) {
@@ -164,21 +221,19 @@ function tornTail(segments: readonly SegmentBytes[], { segment, offset }: Damage
   let bytes = 0
   for (const each of segments) {
     if (each.id === segment.id) bytes += contentEnd(each.bytes) - offset
-    else if (each.id > segment.id) bytes += Math.max(0, contentEnd(each.bytes) - HEADER_BYTES)
+    else if (each.id > segment.id) bytes += Math.max(0, contentEnd(each.bytes) - SEGMENT_START)
   }
   return { file: segment.name, offset, bytes: Math.max(0, bytes) }
 }
 
-/** Later segments first: as long as the damage is there, they don't count. */
+/** Later segments first: as long as the damage is there, they don't count. They stay, since the one before names them. */
 function cut(disk: Disk, segments: readonly SegmentBytes[], { segment, offset }: Damage): void {
-  for (const later of segments) if (later.id > segment.id) disk.remove(later.name)
-  disk.syncFolder()
-  if (offset < HEADER_BYTES) {
-    disk.remove(segment.name)
-    disk.syncFolder()
-    return
-  }
-  const file = disk.open(segment.name, 'write')
+  for (const later of segments) if (later.id > segment.id) cutFile(disk, later.name, SEGMENT_START)
+  cutFile(disk, segment.name, offset)
+}
+
+function cutFile(disk: Disk, name: string, offset: number): void {
+  const file = disk.open(name, 'write')
   try {
     cutSegment(file, offset)
   } finally {

@@ -1,13 +1,17 @@
 import { type Disk, type DiskFile, isFull, syncOrFail, unconfirmed, writeAll } from '../disk/disk.ts'
-import { fileId, fileName, HEADER_BYTES, header } from './format.ts'
+import { fileId, fileName } from './format.ts'
 import { crcOf, END_BYTES } from './wal-frame.ts'
+import { cutSegment, linkTo, SEGMENT_START, segmentStart } from './wal-segment.ts'
 
 export interface WalOptions {
-  /** The number of the first segment to write. */
+  readonly storeId: string
+  /** The last segment of the log. It is written to only if the log holds nothing yet. */
   readonly segment: number
+  /** The first number that no segment has. */
+  readonly nextSegment: number
   /** Of the last frame there is; 0 if there is none. */
   readonly crc: number
-  /** A segment is on the device before anything is written to it. */
+  /** Commits are on the device before they are answered. */
   readonly durable: boolean
   /** How many zeros to lay out ahead in each segment; 0 for none. */
   readonly prepareBytes: number
@@ -26,7 +30,13 @@ interface Segment {
   readonly id: number
   readonly file: DiskFile
   /** Its zeros are there, and where syncs count also on the device: a sync within them need not touch the file system's metadata. */
-  readonly prepared: boolean
+  prepared: boolean
+}
+
+/** A segment that exists and is empty, and how far the link to it has got. */
+interface Ahead {
+  readonly segment: Segment
+  link: 'missing' | 'written' | 'durable'
 }
 
 const ZEROS = Buffer.alloc(256 * 1024)
@@ -35,12 +45,12 @@ const PREPARE_AFTER_BYTES = 64 * 1024
 const PREPARE_AFTER_PART = 0.25
 
 /**
- * The segments of the write-ahead log, as their writer sees them. A segment is
- * created by the first write after an opening or a rotation. Meanwhile the
- * next one is prepared: created, filled with zeros and, where commits are
- * durable, synced in the background, so that a commit's sync has nothing but its
- * own bytes to write (a quarter faster, measured), and its write no pages to add
- * to the file (a third).
+ * The segments of the write-ahead log, as their writer sees them. While one is written, the next one is prepared:
+ * created, filled with zeros, synced and linked in the background, so that a commit's sync has nothing but its own bytes
+ * to write (a quarter faster, measured), and its write no pages to add to the file (a third).
+ *
+ * A segment is used only once the link to it, in the segment before it, is on the device. Where commits are durable, the
+ * sync of a commit that comes after the link takes it along: a sync of its own could fail in place of the commit's.
  */
 export class Wal {
   /** Written since the last rotation for a checkpoint: what a recovery would have to read. */
@@ -48,21 +58,29 @@ export class Wal {
   /** Of the last frame: the next one refers to it. */
   lastCrc: number
   readonly #disk: Disk
+  readonly #storeId: string
   readonly #prepareBytes: number
   readonly #prepareAfter: number
   readonly #durable: boolean
+  /** Of the segment that is written. */
+  #id: number
   #next: number
+  /** Opened when it is needed. */
   #current: Segment | undefined
-  #position = HEADER_BYTES
-  #preparing: { readonly id: number; readonly done: Promise<void> } | undefined
-  #ahead: Segment | undefined
+  #position = SEGMENT_START
+  #making: Promise<void> | undefined
+  #ahead: Ahead | undefined
   #closed = false
   /** There was no room to prepare a segment. */
   #isShort = false
+  /** A sync in the background has failed. */
+  #failure: unknown
 
   constructor(disk: Disk, options: WalOptions) {
     this.#disk = disk
-    this.#next = options.segment
+    this.#storeId = options.storeId
+    this.#id = options.segment
+    this.#next = options.nextSegment
     this.lastCrc = options.crc
     this.#prepareBytes = options.prepareBytes
     const part = options.prepareBytes * PREPARE_AFTER_PART
@@ -73,18 +91,18 @@ export class Wal {
 
   /** The segment that the next frame will go to. */
   segment(): number {
-    const current = this.#current
-    if (current !== undefined && this.#isKept(current)) return current.id
-    return this.#ahead?.id ?? this.#next
+    return this.#movesOn() ? (this.#ahead as Ahead).segment.id : this.#id
   }
 
   /** Writes a frame made for `segment()`, with its end; complete or thrown. */
   write(frame: Buffer): void {
-    const segment = this.#open()
+    if (this.#failure !== undefined) throw this.#failure
+    if (this.#movesOn()) this.#moveOn()?.close()
+    const { file } = this.#open()
     try {
-      writeAll(segment.file, frame, this.#position)
+      writeAll(file, frame, this.#position)
     } catch (error) {
-      if (!isFull(error) || !this.#removeAhead()) throw error
+      if (!isFull(error) || !this.#shortenAhead()) throw error
       this.write(frame)
       return
     }
@@ -95,11 +113,15 @@ export class Wal {
   }
 
   sync(): void {
+    const linked = this.#linkWritten()
     this.#current?.file.sync()
+    if (linked !== undefined) linked.link = 'durable'
   }
 
   async syncLater(): Promise<void> {
+    const linked = this.#linkWritten()
     await this.#current?.file.syncLater()
+    if (linked !== undefined) linked.link = 'durable'
   }
 
   /** After a write that failed: the bytes that got through must not come back as a commit. Throws if that can't be had. */
@@ -108,29 +130,37 @@ export class Wal {
     cutSegment(this.#current.file, this.#position)
   }
 
+  /** Resolves once there is a segment to rotate to. A commit may take it all the same: see `isReady`. */
+  async makeReady(): Promise<void> {
+    while (this.#making !== undefined) await this.#making
+    if (this.#failure !== undefined) throw this.#failure
+    if (this.#ahead === undefined) await this.#makeAhead(0)
+    else await this.#link(this.#ahead)
+  }
+
+  get isReady(): boolean {
+    return this.#ahead !== undefined && this.#ahead.link !== 'missing'
+  }
+
   /**
-   * What comes now goes to a new segment; answers the lowest number that it can have, and how to sync and close the one
-   * that ends here.
+   * From now on frames go to a new segment, the one that `makeReady` has made. Answers its number, and how to sync and
+   * close the segment that ends here.
    */
   rotate(): Rotation {
-    const old = this.#current
+    if (this.#failure !== undefined) throw this.#failure
+    if (this.#ahead?.link === 'written') this.#syncLink()
     const bytes = this.tailBytes
-    this.#current = undefined
-    this.#position = HEADER_BYTES
+    const old = this.#moveOn()
     this.tailBytes = 0
     this.#isShort = false
     const finish = async (): Promise<void> => {
       try {
-        if (old !== undefined) await syncOrFail(old.file)
-        // The older manifest may need it one day, so it has to be there by name, too.
-        if (!this.#durable) this.#disk.syncFolder()
+        if (old !== undefined) await syncOrFail(old)
       } finally {
-        old?.file.close()
+        old?.close()
       }
     }
-    // One that is being prepared may still be ready before the next frame, unless it was overtaken.
-    const preparing = this.#preparing?.id === this.#next - 1 ? this.#preparing.id : undefined
-    return { segment: preparing ?? this.segment(), crc: this.lastCrc, bytes, finish }
+    return { segment: this.#id, crc: this.lastCrc, bytes, finish }
   }
 
   /** Removes the segments below `segment`. */
@@ -141,138 +171,143 @@ export class Wal {
     }
   }
 
-  /** For who finds none: what is prepared holds some. Answers whether there was any to give. */
+  /** Gives back the room that prepared segments hold, ahead and behind the newest frame. Answers whether there was any. */
   async giveRoom(): Promise<boolean> {
-    await this.#preparing?.done
-    return this.#removeAhead()
+    while (this.#making !== undefined) await this.#making
+    const current = this.#current !== undefined && this.#shorten(this.#current, this.#position)
+    return this.#shortenAhead() || current
   }
 
   async close(): Promise<void> {
     this.#closed = true
     await this.giveRoom()
+    this.#ahead?.segment.file.close()
+    this.#ahead = undefined
     this.#current?.file.close()
     this.#current = undefined
   }
 
-  /** Till the next checkpoint has made room, nothing is prepared again. Answers whether there was one. */
-  #removeAhead(): boolean {
-    if (this.#ahead === undefined) return false
-    const { id, file } = this.#ahead
+  /** A segment that was not prepared ends as soon as one is that was; unless nobody waits for syncs. */
+  #movesOn(): boolean {
+    const ahead = this.#ahead
+    return (
+      ahead !== undefined &&
+      this.#durable &&
+      ahead.segment.prepared &&
+      ahead.link === 'durable' &&
+      this.#current?.prepared !== true
+    )
+  }
+
+  /** Answers the file that ends here, if it is open. */
+  #moveOn(): DiskFile | undefined {
+    const old = this.#current?.file
+    const { segment } = this.#ahead as Ahead
     this.#ahead = undefined
-    this.#isShort = true
-    file.close()
-    // It holds nothing. If it stays, the next opening reads it and goes on behind it.
-    ignoreFailure(() => this.#disk.remove(fileName('W', id)))
-    return true
+    this.#current = segment
+    this.#id = segment.id
+    this.#position = SEGMENT_START
+    return old
   }
 
   #open(): Segment {
-    const current = this.#current
-    if (current !== undefined && this.#isKept(current)) return current
-    if (current !== undefined) current.file.close()
-    this.#current = this.#ahead ?? this.#create(this.#next++)
-    this.#ahead = undefined
-    this.#position = HEADER_BYTES
+    this.#current ??= {
+      id: this.#id,
+      file: this.#disk.open(fileName('W', this.#id), 'write'),
+      prepared: false,
+    }
     return this.#current
   }
 
-  /** One that was not prepared ends as soon as another is; unless nobody has synced it, which its rotation will. */
-  #isKept({ prepared }: Segment): boolean {
-    return prepared || !this.#durable || this.#ahead === undefined
+  /** It stays, as the segment before names it. */
+  #shortenAhead(): boolean {
+    return this.#ahead !== undefined && this.#shorten(this.#ahead.segment, SEGMENT_START)
   }
 
-  #create(id: number): Segment {
-    const name = fileName('W', id)
-    const file = this.#disk.open(name, 'create')
-    try {
-      writeAll(file, segmentStart(id), 0)
-      if (this.#durable) {
-        syncNow(file)
-        this.#disk.syncFolder()
-      }
-    } catch (error) {
-      file.close()
-      // Nothing refers to it: the next one gets another number.
-      ignoreFailure(() => this.#disk.remove(name))
-      throw error
-    }
-    return { id, file, prepared: false }
-  }
-
-  #prepare(): void {
-    if (
-      this.#prepareBytes === 0 ||
-      this.#preparing !== undefined ||
-      this.#ahead !== undefined ||
-      this.#isShort ||
-      this.#closed
-    )
-      return
-    const id = this.#next++
-    const done = this.#fill(id).then(segment => {
-      this.#preparing = undefined
-      this.#isShort ||= segment === undefined
-      // Overtaken: a frame could not wait and took the next number, so this one would come out of order.
-      if (segment !== undefined && this.#next !== id + 1) {
-        segment.file.close()
-        // If this fails, the next checkpoint removes it.
-        ignoreFailure(() => this.#disk.remove(fileName('W', id)))
-      } else this.#ahead = segment
-    })
-    this.#preparing = { id, done }
+  /** Gives back the zeros behind `position`. Until a checkpoint has made room, nothing is prepared again. */
+  #shorten(segment: Segment, position: number): boolean {
+    if (!segment.prepared) return false
+    segment.prepared = false
+    this.#isShort = true
+    // If this fails it holds zeros, which harm nobody.
+    ignoreFailure(() => segment.file.truncate(position + END_BYTES))
+    return true
   }
 
   /** Preparing is a favour: where it fails (a full disk, say), the segment is made when it is needed, and fails there. */
-  async #fill(id: number): Promise<Segment | undefined> {
+  #prepare(): void {
+    const isBusy = this.#making !== undefined || this.#ahead !== undefined
+    if (isBusy || this.#prepareBytes === 0 || this.#isShort || this.#closed) return
+    this.#makeAhead(this.#prepareBytes).catch(() => {
+      this.#isShort = true
+    })
+  }
+
+  /** Makes the next segment, with so many zeros, and links it. Only one is made at a time. */
+  #makeAhead(bytes: number): Promise<void> {
+    const made = this.#create(bytes).then(segment => {
+      this.#ahead = { segment, link: 'missing' }
+      return this.#link(this.#ahead)
+    })
+    const end = (): void => {
+      this.#making = undefined
+    }
+    this.#making = made.then(end, end)
+    return made
+  }
+
+  /** By the end it is on the device, its name as well. */
+  async #create(bytes: number): Promise<Segment> {
+    const id = this.#next++
     const name = fileName('W', id)
-    let file: DiskFile | undefined
+    const file = this.#disk.open(name, 'create')
     try {
-      file = this.#disk.open(name, 'create')
-      writeAll(file, segmentStart(id), 0)
-      // The folder may be synced at any time: a name without a header on the device is reported as a log that was cut.
-      if (!this.#durable) await file.syncLater()
-      for (let at = HEADER_BYTES; at < this.#prepareBytes && !this.#closed; at += ZEROS.length) {
-        const piece = ZEROS.subarray(0, this.#prepareBytes - at)
+      writeAll(file, segmentStart(id, this.#storeId, this.#id), 0)
+      for (let at = SEGMENT_START; at < bytes; at += ZEROS.length) {
+        if (this.#closed) throw new Error('the log is closed')
+        const piece = ZEROS.subarray(0, bytes - at)
         if ((await file.writeLater(piece, at)) < piece.length) throw new Error('the disk is full')
       }
-      if (this.#durable) {
-        await file.syncLater()
-        this.#disk.syncFolder()
-      }
-      return { id, file, prepared: true }
-    } catch {
-      file?.close()
-      // It may hold the last free bytes of a full disk. If even this fails, the next checkpoint removes it.
+      await syncOrFail(file)
+      this.#disk.syncFolder()
+      return { id, file, prepared: bytes > 0 }
+    } catch (error) {
+      file.close()
+      // It may hold the last free bytes of a full disk. If this fails, a later checkpoint removes it: nothing names it.
       ignoreFailure(() => this.#disk.remove(name))
-      return undefined
+      throw error
     }
   }
-}
 
-function segmentStart(id: number): Buffer {
-  return Buffer.concat([header('W', id), Buffer.alloc(END_BYTES)])
-}
-
-/** Ends a segment at `position` for good. */
-export function cutSegment(file: DiskFile, position: number): void {
-  let size = position
-  try {
-    // Over what is there, so that it takes no room.
-    writeAll(file, Buffer.alloc(END_BYTES), position)
-    size += END_BYTES
-  } catch (error) {
-    // On a full disk there may be none. Then the next opening will find that the log was cut, and nothing missing.
-    if (!isFull(error)) throw error
+  /** Names the segment ahead in the current one. */
+  async #link(ahead: Ahead): Promise<void> {
+    if (ahead.link === 'missing') {
+      const { bytes, at } = linkTo(ahead.segment.id, this.#id)
+      writeAll(this.#open().file, bytes, at)
+      ahead.link = 'written'
+    }
+    if (ahead.link === 'durable' || this.#durable) return
+    try {
+      await syncOrFail(this.#open().file)
+      ahead.link = 'durable'
+    } catch (error) {
+      this.#failure = error
+      throw error
+    }
   }
-  file.truncate(size)
-  file.sync()
-}
 
-function syncNow(file: DiskFile): void {
-  try {
-    file.sync()
-  } catch (error) {
-    throw unconfirmed(error)
+  /** The link that a sync which begins now takes along. */
+  #linkWritten(): Ahead | undefined {
+    return this.#ahead?.link === 'written' ? this.#ahead : undefined
+  }
+
+  #syncLink(): void {
+    try {
+      this.sync()
+    } catch (error) {
+      this.#failure = unconfirmed(error)
+      throw this.#failure
+    }
   }
 }
 

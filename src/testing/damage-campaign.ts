@@ -1,5 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
-import { openEmbedded } from '../embedded/open.ts'
+import { type Durability, openEmbedded } from '../embedded/open.ts'
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, countIn, inTurns, runProgram } from './crash-workload.ts'
@@ -8,9 +8,9 @@ import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Stores whose files were damaged on the device: a flipped bit, a file cut
- * short, a file gone. Whoever opens one and reads it hears `CORRUPT`, or finds
- * everything, or, if it was the log's end, is told what had to be left out. Never
- * a wrong answer.
+ * short, a file gone, a file of another store. Whoever opens one and reads it
+ * hears `CORRUPT`, or finds everything, or, if it was the log's end, is told what
+ * had to be left out. Never a wrong answer.
  */
 export interface DamageReport {
   readonly seed: number
@@ -39,6 +39,46 @@ export async function damageCampaign(campaign: {
 /** One store, damaged in many ways, one at a time; everything follows from the seed. */
 async function damageProgram(seed: number, report: DamageReport): Promise<void> {
   report.stores++
+  const { disk, shape, durability, history, clock, random } = await storeAtRest(seed)
+  // The same program leaves the same files, but for the store's id.
+  const twin = (await storeAtRest(seed)).disk.toFiles()
+  const whole = await openEmbedded(
+    tinyOptions(disk.afterProcessCrash(), shape, durability, () => clock.highest),
+  )
+  check(
+    whole.recovery === undefined,
+    `a store at rest, with seed ${seed}, had to be mended: ${JSON.stringify(whole.recovery)}`,
+  )
+  await whole.verify()
+  for (let i = 0; i < DAMAGES_PER_STORE; i++) {
+    const done = damage(disk.afterProcessCrash(), twin, random)
+    try {
+      report.damages++
+      const outcome = await outcomeOf(done, shape, history, clock.highest)
+      if (done.isForeign && outcome !== 'corrupt') {
+        const without = disk.afterProcessCrash()
+        without.remove(done.name)
+        const needed = await outcomeOf({ ...done, disk: without }, shape, history, clock.highest)
+        check(needed !== 'corrupt', 'a file of another store is taken for our own')
+      }
+      report[outcome]++
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error)
+      throw new Error(`damaged store with seed ${seed} (${shape.name}), ${done.what}: ${why}`, {
+        cause: error,
+      })
+    }
+  }
+}
+
+async function storeAtRest(seed: number): Promise<{
+  readonly disk: SimulatedDisk
+  readonly shape: Shape
+  readonly durability: Durability
+  readonly history: History
+  readonly clock: Clock
+  readonly random: Random
+}> {
   const random = new Random(seed)
   const shape = random.pick(SHAPES)
   const durability = random.chance(0.7) ? 'durable' : 'relaxed'
@@ -59,38 +99,20 @@ async function damageProgram(seed: number, report: DamageReport): Promise<void> 
   })
   // What is prepared in the background comes to its end.
   for (let turn = 0; turn < 1_000; turn++) await undefined
-  const disk = used.afterPowerCut(random.fork())
-  const whole = await openEmbedded(
-    tinyOptions(disk.afterProcessCrash(), shape, durability, () => clock.highest),
-  )
-  check(
-    whole.recovery === undefined,
-    `a store at rest, with seed ${seed}, had to be mended: ${JSON.stringify(whole.recovery)}`,
-  )
-  await whole.verify()
-  for (let i = 0; i < DAMAGES_PER_STORE; i++) {
-    const damaged = disk.afterProcessCrash()
-    const done = damage(damaged, random)
-    try {
-      report.damages++
-      report[await outcomeOf(damaged, shape, history, clock.highest, done)]++
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error)
-      throw new Error(`damaged store with seed ${seed} (${shape.name}), ${done.what}: ${why}`, {
-        cause: error,
-      })
-    }
-  }
+  // Without torn sectors: the link to a segment that was prepared waits for the sync of the next commit.
+  return { disk: used.afterPowerCut(random.fork(), 'none'), shape, durability, history, clock, random }
 }
 
 interface Damage {
+  readonly disk: SimulatedDisk
   readonly name: string
   readonly what: string
   /** How many commits may be lost, if the log is concerned: its end, but nothing that is followed by more. */
   readonly lossMax: number
+  readonly isForeign: boolean
 }
 
-function damage(disk: SimulatedDisk, random: Random): Damage {
+function damage(disk: SimulatedDisk, twin: Readonly<Record<string, Buffer>>, random: Random): Damage {
   const files = disk.files().filter(file => file.size > 0)
   const logs = files.filter(file => file.name.startsWith('wal'))
   const { name, size } = random.pick(logs.length > 0 && random.chance(0.4) ? logs : files)
@@ -98,15 +120,20 @@ function damage(disk: SimulatedDisk, random: Random): Damage {
   const offset = draw < 0.75 ? random.below(size) : frameStart(disk, name, random)
   if (draw < 0.6) {
     disk.flip(name, offset, 1 << random.below(8))
-    return { name, what: `a bit of ${name} flipped at ${offset}`, lossMax: CROWD_MAX }
+    const what = `a bit of ${name} flipped at ${offset}`
+    return { disk, name, what, lossMax: CROWD_MAX, isForeign: false }
   }
-  // That the newest segment is gone as a whole, nothing can tell.
-  if (draw < 0.9 || name.startsWith('wal')) {
+  if (draw < 0.85) {
     disk.cut(name, offset)
-    return { name, what: `${name} cut at ${offset}`, lossMax: Number.POSITIVE_INFINITY }
+    const what = `${name} cut at ${offset}`
+    return { disk, name, what, lossMax: Number.POSITIVE_INFINITY, isForeign: false }
   }
-  disk.remove(name)
-  return { name, what: `${name} gone`, lossMax: 0 }
+  if (draw < 0.93 || twin[name] === undefined) {
+    disk.remove(name)
+    return { disk, name, what: `${name} gone`, lossMax: 0, isForeign: false }
+  }
+  const mixed = SimulatedDisk.of({ ...disk.toFiles(), [name]: twin[name] })
+  return { disk: mixed, name, what: `${name} of another store`, lossMax: 0, isForeign: true }
 }
 
 /** A log that is cut between two frames looks as if it were whole. */
@@ -118,11 +145,10 @@ function frameStart(disk: SimulatedDisk, name: string, random: Random): number {
 }
 
 async function outcomeOf(
-  disk: SimulatedDisk,
+  { disk, name, lossMax }: Damage,
   shape: Shape,
   history: History,
   time: number,
-  { name, lossMax }: Damage,
 ): Promise<'corrupt' | 'reported' | 'harmless'> {
   try {
     const store = await inTurns(openEmbedded(tinyOptions(disk, shape, 'durable', () => time)))

@@ -1,7 +1,7 @@
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
-import { HEADER_BYTES } from '../embedded/format.ts'
 import { openEmbedded } from '../embedded/open.ts'
 import type { EmbeddedStore } from '../embedded/store.ts'
+import { SEGMENT_START } from '../embedded/wal-segment.ts'
 import type { Committed, Operation } from '../engine/storage.ts'
 import { type CrashReport, generation, type Line, newReport } from './crash-campaign.ts'
 import { History } from './crash-history.ts'
@@ -323,7 +323,7 @@ class FaultRun {
 
   #holdsSomething(name: string): boolean {
     const bytes = this.disk.toFiles()[name]
-    return bytes?.subarray(HEADER_BYTES).some(byte => byte !== 0) ?? false
+    return bytes?.subarray(SEGMENT_START).some(byte => byte !== 0) ?? false
   }
 
   async #checkpoint(store: EmbeddedStore): Promise<void> {

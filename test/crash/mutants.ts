@@ -54,17 +54,42 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('the folder is not synced after a new segment', 'crashes', [
     'wal.js',
-    'syncNow(file); this.#disk.syncFolder();',
-    'syncNow(file);',
+    'await syncOrFail(file); this.#disk.syncFolder();',
+    'await syncOrFail(file);',
   ]),
-  mutant('the folder is not synced after a prepared segment', 'crashes', [
+  mutant('a segment is named before it is on the device', 'crashes', [
     'wal.js',
-    'await file.syncLater(); this.#disk.syncFolder();',
-    'await file.syncLater();',
+    'await syncOrFail(file); this.#disk.syncFolder();',
+    'this.#disk.syncFolder();',
+  ]),
+  mutant('a commit goes to a segment whose link is not on the device', 'crashes', [
+    'wal.js',
+    "ahead.link === 'durable' && this.#current?.prepared !== true",
+    "ahead.link !== 'missing' && this.#current?.prepared !== true",
+  ]),
+  mutant('the log moves on to a segment whose link is not on the device', 'crashes', [
+    'wal.js',
+    "if (this.#ahead?.link === 'written') this.#syncLink();",
+    '',
+  ]),
+  mutant('the link to the next segment of a relaxed log is not synced', 'crashes', [
+    'wal.js',
+    "if (ahead.link === 'durable' || this.#durable) return;",
+    "ahead.link = 'durable'; return;",
+  ]),
+  mutant('a new store is named before its log is on the device', 'crashes', [
+    'creation.js',
+    'await syncOrFail(file);',
+    '',
+  ]),
+  mutant('the first segment of a new store is not there by name when its manifest is', 'crashes', [
+    'creation.js',
+    '} disk.syncFolder(); await writeManifest(',
+    '} await writeManifest(',
   ]),
   mutant('a relaxed log is not synced before the manifest moves on', 'damage', [
     'wal.js',
-    'if (old !== undefined) await syncOrFail(old.file);',
+    'if (old !== undefined) await syncOrFail(old);',
     '',
   ]),
   mutant('data files are not synced before the manifest', 'crashes', [
@@ -90,7 +115,7 @@ export const MUTANTS: readonly Mutant[] = [
     'both manifests are the same file',
     'crashes',
     ['manifest.js', "const name = fileName('M', manifest.generation % 2);", "const name = fileName('M', 0);"],
-    ['manifest.js', "header('M', manifest.generation % 2)", "header('M', 0)"],
+    ['manifest.js', "header('M', manifest.generation % 2,", "header('M', 0,"],
   ),
   mutant(
     'the checksum of a manifest is not checked',
@@ -163,11 +188,6 @@ export const MUTANTS: readonly Mutant[] = [
     'this.#beginChange(tree); tree.spot.forget();',
     'this.#beginChange(tree);',
   ]),
-  mutant(
-    'a segment that was prepared for who syncs nothing has no header on the device',
-    ['damage', 66_581_827],
-    ['wal.js', 'if (!this.#durable) await file.syncLater();', ''],
-  ),
 
   // —— the log ——
   mutant(
@@ -211,7 +231,7 @@ export const MUTANTS: readonly Mutant[] = [
   mutant('a torn tail is cut off one frame too early', 'crashes', [
     'wal-recovery.js',
     'cutSegment(file, offset);',
-    'cutSegment(file, HEADER_BYTES);',
+    'cutSegment(file, SEGMENT_START);',
   ]),
   mutant('a log that ends without its end is called whole', 'damage', [
     'wal-recovery.js',
@@ -220,8 +240,38 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('no end is written behind the log', 'damage', [
     'wal.js',
-    'writeAll(segment.file, frame, this.#position);',
-    'writeAll(segment.file, frame.subarray(0, frame.length - END_BYTES), this.#position);',
+    'writeAll(file, frame, this.#position);',
+    'writeAll(file, frame.subarray(0, frame.length - END_BYTES), this.#position);',
+  ]),
+  mutant('a segment that is missing ends the log', 'damage', [
+    'wal-recovery.js',
+    "if (!rest.delete(id)) throw corrupt(name, 0, 'the file is missing');",
+    'if (!rest.delete(id) && chain.length > 0) break;',
+  ]),
+  mutant('a segment with commits that no link leads to is left out', 'damage', [
+    'wal-recovery.js',
+    'refuseUnnamed(disk, [...rest], chain.at(-1));',
+    '',
+  ]),
+  mutant('the id of a store is not checked', 'damage', [
+    'format.js',
+    'if (storeId !== undefined && found !== storeId) {',
+    'if (false) {',
+  ]),
+  mutant('segments behind a torn tail keep their commits', 'crashes', [
+    'wal-recovery.js',
+    'if (later.id > segment.id) cutFile(disk, later.name, SEGMENT_START);',
+    '{}',
+  ]),
+  mutant('links that were found are not written anew', 'sync faults', [
+    'open.js',
+    'replayed.tailBytes > 0 || replayed.segments > 1',
+    'replayed.tailBytes > 0',
+  ]),
+  mutant('the only manifest is gone for a moment', 'crashes', [
+    'checkpointer.js',
+    'const only = manifest === this.current && this.#previous === undefined;',
+    'const only = false;',
   ]),
   mutant('a removal is lost in the log', 'crashes', [
     'wal-frame.js',
@@ -233,25 +283,6 @@ export const MUTANTS: readonly Mutant[] = [
     'expiresAt = view.getFloat64(o, true);',
     '',
   ]),
-  mutant('the log continues in a segment below the one that the manifest names', 'crashes', [
-    'wal.js',
-    'segment: preparing ?? this.segment()',
-    'segment: this.segment()',
-  ]),
-  mutant(
-    'the manifest names a prepared segment that was overtaken',
-    ['full disks', 85],
-    [
-      'wal.js',
-      'this.#preparing?.id === this.#next - 1 ? this.#preparing.id : undefined',
-      'this.#preparing?.id',
-    ],
-  ),
-  mutant(
-    'a prepared segment that was overtaken is used',
-    ['crashes', 12],
-    ['wal.js', 'if (segment !== undefined && this.#next !== id + 1) {', 'if (false) {'],
-  ),
 
   // —— failures ——
   mutant(
@@ -305,7 +336,7 @@ export const MUTANTS: readonly Mutant[] = [
   ),
   mutant('what was recovered is not written anew', 'faults', [
     'store.js',
-    'this.#recovered = (parts.persistence?.wal.tailBytes ?? 0) > 0;',
+    'this.#recovered = parts.persistence?.needsCheckpoint === true;',
     'this.#recovered = false;',
   ]),
   mutant(
@@ -326,7 +357,7 @@ export const MUTANTS: readonly Mutant[] = [
   mutant(
     'a full disk breaks the handle',
     ['faults', 730_938_938],
-    ['wal.js', 'if (!isFull(error)) throw error;', 'throw error;'],
+    ['wal-segment.js', 'if (!isFull(error)) throw error;', 'throw error;'],
   ),
 
   // —— trees ——

@@ -1,4 +1,4 @@
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -6,13 +6,14 @@ import { deflateSync } from 'node:zlib'
 import { afterAll, describe, expect, it } from 'vitest'
 import { linkHash, sha256, sha256Hex, ZERO_HASH } from '../../src/core/hash.ts'
 import { openNodeDisk } from '../../src/disk/node-disk.ts'
-import { FORMAT, header } from '../../src/embedded/format.ts'
+import { FORMAT } from '../../src/embedded/format.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { HEAD_KEY, headTag, TAGS } from '../../src/engine/keys.ts'
 import { parseHead, parseLogEntry } from '../../src/engine/log.ts'
+import { inFormat } from '../other-format.ts'
 
-/** Failure matrix: "a newer file format"; and the promise that every version opens what earlier ones wrote. */
+/** Failure matrix: "a newer file format"; and that a store of each format opens, or is refused by name. */
 const GOLDEN = fileURLToPath(new URL('.', import.meta.url))
 const STORES = ['closed', 'killed'] as const
 const BYTES_MAX = 300 * 1024
@@ -114,7 +115,7 @@ describe('golden files', () => {
     }
   })
 
-  for (const format of formats) {
+  for (const format of formats.filter(each => each === FORMAT)) {
     for (const name of STORES) {
       it(`format ${format}, ${name}: holds what it held, read-only, written on, and opened again`, async () => {
         const content = contentOf(format, name)
@@ -142,10 +143,34 @@ describe('golden files', () => {
   }
 })
 
-describe('failure matrix, a newer file format', () => {
-  const KINDS = { manifest: 'M', data: 'D', wal: 'W' } as const
+describe('R8: a store of an older format', () => {
+  for (const format of formats.filter(each => each < FORMAT)) {
+    for (const name of STORES) {
+      it(`format ${format}, ${name}: is refused as FORMAT_TOO_OLD, with advice, and nothing is changed`, async () => {
+        const { now } = contentOf(format, name)
+        const whole = copyOf(format, name)
+        // One that was killed before its first checkpoint had no manifest.
+        const logOnly = copyOf(format, name)
+        for (const file of readdirSync(logOnly)) if (!file.startsWith('wal')) rmSync(join(logOnly, file))
+        renameSync(join(logOnly, readdirSync(logOnly)[0]), join(logOnly, 'wal-00000001'))
+        for (const folder of [whole, logOnly]) {
+          const before = fingerprint(folder)
+          for (const readOnly of [false, true]) {
+            await expect(open(folder, now, readOnly)).rejects.toMatchObject({
+              code: 'FORMAT_TOO_OLD',
+              message: expect.stringContaining('export'),
+              details: { format, supported: FORMAT },
+            })
+          }
+          expect(fingerprint(folder)).toEqual(before)
+        }
+      })
+    }
+  }
+})
 
-  for (const [kind, letter] of Object.entries(KINDS)) {
+describe('failure matrix, a newer file format', () => {
+  for (const kind of ['manifest', 'data', 'wal']) {
     it(`is refused by name in a ${kind} file, and nothing is changed`, async () => {
       const content = contentOf(FORMAT, 'killed')
       const original = copyOf(FORMAT, 'killed')
@@ -154,8 +179,7 @@ describe('failure matrix, a newer file format', () => {
         .filter(each => each.startsWith(`${kind}-`))
         .at(-1) as string
       const path = join(original, name)
-      const id = Number(name.replace(`${kind}-`, ''))
-      writeFileSync(path, Buffer.concat([header(letter, id, FORMAT + 1), readFileSync(path).subarray(16)]))
+      writeFileSync(path, inFormat(FORMAT + 1, readFileSync(path)))
       const before = fingerprint(original)
       for (const readOnly of [false, true]) {
         await expect(open(original, content.now, readOnly)).rejects.toMatchObject({

@@ -1,7 +1,8 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { header } from '../../src/embedded/format.ts'
+import { FORMAT } from '../../src/embedded/format.ts'
+import { inFormat } from '../other-format.ts'
 import {
   checkNumbers,
   fingerprint,
@@ -75,7 +76,7 @@ describe('failure matrix, a second process opens the folder', () => {
     const sound = readFileSync(data)
     const damages = {
       CORRUPT: Buffer.concat([Buffer.from('garbage'), sound.subarray(7)]),
-      FORMAT_TOO_NEW: Buffer.concat([header('D', 1, 2), sound.subarray(16)]),
+      FORMAT_TOO_NEW: inFormat(FORMAT + 1, sound),
     }
     for (const [code, damaged] of Object.entries(damages)) {
       writeFileSync(data, damaged)
