@@ -1,5 +1,6 @@
 import { defineConfig, type ViteUserConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
+import { SkipReporter } from './test/skip-reporter.ts'
 
 /** Those that take half a minute and more; whichever began last would be waited for alone. */
 const SLOWEST: readonly string[] = [
@@ -29,6 +30,7 @@ class SlowestFirst extends BaseSequencer {
 
 const config: ViteUserConfig = defineConfig({
   test: {
+    reporters: ['default', new SkipReporter()],
     globalSetup: ['test/postgres/global-setup.ts'],
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     // Processes, not threads: tests kill their children, lock folders and measure memory.

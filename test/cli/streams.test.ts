@@ -3,11 +3,13 @@ import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { open } from '../../src/index.ts'
+import { skipBecause } from '../skipping.ts'
 import { annals, CONTROL, makeStore, newFolder, PROGRAM, start } from './annals-command.ts'
 
 /** Output to terminals, and output that is long. */
 
 const hasScript = spawnSync('script', ['--version']).status === 0
+if (!hasScript) skipBecause('there is no command `script`, which gives a program a terminal')
 
 /** What a terminal gets to see. */
 function inTerminal(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {

@@ -1,4 +1,5 @@
 import type { TestProject } from 'vitest/node'
+import { skipBecause } from '../skipping.ts'
 import { TestServer } from './server.ts'
 
 declare module 'vitest' {
@@ -21,8 +22,17 @@ export default async function setup({ provide }: TestProject): Promise<(() => Pr
     provide('postgres', given)
     return undefined
   }
-  const server = await TestServer.start(UNSYNCED)
-  if (server === undefined) console.error('no PostgreSQL found: its tests are SKIPPED (set ANNALS_TEST_PG)')
+  const server = await started()
   provide('postgres', server?.connectionString ?? '')
   return server && (() => server.remove())
+}
+
+/** Undefined if the tests that need it are skipped. */
+async function started(): Promise<TestServer | undefined> {
+  try {
+    return await TestServer.start(UNSYNCED)
+  } catch (error) {
+    skipBecause(`PostgreSQL does not start, or is missing (ANNALS_TEST_PG names a server): ${error}`)
+    return undefined
+  }
 }

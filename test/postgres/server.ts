@@ -36,26 +36,20 @@ export class TestServer {
     this.#settings = settings
   }
 
-  /** Undefined if this machine has no PostgreSQL. */
-  static async start(settings: readonly string[] = []): Promise<TestServer | undefined> {
+  /** Throws if this machine has no PostgreSQL, or can't run it. */
+  static async start(settings: readonly string[] = []): Promise<TestServer> {
     const folder = mkdtempSync(join(tmpdir(), 'annals-postgres-'))
     chmodSync(folder, 0o755)
-    const bin = findBinaries(folder)
-    if (bin === undefined) {
-      rmSync(folder, { recursive: true })
-      return undefined
+    try {
+      const bin = findBinaries(folder)
+      initialize(bin, folder)
+      const server = new TestServer(folder, join(bin, 'postgres'), await freePort(), settings)
+      await server.restart()
+      return server
+    } catch (error) {
+      rmSync(folder, { recursive: true, force: true })
+      throw error
     }
-    const data = join(folder, 'data')
-    const owner = isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {}
-    if (isRoot()) chownSync(folder, UNPRIVILEGED, UNPRIVILEGED)
-    execFileSync(
-      join(bin, 'initdb'),
-      ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'],
-      { ...owner, cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] },
-    )
-    const server = new TestServer(folder, join(bin, 'postgres'), await freePort(), settings)
-    await server.restart()
-    return server
   }
 
   get connectionString(): string {
@@ -142,8 +136,20 @@ function isRoot(): boolean {
   return process.getuid?.() === 0
 }
 
-/** The folder with `initdb` and `postgres`. */
-function findBinaries(folder: string): string | undefined {
+function initialize(bin: string, folder: string): void {
+  const owner = isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {}
+  if (isRoot()) chownSync(folder, UNPRIVILEGED, UNPRIVILEGED)
+  execFileSync(
+    join(bin, 'initdb'),
+    ['-D', join(folder, 'data'), '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'],
+    { ...owner, cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] },
+  )
+}
+
+/** The folder with `initdb` and `postgres`: the one of `ANNALS_TEST_PG_BIN`, of npm, or of the system. */
+function findBinaries(folder: string): string {
+  const given = process.env['ANNALS_TEST_PG_BIN']
+  if (given !== undefined) return given
   const native = findPackage()
   if (native !== undefined) {
     makeSymlinks(native)
@@ -153,11 +159,7 @@ function findBinaries(folder: string): string | undefined {
     cpSync(native, copy, { recursive: true, verbatimSymlinks: true })
     return join(copy, 'bin')
   }
-  try {
-    return execFileSync('pg_config', ['--bindir'], { encoding: 'utf8' }).trim()
-  } catch {
-    return undefined
-  }
+  return execFileSync('pg_config', ['--bindir'], { encoding: 'utf8' }).trim()
 }
 
 function findPackage(): string | undefined {
