@@ -59,6 +59,11 @@ export function feedTag(tag: number): number {
   return tag | ENGINE_BIT | FEED_BIT
 }
 
+export function isFeedTag(tag: number): boolean {
+  const log = tag & ~(ENGINE_BIT | FEED_BIT)
+  return tag === feedTag(log) && isLogTag(log)
+}
+
 export const HEAD_KEY: ByteString = 'head'
 
 /** A tree that only the engine itself writes. */

@@ -31,7 +31,9 @@ export interface Storage extends Reader {
    * One step over declared reads: `step` sees the newest entries, commits not
    * yet durable included, and its operations follow them without a gap, so
    * it never conflicts. It must be pure: it may run more than once. What it
-   * throws rejects the promise and changes nothing.
+   * throws rejects the promise and changes nothing. A step that reads a place
+   * of a feed comes after every append under way that the feed will list, in
+   * any process.
    */
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>>
   /**

@@ -53,7 +53,7 @@ export async function* auditRecords(
 ): AsyncGenerator<RunEventRecord, void, void> {
   const window = checkAudit(query)
   const { database, shared, scopeOf } = context
-  await settled(database)
+  await settled(database, shared)
   const imported = await importedRanges(database, shared, scopeOf)
   yield* merged([
     ownRecords(context, window),
@@ -128,9 +128,10 @@ async function* ownRecords(
  * Commits that are on their way have their time already. Whoever reads one window after the other would miss those that
  * arrive after a window was read; so they are waited for.
  */
-async function settled(database: Database): Promise<void> {
+async function settled(database: Database, shared: ByteString): Promise<void> {
   try {
-    await database.update([], () => ({ operations: [], result: undefined }))
+    const anywhere = { ...feedTree(shared), key: feedKey(0, 0) }
+    await database.update([anywhere], () => ({ operations: [], result: undefined }))
   } catch (error) {
     // Where nothing can be written, nothing is on its way, and reading goes on. Anything else says nothing about others.
     if (!(error instanceof AnnalsError) || error.code !== 'READ_ONLY') throw error

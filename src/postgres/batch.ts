@@ -19,7 +19,7 @@ import { Written } from './written.ts'
 
 /** The server takes one version number for each call and counts on from it. */
 const TRANSACTIONS_MAX = 1_024
-/** Beyond it the server would lock everything. */
+/** A call holds the locks of all its scopes: the more it has, the more others wait for it. */
 const SCOPES_MAX = 256
 const BYTES_MAX = 4 * 1024 * 1024
 

@@ -222,28 +222,16 @@ export class Committer {
       if (!isRefusal(error)) {
         connection.destroy()
         for (const { reject } of sent) reject(unknownOutcome(error))
-      } else {
-        unlock(connection)
-        if (sent.length > 1) {
-          // Nothing of it is in. One by one, and before what came later.
-          this.#queue.unshift(...sent.map(waiting => ({ ...waiting, isAlone: true })))
-          this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
-          return
-        }
-        sent[0].reject(failure(error))
-      }
+      } else if (sent.length > 1) {
+        // Nothing of it is in. One by one, and before what came later.
+        this.#queue.unshift(...sent.map(waiting => ({ ...waiting, isAlone: true })))
+        this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
+        return
+      } else sent[0].reject(failure(error))
     }
     this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
     this.#forget(sent)
   }
-}
-
-/**
- * What failed may have held the lock under which versions are given out, which is the session's and outlives what failed:
- * everybody else would wait for it. Nobody waits for this; what is sent on the same connection comes after it.
- */
-function unlock(connection: Connection): void {
-  connection.run(STATEMENTS.unlock, []).catch(() => connection.destroy())
 }
 
 function writtenScopes({ operations }: Commit): readonly ByteString[] {

@@ -22,7 +22,7 @@ const CODES: Readonly<Record<string, ErrorCode>> = {
 /** Of a connection that will not come, however often it is tried: wrong password, no such database or role. */
 const HOPELESS: readonly string[] = ['28000', '28P01', '3D000', '3F000', '42501']
 
-function isServerError(error: unknown): error is ServerError {
+export function isServerError(error: unknown): error is ServerError {
   return error instanceof Error && 'severity' in error && 'code' in error
 }
 

@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { AnnalsError } from '../core/errors.ts'
 import { sha256Hex } from '../core/hash.ts'
 import { type Connection, quoted } from './connection.ts'
+import { isServerError } from './failure.ts'
 
 /** A numbered file of SQL. Once released it never changes: what comes later is a file of its own. */
 interface Migration {
@@ -12,8 +13,6 @@ interface Migration {
 }
 
 const FOLDER = new URL('./migrations/', import.meta.url)
-/** The first 8 bytes of sha256('annals:migrations'), so that nobody else locks it. */
-const LOCK = `x'${sha256Hex('annals:migrations').slice(0, 16)}'::bigint`
 
 const MIGRATIONS: readonly Migration[] = readdirSync(FOLDER)
   .filter(file => file.endsWith('.sql'))
@@ -23,41 +22,47 @@ const MIGRATIONS: readonly Migration[] = readdirSync(FOLDER)
     return { number: Number.parseInt(file, 10), name: file, sql, hash: sha256Hex(sql) }
   })
 
+/** Several processes that make the same schema at once: the server lets one do it, and tells the others with one of these. */
+const MADE_MEANWHILE: readonly string[] = ['23505', '42P06', '42P07']
+const ATTEMPTS_MAX = 10
+
 /**
  * Brings the schema to where this version of Annals needs it. Of several
  * processes one does it, and the others wait and find it done.
  */
-export async function migrate(connection: Connection, schema: string): Promise<void> {
-  if (missing(await applied(connection, schema)).length === 0) return
-  // Before the transaction begins: one that waited inside would still believe that there are no tables.
-  await connection.execute(`SELECT pg_advisory_lock(${LOCK})`)
-  await connection.execute('BEGIN')
-  try {
-    const todo = missing(await applied(connection, schema))
-    if (todo.length > 0) await apply(connection, schema, todo)
-    await connection.execute('COMMIT')
-  } catch (error) {
-    if (connection.isOpen) await connection.execute('ROLLBACK')
-    throw error
-  } finally {
-    if (connection.isOpen) await connection.execute(`SELECT pg_advisory_unlock(${LOCK})`)
+export async function migrate(connection: Connection, schema: string, timeoutMs: number): Promise<void> {
+  for (let attempt = 1; missing(await applied(connection, schema)).length > 0; attempt++) {
+    try {
+      await migrateOnce(connection, schema, timeoutMs)
+    } catch (error) {
+      if (connection.isOpen) await connection.execute('ROLLBACK')
+      if (attempt === ATTEMPTS_MAX || !isMadeMeanwhile(error)) throw error
+    }
   }
 }
 
-async function apply(connection: Connection, schema: string, todo: readonly Migration[]): Promise<void> {
+/** Only the owner can lock the table like this: a role that may read it can't keep anybody from migrating. */
+async function migrateOnce(connection: Connection, schema: string, timeoutMs: number): Promise<void> {
   const name = quoted(schema)
+  await connection.execute(`BEGIN; SET LOCAL lock_timeout = ${timeoutMs}`)
   await connection.execute(`CREATE SCHEMA IF NOT EXISTS ${name}`)
   await connection.execute(
     `CREATE TABLE IF NOT EXISTS ${name}.migrations (
       number integer PRIMARY KEY, name text NOT NULL, hash text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()
     )`,
   )
-  for (const { number, name: file, sql, hash } of todo) {
+  await connection.execute(`LOCK TABLE ${name}.migrations IN SHARE ROW EXCLUSIVE MODE`)
+  for (const { number, name: file, sql, hash } of missing(await applied(connection, schema))) {
     await connection.execute(sql)
     await connection.execute(
       `INSERT INTO ${name}.migrations (number, name, hash) VALUES (${number}, '${file}', '${hash}')`,
     )
   }
+  await connection.execute('COMMIT')
+}
+
+function isMadeMeanwhile(error: unknown): boolean {
+  return isServerError(error) && MADE_MEANWHILE.includes(error.code)
 }
 
 type Applied = ReadonlyMap<number, { readonly name: string; readonly hash: string }>

@@ -30,7 +30,7 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
   const connection = await Connection.open(settings)
   try {
     await checkServer(connection)
-    await migrate(connection, schema)
+    await migrate(connection, schema, timeoutMs)
     return new PostgresStore({
       ...settings,
       clock,

@@ -21,9 +21,7 @@ export const STATEMENTS: Readonly<
     | 'snapshot'
     | 'listenTo'
     | 'waitForWriters'
-    | 'waitForCommits'
-    | 'sweep'
-    | 'unlock',
+    | 'sweep',
     Statement
   >
 > = {
@@ -35,7 +33,5 @@ export const STATEMENTS: Readonly<
   snapshot: statement('snapshot'),
   listenTo: statement('listen-to'),
   waitForWriters: statement('wait-for-writers'),
-  waitForCommits: statement('wait-for-commits'),
   sweep: statement('sweep'),
-  unlock: statement('unlock'),
 }

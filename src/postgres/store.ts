@@ -1,7 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { pause } from '../core/pause.ts'
-import { isDedupeTag } from '../engine/keys.ts'
+import { isDedupeTag, isFeedTag } from '../engine/keys.ts'
 import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
 import type {
   Commit,
@@ -247,14 +247,13 @@ export class PostgresStore implements Storage {
   async #updateInTurn<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     const endTurn = await this.#places.turn(reads)
     try {
-      await this.#committer.quiet(reads.map(place => place.scope))
+      await this.#settle(reads)
       for (let attempt = 1; ; attempt++) {
         const found = reads.length === 0 ? [] : await this.#reader.points(reads)
         for (const entry of found) this.#noteEntry(entry)
         // All places were read as of one moment: what the step makes of them, throwing included, is valid then.
         const { operations, result } = step(found)
         checkOperations(operations)
-        if (operations.length === 0 && reads.length === 0) return { ...(await this.#barrier()), result }
         if (operations.length === 0) {
           const [version, time] = [this.#latestVersion, this.now()]
           return { status: 'committed', version, time, appended: [], result }
@@ -270,11 +269,16 @@ export class PostgresStore implements Storage {
     }
   }
 
-  /** A step that reads and writes nothing follows all that is under way all the same, in any process: who asks waits for it. */
-  async #barrier(): Promise<Committed> {
-    const [row] = await this.#reader.run(connection => connection.run(STATEMENTS.waitForCommits, []))
-    this.#note(row['version'] as number, this.#settings.clock === undefined ? (row['at_ms'] as number) : 0)
-    return { status: 'committed', version: this.#latestVersion, time: this.now(), appended: [] }
+  /**
+   * What this process has under way is through: all of it, if the step reads nothing. Whatever a feed is about to list is through
+   * in other processes as well.
+   */
+  async #settle(reads: readonly Place[]): Promise<void> {
+    if (reads.length === 0) await this.#committer.idle()
+    else await this.#committer.quiet(reads.map(place => place.scope))
+    for (const { scope } of reads.filter(({ tag }) => isFeedTag(tag))) {
+      await this.#reader.run(connection => connection.run(STATEMENTS.waitForWriters, [bytes(scope)]))
+    }
   }
 
   /** Closing waits for it. */

@@ -1,9 +1,12 @@
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { sha256 } from '../../src/core/hash.ts'
 import { feedTag, TAGS } from '../../src/engine/keys.ts'
-import { parseLogEntry } from '../../src/engine/log.ts'
+import { feedKey, parseLogEntry } from '../../src/engine/log.ts'
 import type { Append, Appended } from '../../src/engine/storage.ts'
+import { Batch } from '../../src/postgres/batch.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
+import { STATEMENTS } from '../../src/postgres/statements.ts'
 import type { PostgresStore } from '../../src/postgres/store.ts'
 import { eventually } from '../../src/testing/storage-suite/suite.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
@@ -93,15 +96,35 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     expect(listed).toHaveLength((rows[0] as { count: number }).count)
   })
 
+  test('a step that reads a place of the feed waits for an append that another process has not committed yet', async () => {
+    const other = new pg.Client({ connectionString: CONNECTION_STRING })
+    await other.connect()
+    await other.query(`SET search_path = ${schema}; BEGIN`)
+    const batch = new Batch()
+    batch.add({ operations: [append('elsewhere', 'under way')] })
+    await other.query(STATEMENTS.commit.text, batch.parameters(undefined, true))
+    const place = { scope: FEED, tag: feedTag(TAG), key: feedKey(0, 0) }
+    let isThrough = false
+    const waiting = storage
+      .update([place], () => ({ operations: [], result: undefined }))
+      .then(() => {
+        isThrough = true
+      })
+    const locked = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%wait_for_writers%'`
+    await expect.poll(async () => (await sql(locked)).rowCount).toBeGreaterThan(0)
+    expect(isThrough).toBe(false)
+    await other.query('COMMIT')
+    await other.end()
+    await waiting
+    expect(await bodiesOf('elsewhere')).toEqual(['under way'])
+  })
+
   test('a subscriber that has time hears of its own process at once, of others within it, and nobody is told', async () => {
     const other = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema })
     let calls = 0
     const tree = { scope: FEED, tag: feedTag(TAG) }
     const leave = await storage.subscribe(tree, () => calls++, { othersWithinMs: 60_000 })
-    const held = await sql(
-      `SELECT count(*)::integer AS count FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-       WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND a.query LIKE '%listen_to%'`,
-    )
+    const held = await sql(`SELECT count(*)::integer AS count FROM ${schema}.listeners`)
     expect((held.rows[0] as { count: number }).count).toBe(0)
     await appendAll([['heard', 'own']])
     expect(calls).toBe(1)

@@ -10,6 +10,13 @@ export function newSchema(): string {
   return `annals_test_${process.pid}_${Date.now().toString(36)}_${count++}`
 }
 
+/** The address of the same server for another role. */
+export function as(role: string): string {
+  const url = new URL(CONNECTION_STRING)
+  url.username = role
+  return url.href
+}
+
 /** SQL as another user would send it. */
 export async function sql(
   text: string,

@@ -1,6 +1,6 @@
 -- Where everything lives. The schema is the search path when this runs.
 
--- One row: what makes lock keys and topics unguessable for who may only run SQL beside us.
+-- One row: what makes channels and topics unguessable for a role that can only send SQL.
 CREATE TABLE settings (
   only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
   seed bigint NOT NULL
@@ -90,4 +90,22 @@ CREATE TABLE deletions (
   committed_at bigint NOT NULL,
   role_name name NOT NULL,
   xid xid8 NOT NULL
+);
+
+-- The rows are locks: commits lock those of their scopes. Only the owner can lock a row here, so a role of one tenant reaches the
+-- locks of its own tenant alone, through functions that check it.
+CREATE TABLE locks (
+  tenant bytea NOT NULL,
+  slot smallint NOT NULL,
+  PRIMARY KEY (tenant, slot)
+);
+-- Locked as a whole while a version and a time are taken; it has no rows.
+CREATE TABLE ticking ();
+
+-- Sessions that listen for changes of a tenant. What a dead one leaves is swept. Not logged: a crash of the server ends the
+-- sessions, and empties the table.
+CREATE UNLOGGED TABLE listeners (
+  tenant bytea NOT NULL,
+  pid integer NOT NULL,
+  PRIMARY KEY (tenant, pid)
 );

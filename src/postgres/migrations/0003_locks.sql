@@ -3,26 +3,28 @@
 -- What is called here runs in one session all the time, and mostly with one or a few items. So helpers return a value
 -- and are assigned from, which PL/pgSQL does without a query; a query costs more than what it would do.
 
--- The next versions, and a time that is not before any other, nor before what is to be committed. A session lock that ends with the call, so
--- that nobody waits for a whole commit here; who fails in between loses his connection, and so the lock.
-CREATE FUNCTION tick(seed bigint, given bigint, not_before bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- The next versions, and a time that is not before any other, nor before what is to be committed. Both are taken under one
+-- lock, so that in the order of versions time never goes back. Nobody may wait here for a whole commit, so the lock has to end
+-- before the transaction does. The block below is a subtransaction that always fails: that releases its lock, and the numbers of
+-- sequences stay taken. Only the owner may lock the table; an advisory lock could be taken by anybody who can send SQL.
+CREATE FUNCTION tick(given bigint, not_before bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
   latest bigint;
   at_ms bigint;
   version bigint;
 BEGIN
-  IF pg_advisory_lock(seed) IS NULL THEN
-    RAISE 'no lock';
-  END IF;
-  latest := coalesce(pg_sequence_last_value('clock'), 0);
-  at_ms := greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), latest, not_before);
-  IF at_ms > latest THEN
-    latest := setval('clock', at_ms);
-  END IF;
-  version := nextval('versions');
-  IF NOT pg_advisory_unlock(seed) THEN
-    RAISE 'the lock was not held';
-  END IF;
+  BEGIN
+    LOCK TABLE ticking IN EXCLUSIVE MODE;
+    latest := coalesce(pg_sequence_last_value('clock'), 0);
+    at_ms := greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), latest, not_before);
+    IF at_ms > latest THEN
+      latest := setval('clock', at_ms);
+    END IF;
+    version := nextval('versions');
+    RAISE SQLSTATE 'AN000';
+  EXCEPTION WHEN SQLSTATE 'AN000' THEN
+    NULL;
+  END;
   RETURN ARRAY[version, at_ms];
 END
 $$;
@@ -51,54 +53,54 @@ CREATE FUNCTION tenant_of(scope bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS $
   SELECT substring(scope FROM 1 FOR position(':'::bytea IN scope))
 $$;
 
--- Scopes that are written are locked for others, those that are read only for writers.
-CREATE FUNCTION lock_scopes(seed bigint, scopes bytea[], exclusive boolean[]) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-  a bigint;
-  b bigint;
+-- Which of its tenant's locks a scope has. There are 64, numbered from 0.
+CREATE FUNCTION slot_of(scope bytea) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+  SELECT (hashtextextended(encode(scope, 'hex'), 0) & 63)::smallint
+$$;
+
+-- All locks of a tenant are made at once, and before the first is taken. A call that locked some and then had to make others would
+-- hold locks out of order.
+CREATE FUNCTION make_locks(of_tenants bytea[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  -- The server has room for some thousand locks in all: who needs many has everything locked instead.
-  IF cardinality(scopes) > 256 THEN
-    RETURN pg_advisory_xact_lock(seed + 2) IS NOT NULL;
-  ELSIF cardinality(scopes) = 1 AND exclusive[1] THEN
-    RETURN pg_advisory_xact_lock_shared(seed + 2) IS NOT NULL
-      AND pg_advisory_xact_lock(hashtextextended(encode(scopes[1], 'hex'), seed)) IS NOT NULL;
-  ELSIF cardinality(scopes) = 2 AND exclusive[1] AND exclusive[2] THEN
-    a := hashtextextended(encode(scopes[1], 'hex'), seed);
-    b := hashtextextended(encode(scopes[2], 'hex'), seed);
-    RETURN pg_advisory_xact_lock_shared(seed + 2) IS NOT NULL
-      AND pg_advisory_xact_lock(least(a, b)) IS NOT NULL AND pg_advisory_xact_lock(greatest(a, b)) IS NOT NULL;
-  END IF;
-  PERFORM pg_advisory_xact_lock_shared(seed + 2);
-  -- In the order of their keys, so that two calls never wait for each other.
-  PERFORM CASE WHEN o.x THEN pg_advisory_xact_lock(o.k) ELSE pg_advisory_xact_lock_shared(o.k) END
-  FROM (
-    SELECT hashtextextended(encode(u.s, 'hex'), seed) AS k, bool_or(u.x) AS x
-    FROM unnest(scopes, exclusive) AS u (s, x) GROUP BY 1 ORDER BY 1
-  ) o;
+  INSERT INTO locks (tenant, slot)
+  SELECT t, s FROM unnest(of_tenants) t CROSS JOIN generate_series(0, 63) s ORDER BY t, s
+  ON CONFLICT DO NOTHING;
   RETURN true;
 END
 $$;
 
--- Whoever listens for a tenant holds a lock of his session, so that nobody has to be told where nobody is: sending
--- takes a lock of the whole server until the commit is on disk. A writer who finds none holds his scopes until he has
--- committed; who begins to listen waits for them (`wait_for_writers`), so that neither misses the other.
-CREATE FUNCTION has_listener(tenant bytea, seed bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Scopes that are written are locked for everybody else, those that are read only for writers, until the transaction ends. In the
+-- order of tenants and slots, so that two calls never wait for each other.
+CREATE FUNCTION lock_scopes(scopes bytea[], exclusive boolean[]) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  key bigint := hashtextextended(encode(tenant, 'hex'), seed + 3);
+  ok boolean;
+  missing bytea[];
 BEGIN
-  RETURN tenant IS NOT NULL AND NOT (pg_try_advisory_lock(key) AND pg_advisory_unlock(key));
+  SELECT array_agg(d.tenant) INTO missing
+  FROM (SELECT DISTINCT tenant_of(s) AS tenant FROM unnest(scopes) s) d
+  WHERE NOT EXISTS (SELECT FROM locks l WHERE l.tenant = d.tenant AND l.slot = 0);
+  ok := missing IS NULL OR make_locks(missing);
+  SELECT count(*) = count(
+    CASE WHEN w.x THEN (SELECT 1 FROM locks l WHERE l.tenant = w.tenant AND l.slot = w.slot FOR UPDATE)
+    ELSE (SELECT 1 FROM locks l WHERE l.tenant = w.tenant AND l.slot = w.slot FOR SHARE) END
+  ) INTO ok
+  FROM (
+    SELECT tenant_of(u.s) AS tenant, slot_of(u.s) AS slot, bool_or(u.x) AS x
+    FROM unnest(scopes, exclusive) AS u (s, x) GROUP BY 1, 2 ORDER BY 1, 2
+  ) w;
+  IF NOT ok THEN
+    RAISE EXCEPTION 'the locks of a tenant are newer than this transaction: commit in READ COMMITTED' USING ERRCODE = 'AN002';
+  END IF;
+  RETURN ok;
 END
 $$;
 
-CREATE FUNCTION has_listeners(tenants bytea[], seed bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Whether somebody listens: sending takes a lock of the whole server until the commit is on disk, so nobody sends where nobody
+-- listens. A writer who finds no listener holds his scopes until he has committed; whoever begins to listen waits for them
+-- (`wait_for_writers`), so that neither misses the other.
+CREATE FUNCTION has_listener(of_tenant bytea) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  FOR i IN 1 .. cardinality(tenants) LOOP
-    IF has_listener(tenants[i], seed) THEN
-      RETURN true;
-    END IF;
-  END LOOP;
-  RETURN false;
+  RETURN EXISTS (SELECT FROM listeners l WHERE l.tenant = of_tenant);
 END
 $$;
 
@@ -113,7 +115,7 @@ BEGIN
     IF tenant IS NULL OR tenant_of(scopes[i]) <> tenant OR length(topics) > 7900 THEN
       ok := topics IS NOT NULL AND pg_notify(channel_of(tenant, seed), topics) IS NOT NULL;
       tenant := tenant_of(scopes[i]);
-      topics := CASE WHEN has_listener(tenant, seed) THEN topic_of(scopes[i], tags[i], seed) END;
+      topics := CASE WHEN has_listener(tenant) THEN topic_of(scopes[i], tags[i], seed) END;
     ELSIF topics IS NOT NULL THEN
       topics := topics || ',' || topic_of(scopes[i], tags[i], seed);
     END IF;

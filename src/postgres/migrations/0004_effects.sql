@@ -128,25 +128,38 @@ END
 $$;
 
 -- Removes entries whose time has passed; nobody sees them any more. Not beyond the time of the last commit: whoever reads
--- later does so as of then or later, whatever the clock says. It waits for nobody: rows that somebody is writing are
--- left for the next time, and one sweeper at a time is enough.
+-- later does so as of then or later, whatever the clock says. It waits for nobody: rows that somebody is writing or sweeping are
+-- left for the next time. A role sweeps what it reaches: one that never ends its transaction keeps what it has swept locked.
 CREATE FUNCTION sweep_expired(at_most integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
+  reached bytea := reached_tenant();
   until_ms bigint;
   swept integer;
 BEGIN
-  PERFORM check_scopes('{}');
-  IF NOT pg_try_advisory_xact_lock((SELECT s.seed FROM settings s) + 4) THEN
-    RETURN 0;
-  END IF;
+  PERFORM check_scopes('{}'), sweep_listeners(reached);
   SELECT c.last_value INTO until_ms FROM clock c;
   DELETE FROM entries e WHERE e.ctid = ANY (ARRAY(
     SELECT x.ctid FROM entries x
-    WHERE x.expires_at > 0 AND x.expires_at <= until_ms
+    WHERE x.expires_at > 0 AND x.expires_at <= until_ms AND (reached = '' OR EXISTS (
+      SELECT FROM trees t WHERE t.tree_id = x.tree_id AND substring(t.scope FROM 1 FOR length(reached)) = reached
+    ))
     ORDER BY x.expires_at LIMIT at_most FOR UPDATE SKIP LOCKED
   ));
   GET DIAGNOSTICS swept = ROW_COUNT;
   RETURN swept;
+END
+$$;
+
+-- Forgets sessions that have ended. The rows are locked first and looked up then: a new session may have got the number of a dead
+-- one, and registers by changing the row.
+CREATE FUNCTION sweep_listeners(reached bytea) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  found_rows tid[] := ARRAY(
+    SELECT l.ctid FROM listeners l WHERE reached = '' OR l.tenant = reached FOR UPDATE SKIP LOCKED
+  );
+BEGIN
+  DELETE FROM listeners l
+  WHERE l.ctid = ANY (found_rows) AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = l.pid);
 END
 $$;

@@ -51,11 +51,11 @@ BEGIN
   -- Whatever is named: who calls this by himself may have other scopes locked than he writes to.
   ok := (is_known AND tenant IS NULL)
     OR check_scopes(lock_list || tree_scopes || drop_scopes || written_scopes || written_tenants);
-  ok := lock_scopes(seed, lock_list, lock_exclusive);
+  ok := lock_scopes(lock_list, lock_exclusive);
   -- Only now: versions and times are in the order in which others see what is committed.
   -- The clock is everybody's: who reaches one tenant can't set it.
   now_at := tick(
-    seed, CASE WHEN tenant IS NULL THEN given_ms END,
+    CASE WHEN tenant IS NULL THEN given_ms END,
     CASE WHEN tenant IS NULL THEN not_before ELSE least(not_before, ahead_ms()) END
   );
   base := now_at[1];
@@ -116,7 +116,9 @@ BEGIN
     END IF;
   END LOOP;
 
-  IF NOT has_listeners(written_tenants, seed) THEN
+  IF NOT EXISTS (
+    SELECT FROM unnest(written_tenants) w (tenant) WHERE EXISTS (SELECT FROM listeners l WHERE l.tenant = w.tenant)
+  ) THEN
     RETURN;
   ELSIF lost_txs IS NULL THEN
     ok := announce(seed, written_scopes, written_tags);
@@ -149,6 +151,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
   seed bigint;
+  is_bound boolean;
+  is_locked boolean;
+  now_at bigint[];
   version bigint;
   at_ms bigint;
   is_heard boolean;
@@ -163,50 +168,33 @@ DECLARE
   is_known boolean;
   feed bigint;
 BEGIN
-  -- Access, locks, then the version and the time under a session lock, as in `lock_scopes` and `tick`; and whether somebody
-  -- listens. Each CASE says what comes first.
-  SELECT c.seed, c.version, c.at_ms,
-    CASE WHEN CASE WHEN c.at_ms > c.latest THEN setval('clock', c.at_ms) ELSE 0 END IS NOT NULL THEN
-      CASE WHEN pg_advisory_unlock(c.seed) THEN
-        NOT (pg_try_advisory_lock(c.channel) AND pg_advisory_unlock(c.channel))
-        OR (c.feed_channel <> c.channel
-          AND NOT (pg_try_advisory_lock(c.feed_channel) AND pg_advisory_unlock(c.feed_channel)))
+  -- Access, then locks, as in `lock_scopes`. The CASE says what comes first.
+  LOOP
+    SELECT k.seed, k.is_bound,
+      CASE WHEN k.is_allowed OR check_scopes(ARRAY[of_scope, coalesce(feed_scope, of_scope)]) THEN
+        CASE WHEN k.feed_tenant <> k.tenant THEN lock_scopes(ARRAY[of_scope, feed_scope], ARRAY[true, true])
+        ELSE (
+          SELECT count(*) FROM (
+            SELECT FROM locks l WHERE l.tenant = k.tenant AND l.slot IN (k.slot, k.feed_slot) ORDER BY l.slot FOR UPDATE
+          ) locked
+        ) > 0 END
       END
-    END
-  INTO seed, version, at_ms, is_heard
-  FROM (
-    SELECT l.*, nextval('versions') AS version,
-      greatest(
-        coalesce(
-          CASE WHEN NOT l.is_bound THEN given_ms END, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-        ),
-        l.latest, CASE WHEN l.is_bound THEN least(given_time, ahead_ms()) ELSE given_time END
-      ) AS at_ms
+    INTO seed, is_bound, is_locked
     FROM (
-      SELECT k.*,
-        CASE WHEN k.is_allowed OR check_scopes(ARRAY[of_scope, coalesce(feed_scope, of_scope)]) THEN
-          CASE WHEN pg_advisory_xact_lock_shared(k.seed + 2) IS NOT NULL THEN
-            CASE WHEN pg_advisory_xact_lock(least(k.scope_key, k.feed_key)) IS NOT NULL THEN
-              CASE WHEN CASE WHEN k.feed_key <> k.scope_key
-                THEN pg_advisory_xact_lock(greatest(k.scope_key, k.feed_key)) IS NOT NULL ELSE true END THEN
-                CASE WHEN pg_advisory_lock(k.seed) IS NOT NULL THEN coalesce(pg_sequence_last_value('clock'), 0) END
-              END
-            END
-          END
-        END AS latest
-      FROM (
-        SELECT s.seed, a.role_name IS NOT NULL AND a.tenant IS NULL AS is_allowed, a.tenant IS NOT NULL AS is_bound,
-          hashtextextended(encode(of_scope, 'hex'), s.seed) AS scope_key,
-          hashtextextended(encode(feed_scope, 'hex'), s.seed) AS feed_key,
-          hashtextextended(encode(tenant_of(of_scope), 'hex'), s.seed + 3) AS channel,
-          hashtextextended(encode(tenant_of(feed_scope), 'hex'), s.seed + 3) AS feed_channel
-        FROM settings s LEFT JOIN access a ON a.role_name = session_user
-        OFFSET 0
-      ) k
+      SELECT s.seed, a.role_name IS NOT NULL AND a.tenant IS NULL AS is_allowed, a.tenant IS NOT NULL AS is_bound,
+        tenant_of(of_scope) AS tenant, tenant_of(feed_scope) AS feed_tenant,
+        slot_of(of_scope) AS slot, slot_of(feed_scope) AS feed_slot
+      FROM settings s LEFT JOIN access a ON a.role_name = session_user
       OFFSET 0
-    ) l
-    OFFSET 0
-  ) c;
+    ) k;
+    EXIT WHEN is_locked;
+    is_locked := make_locks(ARRAY[tenant_of(of_scope)]);
+  END LOOP;
+  now_at := tick(
+    CASE WHEN NOT is_bound THEN given_ms END, CASE WHEN is_bound THEN least(given_time, ahead_ms()) ELSE given_time END
+  );
+  version := now_at[1];
+  at_ms := now_at[2];
 
   IF cardinality(point_tags) > 0 THEN
     -- With the points in the same statement, as to begin one costs more than to look them up.
@@ -277,7 +265,9 @@ BEGIN
     id, sequence, version, stamp, at_ms, prev, hash, body, of_dedupe, of_dedupe_tail,
     CASE WHEN of_dedupe_tail = '' THEN ''::bytea ELSE sha256(of_dedupe_tail) END, of_memo,
     feed, CASE WHEN feed IS NOT NULL THEN 0 END
-  );
+  ) RETURNING EXISTS (
+    SELECT FROM listeners l WHERE l.tenant IN (tenant_of(of_scope), tenant_of(feed_scope))
+  ) INTO is_heard;
   IF is_heard AND feed_scope IS NULL THEN
     PERFORM announce(seed, ARRAY[of_scope], ARRAY[of_tag]);
   ELSIF is_heard THEN

@@ -50,7 +50,8 @@ DECLARE
   seed bigint := (SELECT s.seed FROM settings s);
 BEGIN
   IF check_scopes(ARRAY[of_scope]) THEN
-    PERFORM pg_advisory_lock_shared(hashtextextended(encode(tenant_of(of_scope), 'hex'), seed + 3));
+    INSERT INTO listeners (tenant, pid) VALUES (tenant_of(of_scope), pg_backend_pid())
+    ON CONFLICT (tenant, pid) DO UPDATE SET pid = excluded.pid;
     channel := channel_of(tenant_of(of_scope), seed);
     tree_topic := topic_of(of_scope, of_tag, seed);
     scope_topic := topic_of(of_scope, 0, seed);
@@ -58,22 +59,12 @@ BEGIN
 END
 $$;
 
--- Waits for those who write the scope and may not know yet that somebody listens.
+-- Waits for those who write the scope and have not committed yet: they may not know that somebody listens, and they have a time
+-- already, though nobody sees what they wrote.
 CREATE FUNCTION wait_for_writers(of_scope bytea) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-  RETURN check_scopes(ARRAY[of_scope])
-    AND lock_scopes((SELECT s.seed FROM settings s), ARRAY[of_scope], ARRAY[false]);
-END
-$$;
-
--- Waits for all commits that are under way, of whatever process: they have their time already, and nobody sees them.
-CREATE FUNCTION wait_for_commits(OUT version bigint, OUT at_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-BEGIN
-  PERFORM check_scopes('{}'), pg_advisory_xact_lock((SELECT s.seed FROM settings s) + 2);
-  version := newest_version();
-  at_ms := read_time(NULL);
+  RETURN check_scopes(ARRAY[of_scope]) AND lock_scopes(ARRAY[of_scope], ARRAY[false]);
 END
 $$;
 
@@ -141,7 +132,7 @@ BEGIN
   EXECUTE format('GRANT EXECUTE ON FUNCTION as_text, as_json, as_time, part_of TO %I', to_role);
   EXECUTE format(
     'GRANT EXECUTE ON FUNCTION read_time, newest_version, read_points, read_range, read_feed, read_scopes,
-       commit_batch, commit_append, listen_to, wait_for_writers, wait_for_commits, sweep_expired, reached_tenant TO %I', to_role);
+       commit_batch, commit_append, listen_to, wait_for_writers, sweep_expired, reached_tenant TO %I', to_role);
 END
 $$;
 

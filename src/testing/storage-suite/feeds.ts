@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import { type ByteString, fromU64 } from '../../core/bytes.ts'
 import { dedupeTag, feedTag, TAGS } from '../../engine/keys.ts'
-import { type FeedEntry, parseFeed } from '../../engine/log.ts'
+import { type FeedEntry, feedKey, parseFeed } from '../../engine/log.ts'
 import type { Append, Entry, Reader } from '../../engine/storage.ts'
 import { append, commit, drop, eventually, expectError, LOG, put, range, SCOPE, type Suite } from './suite.ts'
 
@@ -43,6 +43,16 @@ export function testFeeds(suite: Suite): void {
     const other = await storage.scan(range({ scope: FEED, tag: feedTag(TAGS.ledger) }))
     expect([(await feedOf(storage)).length, other.length]).toEqual([1, 1])
     expect(feedTag(LOG)).not.toBe(dedupeTag(LOG))
+  })
+
+  suite.holds('a step that reads a place of the feed comes after every append under way', async storage => {
+    const appends = Array.from({ length: 50 }, (_, i) =>
+      commit(storage, listed(`${i}`, { scope: `run-${i}` })),
+    )
+    const place = { scope: FEED, tag: feedTag(LOG), key: feedKey(0, 0) }
+    await storage.update([place], () => ({ operations: [], result: undefined }))
+    expect(await feedOf(storage)).toHaveLength(50)
+    await Promise.all(appends)
   })
 
   suite.holds(

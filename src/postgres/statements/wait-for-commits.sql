@@ -1,1 +1,0 @@
-SELECT version, at_ms FROM wait_for_commits()
