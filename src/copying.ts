@@ -1,5 +1,7 @@
 import { type ByteString, fromUtf8, u64 } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
+import { ShardedMap } from './core/sharded-map.ts'
+import { isSliceOver, nextSlice } from './core/slices.ts'
 import type { Database } from './engine/database.ts'
 import { dedupeTag, resolveScope, TAGS, tenantRange } from './engine/keys.ts'
 import { parseDedupe, parseFeed, parseLogEntry } from './engine/log.ts'
@@ -113,6 +115,7 @@ async function copyEntries(reader: Reader, copy: Copy, scope: ByteString): Promi
   for (const tag of PLAIN_TAGS) {
     for await (const page of pages(reader, { scope, tag })) {
       for (const { key, value, expiresAt } of page) {
+        if (isSliceOver()) await nextSlice()
         if (tag === TAGS.projection && isDerived(key)) continue
         await copy.put({ op: 'put', scope, tag, key, value, expiresAt })
       }
@@ -126,6 +129,7 @@ async function copyEvents(reader: Reader, copy: Copy, scope: ByteString): Promis
   const dedupes = await dedupesIn(reader, scope, TAGS.event)
   for await (const page of pages(reader, { scope, tag: TAGS.event })) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       const { sequence, hash } = parseLogEntry(entry)
       await copy.append(appendOf(scope, TAGS.event, entry, bodyHash, dedupes.get(sequence)), hash)
     }
@@ -143,6 +147,7 @@ async function copyLedger(
   const lengths = new Map([...importedRuns].map(scope => [scope, 0]))
   for await (const page of pages(reader, feedTree(shared))) {
     for (const listed of page) {
+      if (isSliceOver()) await nextSlice()
       const { scope, sequence } = parseFeed(listed)
       const entry = await reader.get(scope, LOG, u64(sequence))
       // Its run was deleted since.
@@ -187,7 +192,10 @@ class Records {
     if (from === to) return
     const range = { scope, tag: LOG, from: u64(from), to: to === undefined ? undefined : u64(to) }
     for await (const page of pages(this.#reader, range)) {
-      for (const entry of page) await this.copy(scope, entry, {})
+      for (const entry of page) {
+        if (isSliceOver()) await nextSlice()
+        await this.copy(scope, entry, {})
+      }
     }
   }
 }
@@ -195,8 +203,12 @@ class Records {
 type Dedupe = NonNullable<Append['dedupe']>
 
 /** By sequence, under which key an event is known. */
-async function dedupesIn(reader: Reader, scope: ByteString, log: number): Promise<Map<number, Dedupe>> {
-  const dedupes = new Map<number, Dedupe>()
+async function dedupesIn(
+  reader: Reader,
+  scope: ByteString,
+  log: number,
+): Promise<ShardedMap<number, Dedupe>> {
+  const dedupes = new ShardedMap<number, Dedupe>()
   for await (const page of pages(reader, { scope, tag: dedupeTag(log) })) {
     for (const entry of page) {
       const { sequence, memo } = parseDedupe(entry)

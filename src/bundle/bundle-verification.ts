@@ -4,6 +4,8 @@ import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter, linkHash, ZERO_HASH } from '../core/hash.ts'
 import { invariant } from '../core/invariant.ts'
+import { ShardedMap } from '../core/sharded-map.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, parseJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
@@ -13,7 +15,7 @@ import { checkEnvelope, type Envelope } from '../ledger/envelope.ts'
 import { timeText } from '../ledger/facts.ts'
 import { type Fact, Reducer } from '../ledger/reduce.ts'
 import type { RunEventWrite, RunHeading, RunSnapshot } from '../ledger/run-events.ts'
-import { snapshotOf } from '../ledger/snapshot.ts'
+import { snapshotInSlices } from '../ledger/snapshot.ts'
 import { eventBody } from '../primitives/event-log.ts'
 import { headerIn } from './header.ts'
 import {
@@ -24,7 +26,7 @@ import {
   LINE_LIMITS,
   linesOf,
   recordLine,
-  snapshotLine,
+  snapshotPieces,
 } from './lines.ts'
 
 /** What a bundle holds, or what is wrong with it. */
@@ -80,11 +82,14 @@ export async function* itemsIn(
 ): AsyncGenerator<BundleItem, void, void> {
   const verifier = new Verifier()
   for await (const { line, isWhole } of linesOf(bundle)) {
-    const item = verifier.take(line, isWhole)
+    const item = await verifier.take(line, isWhole)
     if (item !== undefined) yield item
   }
   verifier.checkEnded()
 }
+
+const SNAPSHOT = 'the snapshot, which is what the records come to,'
+const HASHED_CHARS = 1024 * 1024
 
 /** header → events → records → snapshot, if there are records → end. */
 class Verifier {
@@ -96,17 +101,17 @@ class Verifier {
   readonly #records = new Chain()
   readonly #reducer = new Reducer()
   #heading: RunHeading | undefined
-  readonly #keys = new Set<string>()
+  readonly #keys = new ShardedMap<string, true>()
   #snapshot: RunSnapshot | undefined
   #isEnded = false
 
-  take(line: ByteString, isWhole: boolean): BundleItem | undefined {
+  async take(line: ByteString, isWhole: boolean): Promise<BundleItem | undefined> {
     this.#line++
     if (this.#isEnded) this.#refuse('there is something behind the last line')
     // It may as well be a bundle of which the rest is missing.
     if (!isWhole) this.#refuse('it is cut off: a line ends with a line feed')
-    const item = this.#judge(line)
-    if (!this.#isEnded) this.#sha256.update(toBuffer(line)).update('\n')
+    const item = this.#isSnapshotDue ? await this.#takeSnapshot(line) : this.#judge(line)
+    if (!this.#isEnded) await this.#hash(line)
     return item
   }
 
@@ -121,7 +126,6 @@ class Verifier {
     if (header === undefined) return this.#takeHeader(line)
     if (this.#events.length < header.events.count) return this.#takeEvent(line, header)
     if (this.#records.length < header.records.count) return this.#takeRecord(line, header)
-    if (header.records.count > 0 && this.#snapshot === undefined) return this.#takeSnapshot(line)
     return this.#takeEnd(line, header)
   }
 
@@ -173,18 +177,41 @@ class Verifier {
       if (envelope[field] !== first[field]) this.#refuse(`${name} has another ${field} than the first`)
     }
     if (this.#keys.has(envelope.idempotencyKey)) this.#refuse(`${name} has a key that another one has`)
-    this.#keys.add(envelope.idempotencyKey)
+    this.#keys.set(envelope.idempotencyKey, true)
     this.#reducer.add(this.#attempt(() => factOf(entry, envelope, record as RunEventWrite)))
     return { kind: 'record', entry, envelope }
   }
 
-  #takeSnapshot(line: ByteString): undefined {
+  /** All records were there, and there are some. */
+  get #isSnapshotDue(): boolean {
+    const records = this.#header?.records.count ?? 0
+    const events = this.#header?.events.count ?? 0
+    const isAllThere = this.#events.length === events && this.#records.length === records
+    return records > 0 && isAllThere && this.#snapshot === undefined
+  }
+
+  /** It has every step of the run in it: so it is made, and compared, in slices. */
+  async #takeSnapshot(line: ByteString): Promise<undefined> {
     const { run, steps } = this.#reducer
     const heading = this.#heading
     if (heading === undefined || run === undefined) this.#refuse('there is no record')
-    this.#snapshot = snapshotOf(heading, run, steps.all)
-    this.#same(line, snapshotLine(this.#snapshot), 'the snapshot, which is what the records come to,')
+    this.#snapshot = await snapshotInSlices(heading, run, steps.all)
+    let at = 0
+    for (const piece of snapshotPieces(this.#snapshot)) {
+      if (isSliceOver()) await nextSlice()
+      this.#same(line.slice(at, at + piece.length), piece, SNAPSHOT)
+      at += piece.length
+    }
+    this.#same(line.slice(at), '', SNAPSHOT)
     return undefined
+  }
+
+  async #hash(line: ByteString): Promise<void> {
+    for (let at = 0; at < line.length; at += HASHED_CHARS) {
+      if (isSliceOver()) await nextSlice()
+      this.#sha256.update(toBuffer(line.slice(at, at + HASHED_CHARS)))
+    }
+    this.#sha256.update('\n')
   }
 
   #takeEnd(line: ByteString, { runId, tenant }: BundleHeader): BundleItem {

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { type ByteString, hex, toBuffer, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { linkHash, ZERO_HASH } from '../core/hash.ts'
+import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { headOf } from '../engine/chain.ts'
 import type { Database } from '../engine/database.ts'
 import { TAGS } from '../engine/keys.ts'
@@ -10,12 +11,12 @@ import { pages } from '../engine/pages.ts'
 import { factIn } from '../ledger/facts.ts'
 import { Reducer } from '../ledger/reduce.ts'
 import type { RunHeading } from '../ledger/run-events.ts'
-import { snapshotOf } from '../ledger/snapshot.ts'
+import { snapshotInSlices } from '../ledger/snapshot.ts'
 import { LOG, recordOf } from '../ledger/stored.ts'
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event-log.ts'
 import { notFound, runOf, runPlace } from '../primitives/run-records.ts'
-import { type BundleHeader, endLine, eventLine, headerLine, recordLine, snapshotLine } from './lines.ts'
+import { type BundleHeader, endLine, eventLine, headerLine, recordLine, snapshotPieces } from './lines.ts'
 
 /** A run, and where it is. */
 export interface RunLocation {
@@ -37,28 +38,37 @@ export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Arr
   const { header, events, records } = await lookAt(location)
   const sha256 = createHash('sha256')
   let lines = 0
-  const bytesOf = (line: ByteString): Uint8Array => {
-    const bytes = toBuffer(`${line}\n`)
+  const hashed = (piece: ByteString): Uint8Array => {
+    const bytes = toBuffer(piece)
     sha256.update(bytes)
-    lines++
     return bytes
+  }
+  const bytesOf = (line: ByteString): Uint8Array => {
+    lines++
+    return hashed(`${line}\n`)
   }
   yield bytesOf(headerLine(header))
   const { database, scope } = location
   for await (const page of entriesOf(database, scope, TAGS.event, events, eventBodyHash(scope))) {
-    yield joined(page.map(({ parsed }) => bytesOf(eventLine(parsed))))
+    yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(eventLine(parsed))))
   }
   const reducer = new Reducer()
   let heading: RunHeading | undefined
   for await (const page of entriesOf(database, scope, LOG, records, recordBodyHash(scope))) {
-    yield joined(page.map(({ parsed }) => bytesOf(recordLine(parsed))))
+    yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(recordLine(parsed))))
     for (const { entry } of page) {
+      if (isSliceOver()) await nextSlice()
       heading ??= recordOf(entry)
       reducer.add(factIn(entry))
     }
   }
   if (heading !== undefined && reducer.run !== undefined) {
-    yield bytesOf(snapshotLine(snapshotOf(heading, reducer.run, reducer.steps.all)))
+    const snapshot = await snapshotInSlices(heading, reducer.run, reducer.steps.all)
+    for (const piece of snapshotPieces(snapshot)) {
+      if (isSliceOver()) await nextSlice()
+      yield hashed(piece)
+    }
+    yield bytesOf('')
   }
   yield toBuffer(`${endLine(lines, sha256.digest('hex'))}\n`)
 }
@@ -101,8 +111,11 @@ async function* entriesOf(
   let next = 0
   if (head.length === 0) return
   for await (const page of pages(database, { scope, tag, to: u64(head.length) })) {
-    const read = page.map(entry => ({ entry, parsed: parseLogEntry(entry) }))
-    for (const { parsed } of read) {
+    const read: Read[] = []
+    for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
+      const parsed = parseLogEntry(entry)
+      read.push({ entry, parsed })
       const { sequence, time, prevHash, hash, body } = parsed
       const isNext = sequence === next && prevHash === before && Number.isSafeInteger(time)
       if (!isNext || hash !== linkHash(before, sequence, time, bodyHashOf(body))) throw changed(sequence)

@@ -1,6 +1,7 @@
-import { type ByteString, fromUtf8, hex, utf8 } from '../core/bytes.ts'
+import { type ByteString, fromBuffer, fromUtf8, hex, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes, DEPTH_MAX, type JsonLimits } from '../core/canonical-json.ts'
 import { sha256HexOf } from '../core/hash.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { encodeRecord, joinFields } from '../core/value.ts'
 import type { LogEntry } from '../engine/log.ts'
 import type { RunSnapshot } from '../ledger/run-events.ts'
@@ -70,9 +71,23 @@ export function recordLine({ sequence, time, prevHash, hash, body }: LogEntry): 
   return `{"hash":"${hex(hash)}","prevHash":"${hex(prevHash)}","record":${body},"runSeq":${sequence + 1},"time":${time}}`
 }
 
-export function snapshotLine(snapshot: RunSnapshot): ByteString {
-  return `{"snapshot":${canonicalJsonBytes(snapshot, LINE_LIMITS)}}`
+/** The line of a snapshot, which has every step of the run in it, in pieces of some kilobytes. */
+export function* snapshotPieces(snapshot: RunSnapshot): Generator<ByteString, void, void> {
+  const { steps, ...rest } = snapshot
+  // Where the steps go into the canonical form of all else: in the order of the keys.
+  const [before, after] = canonicalJsonBytes({ ...rest, steps: [] }, LINE_LIMITS).split('"steps":[]')
+  let piece = `{"snapshot":${before}"steps":[`
+  for (const [i, step] of steps.entries()) {
+    if (i > 0) piece += ','
+    piece += canonicalJsonBytes(step, LINE_LIMITS)
+    if (piece.length < PIECE_BYTES) continue
+    yield piece
+    piece = ''
+  }
+  yield `${piece}]${after}}`
 }
+
+const PIECE_BYTES = 16 * 1024
 
 export function endLine(lines: number, sha256: string): ByteString {
   return `{"end":{"lines":${lines},"sha256":"${sha256}"}}`
@@ -87,16 +102,36 @@ export async function* linesOf(
 ): AsyncGenerator<{ readonly line: ByteString; readonly isWhole: boolean }, void, void> {
   let rest = ''
   for await (const chunk of chunks) {
-    const bytes =
-      typeof chunk === 'string'
-        ? utf8(chunk)
-        : Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).latin1Slice()
-    const pieces = bytes.split('\n')
-    pieces[0] = rest + pieces[0]
-    rest = pieces.pop() as string
-    for (const line of pieces) yield { line, isWhole: true }
+    for (const bytes of piecesOf(chunk)) {
+      const pieces = bytes.split('\n')
+      pieces[0] = rest + pieces[0]
+      rest = pieces.pop() as string
+      for (const line of pieces) {
+        if (isSliceOver()) await nextSlice()
+        yield { line, isWhole: true }
+      }
+    }
     // Nobody needs what comes behind it.
     if (rest.length > LINE_BYTES_MAX) break
   }
   if (rest !== '') yield { line: rest, isWhole: false }
+}
+
+const CHUNK_CHARS = 256 * 1024
+
+/** A chunk may be the whole bundle: what is cut into lines at a time is not. */
+function* piecesOf(chunk: Uint8Array | string): Generator<ByteString, void, void> {
+  if (typeof chunk !== 'string') {
+    const buffer = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
+    for (let at = 0; at < buffer.length; at += CHUNK_CHARS)
+      yield fromBuffer(buffer.subarray(at, at + CHUNK_CHARS))
+    return
+  }
+  for (let at = 0; at < chunk.length; ) {
+    // A char of two units stays whole.
+    const isPair = chunk.codePointAt(at + CHUNK_CHARS - 1) !== chunk.charCodeAt(at + CHUNK_CHARS - 1)
+    const end = at + CHUNK_CHARS + (isPair ? 1 : 0)
+    yield utf8(chunk.slice(at, end))
+    at = end
+  }
 }

@@ -56,6 +56,17 @@ export async function mapInSlices<T, U>(list: readonly T[], map: (item: T) => U)
 
 const ITEMS_A_LOOK = 16
 
+/** Runs work that can stop at each `yield`, in slices. `check` is asked before each further one, and throws to end the work. */
+export async function runInSlices<T>(steps: Generator<void, T, void>, check?: () => void): Promise<T> {
+  for (;;) {
+    const step = steps.next()
+    if (step.done === true) return step.value
+    if (!isSliceOver()) continue
+    await nextSlice()
+    check?.()
+  }
+}
+
 function planTurn(): void {
   if (isTurnPlanned) return
   isTurnPlanned = true

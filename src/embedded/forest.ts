@@ -158,9 +158,8 @@ export class Forest {
     return [...new Set([...listed, ...known])]
   }
 
-  /** Scopes of which a tree holds something; the engine's own, which has no name, is none. */
+  /** Scopes of which a tree holds something; the engine's own, which has no name, is none. All that the log holds must have been taken in. */
   scopes({ from, to, limit }: ScopeRange): ByteString[] {
-    for (const _ of this.takeInAll());
     const isInside = (scope: ByteString): boolean =>
       scope !== '' && (from === undefined || scope >= from) && (to === undefined || scope < to)
     const candidates = new Set([...this.#scopes.keys()].filter(isInside))
@@ -223,9 +222,15 @@ export class Forest {
 
   collect(root: Node, span: Span): Entry[] {
     const out: Entry[] = []
-    collect(this.nodes, root, span, out)
-    this.nodes.trim()
+    this.collectInto(out, root, span)
     return out
+  }
+
+  /** The same, until `isEnough`; then answers with the key at which to go on. */
+  collectInto(out: Entry[], root: Node, span: Span, isEnough?: () => boolean): ByteString | undefined {
+    const next = collect(this.nodes, root, span, out, isEnough)
+    this.nodes.trim()
+    return next
   }
 
   apply(tree: Tree, entry: Entry): void {
@@ -285,13 +290,13 @@ export class Forest {
   /** Applies what the log holds for this tree. It was always part of it, for snapshots too, so they see it as well. */
   takeIn(tree: Tree): void {
     if (tree.recovered === undefined) return
-    for (const _ of this.#takeInSteps(tree));
+    for (const _ of this.takeInSteps(tree));
   }
 
   /** Applies all that the log holds; stops after each change, so that others may run. They may open trees meanwhile. */
   *takeInAll(): Generator<void, void, void> {
     while (this.#tail !== undefined) {
-      for (const tree of this.#recovering) yield* this.#takeInSteps(tree)
+      for (const tree of this.#recovering) yield* this.takeInSteps(tree)
       // Somebody else may have taken in the rest meanwhile.
       const next = this.#tail?.next()
       if (next !== undefined) this.tree(next.scope, next.tag)
@@ -299,7 +304,8 @@ export class Forest {
     }
   }
 
-  *#takeInSteps(tree: Tree): Generator<void, void, void> {
+  /** The same for one tree. */
+  *takeInSteps(tree: Tree): Generator<void, void, void> {
     if (tree.recovered === undefined || this.#tail === undefined) return
     for (const entry of this.#tail.drain(tree.recovered)) {
       this.#takeInEntry(tree, entry)
@@ -361,6 +367,12 @@ export class Forest {
     // Generations only grow, and a Map keeps its order.
     for (const generation of this.#snapshots.keys()) return generation
     return undefined
+  }
+
+  /** The entry as a snapshot sees it. What the log holds was always there, so it need not be taken in for that. */
+  findAt(tree: Tree, generation: number, key: ByteString): Entry | undefined {
+    if (tree.recovered !== undefined) return this.#findBehind(tree, key)
+    return this.findIn(this.rootAt(tree, generation), key)
   }
 
   /** The tree's root as a snapshot sees it. */

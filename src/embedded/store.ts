@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { runInSlices } from '../core/slices.ts'
 import { type Disk, diskFailure } from '../disk/disk.ts'
 import { checkLimit, checkPlace, checkRange } from '../engine/operations.ts'
 import type {
@@ -21,9 +22,11 @@ import type { Checkpointer } from './checkpointer.ts'
 import type { Committer } from './committer.ts'
 import type { DataFiles } from './data-files.ts'
 import type { Forest, Tree } from './forest.ts'
+import { collectRest, collectSlice, sliceFor } from './long-scan.ts'
 import { isGone, spanOf } from './newest.ts'
+import type { Node } from './node.ts'
 import type { Scheduler } from './scheduler.ts'
-import { emptyRoot } from './tree.ts'
+import type { Span } from './tree.ts'
 import { verifyForest } from './verification.ts'
 import type { Wal } from './wal.ts'
 import type { TornTail } from './wal-recovery.ts'
@@ -137,14 +140,35 @@ export class EmbeddedStore implements Storage {
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#check()
     checkRange(range)
-    const now = this.#committer.readTime()
+    const span = spanOf(range, this.#committer.readTime())
+    const slice = sliceFor(span)
+    if (slice !== undefined) {
+      await slice
+      this.#check()
+    }
     const tree = this.#forest.treeIfAny(range.scope, range.tag)
-    return tree === undefined ? [] : this.#forest.scan(tree, spanOf(range, now))
+    if (tree === undefined) return []
+    if (tree.recovered !== undefined) await runInSlices(this.#forest.takeInSteps(tree), () => this.#check())
+    const out: Entry[] = []
+    const next = collectSlice(this.#forest, tree.root, span, out)
+    if (next !== undefined) await this.#collectRest(tree.root, span, out, next)
+    return out
+  }
+
+  /** Holds the root as it is now. Only a scan that takes longer than a slice does: whoever writes pays for it. */
+  async #collectRest(root: Node, span: Span, out: Entry[], next: ByteString): Promise<void> {
+    const pin = this.#forest.snapshot()
+    try {
+      await collectRest(this.#forest, root, span, out, next, () => this.#check())
+    } finally {
+      this.#forest.release(pin)
+    }
   }
 
   async scopes(range: ScopeRange): Promise<readonly ByteString[]> {
     this.#check()
     checkLimit(range.limit)
+    await runInSlices(this.#forest.takeInAll(), () => this.#check())
     return this.#forest.scopes(range)
   }
 
@@ -405,13 +429,30 @@ class ForestSnapshot implements Snapshot {
 
   async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     checkPlace({ scope, tag, key })
-    const entry = this.#forest.findIn(this.#root(scope, tag), key)
+    this.#checkHeld()
+    const tree = this.#forest.treeIfAny(scope, tag)
+    const entry = tree === undefined ? undefined : this.#forest.findAt(tree, this.#generation, key)
     return entry === undefined || isGone(entry, this.time) ? undefined : entry
   }
 
   async scan(range: Range): Promise<readonly Entry[]> {
     checkRange(range)
-    return this.#forest.collect(this.#root(range.scope, range.tag), spanOf(range, this.time))
+    this.#checkHeld()
+    const span = spanOf(range, this.time)
+    const slice = sliceFor(span)
+    if (slice !== undefined) {
+      await slice
+      this.#checkHeld()
+    }
+    const tree = this.#forest.treeIfAny(range.scope, range.tag)
+    if (tree === undefined) return []
+    if (tree.recovered !== undefined)
+      await runInSlices(this.#forest.takeInSteps(tree), () => this.#checkHeld())
+    const root = this.#forest.rootAt(tree, this.#generation)
+    const out: Entry[] = []
+    const next = collectSlice(this.#forest, root, span, out)
+    if (next !== undefined) await collectRest(this.#forest, root, span, out, next, () => this.#checkHeld())
+    return out
   }
 
   release(): void {
@@ -419,11 +460,9 @@ class ForestSnapshot implements Snapshot {
     this.#forest.release(this.#generation)
   }
 
-  #root(scope: ByteString, tag: number): Tree['root'] {
+  #checkHeld(): void {
     this.#check()
     if (this.#released) throw new AnnalsError('INVALID_OPERATION', 'the snapshot was released')
-    const tree = this.#forest.treeIfAny(scope, tag)
-    return tree === undefined ? emptyRoot(0) : this.#forest.rootAt(tree, this.#generation)
   }
 }
 

@@ -119,16 +119,25 @@ function findInLeaf(leaf: Leaf, key: ByteString): Entry | undefined {
   return isAt(entries, index, key) ? entries[index] : undefined
 }
 
-/** Adds the entries of the span to `out`, until it has `limit`. */
-export function collect(keeper: NodeKeeper, node: Node, span: Span, out: Entry[]): void {
+/**
+ * Adds the entries of the span to `out`, until it has `limit`. Stops earlier if `isEnough` says so after a leaf, and then
+ * answers with the key at which to go on: as `from`, or as `to` of a reverse span.
+ */
+export function collect(
+  keeper: NodeKeeper,
+  node: Node,
+  span: Span,
+  out: Entry[],
+  isEnough?: () => boolean,
+): ByteString | undefined {
   if (node instanceof Leaf) {
     if (node.entries !== undefined) node.used = true
     collectLeaf(node.entries ?? keeper.passing(node, span.once === true), span, out)
-    return
+    return undefined
   }
   if (node.keys === undefined) keeper.load(node)
   else node.used = true
-  collectInner(keeper, node, span, out)
+  return collectInner(keeper, node, span, out, isEnough)
 }
 
 function collectLeaf(entries: readonly Entry[], span: Span, out: Entry[]): void {
@@ -148,21 +157,25 @@ function collectLeaf(entries: readonly Entry[], span: Span, out: Entry[]): void 
   }
 }
 
-function collectInner(keeper: NodeKeeper, node: Inner, span: Span, out: Entry[]): void {
+function collectInner(
+  keeper: NodeKeeper,
+  node: Inner,
+  span: Span,
+  out: Entry[],
+  isEnough: (() => boolean) | undefined,
+): ByteString | undefined {
   const keys = node.keys as ByteString[]
   let first = span.from === undefined ? 0 : childIndex(keys, span.from)
   let last = span.to === undefined ? keys.length : childIndex(keys, span.to)
-  if (span.reverse) {
-    for (; last >= first && out.length < span.limit; last--) {
-      collect(keeper, childAgain(keeper, node, last), span, out)
-      keeper.trim()
-    }
-  } else {
-    for (; first <= last && out.length < span.limit; first++) {
-      collect(keeper, childAgain(keeper, node, first), span, out)
-      keeper.trim()
-    }
+  while (first <= last && out.length < span.limit) {
+    const index = span.reverse ? last-- : first++
+    const next = collect(keeper, childAgain(keeper, node, index), span, out, isEnough)
+    keeper.trim()
+    if (next !== undefined) return next
+    const isMore = first <= last && out.length < span.limit
+    if (isMore && isEnough?.() === true) return span.reverse ? keys[last] : keys[first - 1]
   }
+  return undefined
 }
 
 /** A long scan must not fill the memory: what was read may go again, and so may the node whose children it reads. */

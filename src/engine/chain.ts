@@ -1,5 +1,6 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { bodyPrefix, linkHash, ZERO_HASH } from '../core/hash.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { HEAD_KEY, headTag, parseScope } from './keys.ts'
 import { headValue, type LogEntry, type LogHead, parseHead, parseLogEntry } from './log.ts'
 import { pages } from './pages.ts'
@@ -32,6 +33,7 @@ export async function verifyChain(
   let prevHash = ZERO_HASH
   for await (const page of pages(reader, { scope: log.scope, tag: log.tag })) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       const parsed = parseLogEntry(entry)
       const error = wrongWith(parsed, length, prevHash, bodyHashOf)
       if (error !== undefined) return invalid(length, await countFrom(reader, log, length), error)

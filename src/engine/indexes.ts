@@ -1,4 +1,6 @@
 import { type ByteString, fromU64, u64 } from '../core/bytes.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
+import { getMany } from './many-gets.ts'
 import { pages } from './pages.ts'
 import type { Session } from './session.ts'
 import type { Entry, Range, Reader, TreeId } from './storage.ts'
@@ -57,15 +59,20 @@ export function timeOfIndexKey(key: ByteString): number {
   return fromU64(key, key.indexOf('\0', 1) + 1)
 }
 
+const RECORDS_AT_ONCE = 1_024
+
 /** The records that keys of an index lead to, in their order. One without a record is left out: `indexProblems` tells. */
 export async function recordsOf(reader: Reader, tree: TreeId, keys: readonly ByteString[]): Promise<Entry[]> {
-  const found = await Promise.all(
-    keys.map(async key => {
+  const { scope, tag } = tree
+  const found: Entry[] = []
+  for (let start = 0; start < keys.length; start += RECORDS_AT_ONCE) {
+    const places = keys.slice(start, start + RECORDS_AT_ONCE).map(key => {
       const id = idOfIndexKey(key)
-      return id === undefined ? undefined : reader.get(tree.scope, tree.tag, recordKey(id))
-    }),
-  )
-  return found.filter(entry => entry !== undefined)
+      return id === undefined ? undefined : { scope, tag, key: recordKey(id) }
+    })
+    for (const entry of await getMany(reader, places)) if (entry !== undefined) found.push(entry)
+  }
+  return found
 }
 
 /** An index entry, or a record, that is not as it should be. */
@@ -88,6 +95,7 @@ export async function* indexProblems(
 ): AsyncGenerator<IndexProblem, void, void> {
   for await (const page of pages(reader, { scope, tag: indexing.tag })) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       if (entry.key.startsWith(RECORD)) yield* problemsOfRecord(reader, scope, indexing, entry)
       else if (indexing.kinds.includes(entry.key[0])) {
         const id = idOfIndexKey(entry.key) ?? ''

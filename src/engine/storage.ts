@@ -51,7 +51,10 @@ export interface Storage extends Reader {
 
 export interface Reader {
   get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined>
-  /** Entries of one tree in byte order of their keys (descending with `reverse`). */
+  /**
+   * Entries of one tree in byte order of their keys (descending with `reverse`), as of one moment. However many there are,
+   * the event loop turns while they are read.
+   */
   scan(range: Range): Promise<readonly Entry[]>
 }
 

@@ -1,4 +1,6 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
+import { ShardedMap } from '../core/sharded-map.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './context.ts'
@@ -21,10 +23,10 @@ export function alertsFrom(
   return database.view(async reader => {
     const alerts: LedgerAlert[] = []
     for await (const alert of storedAlerts(reader, context, runId)) alerts.push(alert)
-    if (!readOnly) return Object.freeze(oncePerEvent(alerts))
+    if (!readOnly) return oncePerEvent(alerts)
     const runIds = runId === undefined ? await unprojectedRuns(reader, context) : [runId]
     for (const each of runIds) alerts.push(...(await unprojectedOf(reader, scopeOf(each), each)))
-    return Object.freeze(oncePerEvent(runId === undefined ? alerts.sort(byTime) : alerts))
+    return oncePerEvent(runId === undefined ? alerts.sort(byTime) : alerts)
   })
 }
 
@@ -45,6 +47,7 @@ async function* storedAlerts(
   const isOfAll = runId === undefined
   for await (const page of pages(reader, alertsIn(isOfAll ? shared : scopeOf(runId)))) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       const alert = isOfAll ? await listed(reader, scopeOf, entry) : alertIn(entry)
       // Listed, but its run was deleted since.
       if (alert !== undefined) yield alert
@@ -71,22 +74,31 @@ async function unprojectedOf(
 ): Promise<readonly LedgerAlert[]> {
   const projection = await loadProjection(reader, scope, runId)
   for await (const page of pages(reader, { scope, tag: LOG, from: u64(projection.lastSeq) })) {
-    for (const entry of page) projection.take(projectableIn(entry))
+    for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
+      projection.take(projectableIn(entry))
+    }
   }
   return projection.unstoredAlerts
 }
 
-function oncePerEvent(alerts: readonly LedgerAlert[]): LedgerAlert[] {
-  return alerts.filter(firstOfEvent())
+async function oncePerEvent(alerts: readonly LedgerAlert[]): Promise<readonly LedgerAlert[]> {
+  const isFirst = firstOfEvent()
+  const once: LedgerAlert[] = []
+  for (const alert of alerts) {
+    if (isSliceOver()) await nextSlice()
+    if (isFirst(alert)) once.push(alert)
+  }
+  return Object.freeze(once)
 }
 
 /** L30: an event id that came twice has one alert. */
 function firstOfEvent(): (alert: LedgerAlert) => boolean {
-  const seen = new Set<string>()
+  const seen = new ShardedMap<string, true>()
   return ({ runId, eventId }) => {
     const name = `${eventId.toLowerCase()} ${runId}`
     if (seen.has(name)) return false
-    seen.add(name)
+    seen.set(name, true)
     return true
   }
 }

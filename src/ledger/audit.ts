@@ -2,6 +2,7 @@ import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { parseRfc3339 } from '../core/time.ts'
 import type { Database } from '../engine/database.ts'
 import { feedKey, parseFeed } from '../engine/log.ts'
@@ -91,6 +92,7 @@ async function* merged(
         least = head
     }
     if (least?.next === undefined) return
+    if (isSliceOver()) await nextSlice()
     yield least.next
     least.next = (await least.stream.next()).value ?? undefined
   }
@@ -109,6 +111,7 @@ async function* ownRecords(
   for await (const page of pages(database, { ...feed, from: start })) {
     const records = await recordsListed(database, page)
     for (const [i, entry] of page.entries()) {
+      if (isSliceOver()) await nextSlice()
       const { time } = parseFeed(entry)
       if (time < fromMs) continue
       if (time !== crowdMs) {

@@ -1,4 +1,5 @@
 import { type ByteString, fromU64, fromUtf8, hex, u64, utf8 } from '../core/bytes.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { decodeJson } from '../core/value.ts'
 import { parseLogEntry, timeOf } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
@@ -40,6 +41,7 @@ export async function importedRanges(
   const ranges: ImportedRange[] = []
   for await (const page of pages(reader, importedIn(shared))) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       const range = rangeIn(entry)
       const last = await reader.get(scopeOf(range.runId), LOG, u64(range.last - 1))
       if (last === undefined || hex(parseLogEntry(last).hash) !== range.hash) continue
@@ -77,6 +79,7 @@ export async function* importedRecords(
   if (toMs < window.fromMs || fromMs >= window.toMs) return
   for await (const page of pages(reader, { scope, tag: LOG, from: u64(first - 1), to: u64(last) })) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       const time = timeOf(entry)
       if (time >= window.toMs) return
       if (time >= window.fromMs) yield recordOf(entry)

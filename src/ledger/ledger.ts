@@ -3,6 +3,7 @@ import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
+import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { Follower } from '../engine/follower.ts'
 import type { Reader } from '../engine/storage.ts'
 import { alertsFrom, iterateAlerts } from './alerts.ts'
@@ -26,7 +27,7 @@ import type {
   StepAttempt,
 } from './run-events.ts'
 import type { RunProjection } from './run-projection.ts'
-import { snapshotOf } from './snapshot.ts'
+import { snapshotInSlices } from './snapshot.ts'
 import type { StepState } from './steps.ts'
 import { HEADING_KEY, headingIn, LOG, placeOf, recordOf } from './stored.ts'
 import { type FeedItem, feedPage, followAll, followRun, lastCursor } from './subscriptions.ts'
@@ -173,7 +174,7 @@ export class Ledger implements RunStateStore {
     checkFetchLimit(limit)
     const { database, scopeOf } = this.#context
     const found = await database.scan({ scope: scopeOf(runId), tag: LOG, from: u64(afterSeq), limit })
-    return Object.freeze(found.map(recordOf))
+    return Object.freeze(await mapInSlices(found, recordOf))
   }
 
   /**
@@ -441,12 +442,14 @@ function epochOf(options: AppendOptions): number | undefined {
 /** Of what was projected: all of it at this moment. */
 async function snapshotIn(reader: Reader, projection: RunProjection): Promise<RunSnapshot | null> {
   const { scope, runId, run } = projection
-  const steps = [...projection.steps]
   const heading = headingIn(await reader.get(scope, placeOf(scope, HEADING_KEY).tag, HEADING_KEY))
   if (heading === undefined || run === undefined) return null
   const whole: StepState[] = []
-  for (const step of steps) whole.push(hasError(step) ? await withErrors(reader, scope, step) : step)
-  return snapshotOf({ runId, ...heading }, run, whole)
+  for (const step of projection.steps) {
+    if (isSliceOver()) await nextSlice()
+    whole.push(hasError(step) ? await withErrors(reader, scope, step) : step)
+  }
+  return snapshotInSlices({ runId, ...heading }, run, whole)
 }
 
 function hasError({ error, attempts }: StepState): boolean {

@@ -1,5 +1,6 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { Changes } from '../engine/changes.ts'
 import { parseScope } from '../engine/keys.ts'
 import { isOfSameLog, parseFeed } from '../engine/log.ts'
@@ -44,6 +45,8 @@ const RETRY_MS = 1_000
 const RUNS_AT_ONCE = 64
 /** Records that are taken in at a time, if nobody asks for them before. More would grow old for the garbage collector. */
 const OFFERED_MAX = 64
+/** Chunks of steps that one commit stores: what goes into one is put together in one go. */
+const CHUNKS_MAX = 128
 
 /**
  * Reduces records into stored state (Layer 3). A state knows up to which record
@@ -113,9 +116,9 @@ export class Projector {
       const isNear = kept !== undefined && (await this.#readOn(kept, runSeq)) && !kept.isStored
       if (isNear && (await this.#stored(kept))) return kept
       for (;;) {
-        const projection = await this.#caughtUp(scope, runId)
+        const { projection, isWhole } = await this.#caughtUp(scope, runId)
         if (projection.run === undefined) return undefined
-        if (await this.#stored(projection)) return projection
+        if ((await this.#stored(projection)) && isWhole) return projection
       }
     })
   }
@@ -136,8 +139,11 @@ export class Projector {
     return kept.lastSeq >= runSeq
   }
 
-  /** From memory or from storage, and then from the log, until nothing is left. */
-  async #caughtUp(scope: ByteString, runId: string): Promise<RunProjection> {
+  /** From memory or from storage, and then from the log, until nothing is left or enough is to be stored. */
+  async #caughtUp(
+    scope: ByteString,
+    runId: string,
+  ): Promise<{ readonly projection: RunProjection; readonly isWhole: boolean }> {
     const { database } = this.#context
     let misfit: number | undefined
     for (;;) {
@@ -153,15 +159,20 @@ export class Projector {
         // What is stored now is of the run that is there now, which may be shorter.
         if (kept !== undefined) continue
         // Nothing is stored of a run that has no record.
-        if (first === undefined) return new RunProjection(scope, runId)
+        if (first === undefined) return { projection: new RunProjection(scope, runId), isWhole: true }
         // Deleted and begun anew since it was loaded, unless the same was loaded twice.
         if (misfit === projection.baseVersion) throw stateMisfit(runId)
         misfit = projection.baseVersion
         continue
       }
-      for (const entry of entries) projection.take(projectableIn(entry))
+      // Records that others hand over while this pauses are taken in once, like all.
+      for (const entry of entries) {
+        if (isSliceOver()) await nextSlice()
+        projection.take(projectableIn(entry))
+      }
       if (entries.length > 0) this.#kept.keep(projection)
-      if (entries.length < RECORDS_MAX) return projection
+      if (entries.length < RECORDS_MAX) return { projection, isWhole: true }
+      if (projection.unstoredChunks >= CHUNKS_MAX) return { projection, isWhole: false }
     }
   }
 
@@ -297,6 +308,7 @@ export class Projector {
       if (page.length === 0) return
       const runs = [...listedIn(page)]
       for (let i = 0; i < runs.length; i += RUNS_AT_ONCE) {
+        if (isSliceOver()) await nextSlice()
         const some = runs.slice(i, i + RUNS_AT_ONCE)
         await Promise.all(
           some.map(([scope, runSeq]) => this.#projectInPassing(parseScope(scope).run, runSeq)),
@@ -364,7 +376,10 @@ export async function loadProjection(
   if (state === undefined || run === undefined) return new RunProjection(scope, runId)
   const projection = new RunProjection(scope, runId, state.version, run)
   for await (const page of pages(reader, chunksIn(scope))) {
-    for (const entry of page) for (const step of chunkIn(entry)) projection.restore(step)
+    for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
+      for (const step of chunkIn(entry)) projection.restore(step)
+    }
   }
   if (projection.steps.length !== run.steps) throw stateMisfit(runId)
   const versionOf = async (runSeq: number): Promise<number> =>

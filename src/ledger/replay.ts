@@ -1,11 +1,12 @@
 import type { ByteString } from '../core/bytes.ts'
 import { u64 } from '../core/bytes.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
 import { factIn } from './facts.ts'
 import { Reducer } from './reduce.ts'
 import type { RunHeading, RunSnapshot } from './run-events.ts'
-import { snapshotOf } from './snapshot.ts'
+import { snapshotInSlices } from './snapshot.ts'
 import { LOG, recordOf } from './stored.ts'
 
 /** The snapshot from the records alone, up to and including `atSeq`; null without records. Nothing is written. */
@@ -19,11 +20,12 @@ export async function replayRun(
   const to = atSeq === undefined ? undefined : u64(atSeq)
   for await (const page of pages(reader, { scope, tag: LOG, to })) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       heading ??= recordOf(entry)
       reducer.add(factIn(entry))
     }
   }
   return heading === undefined || reducer.run === undefined
     ? null
-    : snapshotOf(heading, reducer.run, reducer.steps.all)
+    : snapshotInSlices(heading, reducer.run, reducer.steps.all)
 }

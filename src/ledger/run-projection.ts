@@ -94,16 +94,11 @@ export class RunProjection {
 
   /** What has to be written to store it as it is now. `undo` makes it unwritten again. */
   unstored(shared: ByteString): { readonly puts: Put[]; readonly alerts: number; undo(): void } {
+    const puts = [...this.unstoredPuts(shared)]
     const chunks = this.#dirty
     const alerts = this.#alerts
     this.#dirty = new Set()
     this.#alerts = []
-    invariant(this.run !== undefined, 'what has no records is not stored')
-    const puts = [
-      putRunState(placeOf(this.scope, RUN_STATE_KEY), this.run),
-      ...[...chunks].map(chunk => putChunk(this.scope, chunk, this.#chunk(chunk))),
-      ...alerts.flatMap(({ alert, time }) => alertPuts(this.scope, shared, alert, time)),
-    ]
     return {
       puts,
       alerts: alerts.length,
@@ -112,6 +107,19 @@ export class RunProjection {
         this.#alerts.unshift(...alerts)
       },
     }
+  }
+
+  /** The same one by one; no record may be taken in between them. */
+  *unstoredPuts(shared: ByteString): Generator<Put, void, void> {
+    invariant(this.run !== undefined, 'what has no records is not stored')
+    yield putRunState(placeOf(this.scope, RUN_STATE_KEY), this.run)
+    for (const chunk of this.#dirty) yield putChunk(this.scope, chunk, this.#chunk(chunk))
+    for (const { alert, time } of this.#alerts) yield* alertPuts(this.scope, shared, alert, time)
+  }
+
+  /** How many chunks of steps are to be stored. */
+  get unstoredChunks(): number {
+    return this.#dirty.size
   }
 
   #chunk(chunk: number): StepState[] {

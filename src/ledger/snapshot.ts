@@ -2,6 +2,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { canonicalJsonBytes, DEPTH_MAX } from '../core/canonical-json.ts'
 import { Sha256 } from '../core/hash.ts'
 import { invariant } from '../core/invariant.ts'
+import { runInSlices } from '../core/slices.ts'
 import { parseRfc3339 } from '../core/time.ts'
 import { parseJson } from '../core/value.ts'
 import type { RunState } from './reduce.ts'
@@ -20,6 +21,29 @@ const LIMITS = { depthMax: DEPTH_MAX + 2, bytesMax: Number.POSITIVE_INFINITY }
 
 /** The parts together; frozen, and a copy of whatever it is made of. Steps come in the order of their positions. */
 export function snapshotOf(heading: RunHeading, run: RunState, steps: Iterable<StepState>): RunSnapshot {
+  const making = snapshotSteps(heading, run, steps)
+  for (;;) {
+    const { done, value } = making.next()
+    if (done === true) return value
+  }
+}
+
+/** The same for a run of any length, in slices. Nobody may change the states meanwhile. */
+export function snapshotInSlices(
+  heading: RunHeading,
+  run: RunState,
+  steps: Iterable<StepState>,
+): Promise<RunSnapshot> {
+  return runInSlices(snapshotSteps(heading, run, steps))
+}
+
+const STEPS_A_LOOK = 16
+
+function* snapshotSteps(
+  heading: RunHeading,
+  run: RunState,
+  steps: Iterable<StepState>,
+): Generator<void, RunSnapshot, void> {
   const { runId, tenantId, projectId, environmentId, planId, planVersion } = heading
   const { status, lastEventSeq, startedAt, completedAt, invalidEvents } = run
   const consistency = invalidEvents === 0 ? 'CONSISTENT' : 'INCONSISTENT'
@@ -40,7 +64,7 @@ export function snapshotOf(heading: RunHeading, run: RunState, steps: Iterable<S
     invariant(step.position === shown.length, 'steps come in order')
     if (shown.length > 0) digest.add(',')
     digest.add(stepJson(step))
-    shown.push(stepSnapshot(step))
+    if (shown.push(stepSnapshot(step)) % STEPS_A_LOOK === 0) yield
   }
   digest.add(`],"tenantId":${text(tenantId)}`)
   digest.add(totalDurationMs === undefined ? '}' : `,"totalDurationMs":${number(totalDurationMs)}}`)

@@ -1,7 +1,9 @@
 import { type ByteString, fromBuffer, toBuffer, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { Changes } from '../engine/changes.ts'
 import { parseFeed, parseLogEntry } from '../engine/log.ts'
+import { getMany } from '../engine/many-gets.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader, TreeId } from '../engine/storage.ts'
 import type { LedgerContext } from './context.ts'
@@ -35,6 +37,7 @@ export async function* followRun(
     else if (lastHash !== undefined && (await hashAt(next)) !== lastHash) throw deleted(runId)
     for await (const page of pages(database, { ...tree, from: u64(next) })) {
       for (const entry of page) {
+        if (isSliceOver()) await nextSlice()
         const { prevHash, hash } = parseLogEntry(entry)
         // It may be of a later run with the same id.
         if (lastHash !== undefined && prevHash !== lastHash) throw deleted(runId)
@@ -65,6 +68,7 @@ export async function* followAll(
     for await (const page of pages(database, { ...feed, from })) {
       const records = await recordsListed(database, page)
       for (const [i, entry] of page.entries()) {
+        if (isSliceOver()) await nextSlice()
         last = entry.key
         const record = records[i]
         // Listed, but its run was deleted since.
@@ -109,17 +113,20 @@ export async function lastCursor({ database, shared }: LedgerContext): Promise<s
 }
 
 /** The records that a feed lists. One that is not of the commit that listed it is of a later run with the same id. */
-export function recordsListed(
+export async function recordsListed(
   reader: Reader,
   listed: readonly Entry[],
 ): Promise<readonly (RunEventRecord | undefined)[]> {
-  return Promise.all(
-    listed.map(async entry => {
-      const { scope, sequence } = parseFeed(entry)
-      const found = await reader.get(scope, LOG, u64(sequence))
-      return found?.version === entry.version ? recordOf(found) : undefined
-    }),
-  )
+  const places = listed.map(entry => {
+    const { scope, sequence } = parseFeed(entry)
+    return { scope, tag: LOG, key: u64(sequence) }
+  })
+  const found = await getMany(reader, places)
+  let at = 0
+  return mapInSlices(found, entry => {
+    const { version } = listed[at++]
+    return entry?.version === version ? recordOf(entry) : undefined
+  })
 }
 
 /** At once, and again after each change. */

@@ -2,6 +2,8 @@ import { type ByteString, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
+import { ShardedMap } from '../core/sharded-map.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { bodyPrefixOf, type ChainReport, verifyChain } from '../engine/chain.ts'
 import { dedupeTag } from '../engine/keys.ts'
 import { parseDedupe, parseLogEntry } from '../engine/log.ts'
@@ -57,6 +59,7 @@ export async function verifyRecords(
   const rebuilt = new RunProjection(scope, runId)
   for await (const page of pages(reader, { scope, tag: LOG })) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       const { sequence } = parseLogEntry(entry)
       const wrong = await wrongWith(reader, scope, runId, entry)
       if (wrong !== undefined) return invalid(length, sequence + 1, wrong)
@@ -152,17 +155,23 @@ async function wrongWith(
 /** Whether all that is stored of the projection, alerts included, is what would be stored of this one. */
 async function sameState(reader: Reader, rebuilt: RunProjection): Promise<boolean> {
   const { scope } = rebuilt
-  const puts = rebuilt.run === undefined ? [] : rebuilt.unstored('').puts
-  const expected = new Map(puts.flatMap(put => (put.scope === scope ? [[put.key, put.value] as const] : [])))
+  const expected = new ShardedMap<ByteString, ByteString>()
+  let missing = 0
+  for (const put of rebuilt.run === undefined ? [] : rebuilt.unstoredPuts('')) {
+    if (isSliceOver()) await nextSlice()
+    if (put.scope !== scope) continue
+    expected.set(put.key, put.value)
+    missing++
+  }
   for (const range of projectedIn(scope)) {
     for await (const page of pages(reader, range)) {
       for (const { key, value } of page) {
         if (expected.get(key) !== value) return false
-        expected.delete(key)
+        missing--
       }
     }
   }
-  return expected.size === 0
+  return missing === 0
 }
 
 function invalid(events: number, firstInvalid: number, error: string): RunVerification {

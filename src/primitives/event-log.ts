@@ -4,6 +4,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
+import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/chain.ts'
@@ -246,7 +247,7 @@ export class ScopedEvents {
     const to = end === Number.POSITIVE_INFINITY ? undefined : u64(checkWhole('end', end))
     checkOrder(start, end)
     const found = await this.#session.scan({ ...this.#range(start), to })
-    return Object.freeze(found.map(eventOf))
+    return Object.freeze(await mapInSlices(found, eventOf))
   }
 
   async head(): Promise<Event | undefined> {
@@ -270,6 +271,7 @@ export class ScopedEvents {
       const events: Event[] = []
       for await (const page of pages(reader, this.#range(0))) {
         for (const entry of page) {
+          if (isSliceOver()) await nextSlice()
           if (contentOf(entry.value, BODY_AT).type === bytes) events.push(eventOf(entry))
         }
       }
@@ -424,6 +426,8 @@ async function* eventsFrom(
   let before = known
   for await (const page of pages(reader, { scope, tag: TAG, from: u64(from) })) {
     for (const entry of page) {
+      // A consumer that waits for nothing but this iteration would otherwise never let the event loop turn.
+      if (isSliceOver()) await nextSlice()
       before = follow(before, eventOf(entry))
       yield before
     }

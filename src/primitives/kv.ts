@@ -2,6 +2,7 @@ import { type ByteString, fromUtf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkLimit } from '../core/numbers.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
+import { mapInSlices } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
@@ -174,13 +175,15 @@ export class ScopedKv {
 
   async list(options: ListOptions = {}): Promise<readonly string[]> {
     const found = await this.#session.scan(rangeOf(this.#scope, options))
-    return Object.freeze(found.map(({ key }) => fromUtf8(key)))
+    return Object.freeze(await mapInSlices(found, ({ key }) => fromUtf8(key)))
   }
 
   async entries(options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
     const found = await this.#session.scan(rangeOf(this.#scope, options))
     return Object.freeze(
-      found.map(({ key, value }) => Object.freeze([fromUtf8(key), decodeValue(value)] as const)),
+      await mapInSlices(found, ({ key, value }) =>
+        Object.freeze([fromUtf8(key), decodeValue(value)] as const),
+      ),
     )
   }
 

@@ -3,6 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkTime } from '../core/numbers.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
+import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { checkTags } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
@@ -260,6 +261,7 @@ export class Runs {
       const after = query.after === undefined ? undefined : await this.#existing(reader, query.after)
       for await (const keys of newestFirst(reader, range, after)) {
         for (const entry of await recordsOf(reader, range, keys)) {
+          if (isSliceOver()) await nextSlice()
           const run = runOf(entry)
           if (!wanted(run)) continue
           found.push(run)
@@ -278,7 +280,7 @@ export class Runs {
    */
   async list(options: { readonly includeArchived?: boolean } = {}): Promise<readonly string[]> {
     checkOptions('list', options, ['includeArchived'])
-    return Object.freeze((await this.query(options)).map(({ runId }) => runId))
+    return Object.freeze(await mapInSlices(await this.query(options), ({ runId }) => runId))
   }
 
   /**
@@ -347,7 +349,7 @@ export class Runs {
   async tombstones(): Promise<readonly Tombstone[]> {
     const range = { ...indexRange(this.#tree(), TOMBSTONE, ''), reverse: true }
     const found = await this.#database.scan(range)
-    return Object.freeze(found.map(({ value }) => decodeValue(value) as unknown as Tombstone))
+    return Object.freeze(await mapInSlices(found, tombstoneOf))
   }
 
   /** @internal The same from behind one on, each with what sets it apart from others of its time. */
@@ -361,7 +363,8 @@ export class Runs {
         : behind(range, indexKey(TOMBSTONE, '', checkTime('after', after.deletedAt), utf8(after.mark)))
     for await (const page of pages(this.#database, rest)) {
       for (const { key, value } of page) {
-        const tombstone = decodeValue(value) as unknown as Tombstone
+        if (isSliceOver()) await nextSlice()
+        const tombstone = tombstoneOf({ value })
         yield { tombstone, deletedAt: timeOfIndexKey(key), mark: fromUtf8(idOfIndexKey(key) ?? '') }
       }
     }
@@ -469,6 +472,10 @@ export class Runs {
   #tree(): { readonly scope: ByteString; readonly tag: number } {
     return { scope: this.#index, tag: TAG }
   }
+}
+
+function tombstoneOf({ value }: Pick<Entry, 'value'>): Tombstone {
+  return decodeValue(value) as unknown as Tombstone
 }
 
 function checkDelete(options: DeleteRunOptions): DeleteRunOptions {

@@ -3,6 +3,7 @@ import { checkEndTime, checkLimit, checkOrder, checkTime } from '../core/numbers
 import { checkFlag, checkOptions } from '../core/options.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { indexKey, indexRange, timeOfIndexKey } from '../engine/indexes.ts'
+import { getMany } from '../engine/many-gets.ts'
 import { pages } from '../engine/pages.ts'
 import type { Range, Reader, TreeId } from '../engine/storage.ts'
 import { checkStatus, type Run, type RunStatus } from './run.ts'
@@ -108,13 +109,14 @@ async function inOrder(
   keys: readonly ByteString[],
 ): Promise<readonly ByteString[]> {
   const times = keys.map(timeOfIndexKey)
-  const made = await Promise.all(
-    keys.map(async (key, i) => {
-      if (times[i] !== times[i - 1] && times[i] !== times[i + 1]) return 0
-      const entry = await reader.get(tree.scope, tree.tag, BY_TIME + key.slice(key.indexOf('\0', 1)))
-      return entry?.version ?? 0
+  const entries = await getMany(
+    reader,
+    keys.map((key, i) => {
+      if (times[i] !== times[i - 1] && times[i] !== times[i + 1]) return undefined
+      return { scope: tree.scope, tag: tree.tag, key: BY_TIME + key.slice(key.indexOf('\0', 1)) }
     }),
   )
+  const made = entries.map(entry => entry?.version ?? 0)
   const places = [...keys.keys()].sort((a, b) => times[b] - times[a] || made[b] - made[a])
   return places.map(i => keys[i])
 }

@@ -3,6 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkEndTime, checkOrder, checkTime } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
+import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { decodeValue, encodeFields, encodeRecord, joinFields, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
@@ -322,7 +323,9 @@ export class ScopedTraces {
         : behind(range, indexKey(kind, component, checkTime('after', after.timestamp), utf8(after.id)))
     for await (const page of pages(this.#session, rest)) {
       const keys = page.map(({ key }) => key)
-      for (const trace of (await recordsOf(this.#session, range, keys)).map(traceOf)) {
+      for (const record of await recordsOf(this.#session, range, keys)) {
+        if (isSliceOver()) await nextSlice()
+        const trace = traceOf(record)
         const isOfType = type === undefined || trace.trace.type === type
         if (isOfType && (tag === undefined || trace.tags.includes(tag))) yield trace
       }
@@ -353,9 +356,8 @@ export class ScopedTraces {
   }
 
   async #find(reader: Reader, range: Range): Promise<readonly StoredTrace[]> {
-    const keys = (await reader.scan(range)).map(({ key }) => key)
-    const records = await recordsOf(reader, range, keys)
-    return Object.freeze(records.map(traceOf))
+    const keys = await mapInSlices(await reader.scan(range), ({ key }) => key)
+    return Object.freeze(await mapInSlices(await recordsOf(reader, range, keys), traceOf))
   }
 
   #index(kind: string, component: ByteString, from?: number, to?: number): Range {

@@ -1,4 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import type { Reader } from '../engine/storage.ts'
 import type { RunRecord } from './run-record.ts'
 import { recordOf, recordPlace } from './stored-run.ts'
@@ -32,6 +33,7 @@ export async function* recordsInTurn(
     for (const [i, entry] of entries.entries()) {
       // One without a record is left out: verifyIndices tells.
       if (entry === undefined) continue
+      if (isSliceOver()) await nextSlice()
       bytes += entry.value.length
       yield { id: some[i], run: recordOf(entry) }
     }

@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import { isUuidV4 } from '../core/id.ts'
+import { mapInSlices } from '../core/slices.ts'
 import { formatRfc3339 } from '../core/time.ts'
 import type { Database } from '../engine/database.ts'
 import { pages } from '../engine/pages.ts'
@@ -222,7 +223,7 @@ export class TelemetryStore {
   async #counts(reader: Reader, counted: Counted): Promise<(readonly [name: string, count: number])[]> {
     const entries: Entry[] = []
     for await (const page of pages(reader, countRange(this.#scope, counted))) entries.push(...page)
-    return entries.map(entry => [countedName(entry), numberOf(entry)] as const)
+    return mapInSlices(entries, entry => [countedName(entry), numberOf(entry)] as const)
   }
 
   async #idOf(reader: Reader, eventId: string): Promise<ByteString | undefined> {

@@ -1,0 +1,38 @@
+import type { ByteString } from '../core/bytes.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
+import type { Entry } from '../engine/storage.ts'
+import type { Forest } from './forest.ts'
+import type { Node } from './node.ts'
+import type { Span } from './tree.ts'
+
+/** So few entries are read at once, whatever the time: to let others run would take longer. */
+const FEW = 128
+
+/** Waits for a slice, if the span may be long and the current slice is over. */
+export function sliceFor(span: Span): Promise<void> | undefined {
+  return span.limit > FEW && isSliceOver() ? nextSlice() : undefined
+}
+
+/** Adds entries until the slice is over; answers with the key at which to go on, undefined at the end of the span. */
+export function collectSlice(forest: Forest, root: Node, span: Span, out: Entry[]): ByteString | undefined {
+  return forest.collectInto(out, root, span, span.limit > FEW ? isSliceOver : undefined)
+}
+
+/**
+ * Adds the rest of the span, from `next` on, in slices. The root must be held by a snapshot: others write meanwhile.
+ * `check` throws if the scan may not go on.
+ */
+export async function collectRest(
+  forest: Forest,
+  root: Node,
+  span: Span,
+  out: Entry[],
+  next: ByteString,
+  check: () => void,
+): Promise<void> {
+  for (let rest: ByteString | undefined = next; rest !== undefined; ) {
+    await nextSlice()
+    check()
+    rest = collectSlice(forest, root, span.reverse ? { ...span, to: rest } : { ...span, from: rest }, out)
+  }
+}
