@@ -1,4 +1,6 @@
+import { decodedLength, decodePart, fromBase64, PART_CHARS, toBase64 } from './base64.ts'
 import { AnnalsError } from './errors.ts'
+import { isSliceOver, nextSlice } from './slices.ts'
 import type { Value } from './value.ts'
 
 /**
@@ -22,6 +24,60 @@ export function fromJson(json: unknown): Value {
   return decoded(json, 0)
 }
 
+/**
+ * The same for a value of any size, in slices. It works in place: what it is given becomes the value, so that there is no
+ * second copy of it, and must come from `JSON.parse`.
+ */
+export async function fromLargeJson(json: unknown): Promise<Value> {
+  const around: { readonly container: Record<string, unknown>; readonly keys: Keys; next: number }[] = []
+  // A container around the value: the value itself may be a leaf that stands for another.
+  const root = { value: json }
+  around.push({ container: root, keys: ['value'], next: 0 })
+  for (let looks = 0; around.length > 0; looks++) {
+    if (looks % STEPS_A_LOOK === 0 && isSliceOver()) await nextSlice()
+    const top = around[around.length - 1]
+    if (top.next === lengthOf(top.keys)) {
+      if (top.container !== root) Object.freeze(top.container)
+      around.pop()
+      continue
+    }
+    const key = typeof top.keys === 'number' ? top.next++ : top.keys[top.next++]
+    const item = top.container[key]
+    if (typeof item === 'object' && item !== null) {
+      if (around.length - 1 > DEPTH_MAX + RECORD_DEPTH) throw tooDeep()
+      const keys = Array.isArray(item) ? item.length : Object.keys(item)
+      around.push({ container: item as Record<string, unknown>, keys, next: 0 })
+    } else if (typeof item === 'string' && item.length > PART_CHARS && item.startsWith('\0b')) {
+      top.container[key] = await largeBytesIn(item)
+    } else {
+      const leaf = decoded(item, 0)
+      if (leaf !== item) top.container[key] = leaf
+    }
+  }
+  return root.value as Value
+}
+
+/** The keys of an object, or how many items an array has. */
+type Keys = readonly string[] | number
+
+function lengthOf(keys: Keys): number {
+  return typeof keys === 'number' ? keys : keys.length
+}
+
+const STEPS_A_LOOK = 64
+
+async function largeBytesIn(text: string): Promise<Uint8Array> {
+  const base64 = text.slice(2)
+  const length = decodedLength(base64)
+  const bytes = new Uint8Array(length ?? 0)
+  for (let at = 0; length !== undefined && at < base64.length; at += PART_CHARS) {
+    if (isSliceOver()) await nextSlice()
+    if (!decodePart(base64, at, bytes)) throw meaningless()
+  }
+  if (length === undefined) throw meaningless()
+  return bytes
+}
+
 function encoded(value: unknown, depth: number): unknown {
   switch (typeof value) {
     case 'string':
@@ -36,7 +92,7 @@ function encoded(value: unknown, depth: number): unknown {
       return value
     case 'object':
       if (value === null) return null
-      if (depth > DEPTH_MAX + RECORD_DEPTH) throw refused(`more than ${DEPTH_MAX} nested containers`)
+      if (depth > DEPTH_MAX + RECORD_DEPTH) throw tooDeep()
       if (value instanceof Uint8Array) return `\0b${toBase64(value)}`
       return Array.isArray(value) ? encodedArray(value, depth) : encodedObject(value, depth)
     default:
@@ -71,7 +127,7 @@ function decoded(json: unknown, depth: number): Value {
       return json
     case 'object': {
       if (json === null) return null
-      if (depth > DEPTH_MAX + RECORD_DEPTH) throw refused(`more than ${DEPTH_MAX} nested containers`)
+      if (depth > DEPTH_MAX + RECORD_DEPTH) throw tooDeep()
       if (Array.isArray(json)) return Object.freeze(json.map(item => decoded(item, depth + 1)))
       const copy: Record<string, Value> = {}
       for (const [key, item] of Object.entries(json)) {
@@ -117,28 +173,15 @@ function leafOf(text: string): Value {
     default:
       if (Object.hasOwn(NUMBERS, text)) return NUMBERS[text]
   }
-  throw refused('a string that begins with U+0000 and stands for nothing')
+  throw meaningless()
 }
 
-/** `fromCharCode` takes its chars as arguments, of which there may be so many. */
-const CHARS_AT_ONCE = 0x8000
-
-function toBase64(bytes: Uint8Array): string {
-  let binary = ''
-  for (let i = 0; i < bytes.length; i += CHARS_AT_ONCE) {
-    binary += String.fromCharCode(...bytes.subarray(i, i + CHARS_AT_ONCE))
-  }
-  return btoa(binary)
+function tooDeep(): AnnalsError {
+  return refused(`more than ${DEPTH_MAX} nested containers`)
 }
 
-function fromBase64(text: string): Uint8Array | undefined {
-  try {
-    const bytes = Uint8Array.from(atob(text), char => char.charCodeAt(0))
-    return toBase64(bytes) === text ? bytes : undefined
-  } catch (error) {
-    if (error instanceof Error && error.name === 'InvalidCharacterError') return undefined
-    throw error
-  }
+function meaningless(): AnnalsError {
+  return refused('a string that begins with U+0000 and stands for nothing')
 }
 
 function refused(reason: string): AnnalsError {

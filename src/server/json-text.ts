@@ -6,11 +6,12 @@ const MINUS = 0x2d
 const ZERO = 0x30
 const NINE = 0x39
 /** So many digits, and JavaScript may not have the number. */
-const DIGITS_EXACT = 16
+export const DIGITS_EXACT = 16
 
 /** Of the containers around a payload or a value: a batch, its list, an event. */
 const ENVELOPE_DEPTH = 4
-const DEPTH_MAX = 64 + ENVELOPE_DEPTH
+/** Containers within containers that a body may have. */
+export const CONTAINERS_MAX: number = 64 + ENVELOPE_DEPTH
 
 /**
  * What `JSON.parse` makes of a text, if it makes of it what the sender wrote: it takes any depth, which overflows
@@ -22,7 +23,7 @@ export function parseJsonText(text: string): unknown {
     return JSON.parse(text)
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
-    throw refused('it is not JSON')
+    throw notJson()
   }
 }
 
@@ -30,9 +31,9 @@ export function parseJsonText(text: string): unknown {
 function mayMislead(text: string): boolean {
   let containers = 0
   for (let i = text.indexOf('{'); i >= 0; i = text.indexOf('{', i + 1))
-    if (++containers > DEPTH_MAX) return true
+    if (++containers > CONTAINERS_MAX) return true
   for (let i = text.indexOf('['); i >= 0; i = text.indexOf('[', i + 1))
-    if (++containers > DEPTH_MAX) return true
+    if (++containers > CONTAINERS_MAX) return true
   return hasLongNumber(text)
 }
 
@@ -64,7 +65,7 @@ function checkText(text: string): void {
     const char = text.charCodeAt(i)
     if (char === QUOTE) i = endOfString(text, i)
     else if (char === 0x7b || char === 0x5b) {
-      if (++depth > DEPTH_MAX) throw refused(`more than ${DEPTH_MAX} nested containers`)
+      if (++depth > CONTAINERS_MAX) throw refused(`more than ${CONTAINERS_MAX} nested containers`)
     } else if (char === 0x7d || char === 0x5d) depth--
     else if (char === MINUS || (char >= ZERO && char <= NINE)) i = endOfNumber(text, i)
   }
@@ -91,7 +92,7 @@ function endOfNumber(text: string, start: number): number {
   return start + Math.max(1, number.length) - 1
 }
 
-function checkNumber(number: string): void {
+export function checkNumber(number: string): void {
   const value = Number(number)
   if (!Number.isFinite(value)) throw refused(`the number ${number.slice(0, 32)} is too large`)
   // However it is written: 12345678901234567890.0 is a whole number too.
@@ -101,7 +102,11 @@ function checkNumber(number: string): void {
   }
 }
 
-function refused(reason: string): AnnalsError {
+export function notJson(): AnnalsError {
+  return refused('it is not JSON')
+}
+
+export function refused(reason: string): AnnalsError {
   return new AnnalsError('INVALID_ARGUMENT', `the body can't be taken as JSON: ${reason}`, {
     name: 'body',
     reason,
