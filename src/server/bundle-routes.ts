@@ -1,5 +1,7 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { inSlot } from './admission.ts'
 import { serve } from './endpoint.ts'
+import { streamOf } from './piece-stream.ts'
 import type { ServerEnv } from './server-env.ts'
 
 const BUNDLE = z.string().openapi({ description: 'Lines of JSON; docs/contracts/bundle.md has the format.' })
@@ -12,6 +14,7 @@ export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/bundle',
       id: 'exportRun',
+      load: 'heavy',
       summary: 'The run as a bundle, which can be verified without a database and imported into another one.',
       role: 'reader',
       refusals: ['RUN_NOT_FOUND'],
@@ -32,16 +35,15 @@ export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
         await lines.return()
         return new Response(null, { headers })
       }
-      const body = new ReadableStream<Uint8Array>({
-        async pull(controller) {
-          if (next.done === true) return controller.close()
-          controller.enqueue(next.value)
-          next = await lines.next()
+      const body = streamOf(
+        async () => {
+          if (next.done === true) return undefined
+          const piece = next.value
+          next = await inSlot(c, () => lines.next())
+          return piece
         },
-        async cancel() {
-          await lines.return()
-        },
-      })
+        () => lines.return(),
+      )
       return new Response(body, { headers })
     },
   )

@@ -2,10 +2,10 @@ import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import type { Annals } from '../annals.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Value } from '../core/value.ts'
-import { toJson } from '../core/value-json.ts'
+import { mediaType } from './body.ts'
 import { serve } from './endpoint.ts'
 import { BY_NAME, paged } from './paging.ts'
-import { json } from './reply.ts'
+import { json, largeJson } from './reply.ts'
 import { headerOf } from './request-header.ts'
 import { cell, limitUpTo, pageOf, text } from './schemas.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
@@ -20,6 +20,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       method: 'get',
       path: '/v1/runs/{runId}/cells',
       id: 'listCells',
+      load: 'heavy',
       summary: 'The names of the cells in byte order.',
       role: 'reader',
       query: { limit: limitUpTo(10_000, 1_000), after: text.optional() },
@@ -35,6 +36,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       method: 'get',
       path: '/v1/runs/{runId}/cells/{name}',
       id: 'readCell',
+      load: 'light',
       summary: 'The cell; `ETag` is its version.',
       role: 'reader',
       refusals: ['CELL_NOT_FOUND'],
@@ -45,7 +47,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       if (found === undefined) {
         throw new AnnalsError('CELL_NOT_FOUND', `there is no cell ${JSON.stringify(name)}`, { name })
       }
-      return json(toJson(found), 200, { ETag: etagOf(found.version) })
+      return largeJson(found, 'value', 200, { ETag: etagOf(found.version) })
     },
   )
   serve(
@@ -54,6 +56,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       method: 'put',
       path: '/v1/runs/{runId}/cells/{name}',
       id: 'writeCell',
+      load: 'light',
       summary:
         'Writes the cell: whatever it is; with `If-Match: "3"` only if that is its version; with `If-None-Match: *` only if it is new.',
       role: 'writer',
@@ -70,7 +73,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       const given = await readValue(c)
       return services.answers.once(
         c,
-        [toJson(given), headerOf(c, 'if-match'), headerOf(c, 'if-none-match')],
+        [mediaType(c), headerOf(c, 'if-match'), headerOf(c, 'if-none-match')],
         async () => {
           const version = await written(c, c.get('db'), runId, name, given)
           return json({ version }, 200, { ETag: etagOf(version) })
@@ -84,6 +87,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       method: 'delete',
       path: '/v1/runs/{runId}/cells/{name}',
       id: 'deleteCell',
+      load: 'light',
       summary: 'Removes the cell; its versions go on if it is made again.',
       role: 'writer',
       answers: { 200: ['Whether it was there.', z.object({ deleted: z.boolean() })] },

@@ -11,6 +11,7 @@ export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/openapi.json',
       id: 'openapi',
+      load: 'light',
       summary: 'This description, OpenAPI 3.1.',
       answers: { 200: ['The description.', z.looseObject({ openapi: z.string() })] },
     },

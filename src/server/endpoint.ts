@@ -1,6 +1,7 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
+import { admitHeavy } from './admission.ts'
 import { readJson } from './body.ts'
 import { checkRole } from './guard.ts'
 import { idsIn, parameterNames } from './path-ids.ts'
@@ -13,6 +14,8 @@ import type { Role } from './tokens.ts'
 type Schema = z.ZodType
 type Shape = Readonly<Record<string, Schema>>
 
+export type Load = 'light' | 'heavy'
+
 /** A route, told once: what is checked is what is documented. */
 export interface Endpoint<Q extends Shape, B extends Schema> {
   readonly method: 'get' | 'post' | 'put' | 'delete'
@@ -21,6 +24,11 @@ export interface Endpoint<Q extends Shape, B extends Schema> {
   /** The name of the operation. */
   readonly id: string
   readonly summary: string
+  /**
+   * Whether it takes a slot for heavy work: because its work grows with what is stored, or depending on what is asked for.
+   * A large body makes any request heavy.
+   */
+  readonly load: Load | ((query: z.output<z.ZodObject<{ -readonly [K in keyof Q]: Q[K] }>>) => Load)
   /** Who may ask; absent for what needs no token. */
   readonly role?: Role
   readonly query?: Q
@@ -48,13 +56,21 @@ export interface Asked<Q extends Shape, B extends Schema> {
 
 const BYTES_DEFAULT = 64 * 1024
 
+/** Pages of up to so many entries are light. */
+const LIGHT_PAGE_MAX = 1_000
+
+/** The load of a list: a long page is heavy. */
+export function longPage({ limit }: { readonly limit: number }): Load {
+  return limit > LIGHT_PAGE_MAX ? 'heavy' : 'light'
+}
+
 /** Serves an endpoint and documents it. */
 export function serve<Q extends Shape, B extends Schema>(
   app: OpenAPIHono<ServerEnv>,
   endpoint: Endpoint<Q, B>,
   answer: (asked: Asked<Q, B>) => Promise<Response | Reply> | Response | Reply,
 ): void {
-  const { method, path, role, bytesMax = BYTES_DEFAULT, body, isCheckedBelow = false } = endpoint
+  const { method, path, role, load, bytesMax = BYTES_DEFAULT, body, isCheckedBelow = false } = endpoint
   const query = endpoint.query === undefined ? undefined : z.strictObject(endpoint.query)
   // Of most requests there is nothing to look at.
   const nothingAsked = query === undefined ? {} : query.safeParse({}).data
@@ -71,6 +87,9 @@ export function serve<Q extends Shape, B extends Schema>(
     if (body !== undefined) {
       content = await readJson(c, bytesMax)
       if (!isCheckedBelow) content = parsed(body, content, 'body')
+    }
+    if (load !== 'light' && (load === 'heavy' || load(asked as Asked<Q, B>['query']) === 'heavy')) {
+      await admitHeavy(c)
     }
     const answered = await answer({ c, ids, query: asked, body: content } as Asked<Q, B>)
     return answered instanceof Reply ? responseOf(c, answered) : answered
@@ -93,6 +112,7 @@ function document<Q extends Shape, B extends Schema>(
     path,
     operationId: id,
     summary,
+    'x-annals-load': typeof endpoint.load === 'string' ? endpoint.load : 'depends',
     tags: [path.startsWith('/v1/') ? (path.split('/')[2] ?? 'server') : 'server'],
     security: role === undefined ? [] : [{ token: [role] }],
     request: {

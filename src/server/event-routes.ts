@@ -3,10 +3,10 @@ import { AnnalsError } from '../core/errors.ts'
 import type { AuditQuery } from '../ledger/audit.ts'
 import type { LedgerAlert, RunEventWrite } from '../ledger/run-events.ts'
 import type { FeedItem } from '../ledger/subscriptions.ts'
-import { serve } from './endpoint.ts'
+import { longPage, serve } from './endpoint.ts'
 import { without } from './given-options.ts'
 import { behindNamed, cursorOf, inChunks, pageOfEach, partsOf } from './paging.ts'
-import { json } from './reply.ts'
+import { json, largeJson } from './reply.ts'
 import {
   alert,
   appendResult,
@@ -45,6 +45,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/events',
       id: 'appendEvent',
+      load: 'light',
       summary: 'Stores a run event, or answers with the record that is there already under its key.',
       role: 'writer',
       query: { epoch: whole.optional() },
@@ -69,6 +70,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/events/batch',
       id: 'appendEvents',
+      load: 'light',
       summary: 'Stores several run events, of one run or many, all or none, in their order.',
       role: 'writer',
       query: { epoch: whole.optional() },
@@ -87,7 +89,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
     async ({ c, query: { epoch }, body }) => {
       const { ledger } = c.get('db')
       const results = await ledger.appendEvents(body as RunEventWrite[], epoch === undefined ? {} : { epoch })
-      return json({ results })
+      return largeJson({ results }, 'plain')
     },
   )
   serve(
@@ -96,6 +98,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/runs/{runId}/lease',
       id: 'acquireLease',
+      load: 'light',
       summary: "Makes the caller the run's writer: appends with an older epoch are refused from now on.",
       role: 'writer',
       body: z.strictObject({
@@ -116,6 +119,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/runs/{runId}/event-ids/claim',
       id: 'claimEventId',
+      load: 'light',
       summary: 'The event id that is known for this key, or else the one given, which is known from now on.',
       role: 'writer',
       body: registration,
@@ -130,6 +134,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/runs/{runId}/event-ids/adopt',
       id: 'adoptEventId',
+      load: 'light',
       summary: 'The ledger knows the event under this id: from now on so does the registry.',
       role: 'writer',
       body: registration,
@@ -150,6 +155,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/events',
       id: 'fetchEvents',
+      load: longPage,
       summary: 'The records of a run in their order; none if the ledger does not know it.',
       role: 'reader',
       query: { afterSeq: whole.optional(), limit },
@@ -168,7 +174,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         (after, limit) => ledger.fetchEvents(ids['runId'], { afterSeq: after, limit }),
         ({ runSeq }) => runSeq,
       )
-      return pageOfEach('events', records, most, ({ runSeq }) => runSeq)
+      return pageOfEach('events', records, { limit: most, signal: c.req.raw.signal }, ({ runSeq }) => runSeq)
     },
   )
   serve(
@@ -177,6 +183,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/events',
       id: 'fetchAllEvents',
+      load: longPage,
       summary: 'The records of all runs in the order in which they were stored.',
       role: 'reader',
       query: { cursor: cursor.optional(), limit },
@@ -195,7 +202,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         (after, limit) => ledger.fetchAll(without({ cursor: after, limit })),
         item => item.cursor,
       )
-      return pageOfEach('items', items, most, item => item.cursor)
+      return pageOfEach('items', items, { limit: most, signal: c.req.raw.signal }, item => item.cursor)
     },
   )
   serve(
@@ -204,6 +211,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/audit',
       id: 'audit',
+      load: 'heavy',
       summary: 'The records that were stored within a time, by `persistedAt`, then run and `runSeq`.',
       role: 'reader',
       query: {
@@ -229,7 +237,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       return pageOfEach(
         'events',
         c.get('db').ledger.audit(without(window) as AuditQuery),
-        most,
+        { limit: most, signal: c.req.raw.signal },
         ({ persistedAt, runId, runSeq }) => cursorOf(persistedAt, runId, runSeq),
       )
     },
@@ -243,6 +251,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/snapshot',
       id: 'getSnapshot',
+      load: ({ fresh, atSeq }) => (fresh === true || atSeq !== undefined ? 'heavy' : 'light'),
       summary:
         'What the records come to: as of a moment ago; of all that there are (`fresh`); or of those up to `atSeq`.',
       role: 'reader',
@@ -252,9 +261,9 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
     },
     async ({ c, ids: { runId }, query: { fresh = false, atSeq } }) => {
       const { ledger } = c.get('db')
-      if (atSeq !== undefined) return json(await ledger.replaySnapshot(runId, { atSeq }))
+      if (atSeq !== undefined) return largeJson(await ledger.replaySnapshot(runId, { atSeq }), 'plain')
       const found = fresh ? await ledger.projectSnapshot(runId) : await ledger.getSnapshot(runId)
-      if (found !== null) return json(found)
+      if (found !== null) return largeJson(found, 'plain')
       throw new AnnalsError('RUN_NOT_FOUND', `the ledger has no run ${JSON.stringify(runId)}`, { runId })
     },
   )
@@ -264,6 +273,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/verification',
       id: 'verifyRun',
+      load: 'heavy',
       summary:
         'Recomputes the hash chain, the keys and the state of a run, and says where something does not fit.',
       role: 'reader',
@@ -288,6 +298,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/alerts',
       id: 'alerts',
+      load: 'heavy',
       summary: 'The events that no transition allowed: of a run in their order, or of all runs by time.',
       role: 'reader',
       query: { runId: text.optional(), limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
@@ -296,7 +307,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
     async ({ c, query: { runId, limit, after } }) => {
       const nameOf = (one: LedgerAlert): string => cursorOf(one.runId, one.eventId)
       const alerts = behindNamed(c.get('db').ledger.iterateAlerts(runId), nameOf, after)
-      return pageOfEach('alerts', alerts, limit, nameOf)
+      return pageOfEach('alerts', alerts, { limit, signal: c.req.raw.signal }, nameOf)
     },
   )
 }

@@ -3,6 +3,7 @@ import type { MiddlewareHandler } from 'hono'
 import { routePath } from 'hono/route'
 import { AnnalsError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
+import { releaseAll } from './admission.ts'
 import { checkSite } from './cross-site.ts'
 import { isPublic } from './public-paths.ts'
 import type { Allowance } from './rate-limit.ts'
@@ -41,10 +42,13 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
         if (who instanceof AnnalsError) throw who
         c.set('credential', who)
         c.set('db', services.forTenant(who.tenant))
+        c.set('admission', services.admission)
         await next()
       }
     } catch (error) {
       c.res = refusal(c, error)
+    } finally {
+      releaseAll(c)
     }
     // Who was not let in is counted too: every answer says what is left.
     allowance ??= services.rateLimit?.take(callerOf(c))

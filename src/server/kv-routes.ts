@@ -1,7 +1,6 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
-import { toJson } from '../core/value-json.ts'
-import { serve } from './endpoint.ts'
+import { longPage, serve } from './endpoint.ts'
 import { without } from './given-options.ts'
 import { Page } from './paging.ts'
 import { json } from './reply.ts'
@@ -20,6 +19,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/kv',
       id: 'listKv',
+      load: longPage,
       summary: 'Keys in byte order, with their values if they are asked for.',
       role: 'reader',
       query: {
@@ -48,7 +48,8 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
         const key = keys[count++]
         // One at a time: each may be large.
         const found = values ? await kv.get(runId, key) : null
-        if (found !== undefined) page.add(values ? { key, value: toJson(found) } : { key })
+        if (!values) page.add({ key })
+        else if (found !== undefined) await page.addValues({ key, value: found })
       }
       return page.reply('entries', count < keys.length ? keys[count - 1] : undefined)
     },
@@ -59,6 +60,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/kv/{key}',
       id: 'getKv',
+      load: 'light',
       summary:
         'The value: bytes as they are, all else as JSON. `ETag` is its version, `Annals-Updated-At` its time.',
       role: 'reader',
@@ -78,6 +80,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       method: 'put',
       path: '/v1/runs/{runId}/kv/{key}',
       id: 'putKv',
+      load: 'light',
       summary: 'Writes the value, whatever was there.',
       role: 'writer',
       query: { ttlMs: whole.optional() },
@@ -95,6 +98,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       method: 'delete',
       path: '/v1/runs/{runId}/kv/{key}',
       id: 'deleteKv',
+      load: 'light',
       summary: 'Removes the key.',
       role: 'writer',
       answers: { 200: ['Whether it was there.', z.object({ deleted: z.boolean() })] },

@@ -1,5 +1,6 @@
 import type { Annals } from '../annals.ts'
 import type { LedgerStats } from '../ledger/metrics.ts'
+import type { Admission } from './admission.ts'
 
 const BOUNDS_SECONDS: readonly number[] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10]
 
@@ -19,6 +20,11 @@ export class RequestMetrics {
   readonly #timings = new Map<string, Map<string, Timing>>()
   openStreams = 0
   streamsStalled = 0
+  readonly #admission: Admission
+
+  constructor(admission: Admission) {
+    this.#admission = admission
+  }
 
   add(method: string, route: string, status: number, ms: number): void {
     const timing = this.#timing(method, route)
@@ -72,10 +78,31 @@ export class RequestMetrics {
         'Streams that were closed as nobody read.',
         this.streamsStalled,
       ),
+      ...this.#admissionLines(),
       ...ledgerLines(dbs.map(db => db.stats().ledger)),
       ...gauge('process_resident_memory_bytes', 'Resident memory of the server.', process.memoryUsage.rss()),
     )
     return `${lines.join('\n')}\n`
+  }
+
+  #admissionLines(): readonly string[] {
+    const { heavy, bodyBytes } = this.#admission
+    return [
+      ...gauge('annals_http_heavy_requests', 'Heavy requests at work.', heavy.held),
+      ...gauge('annals_http_heavy_requests_waiting', 'Heavy requests that wait for a slot.', heavy.waiting),
+      ...counter(
+        'annals_http_heavy_requests_refused_total',
+        'Heavy requests that got no slot in time.',
+        heavy.refused,
+      ),
+      ...gauge('annals_http_body_bytes', 'Bytes held for large request bodies.', bodyBytes.held),
+      ...gauge('annals_http_bodies_waiting', 'Large request bodies that wait for room.', bodyBytes.waiting),
+      ...counter(
+        'annals_http_bodies_refused_total',
+        'Large request bodies that got no room in time.',
+        bodyBytes.refused,
+      ),
+    ]
   }
 }
 

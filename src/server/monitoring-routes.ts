@@ -21,6 +21,7 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       method: 'get',
       path: '/ready',
       id: 'ready',
+      load: 'light',
       summary:
         'Whether the server takes requests: it does not while it closes, or when its database does not answer.',
       answers: {
@@ -47,6 +48,7 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       method: 'get',
       path: '/metrics/prometheus',
       id: 'prometheus',
+      load: 'light',
       summary: 'Counters of the server and the ledger, for Prometheus.',
       role: 'reader',
       answers: { 200: ['The metrics.', z.string(), 'text/plain'] },

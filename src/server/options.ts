@@ -39,6 +39,19 @@ export interface ServerOptions {
   readonly heartbeatMs?: number
   /** How long requests under way may take when the server closes; 10 s without it. */
   readonly closeTimeoutMs?: number
+  /**
+   * Heavy requests (verification, bundles, audits, long pages, large bodies) at work at a time; 8 without it. The others wait,
+   * and tenants take turns.
+   */
+  readonly heavyMax?: number
+  /** Of these, how many one tenant may have; 2 without it. */
+  readonly heavyPerTenant?: number
+  /** How long a heavy request or a large body waits for its turn before it is refused with 429; 10 s without it. */
+  readonly heavyWaitMs?: number
+  /** Bytes of large request bodies that are held at a time; 96 MiB without it. */
+  readonly bodyBytesMax?: number
+  /** Of these, how many one tenant may have; 40 MiB without it, at least 18 MiB, so that the largest body fits. */
+  readonly bodyBytesPerTenant?: number
   /** Orchestrated runs that can be looked at, resumed and cancelled. */
   readonly launches?: LaunchRegistry
   /** Further routes to serve, behind the same checks. */
@@ -73,9 +86,17 @@ const NAMES: readonly (keyof ServerOptions)[] = [
   'streamStallMs',
   'heartbeatMs',
   'closeTimeoutMs',
+  'heavyMax',
+  'heavyPerTenant',
+  'heavyWaitMs',
+  'bodyBytesMax',
+  'bodyBytesPerTenant',
   'launches',
   'routes',
 ]
+const MIB = 1024 * 1024
+/** The largest body that a route takes, with room to spare. */
+const BODY_BYTES_MIN = 18 * MIB
 /** Shorter ones can be guessed. */
 const STATIC_TOKEN_CHARS_MIN = 8
 
@@ -101,10 +122,22 @@ export function settingsOf(options: ServerOptions): ServerSettings {
     streamStallMs: options.streamStallMs ?? 60_000,
     heartbeatMs: options.heartbeatMs ?? 15_000,
     closeTimeoutMs: options.closeTimeoutMs ?? 10_000,
+    heavyMax: options.heavyMax ?? 8,
+    heavyPerTenant: options.heavyPerTenant ?? 2,
+    heavyWaitMs: options.heavyWaitMs ?? 10_000,
+    bodyBytesMax: options.bodyBytesMax ?? 96 * MIB,
+    bodyBytesPerTenant: options.bodyBytesPerTenant ?? 40 * MIB,
     ...(rateLimit === undefined ? {} : { perMinute: rateLimit.perMinute }),
   }
   for (const [name, value] of Object.entries(numbers)) {
     if (!(Number.isSafeInteger(value) && value > 0)) throw invalid(name, 'must be a positive integer')
+  }
+  if (numbers.heavyPerTenant > numbers.heavyMax) throw invalid('heavyPerTenant', 'must be at most heavyMax')
+  if (numbers.bodyBytesPerTenant < BODY_BYTES_MIN) {
+    throw invalid('bodyBytesPerTenant', `must be at least ${BODY_BYTES_MIN}: a value may have 16 MiB`)
+  }
+  if (numbers.bodyBytesPerTenant > numbers.bodyBytesMax) {
+    throw invalid('bodyBytesPerTenant', 'must be at most bodyBytesMax')
   }
   const { clock = Date.now } = options
   checkFunction('clock', clock)

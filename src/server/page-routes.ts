@@ -32,6 +32,7 @@ export function servePage(app: OpenAPIHono<ServerEnv>): void {
         method: 'get',
         path,
         id,
+        load: 'light',
         summary: SUMMARIES[path] ?? 'A part of the page.',
         answers: { 200: ['The file.', z.string(), type] },
       },

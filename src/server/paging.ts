@@ -1,5 +1,8 @@
 import { AnnalsError } from '../core/errors.ts'
-import { jsonText, type Reply } from './reply.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
+import { callerIsGone } from './fair-share.ts'
+import { allPieces, JsonPieces } from './json-pieces.ts'
+import { jsonPieces, type Reply } from './reply.ts'
 
 /** Answers end here, whatever the limit is: the rest is behind `next`. */
 const PAGE_BYTES_MAX = 8 * 1024 * 1024
@@ -7,31 +10,39 @@ const PAGE_BYTES_MAX = 8 * 1024 * 1024
 /** A list in JSON, in pieces of JSON, that grows until the page is full. */
 export class Page {
   readonly #limit: number
-  readonly #parts: string[] = []
-  #bytes = 0
+  readonly #pieces: string[] = []
+  #count = 0
+  #chars = 0
 
   constructor(limit: number) {
     this.#limit = limit
   }
 
   get isFull(): boolean {
-    return this.#parts.length >= this.#limit || this.#bytes >= PAGE_BYTES_MAX
-  }
-
-  get left(): number {
-    return this.#limit - this.#parts.length
+    return this.#count >= this.#limit || this.#chars >= PAGE_BYTES_MAX
   }
 
   add(item: unknown): void {
-    const part = JSON.stringify(item)
-    this.#parts.push(part)
-    this.#bytes += part.length
+    this.#addPieces([JSON.stringify(item)])
+  }
+
+  /** A record with values in it, each of which may be large. */
+  async addValues(item: unknown): Promise<void> {
+    this.#addPieces(await allPieces(new JsonPieces(item, 'value')))
+  }
+
+  #addPieces(pieces: readonly string[]): void {
+    if (this.#count++ > 0) this.#pieces.push(',')
+    for (const piece of pieces) {
+      this.#pieces.push(piece)
+      this.#chars += piece.length
+    }
   }
 
   /** `{"<list>":[…],"next":…}` */
   reply(list: string, next: string | number | undefined): Reply {
     const behind = next === undefined ? '' : `,"next":${JSON.stringify(next)}`
-    return jsonText(`{"${list}":[${this.#parts.join(',')}]${behind}}`)
+    return jsonPieces([`{"${list}":[`, ...this.#pieces, `]${behind}}`])
   }
 }
 
@@ -51,9 +62,16 @@ export const BY_NAME: Places<string> = {
   },
 }
 
+/** Items behind the place come after all others, so halving finds the first. */
 function firstOf<T>(items: readonly T[], isBehind: (item: T) => boolean): number {
-  const first = items.findIndex(isBehind)
-  return first < 0 ? items.length : first
+  let low = 0
+  let high = items.length
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if (isBehind(items[middle])) high = middle
+    else low = middle + 1
+  }
+  return low
 }
 
 /**
@@ -65,27 +83,32 @@ export function paged<T>(
   items: readonly T[],
   places: Places<T>,
   { limit, after }: { readonly limit: number; readonly after?: string | undefined },
-  shown: (item: T) => unknown = item => item,
 ): Reply {
   const page = new Page(limit)
   let next = after === undefined ? 0 : places.behind(items, after)
-  while (next < items.length && !page.isFull) page.add(shown(items[next++]))
+  while (next < items.length && !page.isFull) page.add(items[next++])
   return page.reply(list, next < items.length ? places.nameOf(items[next - 1]) : undefined)
 }
 
-/** A page of what is read as it is asked for: no more is read than it has, and one. */
+/**
+ * A page of what is read as it is asked for: no more is read than it has, and one. `shown` says how an item is written;
+ * `values` if there are values in it. Nothing more is read once the caller is gone.
+ */
 export async function pageOfEach<T>(
   list: string,
   items: AsyncIterable<T>,
-  limit: number,
+  { limit, signal }: { readonly limit: number; readonly signal: AbortSignal },
   nameOf: (item: T) => string | number,
-  shown: (item: T) => unknown = item => item,
+  shown: ((item: T) => unknown) | 'values' = item => item,
 ): Promise<Reply> {
   const page = new Page(limit)
   let last: T | undefined
   for await (const item of items) {
     if (page.isFull && last !== undefined) return page.reply(list, nameOf(last))
-    page.add(shown(item))
+    if (isSliceOver()) await nextSlice()
+    if (signal.aborted) throw callerIsGone()
+    if (shown === 'values') await page.addValues(item)
+    else page.add(shown(item))
     last = item
   }
   return page.reply(list, undefined)

@@ -45,10 +45,10 @@ export class RememberedAnswers {
     this.#clock = clock
   }
 
-  /** What `answer` gives, or has given. `body` is what was asked, to tell another request under the same key. */
+  /** What `answer` gives, or has given. `asked` is what the request asks for beside its body, to tell another one under its key. */
   async once(
     c: ServerContext,
-    body: unknown,
+    asked: readonly unknown[],
     /** Is given an id that follows from the key; undefined without one. */
     answer: (id: string | undefined) => Promise<Reply>,
   ): Promise<Reply> {
@@ -61,10 +61,10 @@ export class RememberedAnswers {
     }
     const { tenant, tokenId = '' } = c.get('credential')
     const name = hashOf([tenant, tokenId, c.req.method, c.req.path, key])
-    const asked = hashOf([body ?? null])
+    const request = hashOf([c.get('bodyHash') ?? '', ...asked.map(one => one ?? null)])
     // One after the other: the second finds the answer of the first.
     while (this.#underWay.has(name)) await this.#underWay.get(name)
-    const work = this.#answer(name, asked, answer)
+    const work = this.#answer(name, request, answer)
     this.#underWay.set(
       name,
       work.catch(() => undefined),
@@ -92,9 +92,10 @@ export class RememberedAnswers {
     }
     try {
       const reply = await answer(idOf(name))
-      const { status, body, headers } = reply
-      const given: Answer = { asked, status, body, etag: headers?.['ETag'] ?? '' }
-      if (body.length <= ANSWER_CHARS_MAX) await db.kv.put(SCOPE, name, { ...given }, { ttlMs: DAY_MS })
+      const { status, headers } = reply
+      const body = textOf(reply)
+      const given = { asked, status, etag: headers?.['ETag'] ?? '' }
+      if (body !== undefined) await db.kv.put(SCOPE, name, { ...given, body }, { ttlMs: DAY_MS })
       return reply
     } catch (error) {
       // What was refused has changed nothing, and may be tried again; what failed, is judged anew.
@@ -115,6 +116,13 @@ export class RememberedAnswers {
       return undefined
     })
   }
+}
+
+/** The body, unless it is too long to be remembered. */
+function textOf({ body }: Reply): string | undefined {
+  if (typeof body === 'string') return body
+  const chars = body.reduce((sum, piece) => sum + piece.length, 0)
+  return chars <= ANSWER_CHARS_MAX ? body.join('') : undefined
 }
 
 /** A UUID (version 8, RFC 9562) of a hash. */

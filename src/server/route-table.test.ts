@@ -118,6 +118,7 @@ interface Operation {
   readonly method: string
   readonly path: string
   readonly role: Role | undefined
+  readonly load: string | undefined
 }
 
 async function fill(db: Annals): Promise<void> {
@@ -204,14 +205,18 @@ afterAll(async () => {
 async function operationsOf(of: Server): Promise<readonly Operation[]> {
   const answer = await of.fetch(new Request('http://localhost/openapi.json'))
   const { paths } = (await answer.json()) as {
-    paths: Record<string, Record<string, { operationId: string; security: { token: Role[] }[] }>>
+    paths: Record<
+      string,
+      Record<string, { operationId: string; security: { token: Role[] }[]; 'x-annals-load'?: string }>
+    >
   }
   return Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, { operationId, security }]) => ({
+    Object.entries(methods).map(([method, { operationId, security, 'x-annals-load': load }]) => ({
       id: operationId,
       method: method.toUpperCase(),
       path,
       role: security[0]?.token[0],
+      load,
     })),
   )
 }
@@ -277,6 +282,31 @@ describe('every route, every credential', () => {
     expect([...new Set(served)].sort()).toEqual(documented.sort())
     expect(operations.map(({ id }) => id).filter(id => ROWS[id] === undefined)).toEqual([])
     expect(Object.keys(ROWS).length).toBe(operations.length)
+  })
+
+  test('every route is classified as light or heavy, and these are not light', () => {
+    const rest = operations.filter(({ load }) => load !== 'light')
+    expect(Object.fromEntries(rest.map(({ id, load }) => [id, load]))).toEqual({
+      alerts: 'heavy',
+      audit: 'heavy',
+      deleteRun: 'heavy',
+      exportRun: 'heavy',
+      fetchAllEvents: 'depends',
+      fetchEvents: 'depends',
+      getLaunch: 'heavy',
+      getSnapshot: 'depends',
+      getTraceTree: 'heavy',
+      listCells: 'heavy',
+      listKv: 'depends',
+      listTelemetryRuns: 'heavy',
+      queryTraces: 'heavy',
+      stats: 'heavy',
+      telemetryMetadata: 'heavy',
+      telemetryMetrics: 'heavy',
+      telemetryTrail: 'heavy',
+      verifyLog: 'heavy',
+      verifyRun: 'heavy',
+    })
   })
 
   test.each(Object.keys(ROWS))('%s', async id => {

@@ -1,13 +1,13 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
-import { fromJson, toJson } from '../core/value-json.ts'
+import { fromLargeJson } from '../core/value-json.ts'
 import type { Run } from '../primitives/run.ts'
 import type { Runs } from '../primitives/run-index.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
 import { serve } from './endpoint.ts'
 import { without } from './given-options.ts'
 import { cursorOf, Page, pageOfEach, partsOf } from './paging.ts'
-import { json, type Reply } from './reply.ts'
+import { json, largeJson, type Reply } from './reply.ts'
 import {
   cursor,
   flag,
@@ -39,6 +39,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       method: 'post',
       path: '/v1/runs',
       id: 'createRun',
+      load: 'light',
       summary: 'Makes a run.',
       role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
@@ -53,10 +54,10 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       answers: { 201: ['The run.', run] },
     },
     ({ c, body }) =>
-      services.answers.once(c, body, async made => {
+      services.answers.once(c, [], async made => {
         const { metadata, ...rest } = body
         const options = { ...rest, runId: rest.runId ?? made }
-        const all = metadata === undefined ? options : { ...options, metadata: fromJson(metadata) }
+        const all = metadata === undefined ? options : { ...options, metadata: await fromLargeJson(metadata) }
         const { runs } = c.get('db')
         try {
           return shown(await runs.create(without(all)), 201)
@@ -75,6 +76,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       method: 'put',
       path: '/v1/runs/{runId}/status',
       id: 'updateRunStatus',
+      load: 'light',
       summary: 'Brings the run into another status, if that may follow its own.',
       role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
@@ -84,7 +86,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       answers: { 200: ['The run.', run] },
     },
     ({ c, ids, body: { status, error } }) =>
-      services.answers.once(c, { status, error }, async () => {
+      services.answers.once(c, [], async () => {
         const { runs } = c.get('db')
         if (error !== undefined && status !== 'Failed') {
           throw new AnnalsError('INVALID_ARGUMENT', 'error is for the status Failed', { name: 'error' })
@@ -102,6 +104,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       method: 'post',
       path: '/v1/runs/{runId}/tags',
       id: 'addRunTags',
+      load: 'light',
       summary: 'Adds tags to those that are there.',
       role: 'writer',
       body: z.strictObject({ tags }),
@@ -117,6 +120,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       method: 'put',
       path: '/v1/runs/{runId}/metadata',
       id: 'updateRunMetadata',
+      load: 'light',
       summary: 'Replaces the metadata.',
       role: 'writer',
       body: value,
@@ -124,7 +128,8 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The run.', run] },
     },
-    async ({ c, ids, body }) => shown(await c.get('db').runs.updateMetadata(ids['runId'], fromJson(body))),
+    async ({ c, ids, body }) =>
+      shown(await c.get('db').runs.updateMetadata(ids['runId'], await fromLargeJson(body))),
   )
   serve(
     app,
@@ -132,6 +137,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       method: 'post',
       path: '/v1/runs/{runId}/archive',
       id: 'archiveRun',
+      load: 'light',
       summary: 'Hides the run from queries; its data stay.',
       role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
@@ -139,7 +145,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       answers: { 200: ['The run.', run] },
     },
     ({ c, ids }) =>
-      services.answers.once(c, undefined, async () => shown(await c.get('db').runs.archive(ids['runId']))),
+      services.answers.once(c, [], async () => shown(await c.get('db').runs.archive(ids['runId']))),
   )
   serve(
     app,
@@ -147,6 +153,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       method: 'delete',
       path: '/v1/runs/{runId}',
       id: 'deleteRun',
+      load: 'heavy',
       summary: 'Removes the run and all its data, for good; a tombstone stays.',
       role: 'admin',
       query: { purgeLedger: flag.optional(), reason: text.optional() },
@@ -155,7 +162,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       answers: { 200: ['What is left of it.', tombstone] },
     },
     ({ c, ids, query }) =>
-      services.answers.once(c, query, async () =>
+      services.answers.once(c, [query], async () =>
         json(await c.get('db').runs.delete(ids['runId'], without(query))),
       ),
   )
@@ -168,6 +175,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs',
       id: 'queryRuns',
+      load: 'light',
       summary: 'Runs, newest first.',
       role: 'reader',
       query: {
@@ -190,7 +198,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       const found = await runsBehind(c.get('db').runs, asked, after)
       const page = new Page(limit)
       let count = 0
-      while (count < found.length && !page.isFull) page.add(toJson(found[count++]))
+      while (count < found.length && !page.isFull) await page.addValues(found[count++])
       const last = found[count - 1]
       return page.reply(
         'runs',
@@ -204,6 +212,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}',
       id: 'getRun',
+      load: 'light',
       summary: 'The run.',
       role: 'reader',
       refusals: ['RUN_NOT_FOUND'],
@@ -221,6 +230,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/tombstones',
       id: 'listTombstones',
+      load: 'light',
       summary: 'What is left of deleted runs, newest first.',
       role: 'reader',
       query: { limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
@@ -230,7 +240,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       pageOfEach(
         'tombstones',
         c.get('db').runs.iterateTombstones(after === undefined ? undefined : markIn(after)),
-        limit,
+        { limit, signal: c.req.raw.signal },
         ({ deletedAt, mark }) => cursorOf(deletedAt, mark),
         marked => marked.tombstone,
       ),
@@ -241,6 +251,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/stats',
       id: 'stats',
+      load: 'heavy',
       summary:
         'How many runs there are in each status, and what the ledger has counted since the server was started.',
       role: 'reader',
@@ -274,6 +285,6 @@ function isCode(error: unknown, code: ErrorCode): boolean {
   return error instanceof AnnalsError && error.code === code
 }
 
-function shown(found: Run, status?: number): Reply {
-  return json(toJson(found), status)
+function shown(found: Run, status?: number): Promise<Reply> {
+  return largeJson(found, 'value', status)
 }

@@ -1,6 +1,7 @@
 import type { HttpBindings } from '@hono/node-server'
 import type { Context } from 'hono'
 import type { Annals } from '../annals.ts'
+import type { Admission } from './admission.ts'
 import type { Role } from './tokens.ts'
 
 /** Who asks. */
@@ -21,6 +22,13 @@ export interface ServerEnv {
     credential: Credential
     /** The database as the one who asks sees it. */
     db: Annals
+    admission: Admission
+    /** Give back what the request has of slots and bytes. */
+    held?: (() => void)[]
+    /** Whether it has asked for a slot. */
+    isHeavy?: boolean
+    /** The SHA-256 of the body, in requests with an `Idempotency-Key`. */
+    bodyHash?: string
     /** The answer has the id of its request already. */
     isNamed?: boolean
     /** The template of the path, for counting. */

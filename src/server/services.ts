@@ -1,4 +1,5 @@
 import type { Annals } from '../annals.ts'
+import { Admission } from './admission.ts'
 import { RequestMetrics } from './metrics.ts'
 import { OpenStreams } from './open-streams.ts'
 import type { ServerSettings } from './options.ts'
@@ -14,7 +15,8 @@ export class Services {
   readonly db: Annals
   readonly settings: ServerSettings
   readonly tokens: TokenStore
-  readonly metrics: RequestMetrics = new RequestMetrics()
+  readonly admission: Admission
+  readonly metrics: RequestMetrics
   readonly rateLimit: RateLimit | undefined
   readonly answers: RememberedAnswers
   readonly streams: OpenStreams
@@ -25,6 +27,8 @@ export class Services {
   constructor(db: Annals, settings: ServerSettings) {
     this.db = db
     this.settings = settings
+    this.admission = new Admission(settings)
+    this.metrics = new RequestMetrics(this.admission)
     this.tokens = new TokenStore(db, settings.clock)
     const { rateLimit, clock } = settings
     this.rateLimit = rateLimit === undefined ? undefined : new RateLimit(rateLimit.perMinute, clock)

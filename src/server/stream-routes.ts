@@ -22,6 +22,7 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       method: 'get',
       path: '/v1/runs/{runId}/stream',
       id: 'subscribe',
+      load: 'light',
       summary:
         'The records of a run, then new ones as they come. An event’s id is its `runSeq` and its `eventId`.',
       role: 'reader',
@@ -52,6 +53,7 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       method: 'get',
       path: '/v1/stream',
       id: 'subscribeAll',
+      load: 'light',
       summary: 'The records of all runs in the order in which they were stored, then new ones as they come.',
       role: 'reader',
       query: {

@@ -3,7 +3,9 @@ import type { Annals } from '../annals.ts'
 import { commitUrl, repoUrl } from '../telemetry/repo-url.ts'
 import { type NewRun, RECORD_FIELDS, type RunChange, type RunRecord } from '../telemetry/run-record.ts'
 import type { TelemetryStore } from '../telemetry/store.ts'
+import { admitHeavy, inSlot } from './admission.ts'
 import { readJsonText } from './body.ts'
+import type { Load } from './endpoint.ts'
 import { checkRole } from './guard.ts'
 import { refusal } from './refusal.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
@@ -35,16 +37,17 @@ const BATCH_MAX = 1000
 type Handler = (c: ServerContext, store: TelemetryStore) => Promise<Response> | Response
 
 /** By route, what answers it. */
-const HANDLERS: readonly (readonly [RouteConfig, Handler])[] = [
-  [METADATA, async (c, store) => c.json(await store.metadata())],
-  [POST_RUN, postRun],
-  [POST_BATCH, postBatch],
-  [LIST_RUNS, listRuns],
-  [GET_RUN, async (c, store) => c.json(shown(await existing(c, store)))],
-  [PATCH_RUN, patchRun],
-  [POST_COMMIT, postCommit],
+const HANDLERS: readonly (readonly [RouteConfig, Load, Handler])[] = [
+  [METADATA, 'heavy', async (c, store) => c.json(await store.metadata())],
+  [POST_RUN, 'light', postRun],
+  [POST_BATCH, 'light', postBatch],
+  [LIST_RUNS, 'heavy', listRuns],
+  [GET_RUN, 'light', async (c, store) => c.json(shown(await existing(c, store)))],
+  [PATCH_RUN, 'light', patchRun],
+  [POST_COMMIT, 'light', postCommit],
   [
     COMMIT_URL,
+    'light',
     async (c, store) => {
       const { git_repo, git_commit_hash } = await existing(c, store)
       return c.json({ commit_url: commitUrl(git_repo, git_commit_hash) ?? null })
@@ -52,12 +55,13 @@ const HANDLERS: readonly (readonly [RouteConfig, Handler])[] = [
   ],
   [
     REPO_URL,
+    'light',
     async (c, store) => {
       const { git_repo } = await existing(c, store)
       return c.json({ repo_url: repoUrl(git_repo) ?? null })
     },
   ],
-  [GET_TRAIL, getTrail],
+  [GET_TRAIL, 'heavy', getTrail],
 ]
 
 /** The telemetry service, to be mounted behind the server's guard. */
@@ -65,19 +69,22 @@ export function telemetryRoutes({ engine }: Pick<Annals, 'engine'>): OpenAPIHono
   const app = new OpenAPIHono<ServerEnv>()
   const timings = new Timings()
   const health = { status: 'ok', version: VERSION, ...storeOf(engine) }
-  const serve = (route: RouteConfig, handler: Handler): void => {
-    app.openAPIRegistry.registerPath(route)
+  const serve = (route: RouteConfig, load: Load, handler: Handler): void => {
+    app.openAPIRegistry.registerPath({ ...route, 'x-annals-load': load })
     app.on(route.method.toUpperCase(), honoPath(route), async c => {
       const since = performance.now()
       if (route !== HEALTH) checkRole(c, route.method === 'get' ? 'reader' : 'writer')
+      if (load === 'heavy') await admitHeavy(c)
       const response = await handler(c, c.get('db').telemetry)
       timings.add(performance.now() - since)
       return response
     })
   }
-  serve(HEALTH, c => c.json(health))
-  serve(METRICS, async (c, store) => c.json({ ...(await store.totals()), performance: timings.summary() }))
-  for (const [route, handler] of HANDLERS) serve(route, handler)
+  serve(HEALTH, 'light', c => c.json(health))
+  serve(METRICS, 'heavy', async (c, store) =>
+    c.json({ ...(await store.totals()), performance: timings.summary() }),
+  )
+  for (const [route, load, handler] of HANDLERS) serve(route, load, handler)
   app.onError((error, c) => {
     if (!(error instanceof TelemetryProblem)) return refusal(c, error)
     c.set('failure', { code: 'INVALID_ARGUMENT', text: error.message })
@@ -136,7 +143,9 @@ function newRun(fields: NewRun): NewRun {
 }
 
 async function listRuns(c: ServerContext, store: TelemetryStore): Promise<Response> {
-  return streamedJson('', shownEach(store.list(selectionOf(new URL(c.req.url).searchParams))), '')
+  return streamedJson('', shownEach(store.list(selectionOf(new URL(c.req.url).searchParams))), '', work =>
+    inSlot(c, work),
+  )
 }
 
 async function patchRun(c: ServerContext, store: TelemetryStore): Promise<Response> {
@@ -176,6 +185,7 @@ async function getTrail(c: ServerContext, store: TelemetryStore): Promise<Respon
     `{"run":${JSON.stringify(shown(trail.run))},"children":`,
     shownEach(trail.children),
     '}',
+    work => inSlot(c, work),
   )
 }
 

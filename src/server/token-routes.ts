@@ -18,13 +18,19 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'get',
       path: '/v1/tokens',
       id: 'listTokens',
+      load: 'light',
       summary: 'Tokens that were not revoked, in the order of their ids.',
       role: 'admin',
       query: { limit: limitUpTo(1_000, 100), after: text.optional() },
       answers: { 200: ['A page of tokens.', pageOf('tokens', tokenRecord)] },
     },
     async ({ c, query: { limit, after } }) =>
-      pageOfEach('tokens', tokens.iterate({ ...reachOf(c.get('credential')), after }), limit, ({ id }) => id),
+      pageOfEach(
+        'tokens',
+        tokens.iterate({ ...reachOf(c.get('credential')), after }),
+        { limit, signal: c.req.raw.signal },
+        ({ id }) => id,
+      ),
   )
   serve(
     app,
@@ -32,6 +38,7 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'post',
       path: '/v1/tokens',
       id: 'createToken',
+      load: 'light',
       summary: 'Makes a token. It is in this answer alone.',
       role: 'admin',
       body: z.strictObject({
@@ -56,6 +63,7 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'delete',
       path: '/v1/tokens/{tokenId}',
       id: 'revokeToken',
+      load: 'light',
       summary: 'Revokes a token: it is of no use from now on, and its event streams end.',
       role: 'admin',
       answers: { 200: ['Whether there was one.', z.object({ revoked: z.boolean() })] },

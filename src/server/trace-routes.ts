@@ -1,12 +1,12 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
-import { fromJson, toJson } from '../core/value-json.ts'
+import { fromLargeJson } from '../core/value-json.ts'
 import type { Trace } from '../primitives/trace.ts'
 import type { TraceOptions, TraceTree } from '../primitives/trace-store.ts'
 import { serve } from './endpoint.ts'
 import { without } from './given-options.ts'
 import { cursorOf, inChunks, pageOfEach, partsOf } from './paging.ts'
-import { json } from './reply.ts'
+import { json, largeJson } from './reply.ts'
 import {
   limitUpTo,
   logEvent,
@@ -33,6 +33,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'get',
       path: '/v1/runs/{runId}/traces',
       id: 'queryTraces',
+      load: 'heavy',
       summary: 'Traces by timestamp, then id; those that fit all that is asked for.',
       role: 'reader',
       query: {
@@ -55,9 +56,9 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       pageOfEach(
         'traces',
         c.get('db').traces.iterate(runId, without(filter), placeIn(after)),
-        limit,
+        { limit, signal: c.req.raw.signal },
         ({ timestamp, id }) => cursorOf(timestamp, id),
-        toJson,
+        'values',
       ),
   )
   serve(
@@ -66,6 +67,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'post',
       path: '/v1/runs/{runId}/traces',
       id: 'recordTrace',
+      load: 'light',
       summary: 'Records a trace.',
       role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
@@ -81,11 +83,11 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       answers: { 201: ['Its id.', z.object({ id: z.string() })] },
     },
     ({ c, ids, body }) =>
-      services.answers.once(c, body, async made => {
+      services.answers.once(c, [], async made => {
         const { trace: given, metadata, ...rest } = body
         const options = { ...rest, id: rest.id ?? made }
-        const recorded = fromJson(given) as unknown as Trace
-        const all = metadata === undefined ? options : { ...options, metadata: fromJson(metadata) }
+        const recorded = (await fromLargeJson(given)) as unknown as Trace
+        const all = metadata === undefined ? options : { ...options, metadata: await fromLargeJson(metadata) }
         try {
           const id = await c.get('db').traces.record(ids['runId'], recorded, without(all) as TraceOptions)
           return json({ id }, 201)
@@ -103,13 +105,14 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'get',
       path: '/v1/runs/{runId}/traces/{traceId}',
       id: 'getTrace',
+      load: 'light',
       summary: 'The trace.',
       role: 'reader',
       refusals: ['TRACE_NOT_FOUND'],
       answers: { 200: ['The trace.', storedTrace] },
     },
     async ({ c, ids: { runId, traceId } }) =>
-      json(toJson((await c.get('db').traces.get(runId, traceId)) ?? missing(traceId))),
+      largeJson((await c.get('db').traces.get(runId, traceId)) ?? missing(traceId), 'value'),
   )
   serve(
     app,
@@ -117,13 +120,17 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'get',
       path: '/v1/runs/{runId}/traces/{traceId}/tree',
       id: 'getTraceTree',
+      load: 'heavy',
       summary: 'The trace and everything below it.',
       role: 'reader',
       refusals: ['TRACE_NOT_FOUND', 'INVALID_OPERATION'],
       answers: { 200: ['`{trace, children}`, each child the same.', z.looseObject({ trace: storedTrace })] },
     },
-    async ({ c, ids: { runId, traceId } }) =>
-      json(treeJson((await c.get('db').traces.tree(runId, traceId)) ?? missing(traceId), 0)),
+    async ({ c, ids: { runId, traceId } }) => {
+      const tree = (await c.get('db').traces.tree(runId, traceId)) ?? missing(traceId)
+      checkDepth(tree, 0)
+      return largeJson(tree, 'value')
+    },
   )
   serveLog(app)
 }
@@ -135,6 +142,7 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/log',
       id: 'readLog',
+      load: 'light',
       summary: 'The events of the run’s own log (`db.events`), in order.',
       role: 'reader',
       query: { from: whole.optional(), limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT) },
@@ -153,7 +161,8 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
         (start, count) => events.readRange(runId, start, start + count),
         ({ sequence }) => sequence + 1,
       )
-      return pageOfEach('events', read, limit, ({ sequence }) => sequence + 1, toJson)
+      const { signal } = c.req.raw
+      return pageOfEach('events', read, { limit, signal }, ({ sequence }) => sequence + 1, 'values')
     },
   )
   serve(
@@ -162,6 +171,7 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/log/verification',
       id: 'verifyLog',
+      load: 'heavy',
       summary:
         'Recomputes every hash of the run’s own log, and says where the first one is that does not fit.',
       role: 'reader',
@@ -182,12 +192,12 @@ function placeIn(after: string | undefined): { readonly timestamp: number; reado
 /** A tree may be deeper than what anybody can write as JSON. */
 const TREE_DEPTH_MAX = 500
 
-function treeJson({ trace: root, children }: TraceTree, depth: number): object {
+function checkDepth({ trace: root, children }: TraceTree, depth: number): void {
   if (depth > TREE_DEPTH_MAX) {
     const message = `the tree is deeper than ${TREE_DEPTH_MAX}: ask for the children of its traces instead`
     throw new AnnalsError('INVALID_OPERATION', message, { traceId: root.id })
   }
-  return { trace: toJson(root), children: children.map(child => treeJson(child, depth + 1)) }
+  for (const child of children) checkDepth(child, depth + 1)
 }
 
 function missing(traceId: string): never {

@@ -1,7 +1,9 @@
 import { AnnalsError } from '../core/errors.ts'
 import type { Value } from '../core/value.ts'
-import { fromJson, toJson } from '../core/value-json.ts'
+import { fromLargeJson } from '../core/value-json.ts'
 import { mediaType, readBytes, readJson } from './body.ts'
+import { JsonPieces } from './json-pieces.ts'
+import { streamOf } from './piece-stream.ts'
 import { MIB, value } from './schemas.ts'
 import type { ServerContext } from './server-env.ts'
 
@@ -9,6 +11,7 @@ import type { ServerContext } from './server-env.ts'
 
 const VALUE_BYTES_MAX = 16 * MIB
 const BYTES = 'application/octet-stream'
+const PART_BYTES = 256 * 1024
 
 export const VALUE_TYPES: readonly string[] = ['application/json', BYTES]
 export const valueBody: Readonly<Record<string, typeof value>> = Object.fromEntries(
@@ -17,12 +20,16 @@ export const valueBody: Readonly<Record<string, typeof value>> = Object.fromEntr
 
 export async function readValue(c: ServerContext): Promise<Value> {
   if (mediaType(c) === BYTES) return readBytes(c, VALUE_BYTES_MAX)
-  return fromJson(await readJson(c, VALUE_BYTES_MAX))
+  return fromLargeJson(await readJson(c, VALUE_BYTES_MAX))
 }
 
-export function valueResponse(found: Value, headers: Readonly<Record<string, string>>): Response {
+/** Sent piece by piece if it is long, as fast as its reader takes it. */
+export async function valueResponse(
+  found: Value,
+  headers: Readonly<Record<string, string>>,
+): Promise<Response> {
   const isBytes = found instanceof Uint8Array
-  return new Response(isBytes ? new Uint8Array(found) : JSON.stringify(toJson(found)), {
+  return new Response(isBytes ? bytesBody(found) : await jsonBody(found), {
     headers: {
       'Content-Type': isBytes ? BYTES : 'application/json',
       'Cache-Control': 'no-store',
@@ -30,6 +37,27 @@ export function valueResponse(found: Value, headers: Readonly<Record<string, str
       'Content-Security-Policy': "default-src 'none'; sandbox",
       ...headers,
     },
+  })
+}
+
+async function jsonBody(found: Value): Promise<string | ReadableStream<Uint8Array>> {
+  const pieces = new JsonPieces(found, 'value')
+  let first: string | undefined = await pieces.next()
+  if (pieces.isDone) return first
+  return streamOf(async () => {
+    const piece = first ?? (pieces.isDone ? undefined : await pieces.next())
+    first = undefined
+    return piece
+  })
+}
+
+function bytesBody(bytes: Uint8Array): Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array> {
+  if (bytes.length <= PART_BYTES) return new Uint8Array(bytes)
+  let at = 0
+  return streamOf(async () => {
+    const part = at < bytes.length ? bytes.subarray(at, at + PART_BYTES) : undefined
+    at += PART_BYTES
+    return part
   })
 }
 
