@@ -1,4 +1,4 @@
-import { type Command, Option } from 'commander'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import { AnnalsError } from '../index.ts'
 import type { ExitCode } from './exit-codes.ts'
 import type { StoreOptions } from './store.ts'
@@ -70,6 +70,16 @@ class UsageError extends AnnalsError {
   constructor(message: string) {
     super('INVALID_ARGUMENT', message)
   }
+}
+
+/** An option that takes one of a few words, in any case. */
+export function wordOption(flags: string, description: string, words: readonly string[]): Option {
+  const option = new Option(flags, description).choices(words)
+  return option.argParser((text: string): string => {
+    const word = words.find(known => known.toLowerCase() === text.toLowerCase())
+    if (word === undefined) throw new InvalidArgumentError(`Allowed choices are ${words.join(', ')}.`)
+    return word
+  })
 }
 
 /** An option that may be given several times. */

@@ -12,6 +12,7 @@ import { EXIT } from './exit-codes.ts'
 import { ownCommand } from './own-command.ts'
 import { runsFolderOf } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
+import { shellWord } from './shell-word.ts'
 import { announcedServer, answers } from './store.ts'
 import type { Terminal } from './terminal.ts'
 import { countText } from './words.ts'
@@ -69,9 +70,11 @@ interface Stage {
   readonly runsFolder: string
   readonly repository: string
   readonly workerArgs: readonly string[]
+  readonly token: string | undefined
   /** Whether the server is one of ours, that ends with the demonstration. */
   readonly isOwnServer: boolean
-  readonly data: string
+  /** The options that lead other commands to the run. */
+  readonly storeOptions: readonly string[]
   close(): Promise<void>
 }
 
@@ -100,8 +103,9 @@ async function setUp(options: Options, terminal: Terminal, children: Set<ChildPr
     runsFolder,
     repository,
     workerArgs: ['demo-worker', ...place],
+    token,
     isOwnServer: child !== undefined,
-    data,
+    storeOptions: child === undefined && options.server !== undefined ? ['--server', url] : ['--data', data],
     close: async () => {
       if (child === undefined) return
       child.kill('SIGTERM')
@@ -176,7 +180,7 @@ async function play(
   const { red, green, bold } = terminal.colors
   const watching = new AbortController()
   const records = stage.client.ledger.subscribe({ runId: stage.runId, signal: watching.signal })
-  const first = new Worker(stage.workerArgs, children)
+  const first = new Worker(stage, [], children)
   let isKilled = false
   let done = 0
   let second: Worker | undefined
@@ -199,7 +203,7 @@ async function play(
         ),
       )
       await terminal.line(green(bold('Another process resumes the run: what is done stays done.')))
-      second = new Worker([...stage.workerArgs, '--resume'], children)
+      second = new Worker(stage, ['--resume'], children)
     }
     if (/^Run(Completed|Failed|Cancelled)$/.test(record.eventType)) break
   }
@@ -224,8 +228,8 @@ class Worker {
   said = ''
   readonly #child: ChildProcess
 
-  constructor(args: readonly string[], children: Set<ChildProcess>) {
-    this.#child = startSelf(args, undefined)
+  constructor({ workerArgs, token }: Stage, more: readonly string[], children: Set<ChildProcess>) {
+    this.#child = startSelf([...workerArgs, ...more], token)
     this.pid = this.#child.pid
     children.add(this.#child)
     this.#child.stderr?.on('data', (chunk: Buffer) => {
@@ -274,14 +278,18 @@ function lineOf(terminal: Terminal, { runSeq, eventType, stepId, logicalAttemptI
   return `${dim(String(runSeq).padStart(4))}  ${paint(safeText(eventType))}${step}`
 }
 
-function sayWhereToLook({ runId, url, isOwnServer, data, repository }: Stage, terminal: Terminal): void {
-  const where = data === './.annals' ? '' : ` --data ${data}`
+function sayWhereToLook(stage: Stage, terminal: Terminal): void {
+  const { runId, url, isOwnServer, storeOptions, repository, token } = stage
+  // The token itself stays out of what people copy.
+  const withToken = token === undefined ? '' : ' (with the token in ANNALS_TOKEN)'
   const annals = ownCommand()
+  const where =
+    storeOptions.join(' ') === '--data ./.annals' ? '' : ` ${storeOptions.map(shellWord).join(' ')}`
   terminal.note('')
-  terminal.note('Look at it:')
+  terminal.note(`Look at it${withToken}:`)
   for (const command of ['show', 'events', 'verify', 'replay'])
     terminal.note(`  ${annals} ${command} ${runId}${where}`)
   terminal.note(`  ${annals} export ${runId}${where} -o demo.bundle && ${annals} verify-bundle demo.bundle`)
-  terminal.note(`  git -C ${repository} log --stat -1 docs-launch`)
+  terminal.note(`  git -C ${shellWord(repository)} log --stat -1 docs-launch`)
   if (!isOwnServer) terminal.note(`  ${url}/   in a browser`)
 }

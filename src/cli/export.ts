@@ -6,6 +6,7 @@ import { watched } from './bundle-file.ts'
 import { type Context, withExamples, withStore } from './command.ts'
 import { lookUpRun } from './lookup.ts'
 import { safeText } from './safe-text.ts'
+import { shellWord } from './shell-word.ts'
 import { reading, type StoreOptions } from './store.ts'
 
 interface Options extends StoreOptions {
@@ -40,8 +41,8 @@ async function exportRun(runId: string, options: Options, { terminal }: Context)
       return
     }
     await writeWhole(output, bundle)
-    const file = safeText(output)
-    terminal.note(`exported to ${file}: \`annals verify-bundle ${file}\` proves it`)
+    const file = safeText(shellWord(output))
+    terminal.note(`exported to ${safeText(output)}: \`annals verify-bundle ${file}\` proves it`)
   })
 }
 

@@ -1,4 +1,4 @@
-import { type Command, Option } from 'commander'
+import type { Command } from 'commander'
 import type { Run, RunStatus } from '../index.ts'
 import {
   type Context,
@@ -8,6 +8,7 @@ import {
   withExamples,
   withJson,
   withStore,
+  wordOption,
 } from './command.ts'
 import { readingIndex } from './store.ts'
 import { printTable } from './table.ts'
@@ -27,7 +28,7 @@ export function addRuns(program: Command, context: Context): void {
   const command = program
     .command('runs')
     .description('list runs, newest first')
-    .addOption(new Option('--status <status>', 'only those').choices(STATUSES))
+    .addOption(wordOption('--status <status>', 'only those, in any case', STATUSES))
     .option('--tag <tag>', 'only those with this tag; may be given several times', collected, [])
     .option('--parent <run>', 'only those below this run')
     .option('--all', 'archived ones too')
@@ -60,10 +61,15 @@ async function listRuns(options: Options, { terminal }: Context): Promise<void> 
   }
   const { colors } = terminal
   await printTable<Run>(terminal, runs, [
-    { title: 'RUN', text: run => run.runId },
-    { title: 'STATUS', text: run => run.status, paint: (text, run) => paintStatus(colors, run.status, text) },
-    { title: 'CREATED', text: run => timeText(run.createdAt) },
-    { title: 'UPDATED', text: run => timeText(run.updatedAt) },
+    { title: 'RUN', text: run => run.runId, fit: 'whole' },
+    {
+      title: 'STATUS',
+      text: run => run.status,
+      paint: (text, run) => paintStatus(colors, run.status, text),
+      fit: 'whole',
+    },
+    { title: 'CREATED', text: run => timeText(run.createdAt), fit: 'leave out' },
+    { title: 'UPDATED', text: run => timeText(run.updatedAt), fit: 'leave out' },
     { title: 'TAGS', text: run => run.tags.join(' ') },
     ...(runs.some(run => run.parentRun !== undefined)
       ? [{ title: 'PARENT', text: (run: Run) => run.parentRun ?? '' }]

@@ -16,7 +16,7 @@ export async function printSteps(terminal: Terminal, steps: readonly StepSnapsho
     { title: 'TRY', text: step => String(step.logicalAttemptId), alignRight: true },
     { title: 'TOOK', text: tookText, alignRight: true },
   ]
-  if (steps.some(hasError)) columns.push({ title: 'ERROR', text: errorText })
+  if (steps.some(step => errorText(step) !== '')) columns.push({ title: 'ERROR', text: errorText })
   await printTable(terminal, steps, columns)
 }
 
@@ -25,15 +25,17 @@ function tookText({ startedAt, completedAt }: StepSnapshot): string {
   return durationText(Date.parse(completedAt) - Date.parse(startedAt))
 }
 
-function hasError({ error, attempts }: StepSnapshot): boolean {
-  return error !== undefined || attempts.some(attempt => attempt.error !== undefined)
+/** What the step died of; while it is tried again, what the try before died of. A step that succeeded has no error. */
+function errorText({ status, error, attempts }: StepSnapshot): string {
+  if (status === 'SUCCESS') return ''
+  if (error !== undefined) return messageOf(error)
+  const before = attempts.at(-1)
+  if (before?.error === undefined) return ''
+  return `try ${before.logicalAttemptId}: ${messageOf(before.error)}`
 }
 
-/** Its own, or that of the attempt before, which is why there is another one. */
-function errorText({ error, attempts }: StepSnapshot): string {
-  const last = error ?? attempts.at(-1)?.error
-  if (last === undefined) return ''
-  if (typeof last === 'string') return last
-  const { message } = last as { readonly message?: unknown }
-  return typeof message === 'string' ? message : safeJson(last)
+function messageOf(error: unknown): string {
+  if (typeof error === 'string') return error
+  const { message } = (error ?? {}) as { readonly message?: unknown }
+  return typeof message === 'string' ? message : safeJson(error)
 }

@@ -7,21 +7,28 @@ export interface Column<T> {
   /** Colours what is shown; its width stays. */
   readonly paint?: (text: string, row: T) => string
   readonly alignRight?: boolean
+  /**
+   * What happens in a terminal that is too narrow. `cut` is the default. A column that is `whole` is never cut: ids are
+   * there to be copied. One to `leave out` is shown whole or not at all.
+   */
+  readonly fit?: 'cut' | 'whole' | 'leave out'
 }
 
 const GAP = '  '
 
-/** Rows in columns that line up; in a terminal, cut to its width. Whatever is in them is made harmless first. */
+/** Rows in columns that line up; in a terminal, fitted to its width. Whatever is in them is made harmless first. */
 export async function printTable<T>(
   terminal: Terminal,
   rows: readonly T[],
-  columns: readonly Column<T>[],
+  all: readonly Column<T>[],
 ): Promise<void> {
-  const cells = rows.map(row => columns.map(({ text }) => safeText(text(row))))
-  const widths = columns.map(({ title }, i) =>
-    cells.reduce((widest, line) => Math.max(widest, widthOf(line[i])), widthOf(title)),
-  )
-  const fitted = withinColumns(widths, terminal.columns)
+  const shown = all.map(column => {
+    const cells = rows.map(row => safeText(column.text(row)))
+    const width = cells.reduce((widest, cell) => Math.max(widest, widthOf(cell)), widthOf(column.title))
+    return { column, cells, width }
+  })
+  const { kept, fitted } = withinColumns(shown, terminal.columns)
+  const columns = kept.map(({ column }) => column)
   const place = (text: string, i: number): { readonly text: string; readonly pad: string } => {
     const cut = cutTo(text, fitted[i])
     return { text: cut, pad: ' '.repeat(fitted[i] - widthOf(cut)) }
@@ -37,22 +44,50 @@ export async function printTable<T>(
   const titles = columns.map(({ title }) => title)
   await terminal.line(line(titles, text => terminal.colors.dim(text)))
   for (const [n, row] of rows.entries()) {
-    await terminal.line(line(cells[n], (text, i) => columns[i].paint?.(text, row) ?? text))
+    const cells = kept.map(column => column.cells[n])
+    await terminal.line(line(cells, (text, i) => columns[i].paint?.(text, row) ?? text))
   }
 }
 
 const NARROWEST = 8
 
-/** The widest column gives way, again and again, until all fit. */
-function withinColumns(widths: readonly number[], columns: number | undefined): readonly number[] {
-  const fitted = [...widths]
-  if (columns === undefined) return fitted
+interface Measured<T> {
+  readonly column: Column<T>
+  readonly cells: readonly string[]
+  readonly width: number
+}
+
+interface Fitted<T> {
+  readonly kept: readonly Measured<T>[]
+  readonly fitted: readonly number[]
+}
+
+/** Columns that may be cut give way first, then the last of those to leave out goes, until the rest fits or nothing can. */
+function withinColumns<T>(all: readonly Measured<T>[], columns: number | undefined): Fitted<T> {
+  if (columns === undefined) return { kept: all, fitted: all.map(({ width }) => width) }
+  let kept = all
   for (;;) {
-    const total = fitted.reduce((sum, width) => sum + width, 0) + GAP.length * (fitted.length - 1)
-    const widest = fitted.indexOf(Math.max(...fitted))
-    if (total <= columns || fitted[widest] <= NARROWEST) return fitted
-    fitted[widest] = Math.max(NARROWEST, fitted[widest] - (total - columns))
+    const fitted = cutWidths(kept, columns)
+    const last = kept.findLast(({ column }) => column.fit === 'leave out')
+    if (totalOf(fitted) <= columns || last === undefined) return { kept, fitted }
+    kept = kept.filter(measured => measured !== last)
   }
+}
+
+/** The widest that may be cut gives way, again and again. */
+function cutWidths<T>(measured: readonly Measured<T>[], columns: number): readonly number[] {
+  const fitted = measured.map(({ width }) => width)
+  for (;;) {
+    const room = fitted.map((width, i) => ((measured[i].column.fit ?? 'cut') === 'cut' ? width : 0))
+    const widest = room.indexOf(Math.max(...room))
+    const over = totalOf(fitted) - columns
+    if (over <= 0 || room[widest] <= NARROWEST) return fitted
+    fitted[widest] = Math.max(NARROWEST, fitted[widest] - over)
+  }
+}
+
+function totalOf(widths: readonly number[]): number {
+  return widths.reduce((sum, width) => sum + width, 0) + GAP.length * (widths.length - 1)
 }
 
 /** Names and what they are, one a line. */

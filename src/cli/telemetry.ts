@@ -57,7 +57,7 @@ async function flush(options: Options, context: Context): Promise<void> {
     return
   }
   await printTable(terminal, runs, [
-    { title: 'RUN', text: run => run.runId },
+    { title: 'RUN', text: run => run.runId, fit: 'whole' },
     { title: 'SENT', text: run => String(run.accepted), alignRight: true },
     { title: 'REFUSED', text: run => String(run.dead), alignRight: true },
     { title: 'WAITING', text: run => String(run.waiting), alignRight: true },

@@ -1,7 +1,7 @@
-import { type Command, Option } from 'commander'
+import type { Command } from 'commander'
 import { AnnalsError } from '../index.ts'
 import type { Role, TokenRecord } from '../server.ts'
-import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
+import { type Context, type Read, withExamples, withJson, withStore, wordOption } from './command.ts'
 import { safeText } from './safe-text.ts'
 import { openStoreOrServer } from './store.ts'
 import { printTable } from './table.ts'
@@ -31,9 +31,7 @@ export function addToken(program: Command, context: Context): void {
   const create = token
     .command('create')
     .description('make a token; it is shown once, and never again')
-    .addOption(
-      new Option('--role <role>', 'what it may do').choices(['reader', 'writer', 'admin']).default('reader'),
-    )
+    .addOption(wordOption('--role <role>', 'what it may do', ['reader', 'writer', 'admin']).default('reader'))
     .option('--name <text>', 'what it is for')
     .option('--expires <time>', 'after 30m, 12h, 90d; never without it', duration)
     .action((options: CreateOptions) => createToken(options, context))
@@ -80,11 +78,11 @@ async function listTokens(options: Read, { terminal }: Context): Promise<void> {
     return
   }
   await printTable(terminal, tokens, [
-    { title: 'ID', text: ({ id }) => id },
+    { title: 'ID', text: ({ id }) => id, fit: 'whole' },
     { title: 'ROLE', text: ({ role }) => role },
     { title: 'TENANT', text: ({ tenant }) => tenant },
     { title: 'NAME', text: ({ name }) => name },
-    { title: 'CREATED', text: ({ createdAt }) => timeText(createdAt) },
+    { title: 'CREATED', text: ({ createdAt }) => timeText(createdAt), fit: 'leave out' },
     { title: 'EXPIRES', text: ({ expiresAt }) => (expiresAt === undefined ? 'never' : timeText(expiresAt)) },
   ])
 }

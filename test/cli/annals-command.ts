@@ -44,7 +44,7 @@ export interface Running {
 export interface RunOptions {
   readonly cwd?: string
   readonly env?: NodeJS.ProcessEnv
-  readonly input?: string
+  readonly input?: string | Uint8Array
 }
 
 const CLEAN_ENV: NodeJS.ProcessEnv = Object.fromEntries(

@@ -1,8 +1,10 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { open } from '../../src/index.ts'
-import { addRun, annals, makeStore, newFolder, start } from './annals-command.ts'
+import { addRun, annals, makeStore, newFolder, PROGRAM, start } from './annals-command.ts'
 
 let data = ''
 let folder = ''
@@ -68,6 +70,62 @@ describe('verify-bundle', () => {
     const json = await annals(['verify-bundle', changed, '--json'])
     expect(json.code).toBe(1)
     expect(JSON.parse(json.stdout)).toMatchObject({ isValid: false, line: 4 })
+  })
+
+  test.each([
+    ['a text', Buffer.from('hello\nworld\n'), 'it does not begin like one'],
+    ['JSON of something else', Buffer.from('{"a":1}\n'), 'it does not begin like one'],
+    ['nothing at all', Buffer.alloc(0), 'it is empty'],
+    ['bytes', Buffer.from([0, 255, 27, 91]), 'it does not begin like one'],
+  ])('%s is NOT A BUNDLE, which is not the same as CHANGED, and ends with 2', async (_, bytes, why) => {
+    const file = join(newFolder(), '..', 'other.bundle')
+    writeFileSync(file, bytes)
+    const target = newFolder()
+    for (const command of [
+      ['verify-bundle', file],
+      ['verify-bundle', file, '--json'],
+      ['import', file, '--data', target],
+    ]) {
+      const { code, stdout, stderr } = await annals(command)
+      expect({ code, stdout }, command.join(' ')).toEqual({ code: 2, stdout: '' })
+      expect(stderr).toContain(`NOT A BUNDLE: ${file}: ${why}`)
+    }
+    expect(existsSync(target)).toBe(false)
+    const piped = await annals(['verify-bundle', '-'], { input: bytes })
+    expect(piped.code).toBe(2)
+    expect(piped.stderr).toContain(`NOT A BUNDLE: stdin: ${why}`)
+  })
+
+  test('a gzipped bundle is no bundle yet, and the command that is printed proves it', async () => {
+    const file = join(folder, 'nightly 1.bundle.gz')
+    writeFileSync(file, gzipSync(readFileSync(bundle)))
+    const { code, stderr } = await annals(['verify-bundle', file])
+    expect(code).toBe(2)
+    const [, hint] =
+      /^annals: NOT A BUNDLE: .*: it is compressed with gzip; type: (gunzip .*)$/m.exec(stderr) ?? []
+    const shell = `annals() { '${process.execPath}' '${PROGRAM}' "$@"; }; ${hint}`
+    expect(execFileSync('bash', ['-c', shell], { encoding: 'utf8' })).toContain('untouched  -\n')
+    rmSync(file)
+  })
+
+  test('a bundle whose first line is damaged or cut is CHANGED', async () => {
+    const text = readFileSync(bundle, 'utf8')
+    for (const input of [
+      text.slice(0, 5),
+      text.slice(0, 40),
+      text.replace('"annals-bundle":1', '"annals-bundle":2'),
+    ]) {
+      const { code, stdout } = await annals(['verify-bundle', '-'], { input })
+      expect({ code, stdout }, input.slice(0, 40)).toEqual({
+        code: 1,
+        stdout: expect.stringMatching(/^CHANGED {2}/),
+      })
+    }
+  })
+
+  test('reads what comes through a named pipe once, also for import', async () => {
+    const shell = `'${process.execPath}' '${PROGRAM}' import <(cat '${bundle}') --data '${newFolder()}'`
+    expect(execFileSync('bash', ['-c', shell], { encoding: 'utf8' })).toContain('imported  nightly-1')
   })
 
   test('of what is no file ends with 2', async () => {

@@ -35,6 +35,20 @@ describe('runs', () => {
     expect(below.map(({ runId }) => runId)).toEqual(['agent-1'])
   })
 
+  test.each(['failed', 'FAILED', 'Failed', 'completed'])('takes --status %s in any case', async status => {
+    const listed = (await json('runs', '--status', status)) as { runId: string }[]
+    expect(listed).toHaveLength(status === 'completed' ? 2 : 0)
+  })
+
+  test('names the values of --status that there are, if it is none of them', async () => {
+    const { code, stderr } = await annals(['runs', '--status', 'done', '--data', data])
+    expect(code).toBe(2)
+    expect(stderr).toContain(
+      "option '--status <status>' argument 'done' is invalid. Allowed choices are Active, Completed, Failed, Cancelled, Paused, Archived.",
+    )
+    expect((await annals(['runs', '--help'])).stdout).toMatch(/"Active",\s+"Completed",\s+"Failed"/)
+  })
+
   test('knows what the last record says, also if who appended it died before the index did', async () => {
     const [folder, left] = [newFolder(), newFolder()]
     const db = await open({ path: folder })
@@ -71,7 +85,13 @@ describe('show', () => {
     expect(stdout).toMatch(/^plan +nightly 3$/m)
     expect(stdout).toMatch(/^children +agent-1$/m)
     expect(stdout).toMatch(/^ledger +8 records, snapshot [0-9a-f]{12}$/m)
-    expect(stdout).toMatch(/^parse +SUCCESS +2 .*no number/m)
+    // What an earlier try died of is no error of the step, which succeeded.
+    expect(stdout).toMatch(/^parse +SUCCESS +2 +\d+ ms$/m)
+    expect(stdout).not.toContain('ERROR')
+    const earlier = await annals(['snapshot', 'nightly-1', '--at', '5', '--data', data])
+    expect(earlier.stdout).toMatch(/^parse +FAILED +1 .* no number/m)
+    const again = await annals(['snapshot', 'nightly-1', '--at', '6', '--data', data])
+    expect(again.stdout).toMatch(/^parse +RUNNING +2 +try 1: no number/m)
     const shown = (await json('show', 'nightly-1')) as { run: object; snapshot: { status: string } }
     expect(Object.keys(shown)).toEqual(['runId', 'run', 'snapshot', 'alerts', 'events', 'children'])
     expect(shown.snapshot.status).toBe('COMPLETED')

@@ -290,10 +290,23 @@ await run.result`
   })
 })
 
+/** Types every command that the demonstration prints at its end, where it was printed, and answers what all of them say. */
+function typed(stderr: string, cwd: string, env: NodeJS.ProcessEnv = {}): string {
+  const hints = stderr
+    .slice(stderr.indexOf('Look at it'))
+    .split('\n')
+    .slice(1)
+    .filter(line => line.startsWith('  ') && !line.includes('in a browser'))
+  expect(hints).toHaveLength(6)
+  return hints
+    .map(hint => execFileSync('sh', ['-c', hint], { cwd, encoding: 'utf8', env: { ...process.env, ...env } }))
+    .join('\n')
+}
+
 describe('demo', () => {
   test('brings a server of its own where none runs, which ends with it', async () => {
-    const data = newFolder()
-    const { code, stdout } = await annals(['demo', '--data', data, '--own'])
+    const data = `${newFolder()} with a space`
+    const { code, stdout, stderr } = await annals(['demo', '--data', data, '--own'])
     expect(code).toBe(0)
     expect(stdout).toContain('with a server of its own')
     expect(stdout).toMatch(/verified: \d+ records, and nobody touched them/)
@@ -301,10 +314,27 @@ describe('demo', () => {
     const runs = await annals(['runs', '--data', data, '--json'])
     expect(runs.stderr).toBe('')
     expect(JSON.parse(runs.stdout)).toMatchObject([{ status: 'Completed' }])
+    expect(typed(stderr, dirname(data))).toMatch(/^status +COMPLETED$/m)
     expect((await annals(['doctor', '--data', data])).stdout).toContain('The logs of 1 launch are whole.')
     const [{ runId }] = JSON.parse(runs.stdout) as [{ runId: string }]
     const replayed = await annals(['replay', runId, '--data', data])
     expect(replayed.stdout).toMatch(/its launch, from the \d+ events of its log alone: DONE\n$/)
+  }, 120_000)
+
+  test('prints commands that find the run in the store of --server', async () => {
+    const [served, data] = [newFolder(), newFolder()]
+    const { stdout } = await annals(['token', 'create', '--role', 'writer', '--data', served])
+    const token = stdout.trim()
+    const server = await serve(served, [], {
+      TELEMETRY_API_AUTH_ENABLED: '1',
+      TELEMETRY_API_AUTH_TOKEN: 'static-token',
+    })
+    const demo = await annals(['demo', '--data', data, '--server', server.url, '--token', token])
+    expect(demo).toMatchObject({ code: 0 })
+    expect(demo.stderr).not.toContain(token)
+    expect(demo.stderr).toContain('with the token in ANNALS_TOKEN')
+    expect(typed(demo.stderr, dirname(data), { ANNALS_TOKEN: token })).toMatch(/^status +COMPLETED$/m)
+    await stop(server)
   }, 120_000)
 
   test('kills a launch and resumes it, through the server that runs', async () => {
@@ -319,9 +349,7 @@ describe('demo', () => {
     expect(stdout).toMatch(/\d+ {2}StepCompleted draft\/\w+\/1 \(try 2\)\n/)
     expect(stdout).toMatch(/verified: \d+ records, and nobody touched them/)
     const [runId] = /demo-\d{8}T\d{6}Z/.exec(stdout) ?? []
-    // What it says can be typed where it was said.
-    const [hint] = new RegExp(`^ {2}(.* show ${runId} .*)$`, 'm').exec(stderr)?.slice(1) ?? []
-    expect(execFileSync('sh', ['-c', hint], { cwd: dirname(data), encoding: 'utf8' })).toContain('COMPLETED')
+    expect(typed(stderr, dirname(data))).toMatch(/^status +COMPLETED$/m)
     const runs = await annals(['runs', '--data', data, '--json'])
     expect(JSON.parse(runs.stdout)).toMatchObject([{ runId, status: 'Completed', tags: ['launch', 'docs'] }])
     await stop(server)

@@ -12,8 +12,9 @@ const hasScript = spawnSync('script', ['--version']).status === 0
 if (!hasScript) skipBecause('there is no command `script`, which gives a program a terminal')
 
 /** What a terminal gets to see. */
-function inTerminal(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
-  const command = [process.execPath, PROGRAM, ...args].map(word => `'${word}'`).join(' ')
+function inTerminal(args: readonly string[], env: NodeJS.ProcessEnv = {}, columns?: number): string {
+  const own = [process.execPath, PROGRAM, ...args].map(word => `'${word}'`).join(' ')
+  const command = columns === undefined ? own : `stty cols ${columns}; ${own}`
   const { stdout } = spawnSync('script', ['-qec', command, '/dev/null'], {
     encoding: 'utf8',
     env: { ...process.env, TERM: 'xterm', NO_COLOR: '', ...env },
@@ -49,6 +50,25 @@ describe.skipIf(!hasScript)('in a terminal', () => {
       expect(seen, command.join(' ')).toContain('\\u001b[2J'.slice(0, 6))
       expect(seen, command.join(' ')).not.toMatch(CONTROL)
     }
+  })
+
+  test.each([
+    [80, '0197f6a2-7c3e-7d2f-9b1a-5f0e8c4d2b61'],
+    [60, '0197f6a2-7c3e-7d2f-9b1a-5f0e8c4d2b61'],
+    [40, 'a-run-whose-id-is-longer-than-the-terminal-is-wide'],
+  ])('%i columns wide, an id is never cut: other columns give way', async (columns, runId) => {
+    const folder = newFolder()
+    const db = await open({ path: folder })
+    await db.runs.create({ runId, tags: ['nightly', 'a-long-tag-of-somebody', 'another'] })
+    await db.close()
+    const [titles, line] = inTerminal(['runs', '--data', folder], { NO_COLOR: '1' }, columns).split('\n')
+    expect(line.split(' ')[0]).toBe(runId)
+    expect(line).toContain('Active')
+    expect(titles).toMatch(/^RUN +STATUS/)
+    const room = Math.max(columns, runId.length + '  STATUS  nightly…'.length)
+    expect(line.length).toBeLessThanOrEqual(room)
+    // What is left of a time is whole.
+    expect(line).not.toMatch(/\d…/)
   })
 
   test('a bundle is not for it', () => {
