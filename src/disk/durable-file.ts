@@ -59,13 +59,20 @@ export async function writeNewFile(
 export function makeFolders(disk: Disk, path: string, synced: Set<string> = new Set()): void {
   if (path === '' || synced.has(path)) return
   makeFolders(disk, folderOf(path), synced)
-  try {
-    disk.makeFolder(path)
-  } catch (error) {
-    if (codeOf(error) !== 'EEXIST') throw error
-  }
+  makeFolder(disk, path)
   disk.syncFolder(folderOf(path))
   synced.add(path)
+}
+
+/** False if there is one. Not durable before the folder above is synced. */
+export function makeFolder(disk: Disk, path: string): boolean {
+  try {
+    disk.makeFolder(path)
+    return true
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST') return false
+    throw error
+  }
 }
 
 /** Not durable before its folder is synced. */

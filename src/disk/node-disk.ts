@@ -137,7 +137,10 @@ class NodeDisk implements Disk {
   }
 
   folder(name: string): Disk {
-    return new NodeDisk(this.#pathOf(name), this.#readOnly)
+    const path = this.#pathOf(name)
+    if (!statSync(path).isDirectory())
+      throw Object.assign(new Error(`${path} is no folder`), { code: 'ENOTDIR' })
+    return new NodeDisk(path, this.#readOnly)
   }
 
   close(): void {
@@ -160,7 +163,7 @@ class NodeDisk implements Disk {
 
   #pathOf(name: string): string {
     this.#checkOpen()
-    invariant(isPathBelow(name) && name !== LOCK_FILE, `not a path below the folder: ${name}`)
+    invariant(isPathBelow(name), `not a path below the folder: ${name}`)
     return join(this.#path, name)
   }
 

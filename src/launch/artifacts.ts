@@ -1,12 +1,19 @@
-import { readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
-import { dirname, join } from 'node:path'
 import { AnnalsError } from '../core/errors.ts'
 import { sha256Hex } from '../core/hash.ts'
+import type { Disk } from '../disk/disk.ts'
+import {
+  filesIn,
+  folderOf,
+  makeFolders,
+  readFile,
+  renameIfThere,
+  unlessMissing,
+  writeNewFile,
+} from '../disk/durable-file.ts'
 import type { ReadableArtifacts } from './context.ts'
 import type { ArtifactRef } from './events.ts'
 import type { Journal, Spans } from './journal.ts'
 import type { ArtifactEntry } from './reduce.ts'
-import { isThere, makeFolder, syncFolder, writeDurably } from './run-folder.ts'
 
 const FOLDER = 'artifacts'
 const PENDING = '.pending'
@@ -15,16 +22,20 @@ const NAME_LENGTH_MAX = 512
 
 /**
  * The files that workers leave to each other. A file is written beside its
- * place and synced; then the event says what it is; only then it takes its
- * place. So what the log says is there, or can be put there: a process that
- * dies in between leaves a pending file, and `recover` moves or removes it.
+ * place and synced, with its name; then the event says what it is; only then
+ * it takes its place. So what the log says is there, or can be put there: a
+ * process that dies in between leaves a pending file, and `recover` moves or
+ * removes it.
  */
 export class Artifacts implements ReadableArtifacts {
-  readonly #folder: string
+  readonly #disk: Disk
   readonly #journal: Journal
+  readonly #syncedFolders = new Set<string>()
+  /** Pending files, and how many writers need each: two may write the same at once. */
+  readonly #pending = new Map<string, { readonly written: Promise<void>; writers: number }>()
 
-  constructor(folder: string, journal: Journal) {
-    this.#folder = folder
+  constructor(disk: Disk, journal: Journal) {
+    this.#disk = disk
     this.#journal = journal
   }
 
@@ -95,32 +106,75 @@ export class Artifacts implements ReadableArtifacts {
     const path = `${FOLDER}/${checkArtifactName(name)}`
     const bytes = typeof content === 'string' ? Buffer.from(content) : content
     const sha256 = sha256Hex(bytes)
-    const place = join(this.#folder, path)
-    const pending = pendingPath(place, sha256)
-    makeFolder(dirname(place))
-    // What an earlier generation wrote serves this one too.
-    const isCached = isThere(place) && sha256Hex(readFileSync(place)) === sha256
-    if (!isCached) writeDurably(pending, bytes)
-    await this.#journal.append(
-      'ARTIFACT_WRITTEN',
-      { name, path, sha256, schema_id: schemaId, writer_worker: writer },
-      spans,
-    )
-    settle(pending, place)
+    const release = await this.#writePending(path, sha256, bytes)
+    try {
+      await this.#journal.append(
+        'ARTIFACT_WRITTEN',
+        { name, path, sha256, schema_id: schemaId, writer_worker: writer },
+        spans,
+      )
+      renameIfThere(this.#disk, pendingPath(path, sha256), path)
+    } finally {
+      release()
+    }
     return { name, sha256 }
   }
 
   /** Puts into their place the files that the log says are there, and removes those that it does not know. */
   recover(): void {
-    const root = join(this.#folder, FOLDER)
-    if (!isThere(root)) return
     for (const { path, sha256 } of this.#journal.state.artifacts) {
-      const place = join(this.#folder, path)
-      settle(pendingPath(place, sha256), place)
+      renameIfThere(this.#disk, pendingPath(path, sha256), path)
     }
-    for (const file of readdirSync(root, { recursive: true, encoding: 'utf8' })) {
-      if (file.endsWith(PENDING)) rmSync(join(root, file))
+    this.#recoverFolder(FOLDER)
+  }
+
+  #recoverFolder(folder: string): void {
+    for (const file of filesIn(this.#disk, folder)) {
+      if (file.endsWith(PENDING)) this.#disk.remove(`${folder}/${file}`)
     }
+    for (const below of this.#foldersIn(folder)) this.#recoverFolder(`${folder}/${below}`)
+  }
+
+  #foldersIn(folder: string): readonly string[] {
+    try {
+      // The process that put files into their place may have died before their names were on the device.
+      this.#disk.syncFolder(folder)
+      return this.#disk.folders(folder)
+    } catch (error) {
+      unlessMissing(error)
+      return []
+    }
+  }
+
+  /** Returns what says that the pending file is needed no more. */
+  async #writePending(path: string, sha256: string, bytes: Uint8Array): Promise<() => void> {
+    const pending = pendingPath(path, sha256)
+    const own = this.#pending.get(pending) ?? {
+      written: this.#write(path, pending, sha256, bytes),
+      writers: 0,
+    }
+    this.#pending.set(pending, own)
+    own.writers++
+    const release = (): void => {
+      own.writers--
+      if (own.writers === 0) this.#pending.delete(pending)
+    }
+    try {
+      await own.written
+      return release
+    } catch (error) {
+      release()
+      throw error
+    }
+  }
+
+  async #write(path: string, pending: string, sha256: string, bytes: Uint8Array): Promise<void> {
+    makeFolders(this.#disk, folderOf(path), this.#syncedFolders)
+    const there = readFile(this.#disk, path)
+    // What an earlier generation wrote serves this one too.
+    if (there !== undefined && sha256Hex(there) === sha256) return
+    await writeNewFile(this.#disk, pending, bytes)
+    this.#disk.syncFolder(folderOf(path))
   }
 
   #entry(name: string): ArtifactEntry | undefined {
@@ -128,16 +182,8 @@ export class Artifacts implements ReadableArtifacts {
   }
 
   #content({ path }: ArtifactEntry): Buffer | undefined {
-    const file = join(this.#folder, path)
-    return isThere(file) ? readFileSync(file) : undefined
+    return readFile(this.#disk, path)
   }
-}
-
-function settle(pending: string, place: string): void {
-  // Two that write the same at once share a pending file.
-  if (!isThere(pending)) return
-  renameSync(pending, place)
-  syncFolder(dirname(place))
 }
 
 function pendingPath(place: string, sha256: string): string {

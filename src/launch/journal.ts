@@ -22,7 +22,7 @@ export interface JournalOptions {
   readonly model: StateModel
   readonly log: EventLog
   /** Called with what is durable, in order. */
-  readonly writeSnapshot: (snapshot: LaunchSnapshot) => void
+  readonly writeSnapshot: (snapshot: LaunchSnapshot) => Promise<void>
   /** Called with each event once it is durable, in order, before whoever appended it hears of it. */
   readonly onEvent: (event: LaunchEvent, index: number) => void
   readonly clock: () => number
@@ -122,7 +122,7 @@ export class Journal {
     this.#settled = this.#settled.then(async () => {
       await written
       onEvent(event, index)
-      if (snapshot !== undefined) writeSnapshot(snapshot)
+      if (snapshot !== undefined) await writeSnapshot(snapshot)
     })
     try {
       await this.#settled

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import { AnnalsError } from '../core/errors.ts'
-import type { FolderLock } from '../disk/lock.ts'
+import type { Disk } from '../disk/disk.ts'
 import { Artifacts } from './artifacts.ts'
 import type { LaunchDescription, LaunchObserver } from './context.ts'
 import type { Launch } from './definition.ts'
@@ -11,6 +11,7 @@ import type { EventLog } from './log.ts'
 import type { LaunchOptions } from './options.ts'
 import { type Ending, LaunchEnding, Orchestrator } from './orchestrator.ts'
 import type { LaunchState } from './reduce.ts'
+import { openRun } from './run-folder.ts'
 import { RunLlm } from './run-llm.ts'
 import { RequestWatch, type RunRequest } from './run-requests.ts'
 import { flushTelemetry, openFeed, settleMsOf } from './run-telemetry.ts'
@@ -49,7 +50,7 @@ export class LaunchRun {
   readonly #launch: Launch
   readonly #options: LaunchOptions
   readonly #log: EventLog
-  readonly #lock: FolderLock
+  readonly #disk: Disk
   readonly #slots: Slots
   readonly #controller = new AbortController()
   readonly #mirror: LedgerMirror | undefined
@@ -74,19 +75,19 @@ export class LaunchRun {
     folder: string,
     options: LaunchOptions,
     log: EventLog,
-    lock: FolderLock,
+    disk: Disk,
   ) {
     this.runId = runId
     this.folder = folder
     this.#launch = launch
     this.#options = options
     this.#log = log
-    this.#lock = lock
+    this.#disk = disk
     const { db, tenant = 'default', project = 'default', environment = 'default' } = options
     this.#mirror = db === undefined ? undefined : new LedgerMirror(db, { tenant, project, environment })
     const { clock = Date.now, random, llm } = options
     const told = {
-      ...{ launch, folder, clock, warn: this.#warn, environment: options.environment },
+      ...{ launch, disk, clock, warn: this.#warn, environment: options.environment },
       signal: this.#telemetryEnd.signal,
     }
     this.#telemetry = openFeed(options.telemetry, told)
@@ -94,7 +95,7 @@ export class LaunchRun {
       runId,
       model: launch.states,
       log,
-      writeSnapshot: snapshot => writeSnapshot(folder, snapshot),
+      writeSnapshot: snapshot => writeSnapshot(disk, snapshot),
       onEvent: (event, index) => this.#onEvent(event, index),
       clock,
       ...(random === undefined ? {} : { random }),
@@ -103,8 +104,9 @@ export class LaunchRun {
     this.session = {
       launch,
       folder,
+      disk,
       journal: this.journal,
-      artifacts: new Artifacts(folder, this.journal),
+      artifacts: new Artifacts(disk, this.journal),
       slots: this.#slots,
       signal: this.#controller.signal,
       llm: new RunLlm(llm),
@@ -181,7 +183,8 @@ export class LaunchRun {
       .then(async () => {
         if (signal?.aborted === true) onAbort()
         else signal?.addEventListener('abort', onAbort, { once: true })
-        this.#requests = new RequestWatch(this.folder, request => this.#obey(request), this.#warn)
+        const requests = openRun(this.runId, this.#options)
+        this.#requests = new RequestWatch(requests, request => this.#obey(request), this.#warn)
         return this.#work(isResumed)
       })
       .finally(async () => {
@@ -204,7 +207,7 @@ export class LaunchRun {
   /** @internal */
   async release(): Promise<void> {
     await this.#log.close()
-    this.#lock.release()
+    this.#disk.close()
   }
 
   async #work(isResumed: boolean): Promise<LaunchResult> {
@@ -234,10 +237,11 @@ export class LaunchRun {
 
   /** What earlier runs could not tell. */
   async #flushOthers(): Promise<void> {
-    const { runsFolder, telemetry } = this.#options
+    const { runsFolder, openDisk, telemetry } = this.#options
     try {
       await flushTelemetry({
         runsFolder: resolve(runsFolder),
+        ...(openDisk === undefined ? {} : { openDisk }),
         warn: this.#warn,
         signal: this.#telemetryEnd.signal,
         ...(telemetry === undefined ? {} : { telemetry }),

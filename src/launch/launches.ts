@@ -1,9 +1,9 @@
-import { rmdirSync } from 'node:fs'
 import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkFlag } from '../core/options.ts'
-import type { FolderLock } from '../disk/lock.ts'
+import type { Disk } from '../disk/disk.ts'
+import { makeFolder } from '../disk/durable-file.ts'
 import type { Launch } from './definition.ts'
 import { activeRun, LaunchRun } from './launch-run.ts'
 import type { EventLog } from './log.ts'
@@ -18,8 +18,17 @@ import {
 } from './options.ts'
 import { snapshotAt } from './replay.ts'
 import { closeInterrupted, goOn, startOver } from './resume.ts'
-import { existingFolder, type FoundRun, findRun, lockRun, openLog, readLog } from './run-files.ts'
-import { checkRunId, isThere, makeFolder, runFolder } from './run-folder.ts'
+import {
+  type FoundRun,
+  findRun,
+  isLocked,
+  lockRun,
+  lookAtRun,
+  openLog,
+  readLog,
+  syncLog,
+} from './run-files.ts'
+import { checkRunId, openRun, openRuns, runFolder } from './run-folder.ts'
 import { askRun, isUnlocked, type RunRequest } from './run-requests.ts'
 import { flushedBefore, tellEnded } from './run-telemetry.ts'
 import { type LaunchSnapshot, snapshotText, writeSnapshot } from './snapshot.ts'
@@ -31,17 +40,20 @@ export async function startLaunch(launch: Launch, options: StartOptions): Promis
   const { clock = Date.now, random, config = {} } = options
   checkConfig(config)
   const runId = checkRunId(options.runId ?? newOrderedId(Math.floor(clock()), random))
-  const folder = runFolder(options.runsFolder, runId)
-  const isNew = !isThere(folder)
-  makeFolder(folder)
-  await flushedBefore(folder)
-  const lock = lockRun(folder, runId)
+  const folder = runFolder(options, runId)
+  const runs = openRuns(options)
+  const isNew = makeRunFolder(runs, runId)
+  let disk: Disk | undefined
+  let log: EventLog | undefined
   try {
-    await refuseKnown(folder, runId, options)
-    const log = await openLog(folder, runId, options)
+    disk = runs.folder(runId)
+    await flushedBefore(folder)
+    lockRun(disk, runId, options)
+    await refuseKnown(disk, runId, options)
+    log = await openLog(disk, runId, options)
     // Of a process that died before its first line was whole.
     await log.cut(0)
-    const run = new LaunchRun(launch, runId, folder, options, log, lock)
+    const run = new LaunchRun(launch, runId, folder, options, log, disk)
     await run.begin(false, async () => {
       const { name, version } = launch
       const created = { run_id: runId, launch: name, launch_version: version, run_config: config }
@@ -49,9 +61,12 @@ export async function startLaunch(launch: Launch, options: StartOptions): Promis
     })
     return run
   } catch (error) {
-    lock.release()
-    if (isNew) removeIfEmpty(folder)
+    await log?.close()
+    disk?.close()
+    if (isNew) removeIfEmpty(runs, runId)
     throw error
+  } finally {
+    runs.close()
   }
 }
 
@@ -67,7 +82,7 @@ export async function resumeLaunch(
   checkLaunchOptions('resumeLaunch', options)
   checkFlag('force', options.force)
   const isForced = options.force === true
-  return takeOver(launch, runId, options, async ({ folder, replayed }) => {
+  return takeOver(launch, runId, options, async ({ replayed }, disk) => {
     const { memory, run_state } = replayed.state
     if (memory.launch !== launch.name) {
       const message = `run ${JSON.stringify(runId)} is one of launch ${memory.launch}, not ${launch.name}`
@@ -75,7 +90,7 @@ export async function resumeLaunch(
     }
     if (memory.hasEnded && !isForced) {
       const { clock = Date.now, warn = process.emitWarning, environment, telemetry } = options
-      await tellEnded(telemetry, { launch, folder, clock, warn, environment }, replayed.events)
+      await tellEnded(telemetry, { launch, disk, clock, warn, environment }, replayed.events)
       const message = `run ${JSON.stringify(runId)} is ${run_state}: it has ended. With force: true all is done again`
       throw new AnnalsError('ILLEGAL_STATE', message, { runId, state: run_state })
     }
@@ -87,11 +102,11 @@ export async function resumeLaunch(
 export async function cancelLaunch(runId: string, options: CancelOptions): Promise<void> {
   checkLaunchOptions('cancelLaunch', options)
   const { reason = 'cancelled', states = RUN_STATES } = options
-  const folder = existingFolder(runId, options)
+  const folder = runFolder(options, runId)
   for (let isAskedFor = false; ; isAskedFor = true) {
     // Who was asked may have done it, and died before he could say so.
     if (isAskedFor) {
-      const { replayed } = await findRun(runId, options, states)
+      const { replayed } = await lookAtRun(runId, options, states)
       if (replayed.state.run_state === states.cancelled) return
     }
     const working = activeRun(folder)
@@ -103,9 +118,9 @@ export async function cancelLaunch(runId: string, options: CancelOptions): Promi
       await cancelIdle(runId, options)
       return
     } catch (error) {
-      if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
+      if (!isLocked(error)) throw error
     }
-    if (await askRun(folder, runId, { kind: 'cancel', reason })) return
+    if (await askRun(runId, options, { kind: 'cancel', reason })) return
   }
 }
 
@@ -143,17 +158,16 @@ export async function unpauseLaunch(runId: string, options: PauseOptions): Promi
 /** Has it done by whoever works on the run. */
 async function atWork(
   runId: string,
-  { runsFolder }: PauseOptions,
+  place: PauseOptions,
   request: RunRequest,
   act: (run: LaunchRun) => Promise<void>,
 ): Promise<void> {
-  const folder = existingFolder(runId, { runsFolder })
-  const run = activeRun(folder)
+  const run = activeRun(runFolder(place, runId))
   if (run !== undefined) {
     await act(run)
     return
   }
-  if (!isUnlocked(folder, runId) && (await askRun(folder, runId, request))) return
+  if (!isUnlocked(runId, place) && (await askRun(runId, place, request))) return
   throw new AnnalsError('ILLEGAL_STATE', `nobody works on run ${JSON.stringify(runId)}: resume it first`, {
     runId,
   })
@@ -177,34 +191,28 @@ export interface ReplayedLaunch {
 export async function replayLaunch(runId: string, options: ReplayOptions): Promise<ReplayedLaunch> {
   checkLaunchOptions('replayLaunch', options)
   const { states = RUN_STATES, atEvent } = options
-  const { folder, replayed, snapshot: found } = await findRun(runId, options, states, atEvent)
+  const { replayed, snapshot: found } = await lookAtRun(runId, options, states, atEvent)
   const snapshot = snapshotAt(replayed)
   const text = snapshotText(snapshot)
   const isThereAlready = found.kind === 'read' && found.text === text
-  const written =
-    atEvent === undefined && !isThereAlready && (await writeIfIdle(folder, runId, options, states))
+  const written = atEvent === undefined && !isThereAlready && (await writeIfIdle(runId, options, states))
   return { snapshot, text, events: replayed.events.length, tornBytes: replayed.tornBytes, written }
 }
 
 /** Under the lock, and as of now: between looking and locking somebody may have worked on it. */
-async function writeIfIdle(
-  folder: string,
-  runId: string,
-  options: ReplayOptions,
-  states: StateModel,
-): Promise<boolean> {
-  let lock: FolderLock
+async function writeIfIdle(runId: string, options: ReplayOptions, states: StateModel): Promise<boolean> {
+  const disk = openRun(runId, options)
   try {
-    lock = lockRun(folder, runId)
-  } catch (error) {
-    if (error instanceof AnnalsError && error.code === 'LOCKED') return false
-    throw error
-  }
-  try {
-    writeSnapshot(folder, snapshotAt((await findRun(runId, options, states)).replayed))
+    lockRun(disk, runId, options)
+    // A snapshot of lines that are not on the device would outlive them, and say that the log has lost its end.
+    await syncLog(disk, options)
+    await writeSnapshot(disk, snapshotAt((await findRun(disk, runId, options, states)).replayed))
     return true
+  } catch (error) {
+    if (isLocked(error)) return false
+    throw error
   } finally {
-    lock.release()
+    disk.close()
   }
 }
 
@@ -213,19 +221,21 @@ async function takeOver(
   launch: Launch,
   runId: string,
   options: LaunchOptions,
-  judge: (found: FoundRun) => Promise<(run: LaunchRun) => Promise<void>>,
+  judge: (found: FoundRun, disk: Disk) => Promise<(run: LaunchRun) => Promise<void>>,
 ): Promise<LaunchRun> {
-  const folder = existingFolder(runId, options)
+  const folder = runFolder(options, runId)
   await flushedBefore(folder)
-  const lock = lockRun(folder, runId)
+  const disk = openRun(runId, options)
   let log: EventLog | undefined
   try {
-    const found = await findRun(runId, options, launch.states)
-    const work = await judge(found)
+    lockRun(disk, runId, options)
+    await syncLog(disk, options)
+    const found = await findRun(disk, runId, options, launch.states)
+    const work = await judge(found, disk)
     const { events, state, seal, tornBytes } = found.replayed
-    log = await openLog(folder, runId, options)
+    log = await openLog(disk, runId, options)
     await log.cut(seal.bytes)
-    const run = new LaunchRun(launch, runId, folder, options, log, lock)
+    const run = new LaunchRun(launch, runId, folder, options, log, disk)
     run.journal.adopt(events, state)
     run.session.artifacts.recover()
     run.recall(events)
@@ -234,13 +244,13 @@ async function takeOver(
     return run
   } catch (error) {
     await log?.close()
-    lock.release()
+    disk.close()
     throw error
   }
 }
 
-async function refuseKnown(folder: string, runId: string, options: LaunchOptions): Promise<void> {
-  if (!(await readLog(folder, runId, options)).includes(0x0a)) return
+async function refuseKnown(disk: Disk, runId: string, options: LaunchOptions): Promise<void> {
+  if (!(await readLog(disk, runId, options)).includes(0x0a)) return
   const message = `there is a run ${JSON.stringify(runId)} already: resume it, or choose another id`
   throw new AnnalsError('RUN_EXISTS', message, { runId })
 }
@@ -253,9 +263,16 @@ function checkConfig(config: unknown): void {
   canonicalJson(config)
 }
 
-function removeIfEmpty(folder: string): void {
+/** Durable once it returns; false if it was there. */
+function makeRunFolder(runs: Disk, runId: string): boolean {
+  const isNew = makeFolder(runs, runId)
+  runs.syncFolder()
+  return isNew
+}
+
+function removeIfEmpty(runs: Disk, runId: string): void {
   try {
-    rmdirSync(folder)
+    runs.removeFolder(runId)
   } catch (error) {
     // Something is in it by now, or it is gone: either is fine.
     const { code } = error as NodeJS.ErrnoException

@@ -5,6 +5,7 @@ import type { LaunchObserver, LlmFactory } from './context.ts'
 import type { MirrorDatabase } from './ledger-mirror.ts'
 import { checkLlmEndpoint, type LlmEndpoint } from './llm/llm-options.ts'
 import type { LogDatabase } from './log-database.ts'
+import type { OpenDisk } from './run-folder.ts'
 import { checkTelemetry, type TelemetryOptions } from './run-telemetry.ts'
 import type { StateModel } from './states.ts'
 
@@ -17,6 +18,8 @@ export interface LaunchDatabase extends MirrorDatabase {
 export interface LaunchPlace {
   /** The folder in which each run has its own. */
   readonly runsFolder: string
+  /** @internal For tests: opens another disk in place of the runs' folder. */
+  readonly openDisk?: OpenDisk
   /** `database` keeps the log in `db.events`; the rest stays in the run's folder. `file` without it. */
   readonly log?: 'file' | 'database'
   /** Where the run is shown in the ledger and the index of runs. */
@@ -78,7 +81,7 @@ export interface PauseOptions {
   readonly reason?: string
 }
 
-const PLACE = ['runsFolder', 'log', 'db']
+const PLACE = ['runsFolder', 'openDisk', 'log', 'db']
 const COMMON = [
   ...PLACE,
   ...[

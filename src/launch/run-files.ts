@@ -1,70 +1,88 @@
 import { AnnalsError } from '../core/errors.ts'
-import { type FolderLock, lockFolder } from '../disk/lock.ts'
+import type { Disk } from '../disk/disk.ts'
 import type { EventLog } from './log.ts'
 import { DatabaseLog, firstLineOfDatabase, readLogDatabase } from './log-database.ts'
-import { FileLog, firstLineOfFile, readLogFile } from './log-file.ts'
+import { FileLog, firstLineOfFile, readLogFile, syncLogFile } from './log-file.ts'
 import type { LaunchDatabase, LaunchPlace } from './options.ts'
 import { type Replayed, replayBytes } from './replay.ts'
-import { checkRunId, isThere, runFolder } from './run-folder.ts'
+import { openRun, runFolder } from './run-folder.ts'
 import { type ReadSnapshot, readSnapshot } from './snapshot.ts'
 import type { StateModel } from './states.ts'
 
 /** What is there of a run, looked at without changing anything. */
 export interface FoundRun {
-  readonly folder: string
   readonly replayed: Replayed
   readonly snapshot: ReadSnapshot
 }
 
 /** The run as its log tells it; `RUN_NOT_FOUND` if there is none. */
 export async function findRun(
+  disk: Disk,
   runId: string,
   place: LaunchPlace,
   states: StateModel,
   atEvent?: number,
 ): Promise<FoundRun> {
-  const folder = existingFolder(runId, place)
   // The snapshot first: a run that is being worked on may write both in between, and a log that is older than its
   // snapshot would seem to have lost its end.
-  const snapshot = readSnapshot(folder, runId)
-  const bytes = await readLog(folder, runId, place)
-  return { folder, snapshot, replayed: replayBytes(bytes, runId, states, snapshot, atEvent) }
+  const snapshot = readSnapshot(disk, runId)
+  const bytes = await readLog(disk, runId, place)
+  return { snapshot, replayed: replayBytes(bytes, runId, states, snapshot, atEvent) }
 }
 
-export function existingFolder(runId: string, { runsFolder }: LaunchPlace): string {
-  const folder = runFolder(runsFolder, checkRunId(runId))
-  if (isThere(folder)) return folder
-  const message = `there is no run ${JSON.stringify(runId)} in ${runsFolder}`
-  throw new AnnalsError('RUN_NOT_FOUND', message, { runId, runsFolder })
+export async function readLog(disk: Disk, runId: string, { log, db }: LaunchPlace): Promise<Buffer> {
+  return log === 'database' ? readLogDatabase((db as LaunchDatabase).events, runId) : readLogFile(disk)
 }
 
-export function readLog(folder: string, runId: string, { log, db }: LaunchPlace): Promise<Buffer> {
-  return log === 'database' ? readLogDatabase((db as LaunchDatabase).events, runId) : readLogFile(folder)
+/** Makes durable what of the log is there, before anybody relies on it. The run must be locked. */
+export async function syncLog(disk: Disk, { log }: LaunchPlace): Promise<void> {
+  if (log !== 'database') await syncLogFile(disk)
+}
+
+/** A run as it stands, whoever works on it. */
+export async function lookAtRun(
+  runId: string,
+  place: LaunchPlace,
+  states: StateModel,
+  atEvent?: number,
+): Promise<FoundRun> {
+  const disk = openRun(runId, place, { readOnly: true })
+  try {
+    return await findRun(disk, runId, place, states, atEvent)
+  } finally {
+    disk.close()
+  }
 }
 
 /** Says of which launch the run is; undefined before there is one. */
-export function readFirstLine(
-  folder: string,
-  runId: string,
-  { log, db }: LaunchPlace,
-): Promise<string | undefined> {
-  return log === 'database'
-    ? firstLineOfDatabase((db as LaunchDatabase).events, runId)
-    : firstLineOfFile(folder)
-}
-
-export function openLog(folder: string, runId: string, { log, db }: LaunchPlace): Promise<EventLog> {
-  if (log === 'database') return Promise.resolve(new DatabaseLog((db as LaunchDatabase).events, runId))
-  return FileLog.open(folder)
-}
-
-/** ND12: at once, or `LOCKED`. The kernel lets go of it when the process dies. */
-export function lockRun(folder: string, runId: string): FolderLock {
+export async function readFirstLine(runId: string, place: LaunchPlace): Promise<string | undefined> {
+  const { log, db } = place
+  const disk = openRun(runId, place, { readOnly: true })
   try {
-    return lockFolder(folder)
-  } catch (error) {
-    if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
-    const message = `run ${JSON.stringify(runId)} is being worked on, in this process or in another one`
-    throw new AnnalsError('LOCKED', message, { runId, path: folder }, error)
+    return log === 'database'
+      ? await firstLineOfDatabase((db as LaunchDatabase).events, runId)
+      : firstLineOfFile(disk)
+  } finally {
+    disk.close()
   }
+}
+
+export async function openLog(disk: Disk, runId: string, { log, db }: LaunchPlace): Promise<EventLog> {
+  if (log === 'database') return new DatabaseLog((db as LaunchDatabase).events, runId)
+  return FileLog.open(disk)
+}
+
+/** ND12: at once, or `LOCKED`. The kernel lets go of it when the process dies; closing the disk releases it. */
+export function lockRun(disk: Disk, runId: string, place: LaunchPlace): void {
+  try {
+    disk.lock()
+  } catch (error) {
+    if (!isLocked(error)) throw error
+    const message = `run ${JSON.stringify(runId)} is being worked on, in this process or in another one`
+    throw new AnnalsError('LOCKED', message, { runId, path: runFolder(place, runId) }, error)
+  }
+}
+
+export function isLocked(error: unknown): boolean {
+  return error instanceof AnnalsError && error.code === 'LOCKED'
 }

@@ -1,14 +1,24 @@
-import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, statSync, writeSync } from 'node:fs'
-import { dirname, join, resolve } from 'node:path'
+import { join, resolve } from 'node:path'
 import { AnnalsError } from '../core/errors.ts'
+import type { Disk } from '../disk/disk.ts'
+import { type NodeDiskOptions, openNodeDisk } from '../disk/node-disk.ts'
 
-/** Where a run's files are, and how a file is written so that it is there wholly or not at all. */
+/** Where the folder of a run is, and what is in it. */
 
 export const EVENTS_FILE = 'events.ndjson'
 export const TORN_FILE = 'events.ndjson.torn'
 export const SNAPSHOT_FILE = 'snapshot.json'
 
 const RUN_ID = /^[A-Za-z0-9._-]{1,128}$/
+
+/** Opens a folder of the file system, or a simulated one. */
+export type OpenDisk = (path: string, options: NodeDiskOptions) => Disk
+
+export interface RunsPlace {
+  readonly runsFolder: string
+  /** @internal For tests: opens another disk in place of the runs' folder. */
+  readonly openDisk?: OpenDisk
+}
 
 /** ND10: before a path is made of it. */
 export function checkRunId(runId: unknown): string {
@@ -18,8 +28,8 @@ export function checkRunId(runId: unknown): string {
   throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'runId', value: runId })
 }
 
-/** The folder of a run, which need not be there. Absolute, so that a later `chdir` changes nothing. */
-export function runFolder(runsFolder: unknown, runId: string): string {
+/** The path of a run's folder, which need not be there. Absolute, so that a later `chdir` changes nothing. */
+export function runFolder({ runsFolder }: RunsPlace, runId: string): string {
   if (typeof runsFolder !== 'string' || runsFolder === '' || runsFolder.includes('\0')) {
     const message = 'runsFolder must be the path of the folder in which runs have theirs'
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'runsFolder', value: runsFolder })
@@ -27,55 +37,39 @@ export function runFolder(runsFolder: unknown, runId: string): string {
   return join(resolve(runsFolder), checkRunId(runId))
 }
 
-export function isThere(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false }) !== undefined
+/** The folder of all runs; one that is missing is made. Close it. */
+export function openRuns({ runsFolder, openDisk = openNodeDisk }: RunsPlace): Disk {
+  return openDisk(resolve(runsFolder), {})
 }
 
-/** With every folder above it, durable each before the one below. */
-export function makeFolder(folder: string): void {
-  if (isThere(folder)) return
-  const above = dirname(folder)
-  makeFolder(above)
-  mkdirSync(folder, { recursive: true })
-  syncFolder(above)
-}
-
-/** Without it a power cut could take away the name of a file that is on disk. */
-export function syncFolder(folder: string): void {
-  const descriptor = openSync(folder, 'r')
+/** The folder of all runs; undefined if it is missing. */
+export function openExistingRuns(place: RunsPlace, options: NodeDiskOptions): Disk | undefined {
+  const { runsFolder, openDisk = openNodeDisk } = place
   try {
-    fsyncSync(descriptor)
+    return openDisk(resolve(runsFolder), { ...options, make: false })
   } catch (error) {
-    // Windows can't sync a folder, and NTFS journals its own.
-    if (process.platform !== 'win32') throw error
-  } finally {
-    closeSync(descriptor)
-  }
-}
-
-/** Replaces a file: whoever reads it sees the old or the new one, also after a power cut. */
-export function replaceFile(path: string, content: Uint8Array): void {
-  const temporary = `${path}.tmp`
-  writeDurably(temporary, content)
-  renameSync(temporary, path)
-  syncFolder(dirname(path))
-}
-
-/** A new file; durable with its content, not yet with its name. */
-export function writeDurably(path: string, content: Uint8Array): void {
-  const descriptor = openSync(path, 'w')
-  try {
-    writeAll(descriptor, content)
-    fsyncSync(descriptor)
-  } catch (error) {
-    rmSync(path, { force: true })
+    if (error instanceof AnnalsError && error.code === 'INVALID_ARGUMENT') return undefined
     throw error
-  } finally {
-    closeSync(descriptor)
   }
 }
 
-/** `writeSync` may write less than asked, without an error. */
-function writeAll(descriptor: number, content: Uint8Array): void {
-  for (let done = 0; done < content.length; ) done += writeSync(descriptor, content, done)
+/** The folder of a run, to look at it or to work on it; `RUN_NOT_FOUND` if there is none. Close it. */
+export function openRun(runId: string, place: RunsPlace, options: NodeDiskOptions = {}): Disk {
+  runFolder(place, runId)
+  const runs = openExistingRuns(place, options)
+  try {
+    const disk = runs?.folder(runId)
+    if (disk !== undefined) {
+      // The process that made the folder may have died before its name was on the device.
+      if (options.readOnly !== true) runs?.syncFolder()
+      return disk
+    }
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code !== 'ENOENT' && code !== 'ENOTDIR') throw error
+  } finally {
+    runs?.close()
+  }
+  const message = `there is no run ${JSON.stringify(runId)} in ${place.runsFolder}`
+  throw new AnnalsError('RUN_NOT_FOUND', message, { runId, runsFolder: place.runsFolder })
 }

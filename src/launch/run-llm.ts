@@ -2,6 +2,7 @@ import { AnnalsError } from '../core/errors.ts'
 import type { LaunchEvents, LlmContext, LlmFactory } from './context.ts'
 import type { LaunchPayloads, LlmEventType } from './events.ts'
 import type { Spans } from './journal.ts'
+import { evidenceIn } from './llm/evidence.ts'
 import { createLlm, type Llm, type LlmClient } from './llm/llm.ts'
 import type { LlmEndpoint } from './llm/llm-options.ts'
 import type { Session } from './session.ts'
@@ -27,7 +28,7 @@ export class RunLlm {
     return { client: () => client, settled: () => client.settled() }
   }
 
-  #create({ mode = 'record', ...given }: LlmEndpoint, { journal, folder, clock }: Session): Llm {
+  #create({ mode = 'record', ...given }: LlmEndpoint, { journal, folder, disk, clock }: Session): Llm {
     // N9: what is done again by force takes the answers that are there.
     const isForced = journal.state.generation > 1
     return createLlm({
@@ -39,6 +40,7 @@ export class RunLlm {
           journal.append<LlmEventType>(type, payload as unknown as LlmPayload, span),
       },
       folder,
+      openEvidence: evidenceIn(disk),
       traceId: journal.traceId,
       newSpanId: () => journal.newHex(8),
       clock,

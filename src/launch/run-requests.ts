@@ -1,9 +1,16 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
-import { lockRun } from './run-files.ts'
-import { replaceFile } from './run-folder.ts'
+import type { Disk } from '../disk/disk.ts'
+import {
+  filesIn,
+  makeFolders,
+  readFile,
+  removeIfThere,
+  renameIfThere,
+  replaceFile,
+} from '../disk/durable-file.ts'
+import { isLocked, lockRun } from './run-files.ts'
+import { openRun, type RunsPlace, runFolder } from './run-folder.ts'
 
 /**
  * What other processes ask of the one that works on a run. Each request is a
@@ -29,59 +36,68 @@ const LOOKS_FOR_LIFE = 5
 const TAKEN_WITHIN_MS = 5_000
 
 /** Asks, and waits for the answer; false if nobody works on the run (any more). `LOCKED` if who holds it does not listen. */
-export async function askRun(folder: string, runId: string, request: RunRequest): Promise<boolean> {
-  mkdirSync(join(folder, FOLDER), { recursive: true })
-  const { asked, taken, answered } = filesOf(folder, newOrderedId(Date.now()))
-  replaceFile(asked, Buffer.from(JSON.stringify(request)))
-  const giveUpAt = Date.now() + TAKEN_WITHIN_MS
-  for (let looks = 1; ; looks++) {
-    await new Promise(resolve => setTimeout(resolve, LOOK_MS))
-    // First whether it is free: an answer that comes in between is found below.
-    const isFree = looks % LOOKS_FOR_LIFE === 0 && isUnlocked(folder, runId)
-    if (existsSync(answered)) {
-      const answer = JSON.parse(readFileSync(answered, 'utf8')) as Answer
-      rmSync(answered, { force: true })
-      if ('ok' in answer) return true
-      throw new AnnalsError(answer.code, answer.message, { runId })
+export async function askRun(runId: string, place: RunsPlace, request: RunRequest): Promise<boolean> {
+  const disk = openRun(runId, place)
+  try {
+    makeFolders(disk, FOLDER)
+    const { asked, taken, answered } = filesOf(newOrderedId(Date.now()))
+    await replaceFile(disk, asked, Buffer.from(JSON.stringify(request)))
+    const giveUpAt = Date.now() + TAKEN_WITHIN_MS
+    for (let looks = 1; ; looks++) {
+      await new Promise(resolve => setTimeout(resolve, LOOK_MS))
+      // First whether it is free: an answer that comes in between is found below.
+      const isFree = looks % LOOKS_FOR_LIFE === 0 && isUnlocked(runId, place)
+      const answerText = readFile(disk, answered)?.toString('utf8')
+      if (answerText !== undefined) {
+        const answer = JSON.parse(answerText) as Answer
+        removeIfThere(disk, answered)
+        if ('ok' in answer) return true
+        throw new AnnalsError(answer.code, answer.message, { runId })
+      }
+      const isIgnored = Date.now() > giveUpAt && readFile(disk, asked) !== undefined
+      if (!isFree && !isIgnored) continue
+      for (const name of [asked, taken]) removeIfThere(disk, name)
+      if (isFree) return false
+      const message = `run ${JSON.stringify(runId)} is held by a process that takes no requests`
+      throw new AnnalsError('LOCKED', message, { runId, path: runFolder(place, runId) })
     }
-    const isIgnored = Date.now() > giveUpAt && existsSync(asked)
-    if (!isFree && !isIgnored) continue
-    for (const path of [asked, taken]) rmSync(path, { force: true })
-    if (isFree) return false
-    const message = `run ${JSON.stringify(runId)} is held by a process that takes no requests`
-    throw new AnnalsError('LOCKED', message, { runId, path: folder })
+  } finally {
+    disk.close()
   }
 }
 
-function filesOf(runFolder: string, id: string): { asked: string; taken: string; answered: string } {
-  const path = (end: string): string => join(runFolder, FOLDER, `${id}${end}`)
-  return { asked: path('.json'), taken: path('.taken.json'), answered: path('.answer.json') }
+function filesOf(id: string): { asked: string; taken: string; answered: string } {
+  const name = (end: string): string => `${FOLDER}/${id}${end}`
+  return { asked: name('.json'), taken: name('.taken.json'), answered: name('.answer.json') }
 }
 
-export function isUnlocked(folder: string, runId: string): boolean {
+export function isUnlocked(runId: string, place: RunsPlace): boolean {
+  const disk = openRun(runId, place)
   try {
-    lockRun(folder, runId).release()
+    lockRun(disk, runId, place)
     return true
   } catch (error) {
-    if (error instanceof AnnalsError && error.code === 'LOCKED') return false
+    if (isLocked(error)) return false
     throw error
+  } finally {
+    disk.close()
   }
 }
 
 /** The side of the process that works on the run: looks for requests until it is closed. */
 export class RequestWatch {
-  readonly #folder: string
+  readonly #disk: Disk
   readonly #act: (request: RunRequest) => Promise<unknown>
   readonly #warn: (message: string) => void
-  readonly #underWay = new Set<string>()
+  /** Every request that was seen, so that none is taken twice. */
+  readonly #seen = new Set<string>()
+  #underWay = 0
+  #isClosed = false
   readonly #timer: NodeJS.Timeout
 
-  constructor(
-    runFolder: string,
-    act: (request: RunRequest) => Promise<unknown>,
-    warn: (message: string) => void,
-  ) {
-    this.#folder = runFolder
+  /** Takes over the disk: answers may be written after the run has let go of its own. */
+  constructor(disk: Disk, act: (request: RunRequest) => Promise<unknown>, warn: (message: string) => void) {
+    this.#disk = disk
     this.#act = act
     this.#warn = warn
     this.#look()
@@ -91,16 +107,20 @@ export class RequestWatch {
 
   close(): void {
     clearInterval(this.#timer)
+    this.#isClosed = true
+    this.#closeWhenIdle()
+  }
+
+  #closeWhenIdle(): void {
+    if (this.#isClosed && this.#underWay === 0) this.#disk.close()
   }
 
   #look(): void {
-    const requests = join(this.#folder, FOLDER)
-    if (!existsSync(requests)) return
     try {
-      for (const name of readdirSync(requests).sort()) {
+      for (const name of filesIn(this.#disk, FOLDER)) {
         const id = REQUEST.exec(name)?.[1]
-        if (id === undefined || this.#underWay.has(id)) continue
-        this.#underWay.add(id)
+        if (id === undefined || this.#seen.has(id)) continue
+        this.#seen.add(id)
         void this.#take(id)
       }
     } catch (error) {
@@ -110,14 +130,21 @@ export class RequestWatch {
 
   /** None waits for another: a pause may take long, and a cancellation must get through meanwhile. */
   async #take(id: string): Promise<void> {
-    const { asked, taken, answered } = filesOf(this.#folder, id)
+    const { asked, taken, answered } = filesOf(id)
+    this.#underWay++
     try {
-      if (existsSync(asked)) renameSync(asked, taken)
-      const answer = await this.#answer(readFileSync(taken, 'utf8'))
-      replaceFile(answered, Buffer.from(JSON.stringify(answer)))
-      rmSync(taken, { force: true })
+      renameIfThere(this.#disk, asked, taken)
+      const request = readFile(this.#disk, taken)
+      // It was withdrawn.
+      if (request === undefined) return
+      const answer = await this.#answer(request.toString('utf8'))
+      await replaceFile(this.#disk, answered, Buffer.from(JSON.stringify(answer)))
+      removeIfThere(this.#disk, taken)
     } catch (error) {
       this.#warn(`a request to a run can't be answered: ${String(error)}`)
+    } finally {
+      this.#underWay--
+      this.#closeWhenIdle()
     }
   }
 

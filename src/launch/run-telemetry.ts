@@ -1,13 +1,14 @@
 import { AnnalsError } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
-import type { FolderLock } from '../disk/lock.ts'
+import type { Disk } from '../disk/disk.ts'
 import type { TelemetryClientOptions } from '../telemetry/client.ts'
 import { openLaunchTelemetry } from '../telemetry/launch-trail.ts'
 import type { TelemetryLog } from '../telemetry/outbox.ts'
-import { flushRunsFolder, type RunFlush } from '../telemetry/runs-folder.ts'
+import { flushRunsFolder, type LockedFolder, type RunFlush } from '../telemetry/runs-folder.ts'
 import type { Launch } from './definition.ts'
 import type { LaunchEvent } from './events.ts'
-import { lockRun } from './run-files.ts'
+import { isLocked } from './run-files.ts'
+import { type OpenDisk, openExistingRuns, runFolder } from './run-folder.ts'
 import { TelemetryFeed } from './telemetry-feed.ts'
 
 /** A service that launches tell what they do. */
@@ -55,7 +56,7 @@ function serviceOf(given: TelemetryOptions | false | undefined): TelemetryOption
 
 interface Told {
   readonly launch: Launch
-  readonly folder: string
+  readonly disk: Disk
   readonly clock: () => number
   readonly warn: (message: string) => void
   readonly environment: string | undefined
@@ -64,7 +65,7 @@ interface Told {
 
 export function openFeed(
   given: TelemetryOptions | false | undefined,
-  { launch, folder, clock, warn, environment, signal }: Told,
+  { launch, disk, clock, warn, environment, signal }: Told,
 ): TelemetryFeed | undefined {
   const service = serviceOf(given)
   if (service === undefined) return undefined
@@ -75,7 +76,7 @@ export function openFeed(
       return openLaunchTelemetry({
         ...clientOf(service, warn),
         signal,
-        folder,
+        disk,
         clock,
         runId,
         launch: name,
@@ -103,12 +104,14 @@ export async function tellEnded(
 function clientOf(
   { url, settleMs: _, ...rest }: TelemetryOptions,
   warn: (message: string) => void,
-): Omit<TelemetryClientOptions, 'folder'> & { readonly log: TelemetryLog } {
+): Omit<TelemetryClientOptions, 'disk'> & { readonly log: TelemetryLog } {
   return { ...rest, baseUrl: url, log: { warn, error: warn } }
 }
 
 export interface FlushTelemetryOptions {
   readonly runsFolder: string
+  /** @internal For tests: opens another disk in place of the runs' folder. */
+  readonly openDisk?: OpenDisk
   /** Without it, as `TELEMETRY_API_URL` and `TELEMETRY_API_AUTH_TOKEN` say. */
   readonly telemetry?: TelemetryOptions | false
   readonly warn?: (message: string) => void
@@ -125,21 +128,30 @@ export async function flushedBefore(folder: string): Promise<void> {
 }
 
 /** Sends what runs have left behind while the service was away. Runs that are being worked on flush their own. */
-export function flushTelemetry(options: FlushTelemetryOptions): Promise<RunFlush[]> {
-  const { runsFolder, telemetry, signal } = options
+export async function flushTelemetry(options: FlushTelemetryOptions): Promise<RunFlush[]> {
+  const { telemetry, signal } = options
   const { warn = (message: string) => process.emitWarning(message) } = options
   const service = serviceOf(telemetry)
-  if (service === undefined) return Promise.resolve([])
-  const client = { ...clientOf(service, warn), ...(signal === undefined ? {} : { signal }) }
-  return flushRunsFolder({ ...client, runsFolder, lock: lockToFlush })
+  if (service === undefined) return []
+  const runs = openExistingRuns(options, {})
+  if (runs === undefined) return []
+  try {
+    const client = { ...clientOf(service, warn), ...(signal === undefined ? {} : { signal }) }
+    const lock = (runId: string): LockedFolder | undefined =>
+      lockToFlush(runs, runId, runFolder(options, runId))
+    return await flushRunsFolder({ ...client, runs, lock })
+  } finally {
+    runs.close()
+  }
 }
 
-async function lockToFlush(folder: string): Promise<(() => Promise<void>) | undefined> {
-  let lock: FolderLock
+function lockToFlush(runs: Disk, runId: string, folder: string): LockedFolder | undefined {
+  const disk = runs.folder(runId)
   try {
-    lock = lockRun(folder, folder)
+    disk.lock()
   } catch (error) {
-    if (error instanceof AnnalsError && error.code === 'LOCKED') return undefined
+    disk.close()
+    if (isLocked(error)) return undefined
     throw error
   }
   let done: () => void = () => undefined
@@ -149,9 +161,12 @@ async function lockToFlush(folder: string): Promise<(() => Promise<void>) | unde
       done = resolve
     }),
   )
-  return async () => {
-    lock.release()
-    flushing.delete(folder)
-    done()
+  return {
+    disk,
+    release: () => {
+      disk.close()
+      flushing.delete(folder)
+      done()
+    },
   }
 }

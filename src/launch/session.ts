@@ -1,3 +1,4 @@
+import type { Disk } from '../disk/disk.ts'
 import type { Artifacts } from './artifacts.ts'
 import type { FinishedActivity, LaunchObserver } from './context.ts'
 import type { Launch } from './definition.ts'
@@ -10,6 +11,8 @@ import type { Slots } from './slots.ts'
 export interface Session {
   readonly launch: Launch
   readonly folder: string
+  /** The same, to write there. */
+  readonly disk: Disk
   readonly journal: Journal
   readonly artifacts: Artifacts
   readonly slots: Slots

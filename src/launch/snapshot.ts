@@ -1,11 +1,11 @@
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
+import type { Disk } from '../disk/disk.ts'
+import { readFile, replaceFile } from '../disk/durable-file.ts'
 import { contractProblems } from './contracts.ts'
 import type { ArtifactEntry, LaunchState, NamedArtifact, WorkItem } from './reduce.ts'
-import { isThere, replaceFile, SNAPSHOT_FILE } from './run-folder.ts'
+import { SNAPSHOT_FILE } from './run-folder.ts'
 
 /** The log up to the event of a snapshot. It seals what the chain's formula leaves out, and shows that an end is missing. */
 export interface LogSeal {
@@ -31,14 +31,13 @@ export function snapshotText(snapshot: LaunchSnapshot): string {
 }
 
 /** Writes it so that a reader sees this one or the one before, and reads it back: what can't be read is no snapshot. */
-export function writeSnapshot(folder: string, snapshot: LaunchSnapshot): void {
+export async function writeSnapshot(disk: Disk, snapshot: LaunchSnapshot): Promise<void> {
   const problems = contractProblems('snapshot', snapshot)
   invariant(problems.length === 0, `a snapshot is as its contract says: ${problems[0]?.path}`)
-  const path = join(folder, SNAPSHOT_FILE)
-  const text = snapshotText(snapshot)
-  replaceFile(path, Buffer.from(text))
-  if (readFileSync(path, 'utf8') === text) return
-  throw new AnnalsError('CORRUPT', `${path} is not what was written to it`, { file: path })
+  const bytes = Buffer.from(snapshotText(snapshot))
+  await replaceFile(disk, SNAPSHOT_FILE, bytes)
+  if (readFile(disk, SNAPSHOT_FILE)?.equals(bytes) === true) return
+  throw new AnnalsError('CORRUPT', `${SNAPSHOT_FILE} is not what was written to it`, { file: SNAPSHOT_FILE })
 }
 
 export type ReadSnapshot =
@@ -48,10 +47,11 @@ export type ReadSnapshot =
   | { readonly kind: 'read'; readonly snapshot: LaunchSnapshot; readonly text: string }
 
 /** Of a later version is `FORMAT_TOO_NEW`, of another run `CORRUPT`; what is damaged is a result. */
-export function readSnapshot(folder: string, runId: string): ReadSnapshot {
-  const path = join(folder, SNAPSHOT_FILE)
-  if (!isThere(path)) return { kind: 'missing' }
-  const text = readFileSync(path, 'utf8')
+export function readSnapshot(disk: Disk, runId: string): ReadSnapshot {
+  const bytes = readFile(disk, SNAPSHOT_FILE)
+  if (bytes === undefined) return { kind: 'missing' }
+  const text = bytes.toString('utf8')
+  const path = SNAPSHOT_FILE
   let value: unknown
   try {
     value = inOurWords(JSON.parse(text))

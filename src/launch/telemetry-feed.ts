@@ -57,11 +57,13 @@ export class TelemetryFeed {
     }
   }
 
-  /** Resolves when all that was told is accepted or in the outbox, and the outbox was flushed. */
+  /** Resolves when all that was told is accepted or in the outbox, and the outbox was flushed. The last call. */
   async settle(): Promise<void> {
     await this.#allTold()
-    if (this.#end === undefined) await (await this.#trail)?.stableState()
+    const trail = await this.#trail
+    if (this.#end === undefined) await trail?.stableState()
     else await this.#end
+    await trail?.close()
   }
 
   #takeRun(event: LaunchEvent, isRecalled: boolean): void {

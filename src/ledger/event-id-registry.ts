@@ -1,9 +1,11 @@
-import { type FileHandle, open } from 'node:fs/promises'
-import { dirname } from 'node:path'
+import { basename, dirname, resolve } from 'node:path'
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
 import { checkText } from '../core/text.ts'
+import type { Disk } from '../disk/disk.ts'
+import { LineFile, wholeLines } from '../disk/line-file.ts'
+import { openNodeDisk } from '../disk/node-disk.ts'
 import type { Database } from '../engine/database.ts'
 import { eventIdPlace, putAt } from './stored.ts'
 
@@ -58,49 +60,40 @@ interface Line {
 
 /**
  * A registry in a file of its own, for a producer that has no store: one line of
- * JSON for each id, appended and synced before it is used. A last line that a
- * crash has torn was never used, and is cut off for good.
+ * JSON for each id, durable before it is used. A last line that a crash has torn
+ * was never used, and is cut off for good.
  */
 export class FileRegistry implements EventIdRegistry, AsyncDisposable {
-  readonly #file: FileHandle
+  readonly #disk: Disk
+  readonly #file: LineFile
   readonly #ids: Map<string, string>
-  #end: number
   #isClosed = false
   #failure: AnnalsError | undefined
-  /** Lines are written one after the other. */
-  #last: Promise<unknown> = Promise.resolve()
+  /** The last call about each key, while it is under way: calls about one key are answered one after the other. */
+  readonly #underWay = new Map<string, Promise<unknown>>()
 
-  private constructor(file: FileHandle, ids: Map<string, string>, end: number) {
+  private constructor(disk: Disk, file: LineFile, ids: Map<string, string>) {
+    this.#disk = disk
     this.#file = file
     this.#ids = ids
-    this.#end = end
   }
 
-  /** @internal Use `openFileRegistry`. */
-  static async open(path: string): Promise<FileRegistry> {
-    const file = await open(path, 'a+').then(async created => {
-      await created.close()
-      return open(path, 'r+')
-    })
+  /** @internal Use `openFileRegistry`. Closes the disk when it is closed. */
+  static async open(disk: Disk, name: string, path: string): Promise<FileRegistry> {
+    const file = await LineFile.open(disk, name)
     try {
-      const bytes = await file.readFile()
+      const bytes = file.read()
+      const end = wholeLines(bytes)
       const ids = new Map<string, string>()
-      let end = 0
-      for (let next = bytes.indexOf(NEWLINE); next >= 0; next = bytes.indexOf(NEWLINE, end)) {
-        const line = parseLine(bytes.toString('utf8', end, next))
-        if (line === undefined) {
-          // Of the last line, a crash may as well have kept the end alone.
-          if (bytes.indexOf(NEWLINE, next + 1) < 0) break
-          throw corrupt(path, bytes, end)
-        }
-        ids.set(nameOf(line.runId, line.idempotencyKey), line.eventId)
-        end = next + 1
+      for (let at = 0; at < end; ) {
+        const next = bytes.indexOf(NEWLINE, at)
+        const line = parseLine(bytes.toString('utf8', at, next))
+        if (line === undefined) throw corrupt(path, bytes, at)
+        ids.set(nameOf(line), line.eventId)
+        at = next + 1
       }
-      if (end < bytes.length) await file.truncate(end)
-      // What is read may not be on the device yet, nor the file in its folder, if the process before died early.
-      await file.datasync()
-      await syncFolder(dirname(path))
-      return new FileRegistry(file, ids, end)
+      await file.cut(end)
+      return new FileRegistry(disk, file, ids)
     } catch (error) {
       await file.close()
       throw error
@@ -108,30 +101,28 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
   }
 
   async claim(runId: string, idempotencyKey: string, eventId: string): Promise<string> {
-    checkEventId(eventId)
-    checkText('runId', runId, { bytesMax: RUN_ID_BYTES_MAX })
-    return this.#inTurn(async () => {
-      const known = this.#ids.get(nameOf(runId, checkKey(idempotencyKey)))
-      if (known === undefined) await this.#write({ runId, idempotencyKey, eventId })
+    const line = checkLine({ runId, idempotencyKey, eventId })
+    return this.#inTurn(nameOf(line), async name => {
+      const known = this.#ids.get(name)
+      if (known === undefined) await this.#write(line)
       return known ?? eventId
     })
   }
 
   async adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
-    checkEventId(eventId)
-    checkText('runId', runId, { bytesMax: RUN_ID_BYTES_MAX })
-    return this.#inTurn(async () => {
-      if (this.#ids.get(nameOf(runId, checkKey(idempotencyKey))) === eventId) return
-      await this.#write({ runId, idempotencyKey, eventId })
+    const line = checkLine({ runId, idempotencyKey, eventId })
+    return this.#inTurn(nameOf(line), async name => {
+      if (this.#ids.get(name) !== eventId) await this.#write(line)
     })
   }
 
   /** Waits for what is under way. */
   async close(): Promise<void> {
     if (this.#isClosed) return
-    const closed = this.#inTurn(() => this.#file.close())
     this.#isClosed = true
-    await closed
+    await Promise.allSettled(this.#underWay.values())
+    await this.#file.close()
+    this.#disk.close()
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -140,52 +131,50 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
 
   async #write(line: Line): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure
-    const bytes = Buffer.from(`${JSON.stringify(line)}\n`, 'utf8')
     try {
-      for (let written = 0; written < bytes.length; ) {
-        const { bytesWritten } = await this.#file.write(
-          bytes,
-          written,
-          bytes.length - written,
-          this.#end + written,
-        )
-        written += bytesWritten
-      }
-      await this.#file.datasync()
+      await this.#file.append(`${JSON.stringify(line)}\n`)
     } catch (error) {
-      // Nobody knows what is in the file now: another line over it could leave the end of this one behind.
+      // Whether the line is there is not known before the file is read again.
       const message = `nothing can be written any more: ${String(error)}; open the registry again`
-      this.#failure = new AnnalsError('READ_ONLY', message, {}, error)
+      this.#failure ??= new AnnalsError('READ_ONLY', message, {}, error)
       throw error
     }
-    this.#end += bytes.length
-    this.#ids.set(nameOf(line.runId, line.idempotencyKey), line.eventId)
+    this.#ids.set(nameOf(line), line.eventId)
   }
 
-  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
+  async #inTurn<T>(name: string, work: (name: string) => Promise<T>): Promise<T> {
     if (this.#isClosed) throw new AnnalsError('CLOSED', 'the event-id registry is closed')
-    const turn = this.#last.then(work, work)
-    // Whoever comes next waits for this one, but its failure is not theirs.
-    this.#last = turn.catch(() => undefined)
-    return turn
+    const start = (): Promise<T> => work(name)
+    // A failure is for the caller that asked for it.
+    const turn = (this.#underWay.get(name) ?? Promise.resolve()).then(start, start)
+    this.#underWay.set(name, turn)
+    try {
+      return await turn
+    } finally {
+      if (this.#underWay.get(name) === turn) this.#underWay.delete(name)
+    }
   }
 }
 
 /** A registry in a file, made if it is missing. One process at a time; close it when done. */
-export function openFileRegistry(path: string): Promise<FileRegistry> {
-  return FileRegistry.open(path)
-}
-
-async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path, 'r')
+export async function openFileRegistry(path: string): Promise<FileRegistry> {
+  const file = resolve(path)
+  const disk = openNodeDisk(dirname(file), { make: false })
   try {
-    await folder.sync()
-  } finally {
-    await folder.close()
+    return await FileRegistry.open(disk, basename(file), path)
+  } catch (error) {
+    disk.close()
+    throw error
   }
 }
 
-function nameOf(runId: string, idempotencyKey: string): string {
+function checkLine({ runId, idempotencyKey, eventId }: Line): Line {
+  checkEventId(eventId)
+  checkText('runId', runId, { bytesMax: RUN_ID_BYTES_MAX })
+  return { runId, idempotencyKey: checkKey(idempotencyKey), eventId }
+}
+
+function nameOf({ runId, idempotencyKey }: Line): string {
   return `${idempotencyKey} ${runId}`
 }
 

@@ -4,7 +4,7 @@ import type { Launch } from '../launch/definition.ts'
 import { cancelLaunch, resumeLaunch } from '../launch/launches.ts'
 import type { LaunchOptions } from '../launch/options.ts'
 import { snapshotAt } from '../launch/replay.ts'
-import { existingFolder, findRun, readFirstLine } from '../launch/run-files.ts'
+import { lookAtRun, readFirstLine } from '../launch/run-files.ts'
 import type { LaunchSnapshot } from '../launch/snapshot.ts'
 import { RUN_STATES, type StateModel } from '../launch/states.ts'
 
@@ -37,7 +37,7 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
   const { definitions = [], ...common } = options
   const byName = new Map(definitions.map(launch => [launch.name, launch]))
   const nameOf = async (runId: string): Promise<string | undefined> =>
-    launchIn(await readFirstLine(existingFolder(runId, common), runId, common))
+    launchIn(await readFirstLine(runId, common))
   const statesOf = async (runId: string): Promise<StateModel> =>
     byName.get((await nameOf(runId)) ?? '')?.states ?? RUN_STATES
   return {
@@ -53,7 +53,7 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
       return found
     },
     async state(runId) {
-      return snapshotAt((await findRun(runId, common, await statesOf(runId))).replayed)
+      return snapshotAt((await lookAtRun(runId, common, await statesOf(runId))).replayed)
     },
     async resume(runId, { force = false } = {}) {
       const name = (await nameOf(runId)) ?? ''

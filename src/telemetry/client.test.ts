@@ -8,6 +8,7 @@ import {
   openFaultyTelemetry,
   type ServiceFault,
 } from '../../test/telemetry/faulty-service.ts'
+import { openNodeDisk } from '../disk/node-disk.ts'
 import { TelemetryClient, type TelemetryClientOptions } from './client.ts'
 import { eventIdOf, patchRun, postRun, type TelemetryRecord, type TelemetryRun } from './model.ts'
 import { DEAD_FILE, OUTBOX_FILE, Outbox } from './outbox.ts'
@@ -42,7 +43,7 @@ function reset(): void {
 function open(options: Partial<TelemetryClientOptions> = {}): Promise<TelemetryClient> {
   return TelemetryClient.open({
     baseUrl: service.baseUrl,
-    folder,
+    disk: openNodeDisk(folder),
     runId: 'run-1',
     clock: () => NOW,
     sleep: async ms => void waits.push(ms),
@@ -280,7 +281,12 @@ describe('N11: the outbox', () => {
 
   test('N11: a record that is given up while it is sent takes no other with it', async () => {
     const log = { warn: () => undefined, error: () => undefined }
-    const outbox = await Outbox.open({ folder, log, bytesMax: 5_000, truncated: () => record(0, 'post') })
+    const outbox = await Outbox.open({
+      disk: openNodeDisk(folder),
+      log,
+      bytesMax: 5_000,
+      truncated: () => record(0, 'post'),
+    })
     for (let n = 1; n <= 8; n++) await outbox.append(record(n, 'post', 'x'.repeat(300)))
     const sending = outbox.peek()!
     while (outbox.peek()?.sequence === sending.sequence)
@@ -336,11 +342,12 @@ describe('N11: the outbox', () => {
           const at = mkdtempSync(join(folder, 'p-'))
           await using fake = await openFaultyTelemetry()
           fake.script = (_, n) => faults[n - 1]
-          let client = await open({ folder: at, baseUrl: fake.baseUrl })
+          let client = await open({ disk: openNodeDisk(at), baseUrl: fake.baseUrl })
           const sent: TelemetryRecord[] = []
           for (const what of steps) {
             if (what === 'flush') await client.flush()
-            else if (what === 'restart') client = await open({ folder: at, baseUrl: fake.baseUrl })
+            else if (what === 'restart')
+              client = await open({ disk: openNodeDisk(at), baseUrl: fake.baseUrl })
             else {
               sent.push(record(Math.floor(sent.length / 2), sent.length % 2 === 0 ? 'post' : 'patch'))
               await client.send(sent.at(-1)!)
@@ -364,16 +371,18 @@ describe('flushing a folder of runs', () => {
     tell('down')
     for (const [n, name] of ['run-a', 'run-b', 'run-c'].entries()) {
       mkdirSync(join(folder, name))
-      const client = await open({ folder: join(folder, name) })
+      const client = await open({ disk: openNodeDisk(join(folder, name)) })
       await client.send(record(n, 'post'))
     }
     mkdirSync(join(folder, 'run-d'))
     tell(undefined)
     const released: string[] = []
+    const runs = openNodeDisk(folder)
     const flushed = await flushRunsFolder({
-      runsFolder: folder,
+      runs,
       baseUrl: service.baseUrl,
-      lock: async path => (path.endsWith('run-b') ? undefined : async () => void released.push(path)),
+      lock: name =>
+        name === 'run-b' ? undefined : { disk: runs.folder(name), release: () => void released.push(name) },
     })
     expect(flushed.map(run => [run.runId, run.accepted])).toEqual([
       ['run-a', 1],
@@ -381,10 +390,5 @@ describe('flushing a folder of runs', () => {
     ])
     expect(released).toHaveLength(2)
     expect(lines(OUTBOX_FILE, join(folder, 'run-b'))).toHaveLength(1)
-  })
-
-  test('a folder that is not there has nothing to flush', async () => {
-    const flushed = await flushRunsFolder({ runsFolder: join(folder, 'none'), lock: async () => undefined })
-    expect(flushed).toEqual([])
   })
 })

@@ -1,5 +1,6 @@
 import { pause } from '../core/pause.ts'
 import { formatRfc3339 } from '../core/time.ts'
+import type { Disk } from '../disk/disk.ts'
 import { postRun, readRecord, type TelemetryRecord, truncationRun } from './model.ts'
 import { type Death, Outbox, type TelemetryLog } from './outbox.ts'
 import { retryAfterMs } from './retry-after.ts'
@@ -21,7 +22,7 @@ export interface TelemetryClientOptions {
   readonly baseUrl?: string
   readonly token?: string
   /** The run's folder, where the outbox is. */
-  readonly folder: string
+  readonly disk: Disk
   /** For the record that tells of a full outbox. */
   readonly runId?: string
   readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
@@ -79,11 +80,11 @@ export class TelemetryClient {
   }
 
   static async open(options: TelemetryClientOptions): Promise<TelemetryClient> {
-    const { folder, bytesMax, clock = Date.now, log = WARNINGS } = options
+    const { disk, bytesMax, clock = Date.now, log = WARNINGS } = options
     const truncated = (dropped: number): TelemetryRecord =>
       postRun(truncationRun(dropped, options.runId, clock()), clock())
     const limits = bytesMax === undefined ? {} : { bytesMax }
-    const outbox = await Outbox.open({ folder, log, truncated, ...limits })
+    const outbox = await Outbox.open({ disk, log, truncated, ...limits })
     return new TelemetryClient(options, outbox, log)
   }
 
@@ -112,6 +113,13 @@ export class TelemetryClient {
       this.#flush = undefined
     })
     return this.#flush
+  }
+
+  /** Waits for what is under way. What still waits is in the outbox. */
+  async close(): Promise<void> {
+    await this.#last
+    await this.#flush
+    await this.#outbox.close()
   }
 
   async #deliver(record: TelemetryRecord, ifWaiting: TelemetryRecord): Promise<Delivery> {

@@ -8,6 +8,7 @@ import {
   type ServiceScript,
 } from '../../test/telemetry/faulty-service.ts'
 import { isUuidV4 } from '../core/id.ts'
+import { openNodeDisk } from '../disk/node-disk.ts'
 import { LaunchTelemetry } from './launch-telemetry.ts'
 import { openLaunchTelemetry } from './launch-trail.ts'
 import { childRunId, eventIdOf, utcInId } from './model.ts'
@@ -36,7 +37,7 @@ afterEach(async () => {
 function open(): Promise<LaunchTelemetry> {
   return openLaunchTelemetry({
     baseUrl: service.baseUrl,
-    folder,
+    disk: openNodeDisk(folder),
     clock: () => time++,
     sleep: async () => undefined,
     log: { warn: () => undefined, error: () => undefined },
@@ -263,7 +264,7 @@ describe('N11: whatever the service does', () => {
     const log = { warn: () => undefined, error: (message: string) => errors.push(message) }
     const telemetry = await openLaunchTelemetry({
       baseUrl: service.baseUrl,
-      folder,
+      disk: openNodeDisk(folder),
       log,
       runId: RUN,
       launch: 'docs',

@@ -92,6 +92,7 @@ export interface LaunchEnd {
 export interface RecordSender {
   send(record: TelemetryRecord, ifWaiting?: TelemetryRecord): Promise<Delivery>
   flush(): Promise<FlushReport>
+  close?(): Promise<void>
 }
 
 export interface LaunchTelemetryOptions {
@@ -255,6 +256,11 @@ export class LaunchTelemetry {
       }
       await client.send(patchRun(this.#parentId, patch, now), patchRun(this.#parentId, partial, now))
     })
+  }
+
+  /** Waits for what is under way. */
+  close(): Promise<void> {
+    return this.#safely(async () => this.#options.client.close?.())
   }
 
   #child(

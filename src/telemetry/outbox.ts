@@ -1,6 +1,6 @@
-import { open, readFile, rm } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
-import { syncFolder, unlessMissing, writeDurably } from './durable-file.ts'
+import type { Disk } from '../disk/disk.ts'
+import { readFile, removeIfThere, replaceFile } from '../disk/durable-file.ts'
+import { LineFile, wholeLines } from '../disk/line-file.ts'
 import { readRecord, type TelemetryRecord } from './model.ts'
 
 /**
@@ -28,7 +28,8 @@ export interface TelemetryLog {
 }
 
 export interface OutboxOptions {
-  readonly folder: string
+  /** The run's folder. */
+  readonly disk: Disk
   readonly log: TelemetryLog
   /** The record that tells of the oldest ones that had to go. */
   readonly truncated: (dropped: number) => TelemetryRecord
@@ -52,20 +53,20 @@ interface Line {
 
 export class Outbox {
   readonly #options: OutboxOptions
-  readonly #path: string
   readonly #bytesMax: number
   #lines: Line[] = []
   #bytes = 0
   #sequence = 0
   /** Of lines in the file that are of no more use. */
   #staleBytes = 0
+  /** Open while lines are appended. */
+  #file: LineFile | undefined
   /** A write has failed: what the file holds is not known until it is written anew. */
   #isSuspect = false
   #last: Promise<unknown> = Promise.resolve()
 
   private constructor(options: OutboxOptions) {
     this.#options = options
-    this.#path = join(options.folder, OUTBOX_FILE)
     this.#bytesMax = options.bytesMax ?? OUTBOX_BYTES_MAX
   }
 
@@ -97,7 +98,10 @@ export class Outbox {
       if (this.#bytes + bytes > this.#bytesMax) return this.#appendByCutting(text, bytes)
       this.#push(text, bytes)
       if (this.#isSuspect) return this.#rewrite()
-      await this.#write(this.#path, text)
+      this.#isSuspect = true
+      this.#file ??= await LineFile.open(this.#options.disk, OUTBOX_FILE, 'private')
+      await this.#file.append(text)
+      this.#isSuspect = false
     })
   }
 
@@ -136,10 +140,15 @@ export class Outbox {
     })
   }
 
+  /** Waits for what is under way. Nothing is lost if nobody calls it, but a file stays open. */
+  close(): Promise<void> {
+    return this.#inTurn(() => this.#closeFile())
+  }
+
   async #load(): Promise<void> {
-    const bytes = await readFile(this.#path).catch(unlessMissing)
+    const bytes = readFile(this.#options.disk, OUTBOX_FILE)
     if (bytes === undefined) return
-    const end = bytes.lastIndexOf(0x0a) + 1
+    const end = wholeLines(bytes)
     if (end < bytes.length) {
       this.#options.log.warn('the last line of the telemetry outbox was cut off by a crash: it is given up')
       this.#staleBytes += bytes.length - end
@@ -181,11 +190,16 @@ export class Outbox {
   }
 
   async #rewrite(): Promise<void> {
+    const { disk } = this.#options
     this.#isSuspect = true
+    await this.#closeFile()
     if (this.isEmpty) {
-      await rm(this.#path, { force: true })
-      await syncFolder(dirname(this.#path))
-    } else await writeDurably(this.#path, this.#lines.map(line => line.text).join(''))
+      removeIfThere(disk, OUTBOX_FILE)
+      disk.syncFolder()
+    } else {
+      const text = this.#lines.map(line => line.text).join('')
+      await replaceFile(disk, OUTBOX_FILE, Buffer.from(text), 'private')
+    }
     this.#isSuspect = false
     this.#staleBytes = 0
   }
@@ -193,20 +207,19 @@ export class Outbox {
   async #writeDead(line: string, death: Death): Promise<void> {
     const record = readRecord(line)
     const dead = typeof record === 'string' ? { line: line.trimEnd(), ...death } : { ...record, ...death }
-    await this.#write(join(this.#options.folder, DEAD_FILE), `${JSON.stringify(dead)}\n`)
-  }
-
-  async #write(path: string, text: string): Promise<void> {
-    const isOutbox = path === this.#path
-    if (isOutbox) this.#isSuspect = true
-    const file = await open(path, 'a', 0o600)
+    const file = await LineFile.open(this.#options.disk, DEAD_FILE, 'private')
     try {
-      await file.writeFile(text, 'utf8')
-      await file.datasync()
+      await file.cut(wholeLines(file.read()))
+      await file.append(`${JSON.stringify(dead)}\n`)
     } finally {
       await file.close()
     }
-    if (isOutbox) this.#isSuspect = false
+  }
+
+  async #closeFile(): Promise<void> {
+    const file = this.#file
+    this.#file = undefined
+    await file?.close()
   }
 
   #inTurn<T>(work: () => Promise<T>): Promise<T> {

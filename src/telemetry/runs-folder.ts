@@ -1,17 +1,20 @@
-import { access, readdir } from 'node:fs/promises'
-import { join } from 'node:path'
+import type { Disk } from '../disk/disk.ts'
 import { type FlushReport, TelemetryClient, type TelemetryClientOptions } from './client.ts'
-import { unlessMissing } from './durable-file.ts'
 import { OUTBOX_FILE } from './outbox.ts'
 
-export interface RunsFolderOptions extends Omit<TelemetryClientOptions, 'folder' | 'runId'> {
+export interface RunsFolderOptions extends Omit<TelemetryClientOptions, 'disk' | 'runId'> {
   /** Holds `<run_id>/telemetry_outbox.jsonl`. */
-  readonly runsFolder: string
+  readonly runs: Disk
   /**
-   * Takes the lock of a run's folder and gives what releases it; undefined if the run is at work. Two processes on one
-   * outbox would take each other's lines for their own: whoever runs it flushes it.
+   * Takes the lock of a run's folder and gives the folder; undefined if the run is at work. Two processes on one outbox
+   * would take each other's lines for their own: the process that works on the run flushes it.
    */
-  readonly lock: (runFolder: string) => Promise<(() => Promise<void>) | undefined>
+  readonly lock: (runId: string) => LockedFolder | undefined
+}
+
+export interface LockedFolder {
+  readonly disk: Disk
+  release(): void
 }
 
 export interface RunFlush extends FlushReport {
@@ -20,24 +23,21 @@ export interface RunFlush extends FlushReport {
 
 /** Flushes what earlier runs left behind: at the start of the next one, and by hand. Runs at work are left out. */
 export async function flushRunsFolder(options: RunsFolderOptions): Promise<RunFlush[]> {
-  const { runsFolder, lock, ...client } = options
-  const entries = (await readdir(runsFolder, { withFileTypes: true }).catch(unlessMissing)) ?? []
+  const { runs, lock, ...client } = options
   const flushed: RunFlush[] = []
-  const names = entries.filter(entry => entry.isDirectory()).map(entry => entry.name)
-  for (const runId of names.sort()) {
-    const folder = join(runsFolder, runId)
-    const exists = await access(join(folder, OUTBOX_FILE)).then(() => true, unlessMissing)
-    if (exists === undefined) continue
-    const release = await lock(folder)
-    if (release === undefined) continue
+  for (const runId of runs.folders()) {
+    if (!runs.list(runId).includes(OUTBOX_FILE)) continue
+    const locked = lock(runId)
+    if (locked === undefined) continue
     try {
-      const opened = await TelemetryClient.open({ ...client, folder, runId })
+      const opened = await TelemetryClient.open({ ...client, disk: locked.disk, runId })
       const report = await opened.flush()
+      await opened.close()
       flushed.push({ runId, ...report })
       // The service is down or wants a token: asking for every other run would only take time.
       if (report.waiting > 0) break
     } finally {
-      await release()
+      locked.release()
     }
   }
   return flushed

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { AnnalsError } from '../../src/core/errors.ts'
+import { openNodeDisk } from '../../src/disk/node-disk.ts'
 import { open } from '../../src/index.ts'
 import { lineOf } from '../../src/launch/chain.ts'
 import { CONTRACTS } from '../../src/launch/contracts.ts'
@@ -76,7 +77,7 @@ describe('where lines are kept', () => {
     const path = join(folder, 'events.ndjson')
     for (const tear of [1, 40]) {
       writeFileSync(path, `${log.text}${log.text.slice(0, tear)}`)
-      const file = await FileLog.open(folder)
+      const file = await FileLog.open(openNodeDisk(folder))
       const replayed = replayBytes(await file.read(), 'run-1', RUN_STATES, MISSING)
       expect(replayed.tornBytes).toBe(tear)
       await file.cut(replayed.seal.bytes)
@@ -92,7 +93,7 @@ describe('where lines are kept', () => {
   test('N2: lines appended at once are there in order, and the database exports the bytes of the file', async () => {
     const { events } = await writeFullLog()
     const folder = newFolder()
-    const file = await FileLog.open(folder)
+    const file = await FileLog.open(openNodeDisk(folder))
     await Promise.all(events.map(event => file.append(lineOf(event))))
     await file.close()
     const db = await open({ memory: true })

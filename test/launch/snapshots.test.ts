@@ -2,6 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
+import { openNodeDisk } from '../../src/disk/node-disk.ts'
 import { lineOf } from '../../src/launch/chain.ts'
 import { contractProblems } from '../../src/launch/contracts.ts'
 import { replayBytes, snapshotAt } from '../../src/launch/replay.ts'
@@ -60,21 +61,22 @@ describe('snapshots', () => {
   test('N8: a snapshot that is damaged is told apart from one that is good', async () => {
     const { log, snapshots } = await writeFullLog()
     const folder = newFolder()
-    writeSnapshot(folder, snapshots.at(-1)!)
-    const good = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, readSnapshot(folder, 'run-1'))
+    const disk = openNodeDisk(folder)
+    await writeSnapshot(disk, snapshots.at(-1)!)
+    const good = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, readSnapshot(disk, 'run-1'))
     expect(good.snapshotProblem).toBeUndefined()
     const path = join(folder, 'snapshot.json')
     const text = readFileSync(path, 'utf8')
     for (const bad of [text.slice(1), text.replace('"DONE"', '"LINKING"'), 'null', '[]', '{}', '']) {
       writeFileSync(path, bad)
-      const replayed = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, readSnapshot(folder, 'run-1'))
+      const replayed = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, readSnapshot(disk, 'run-1'))
       expect(replayed.snapshotProblem).toBeDefined()
       expect(snapshotText(snapshotAt(replayed))).toBe(text)
     }
     writeFileSync(path, text.replaceAll('run-1', 'run-2'))
-    expect(failureOf(() => readSnapshot(folder, 'run-1'))).toMatchObject({ code: 'CORRUPT' })
+    expect(failureOf(() => readSnapshot(disk, 'run-1'))).toMatchObject({ code: 'CORRUPT' })
     writeFileSync(path, text.replace('"schema_version":1', '"schema_version":2'))
-    expect(failureOf(() => readSnapshot(folder, 'run-1'))).toMatchObject({ code: 'FORMAT_TOO_NEW' })
+    expect(failureOf(() => readSnapshot(disk, 'run-1'))).toMatchObject({ code: 'FORMAT_TOO_NEW' })
     expect(readdirSync(folder)).toEqual(['snapshot.json'])
   })
 

@@ -41,7 +41,7 @@ export function newJournal(
     runId: options.runId ?? 'run-1',
     model: options.model ?? RUN_STATES,
     log,
-    writeSnapshot: snapshot => snapshots.push(snapshot),
+    writeSnapshot: async snapshot => void snapshots.push(snapshot),
     onEvent: event => events.push(event),
     clock: options.clock ?? (() => (now += 1000)),
   })

@@ -1,49 +1,20 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { basename, join } from 'node:path'
-import { afterAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
 import { sha256Hex } from '../../src/core/hash.ts'
 import { newId } from '../../src/core/id.ts'
 import { openFileRegistry } from '../../src/index.ts'
-
-/** Of the calls that matter: what was synced or written, in order; and whether the next sync fails. */
-const disk = vi.hoisted(() => ({ calls: [] as string[], failSync: false }))
-
-vi.mock('node:fs/promises', async original => {
-  const real = await original<typeof import('node:fs/promises')>()
-  return {
-    ...real,
-    open: async (path: string, flags: string) => {
-      const file = await real.open(path, flags)
-      const noted = (name: 'write' | 'datasync' | 'sync'): void => {
-        const method = file[name].bind(file) as (...args: unknown[]) => Promise<unknown>
-        const wrapped = async (...args: unknown[]): Promise<unknown> => {
-          disk.calls.push(`${name} ${basename(path)}`)
-          const result = await method(...args)
-          if (name === 'datasync' && disk.failSync) {
-            disk.failSync = false
-            throw Object.assign(new Error('EIO: simulated'), { code: 'EIO' })
-          }
-          return result
-        }
-        Object.assign(file, { [name]: wrapped })
-      }
-      for (const name of ['write', 'datasync', 'sync'] as const) noted(name)
-      return file
-    },
-  }
-})
+import { FileRegistry } from '../../src/ledger/event-id-registry.ts'
+import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
 
 const root = mkdtempSync(join(tmpdir(), 'annals-registry-'))
 afterAll(() => rmSync(root, { recursive: true, force: true }))
-beforeEach(() => {
-  disk.calls.length = 0
-  disk.failSync = false
-})
 
 let files = 0
 const newPath = (): string => join(root, `ids-${files++}`)
 const keyOf = (name: string): string => sha256Hex(name)
+const openOn = (disk: SimulatedDisk): Promise<FileRegistry> => FileRegistry.open(disk.handle(), 'ids', 'ids')
 
 async function claimAll(path: string, names: readonly string[]): Promise<string[]> {
   const registry = await openFileRegistry(path)
@@ -59,9 +30,10 @@ describe('L22, the registry in a file', () => {
     const [first, second] = await claimAll(path, ['a', 'b'])
     const whole = readFileSync(path).length
     await claimAll(path, ['c'])
-    const bytes = readFileSync(path)
+    // Its LF is written once the rest is on the device.
+    const bytes = readFileSync(path).subarray(0, -1)
     const torn: Buffer[] = []
-    for (let at = whole; at < bytes.length; at++) {
+    for (let at = whole; at <= bytes.length; at++) {
       torn.push(bytes.subarray(0, at))
       // The file has grown, and of the new bytes only the last ones arrived.
       torn.push(
@@ -76,42 +48,49 @@ describe('L22, the registry in a file', () => {
     expect(torn.length).toBeGreaterThan(200)
   })
 
-  test('says where it is damaged, and does not guess', async () => {
+  test('says where it is damaged, and does not guess, be it the last line', async () => {
     const path = newPath()
     await claimAll(path, ['a', 'b', 'c'])
     const bytes = readFileSync(path)
-    bytes[bytes.indexOf(0x0a) + 2] ^= 1
-    writeFileSync(path, bytes)
-    await expect(openFileRegistry(path)).rejects.toMatchObject({
-      code: 'CORRUPT',
-      details: { file: path, offset: bytes.indexOf(0x0a) + 1 },
-    })
+    const lines = [bytes.indexOf(0x0a) + 1, bytes.lastIndexOf(0x0a, bytes.length - 2) + 1]
+    for (const offset of lines) {
+      const damaged = Buffer.from(bytes)
+      damaged[offset + 1] ^= 1
+      writeFileSync(path, damaged)
+      await expect(openFileRegistry(path)).rejects.toMatchObject({
+        code: 'CORRUPT',
+        details: { file: path, offset },
+      })
+      expect(readFileSync(path)).toEqual(damaged)
+    }
   })
 
-  test('is on the device, in its folder, before an id is given', async () => {
-    const path = newPath()
-    const name = basename(path)
-    const registry = await openFileRegistry(path)
-    expect(disk.calls).toEqual([`datasync ${name}`, `sync ${basename(root)}`])
-    disk.calls.length = 0
-    await registry.claim('run-1', keyOf('a'), newId())
-    expect(disk.calls).toEqual([`write ${name}`, `datasync ${name}`])
-    disk.calls.length = 0
-    await registry.claim('run-1', keyOf('a'), newId())
-    expect(disk.calls).toEqual([])
+  test('gives many ids at once, and each key one of them', async () => {
+    const disk = new SimulatedDisk()
+    const registry = await openOn(disk)
+    const names = ['a', 'b', 'a', 'c', 'b', 'a']
+    const syncsBefore = disk.calls
+    const ids = await Promise.all(names.map(name => registry.claim('run-1', keyOf(name), newId())))
+    expect(new Set(ids).size).toBe(3)
+    expect(ids[0] === ids[2] && ids[2] === ids[5] && ids[1] === ids[4]).toBe(true)
+    // Three lines: four writes, four syncs.
+    expect(disk.calls - syncsBefore).toBe(8)
     await registry.close()
+    expect(disk.openFiles).toBe(0)
   })
 
   test('writes nothing after a sync that failed; opened again, it is sound', async () => {
-    const path = newPath()
-    const registry = await openFileRegistry(path)
+    const disk = new SimulatedDisk()
+    const registry = await openOn(disk)
     const known = await registry.claim('run-1', keyOf('a'), newId())
-    disk.failSync = true
+    disk.fail({ error: 'EIO', when: ({ kind }) => kind === 'syncLater' })
     const long = 'run-with-a-name-that-is-longer-than-that-of-the-next'
-    await expect(registry.claim(long, keyOf('b'), newId())).rejects.toMatchObject({ code: 'EIO' })
+    await expect(registry.claim(long, keyOf('b'), newId())).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' })
     await expect(registry.claim('run-1', keyOf('c'), newId())).rejects.toMatchObject({ code: 'READ_ONLY' })
     expect(await registry.claim('run-1', keyOf('a'), newId())).toBe(known)
     await registry.close()
-    expect(await claimAll(path, ['a'])).toEqual([known])
+    const again = await openOn(disk)
+    expect(await again.claim('run-1', keyOf('a'), newId())).toBe(known)
+    await again.close()
   })
 })

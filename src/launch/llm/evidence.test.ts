@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { openFaultyTelemetry } from '../../../test/telemetry/faulty-service.ts'
+import { openNodeDisk } from '../../disk/node-disk.ts'
 import { TelemetryClient } from '../../telemetry/client.ts'
 import { LaunchTelemetry } from '../../telemetry/launch-telemetry.ts'
 import { childRunId } from '../../telemetry/model.ts'
@@ -142,7 +143,11 @@ describe('N10: telemetry of calls', () => {
     await fake.close()
     fake = await openFakeOpenAi({ faults: { 2: { status: 503 }, 4: { status: 400 } } })
     await using service = await openFaultyTelemetry()
-    const client = await TelemetryClient.open({ baseUrl: service.baseUrl, folder, runId: 'run-1' })
+    const client = await TelemetryClient.open({
+      baseUrl: service.baseUrl,
+      disk: openNodeDisk(folder),
+      runId: 'run-1',
+    })
     const options = { client, runId: 'run-1', launch: 'test', traceId: TRACE, spanId: ROOT }
     const telemetry = new LaunchTelemetry(options)
     await telemetry.launchStarted()

@@ -1,7 +1,9 @@
-import { mkdir, open, readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AnnalsError } from '../../core/errors.ts'
-import { unlessMissing, writeDurably } from '../../telemetry/durable-file.ts'
+import type { Disk } from '../../disk/disk.ts'
+import { makeFolders, readFile, removeIfThere, replaceFile } from '../../disk/durable-file.ts'
+import { LineFile, wholeLines } from '../../disk/line-file.ts'
+import { openNodeDisk } from '../../disk/node-disk.ts'
 import type { ChatBody } from './chat-request.ts'
 import { type Completion, outputHash, readCompletion } from './completion.ts'
 import { isPlainObject, type JsonObject, parseJsonText } from './json.ts'
@@ -62,35 +64,57 @@ interface EvidenceAnswer {
 
 export type AnsweredEvidence = Evidence & { readonly answer: EvidenceAnswer }
 
-const FOLDER = join('evidence', 'llm')
+const FOLDER = 'evidence/llm'
 const INDEX = 'index.jsonl'
 const SUFFIX = '.json'
 /** As the run's own id: it becomes a file's name. */
 const CALL_ID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/
 
+/** Opens the folder of the evidence, made if it is missing: for each use, as nobody says when the last one was. */
+export type OpenEvidence = () => Disk
+
+/** In a run's folder of the file system. */
+export function evidenceOf(runFolder: string): OpenEvidence {
+  return () => openNodeDisk(join(runFolder, FOLDER))
+}
+
+/** In a run's folder that is open. */
+export function evidenceIn(run: Disk): OpenEvidence {
+  const synced = new Set<string>()
+  return () => {
+    makeFolders(run, FOLDER, synced)
+    return run.folder(FOLDER)
+  }
+}
+
 export class EvidenceStore {
-  readonly #folder: string
+  readonly #open: OpenEvidence
   /** Calls with an answer by cache key, in the order in which they ended. */
   readonly #answered = new Map<string, string[]>()
   readonly #callIds: Set<string>
   /** Lines are appended one after the other. */
   #last: Promise<unknown> = Promise.resolve()
 
-  private constructor(folder: string, callIds: Set<string>) {
-    this.#folder = folder
+  private constructor(open: OpenEvidence, callIds: Set<string>) {
+    this.#open = open
     this.#callIds = callIds
   }
 
-  static async open(runFolder: string): Promise<EvidenceStore> {
-    const folder = join(runFolder, FOLDER)
-    await mkdir(folder, { recursive: true })
-    const names = await readdir(folder)
-    // Of a process that died while it wrote: never renamed, hence never relied on.
-    for (const name of names.filter(isLeftOver)) await rm(join(folder, name), { force: true })
-    const files = names.filter(name => name.endsWith(SUFFIX))
-    const store = new EvidenceStore(folder, new Set(files.map(name => name.slice(0, -SUFFIX.length))))
-    await store.#load()
-    return store
+  static async open(open: OpenEvidence): Promise<EvidenceStore> {
+    const disk = open()
+    try {
+      const names = disk.list()
+      // A process that died left them while it wrote. They were never renamed, hence never relied on.
+      for (const name of names.filter(isLeftOver)) removeIfThere(disk, name)
+      // Nor may the names that others relied on be on the device yet.
+      disk.syncFolder()
+      const files = names.filter(name => name.endsWith(SUFFIX))
+      const store = new EvidenceStore(open, new Set(files.map(name => name.slice(0, -SUFFIX.length))))
+      await store.#load(disk)
+      return store
+    } finally {
+      disk.close()
+    }
   }
 
   /** Relative to the run's folder, with `/` on every system: it goes into records that others read. */
@@ -127,12 +151,12 @@ export class EvidenceStore {
 
   async write(evidence: Evidence): Promise<void> {
     // Its parts were checked for depth; around them are three levels more than canonical JSON would take.
-    await writeDurably(
-      join(this.#folder, `${evidence.call_id}${SUFFIX}`),
-      `${JSON.stringify(evidence, null, 2)}\n`,
+    const text = `${JSON.stringify(evidence, null, 2)}\n`
+    await this.#within(disk =>
+      replaceFile(disk, `${evidence.call_id}${SUFFIX}`, Buffer.from(text), 'private'),
     )
     if (evidence.finished_at === undefined) return
-    await this.#inTurn(() => this.#append(evidence))
+    await this.#inTurn(() => this.#within(disk => this.#append(disk, [evidence])))
     if (evidence.answer !== undefined) this.#remember(evidence.cache_key, evidence.call_id)
   }
 
@@ -141,8 +165,8 @@ export class EvidenceStore {
     const callIds = this.#answered.get(cacheKey)
     if (callIds === undefined) return undefined
     const callId = callIds[Math.min(n, callIds.length) - 1]
-    const evidence = await this.#read(callId)
-    if (evidence?.answer === undefined || evidence.cache_key !== cacheKey) return this.#corrupt(callId)
+    const evidence = await this.#within(async disk => this.#read(disk, callId))
+    if (evidence.answer === undefined || evidence.cache_key !== cacheKey) return this.#corrupt(callId)
     const { body, output_hash: hash, redacted } = evidence.answer
     // What is given again is what was answered, or nothing.
     if (!redacted && outputHash(body) !== hash) return this.#corrupt(callId)
@@ -152,13 +176,13 @@ export class EvidenceStore {
   /** The newest ones that can be given again, for who looks for something similar. */
   async newest(countMax: number): Promise<AnsweredEvidence[]> {
     const callIds = [...this.#answered.values()].flat().slice(-countMax)
-    const found = await Promise.all(callIds.map(callId => this.#read(callId)))
-    return found.filter((evidence): evidence is AnsweredEvidence => evidence?.answer !== undefined)
+    const found = await this.#within(async disk => callIds.map(callId => this.#read(disk, callId)))
+    return found.filter((evidence): evidence is AnsweredEvidence => evidence.answer !== undefined)
   }
 
-  async #load(): Promise<void> {
+  async #load(disk: Disk): Promise<void> {
     const indexed = new Set<string>()
-    const text = (await readFile(join(this.#folder, INDEX), 'utf8').catch(unlessMissing)) ?? ''
+    const text = readFile(disk, INDEX)?.toString('utf8') ?? ''
     for (const line of text.split('\n')) {
       const entry = parseJsonText(line)
       // A line that was torn by a crash: its answer is in its file.
@@ -171,16 +195,13 @@ export class EvidenceStore {
     const lost: Evidence[] = []
     for (const callId of this.#callIds) {
       if (indexed.has(callId)) continue
-      const evidence = await this.#read(callId)
-      if (evidence?.answer !== undefined) lost.push(evidence)
+      const evidence = this.#read(disk, callId)
+      if (evidence.answer !== undefined) lost.push(evidence)
     }
     const order = (evidence: Evidence): string => `${evidence.finished_at ?? ''} ${evidence.call_id}`
     lost.sort((a, b) => (order(a) < order(b) ? -1 : 1))
-    for (const evidence of lost) {
-      // An empty line more is no harm; a line behind half a one would be lost.
-      await this.#append(evidence, '\n')
-      this.#remember(evidence.cache_key, evidence.call_id)
-    }
+    if (lost.length > 0) await this.#append(disk, lost)
+    for (const { cache_key, call_id } of lost) this.#remember(cache_key, call_id)
   }
 
   #remember(cacheKey: string, callId: string): void {
@@ -189,20 +210,30 @@ export class EvidenceStore {
     else known.push(callId)
   }
 
-  async #read(callId: string): Promise<Evidence | undefined> {
-    const text = await readFile(join(this.#folder, `${callId}${SUFFIX}`), 'utf8')
-    const value = parseJsonText(text)
+  #read(disk: Disk, callId: string): Evidence {
+    const value = parseJsonText(readFile(disk, `${callId}${SUFFIX}`)?.toString('utf8') ?? '')
     if (!isEvidence(value) || value.call_id !== callId) return this.#corrupt(callId)
     return value
   }
 
-  async #append({ cache_key, call_id, answer }: Evidence, before = ''): Promise<void> {
-    const file = await open(join(this.#folder, INDEX), 'a', 0o600)
+  async #append(disk: Disk, ended: readonly Evidence[]): Promise<void> {
+    const file = await LineFile.open(disk, INDEX, 'private')
     try {
-      const line = JSON.stringify({ cache_key, call_id, answered: answer !== undefined })
-      await file.writeFile(`${before}${line}\n`, 'utf8')
+      await file.cut(wholeLines(file.read()))
+      for (const { cache_key, call_id, answer } of ended) {
+        await file.append(`${JSON.stringify({ cache_key, call_id, answered: answer !== undefined })}\n`)
+      }
     } finally {
       await file.close()
+    }
+  }
+
+  async #within<T>(work: (disk: Disk) => Promise<T>): Promise<T> {
+    const disk = this.#open()
+    try {
+      return await work(disk)
+    } finally {
+      disk.close()
     }
   }
 
@@ -220,7 +251,7 @@ export class EvidenceStore {
 }
 
 function isLeftOver(name: string): boolean {
-  return /\.json\.\d+\.tmp$/.test(name)
+  return name.endsWith('.tmp')
 }
 
 function isEvidence(value: unknown): value is Evidence {

@@ -2,6 +2,7 @@ import { AnnalsError } from '../../core/errors.ts'
 import { checkOptions } from '../../core/options.ts'
 import { checkText } from '../../core/text.ts'
 import type { LlmEventSink, LlmTelemetry } from './call-record.ts'
+import type { OpenEvidence } from './evidence.ts'
 import type { LlmMode } from './exchange.ts'
 import { isPlainObject } from './json.ts'
 import { checkPrices, type PriceTable } from './prices.ts'
@@ -32,6 +33,8 @@ export interface LlmOptions extends LlmEndpoint {
   readonly events: LlmEventSink
   /** The run's folder: evidence goes to `evidence/llm` in it. */
   readonly folder: string
+  /** @internal Opens the folder of the evidence, if it is not to be a folder of the file system. */
+  readonly openEvidence?: OpenEvidence
   /** 32 hex digits, one for the run. */
   readonly traceId: string
   /** Of calls that name no other. */
@@ -45,7 +48,7 @@ export interface LlmOptions extends LlmEndpoint {
 const ENDPOINT_OPTIONS = ['baseUrl', 'apiKey', 'headers', 'mode', 'prices', 'fetch', 'retry', 'timeoutMs']
 const OPTIONS = [
   ...ENDPOINT_OPTIONS,
-  ...['events', 'folder', 'traceId', 'parentSpanId', 'newSpanId', 'telemetry', 'clock'],
+  ...['events', 'folder', 'openEvidence', 'traceId', 'parentSpanId', 'newSpanId', 'telemetry', 'clock'],
 ]
 const RETRY_OPTIONS = ['tries', 'firstMs', 'maxMs', 'retryAfterMaxMs', 'sleep', 'random']
 const MODES: readonly unknown[] = ['live', 'record', 'replay']

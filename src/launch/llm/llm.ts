@@ -5,7 +5,7 @@ import type { Outcome } from './call-record.ts'
 import { type ChatMessage, checkChatBody, withoutUndefined } from './chat-request.ts'
 import { ChunkAssembler, type Delta } from './chunks.ts'
 import { type Completion, firstChoice } from './completion.ts'
-import { EvidenceStore } from './evidence.ts'
+import { EvidenceStore, evidenceOf } from './evidence.ts'
 import { type Exchange, Exchanges, type LlmMode } from './exchange.ts'
 import { callError } from './failure.ts'
 import { type JsonObject, parseJsonText } from './json.ts'
@@ -162,10 +162,19 @@ export class Llm implements LlmClient {
   }
 
   async #open(): Promise<Exchanges> {
-    const { events, folder, traceId, telemetry, prices, retry = {}, timeoutMs = 120_000 } = this.#options
+    const {
+      events,
+      folder,
+      openEvidence = evidenceOf(folder),
+      traceId,
+      telemetry,
+      prices,
+      retry = {},
+      timeoutMs = 120_000,
+    } = this.#options
     const { clock = Date.now, newSpanId = () => randomBytes(8).toString('hex') } = this.#options
     const { mode, transport: fetch } = this
-    const store = await EvidenceStore.open(folder)
+    const store = await EvidenceStore.open(openEvidence)
     const table = { ...LIST_PRICES, ...prices }
     const recording = { events, store, telemetry, prices: table, clock, mode, traceId, newSpanId }
     return new Exchanges(recording, { mode, fetch, retry, timeoutMs })
