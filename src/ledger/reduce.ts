@@ -32,6 +32,8 @@ export interface Fact {
 }
 
 export interface RunState {
+  /** False until the first event of a known type: unknown ones must not change what may follow them. */
+  begun: boolean
   status: RunStateStatus
   lastEventSeq: number
   startedAt: string | undefined
@@ -62,9 +64,8 @@ export class Reducer {
   /** Takes a record in, unless it was seen already. Answers why it was ignored for state, if it was. */
   add(fact: Fact): Refusal | undefined {
     this.changed = undefined
-    const begun = this.run
     const { runSeq, eventType, stepId } = fact
-    const run = begun ?? unbegun()
+    const run = this.run ?? unbegun()
     this.run = run
     if (runSeq <= run.lastEventSeq) return undefined
     run.lastEventSeq = runSeq
@@ -72,13 +73,14 @@ export class Reducer {
     if (transition === undefined) return undefined
     let refusal: Refusal | undefined
     if (transition.about === 'run') {
-      refusal = runRefusal(begun, transition.rule)
+      refusal = runRefusal(run, transition.rule)
       if (refusal === undefined) changeRun(run, eventType, transition.rule, fact)
     } else {
       const step = this.#stepOf(stepId)
       refusal = stepRefusal(run, step, transition.rule, fact.logicalAttemptId)
       if (refusal === undefined) this.#changeStep(run, step, transition.rule, fact)
     }
+    run.begun = true
     if (refusal !== undefined) run.invalidEvents++
     return refusal
   }
@@ -87,9 +89,9 @@ export class Reducer {
   refusalOf(eventType: string, stepId: string | undefined, logicalAttemptId: number): Refusal | undefined {
     const transition = transitionOf(eventType)
     if (transition === undefined) return undefined
-    if (transition.about === 'run') return runRefusal(this.run, transition.rule)
-    const step = this.#stepOf(stepId)
-    return stepRefusal(this.run ?? unbegun(), step, transition.rule, logicalAttemptId)
+    const run = this.run ?? unbegun()
+    if (transition.about === 'run') return runRefusal(run, transition.rule)
+    return stepRefusal(run, this.#stepOf(stepId), transition.rule, logicalAttemptId)
   }
 
   #stepOf(stepId: string | undefined): StepState | undefined {
@@ -141,6 +143,7 @@ export class Reducer {
 
 function unbegun(): RunState {
   return {
+    begun: false,
     status: 'PENDING',
     lastEventSeq: 0,
     startedAt: undefined,
@@ -150,13 +153,10 @@ function unbegun(): RunState {
   }
 }
 
-function runRefusal(run: RunState | undefined, { to, from, opens }: RunTransition): Refusal | undefined {
-  if (run === undefined) {
-    return opens ? undefined : { priorState: 'PENDING', attemptedState: to, reason: 'the run has not begun' }
-  }
-  const { status } = run
-  if (from.includes(status)) return undefined
-  return { priorState: status, attemptedState: to, reason: `the run is ${status}` }
+function runRefusal({ begun, status }: RunState, { to, from, opens }: RunTransition): Refusal | undefined {
+  if (begun ? from.includes(status) : opens) return undefined
+  const reason = begun ? `the run is ${status}` : 'the run has not begun'
+  return { priorState: status, attemptedState: to, reason }
 }
 
 function changeRun(run: RunState, eventType: string, { to }: RunTransition, { persistedAt }: Fact): void {
@@ -216,11 +216,14 @@ function attemptIn(step: StepState): StepAttempt {
 
 /** A state that may change, of what was stored or shown. */
 export function runStateOf(
-  state: Pick<RunSnapshot, 'status' | 'lastEventSeq' | 'invalidEvents' | 'startedAt' | 'completedAt'>,
+  state: Pick<
+    RunSnapshot,
+    'begun' | 'status' | 'lastEventSeq' | 'invalidEvents' | 'startedAt' | 'completedAt'
+  >,
   steps: number,
 ): RunState {
-  const { status, lastEventSeq, invalidEvents, startedAt, completedAt } = state
-  return { status, lastEventSeq, startedAt, completedAt, invalidEvents, steps }
+  const { begun = true, status, lastEventSeq, invalidEvents, startedAt, completedAt } = state
+  return { begun, status, lastEventSeq, startedAt, completedAt, invalidEvents, steps }
 }
 
 export function stepStateOf(step: RunSnapshot['steps'][number], position: number): StepState {

@@ -99,6 +99,8 @@ export interface StepSnapshot extends StepAttempt {
  * byte.
  */
 export interface RunSnapshot extends RunHeading {
+  /** There while all events are of unknown types, which change no state: `RunQueued` may still follow. */
+  readonly begun?: false
   readonly status: RunStateStatus
   /** The `runSeq` up to which this is. */
   readonly lastEventSeq: number

@@ -45,7 +45,7 @@ function* snapshotSteps(
   steps: Iterable<StepState>,
 ): Generator<void, RunSnapshot, void> {
   const { runId, tenantId, projectId, environmentId, planId, planVersion } = heading
-  const { status, lastEventSeq, startedAt, completedAt, invalidEvents } = run
+  const { begun, status, lastEventSeq, startedAt, completedAt, invalidEvents } = run
   const consistency = invalidEvents === 0 ? 'CONSISTENT' : 'INCONSISTENT'
   const totalDurationMs =
     startedAt === undefined || completedAt === undefined
@@ -53,7 +53,7 @@ function* snapshotSteps(
       : millisecondsOf(completedAt) - millisecondsOf(startedAt)
   const digest = new Sha256()
   digest.add(
-    `{${completedAt === undefined ? '' : `"completedAt":${text(completedAt)},`}"consistency":"${consistency}"` +
+    `{${begunJson(begun)}${completedAt === undefined ? '' : `"completedAt":${text(completedAt)},`}"consistency":"${consistency}"` +
       `,"environmentId":${text(environmentId)},"invalidEvents":${number(invalidEvents)}` +
       `,"lastEventSeq":${number(lastEventSeq)},"planId":${text(planId)},"planVersion":${text(planVersion)}` +
       `,"projectId":${text(projectId)},"runId":${text(runId)}` +
@@ -69,6 +69,7 @@ function* snapshotSteps(
   digest.add(`],"tenantId":${text(tenantId)}`)
   digest.add(totalDurationMs === undefined ? '}' : `,"totalDurationMs":${number(totalDurationMs)}}`)
   return Object.freeze({
+    ...(begun ? {} : { begun }),
     ...(completedAt === undefined ? {} : { completedAt }),
     consistency,
     environmentId,
@@ -129,12 +130,17 @@ function deepFrozen<T>(value: T): T {
 }
 
 export function runStateJson(run: RunState): ByteString {
-  const { status, lastEventSeq, startedAt, completedAt, invalidEvents, steps } = run
+  const { begun, status, lastEventSeq, startedAt, completedAt, invalidEvents, steps } = run
   return (
-    `{${completedAt === undefined ? '' : `"completedAt":${text(completedAt)},`}"invalidEvents":${invalidEvents}` +
+    `{${begunJson(begun)}${completedAt === undefined ? '' : `"completedAt":${text(completedAt)},`}"invalidEvents":${invalidEvents}` +
     `,"lastEventSeq":${lastEventSeq}${startedAt === undefined ? '' : `,"startedAt":${text(startedAt)}`}` +
     `,"status":"${status}","steps":${steps}}`
   )
+}
+
+/** Absent in the state of nearly every run: it is said of those alone that have not begun. */
+function begunJson(begun: boolean): ByteString {
+  return begun ? '' : '"begun":false,'
 }
 
 /** Of a step as a snapshot shows it; with its position if it is to be stored alone. */

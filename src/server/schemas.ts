@@ -153,6 +153,10 @@ export const snapshot: Schema = named(
     environmentId: z.string(),
     planId: z.string(),
     planVersion: z.string(),
+    begun: z
+      .literal(false)
+      .optional()
+      .openapi({ description: 'There while all events of the run are of unknown types.' }),
     status: z.enum(['PENDING', 'RUNNING', 'PAUSED', 'COMPLETED', 'FAILED', 'CANCELLED']),
     lastEventSeq: seq,
     steps: z.array(z.object({ stepId: z.string(), ...attempt, attempts: z.array(z.object(attempt)) })),

@@ -87,6 +87,19 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
+    'L16, L26: unknown first events change nothing about what is let in',
+    async ledger => {
+      await ledger.appendEvents([said('RunSubmitted'), said('StepPlanned a')])
+      await refused(ledger.appendEvent(said('RunCancelled')), 'INVALID_TRANSITION')
+      await refused(ledger.appendEvent(said('StepStarted a')), 'INVALID_TRANSITION')
+      await tell(ledger, ['Noted', 'RunQueued', 'RunStarted'])
+      await refused(ledger.appendEvent(probe('RunQueued')), 'INVALID_TRANSITION')
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status: 'RUNNING', invalidEvents: 0 })
+    },
+    ['layerTwo'],
+  )
+
+  suite.holds(
     'L26: of many at once that exclude each other, one is let in',
     async ledger => {
       await tell(ledger, ['RunStarted'])

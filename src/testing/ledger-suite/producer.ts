@@ -96,6 +96,25 @@ export function testProducer(suite: LedgerSuite): void {
   )
 
   suite.holds(
+    'L16, L25: what is emitted before a run begins does not keep it from beginning',
+    async (ledger, given) => {
+      await producerOf(given).emit('RunSubmitted')
+      // Another one, that has to learn how the run stands.
+      const producer = producerOf(given)
+      await producer.emit('Admitted')
+      await producer.runQueued()
+      await producer.runStarted()
+      await producer.runCompleted()
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({
+        status: 'COMPLETED',
+        consistency: 'CONSISTENT',
+        lastEventSeq: 5,
+      })
+    },
+    ['registry'],
+  )
+
+  suite.holds(
     'L22, L25: a producer that begins again knows how the run stands',
     async (ledger, given) => {
       const first = producerOf(given)

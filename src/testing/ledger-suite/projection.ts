@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { expect } from 'vitest'
 import { type RunSnapshot, reduce } from '../../index.ts'
 import { expectFrozen, times } from '../annals-suite/suite.ts'
-import { newEvent, PLAN, RUN } from './events.ts'
+import { newEvent, PLAN, probe, RUN } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** Of plain JSON with ASCII keys; by hand, so that the ledger's own way is checked by another. */
@@ -215,6 +215,39 @@ export function testProjection(suite: LedgerSuite): void {
         steps: [{ stepId: 'a', status: 'RUNNING' }],
       })
     },
+  )
+
+  suite.holds('LD4, LD13: after nothing but unknown events a run has not begun', async ledger => {
+    await tell(ledger, ['RunSubmitted', 'Noted'])
+    const pending = { status: 'PENDING', lastEventSeq: 2, begun: false, consistency: 'CONSISTENT', steps: [] }
+    const snapshot = await ledger.projectSnapshot(RUN)
+    expect(snapshot).toMatchObject(pending)
+    const { hash, ...rest } = snapshot
+    expect(createHash('sha256').update(canonical(rest)).digest('hex')).toBe(hash)
+    expect(await ledger.getSnapshot(RUN)).toEqual(snapshot)
+    expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 2 })
+    // The first event that is known ends it, also one that is invalid.
+    await ledger.appendEvent(probe('RunPaused'))
+    const begun = await ledger.projectSnapshot(RUN)
+    expect(begun).toMatchObject({ status: 'PENDING', invalidEvents: 1 })
+    expect(Object.keys(begun)).not.toContain('begun')
+    await ledger.appendEvent(probe('RunQueued'))
+    expect(await ledger.projectSnapshot(RUN), 'RunQueued opens a run that has not begun').toMatchObject({
+      invalidEvents: 2,
+    })
+  })
+
+  suite.holds(
+    'L16, LD13: that a run has not begun is known when the ledger is opened again',
+    async (ledger, given) => {
+      await tell(ledger, ['RunSubmitted'])
+      await ledger.projectSnapshot(RUN)
+      const { ledger: again } = await given.reopen()
+      expect(await again.getSnapshot(RUN)).toMatchObject({ begun: false })
+      await tell(again, ['RunQueued'])
+      expect(await again.projectSnapshot(RUN)).toMatchObject({ status: 'PENDING', invalidEvents: 0 })
+    },
+    ['reopen'],
   )
 
   suite.holds(
