@@ -30,6 +30,7 @@ export {
   type AppendOptions,
   type FetchAllOptions,
   type FetchOptions,
+  type IterateEventsOptions,
   Ledger,
   type SubscribeAllOptions,
   type SubscribeOptions,

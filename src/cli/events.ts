@@ -15,8 +15,6 @@ interface Options extends Read {
   readonly own?: boolean
 }
 
-const PAGE = 1_000
-
 export function addEvents(program: Command, context: Context): void {
   const command = program
     .command('events')
@@ -68,12 +66,7 @@ async function* ledgerRecords(
     yield* ledger.subscribe({ runId, afterSeq: after ?? 0, signal })
     return
   }
-  for (let afterSeq = after ?? 0; ; ) {
-    const page = await ledger.fetchEvents(runId, { afterSeq, limit: PAGE })
-    yield* page
-    if (page.length < PAGE) return
-    afterSeq = page[page.length - 1].runSeq
-  }
+  yield* ledger.iterateEvents(runId, { afterSeq: after ?? 0 })
 }
 
 async function* ownEvents(

@@ -7,7 +7,7 @@ export interface Source {
   readonly runs: Pick<Runs, 'get' | 'query'>
   readonly ledger: Pick<
     Ledger,
-    'fetchEvents' | 'getSnapshot' | 'replaySnapshot' | 'verifyRun' | 'alerts' | 'subscribe'
+    'fetchEvents' | 'iterateEvents' | 'getSnapshot' | 'replaySnapshot' | 'verifyRun' | 'alerts' | 'subscribe'
   >
   readonly events: SourceEvents
   readonly traces: {
@@ -56,6 +56,7 @@ export function remoteSource(client: AnnalsClient): Source {
     runs: client.runs,
     ledger: {
       fetchEvents: (runId, options) => ledger.fetchEvents(runId, options),
+      iterateEvents: (runId, options) => ledger.iterateEvents(runId, options),
       getSnapshot: runId => ledger.getSnapshot(runId),
       // Without a number a server has no way to replay all: up to the last record is all.
       replaySnapshot: async (runId, options = {}) =>

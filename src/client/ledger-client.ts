@@ -9,6 +9,7 @@ import type {
   AppendOptions,
   FetchAllOptions,
   FetchOptions,
+  IterateEventsOptions,
   SubscribeAllOptions,
   SubscribeOptions,
 } from '../ledger/ledger.ts'
@@ -71,18 +72,31 @@ export class LedgerClient implements RunStateStore {
     return answer.results
   }
 
-  /** The records of a run in their order; none if the ledger doesn't know it. */
+  /** The records of a run in their order: all of them, or `limit` at most. None if the ledger doesn't know the run. */
   async fetchEvents(runId: string, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
     checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
-    const { afterSeq = 0, limit = LIMIT_DEFAULT } = options
+    const { afterSeq = 0, limit } = options
+    return all(this.#recordPages(runId, afterSeq, limit === undefined ? undefined : checkLimit(limit)))
+  }
+
+  /** The records of a run in their order, read page by page as they are asked for. */
+  async *iterateEvents(
+    runId: string,
+    options: IterateEventsOptions = {},
+  ): AsyncGenerator<RunEventRecord, void, void> {
+    checkOptions('iterateEvents', options, ['afterSeq'])
+    const { afterSeq = 0 } = options
+    for await (const page of this.#recordPages(runId, afterSeq, undefined)) yield* page
+  }
+
+  #recordPages(
+    runId: string,
+    afterSeq: number,
+    limit: number | undefined,
+  ): AsyncGenerator<readonly RunEventRecord[], void, void> {
     checkWhole('afterSeq', afterSeq)
-    const path = runPath(runId, 'events')
-    const pages = pagesOf<RunEventRecord>(this.#transport, path, 'events', {
-      limit: checkLimit(limit),
-      place: 'afterSeq',
-      start: afterSeq,
-    })
-    return all(pages)
+    const place = { limit, place: 'afterSeq', start: afterSeq }
+    return pagesOf(this.#transport, runPath(runId, 'events'), 'events', place)
   }
 
   /** The records of all runs in the order in which they were stored. */

@@ -1,11 +1,10 @@
 import { performance } from 'node:perf_hooks'
-import { type ByteString, u64 } from '../core/bytes.ts'
+import { u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
-import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
+import { mapInSlices } from '../core/slices.ts'
 import { Follower } from '../engine/follower.ts'
-import type { Reader } from '../engine/storage.ts'
 import { alertsFrom, iterateAlerts } from './alerts.ts'
 import { type AuditQuery, auditRecords } from './audit.ts'
 import { Authority } from './authority.ts'
@@ -14,6 +13,7 @@ import { checkEnvelope, type Envelope } from './envelope.ts'
 import { type EventIdRegistry, StoredRegistry } from './event-id-registry.ts'
 import { acquireLease, type LeaseOptions } from './lease.ts'
 import type { LedgerStats } from './metrics.ts'
+import { snapshotIn } from './projected-snapshot.ts'
 import { loadProjection, Projector, unprojectedRuns } from './projector.ts'
 import type { Repeat } from './repeats.ts'
 import { replayRun } from './replay.ts'
@@ -24,13 +24,9 @@ import type {
   RunEventWrite,
   RunSnapshot,
   RunStateStore,
-  StepAttempt,
 } from './run-events.ts'
-import type { RunProjection } from './run-projection.ts'
-import { snapshotInSlices } from './snapshot.ts'
-import type { StepState } from './steps.ts'
-import { HEADING_KEY, headingIn, LOG, placeOf, recordOf } from './stored.ts'
-import { type FeedItem, feedPage, followAll, followRun, lastCursor } from './subscriptions.ts'
+import { LOG, recordOf } from './stored.ts'
+import { type FeedItem, feedPage, followAll, followRun, lastCursor, recordPages } from './subscriptions.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
 
 export interface AppendOptions {
@@ -41,8 +37,13 @@ export interface AppendOptions {
 export interface FetchOptions {
   /** Exclusive; from the start without it. */
   readonly afterSeq?: number
-  /** 1 to 10,000; 1,000 without it. */
+  /** 1 to 10,000; all records come without it. */
   readonly limit?: number
+}
+
+export interface IterateEventsOptions {
+  /** Exclusive; from the start without it. */
+  readonly afterSeq?: number
 }
 
 export interface FetchAllOptions {
@@ -161,7 +162,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The records of a run in their order; none if the ledger doesn't know it.
+   * The records of a run in their order: all of them, or `limit` at most. None if the ledger doesn't know the run. For a
+   * long run, `iterateEvents` holds a page in memory and not the whole list.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * const [record] = await db.ledger.fetchEvents(run, { afterSeq: 0, limit: 10 })
@@ -169,12 +171,30 @@ export class Ledger implements RunStateStore {
    */
   async fetchEvents(runId: string, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
     checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
-    const { afterSeq = 0, limit = FETCH_DEFAULT } = options
+    const { afterSeq = 0, limit } = options
     checkWhole('afterSeq', afterSeq)
+    if (limit === undefined) return Object.freeze(await allOf(recordPages(this.#context, runId, afterSeq)))
     checkFetchLimit(limit)
     const { database, scopeOf } = this.#context
     const found = await database.scan({ scope: scopeOf(runId), tag: LOG, from: u64(afterSeq), limit })
     return Object.freeze(await mapInSlices(found, recordOf))
+  }
+
+  /**
+   * The records of a run in their order, read page by page as they are asked for.
+   * @example
+   * await db.ledger.appendEvents([newEvent({ eventType: 'RunStarted' }), newEvent({ eventType: 'RunPaused' })])
+   * const types = []
+   * for await (const record of db.ledger.iterateEvents(run, { afterSeq: 1 })) types.push(record.eventType)
+   * types // → ['RunPaused']
+   */
+  async *iterateEvents(
+    runId: string,
+    options: IterateEventsOptions = {},
+  ): AsyncGenerator<RunEventRecord, void, void> {
+    checkOptions('iterateEvents', options, ['afterSeq'])
+    const { afterSeq = 0 } = options
+    for await (const page of recordPages(this.#context, runId, checkWhole('afterSeq', afterSeq))) yield* page
   }
 
   /**
@@ -423,6 +443,13 @@ export class Ledger implements RunStateStore {
   }
 }
 
+async function allOf<T>(pages: AsyncIterable<readonly T[]>): Promise<T[]> {
+  const items: T[] = []
+  // Not push(...page): a page may have more items than a call may have arguments.
+  for await (const page of pages) for (const item of page) items.push(item)
+  return items
+}
+
 function first<T>([one]: readonly T[]): T {
   return one
 }
@@ -437,37 +464,6 @@ function epochOf(options: AppendOptions): number | undefined {
   checkOptions('an append', options, ['epoch'])
   const { epoch } = options
   return epoch === undefined ? undefined : checkWhole('epoch', epoch)
-}
-
-/** Of what was projected: all of it at this moment. */
-async function snapshotIn(reader: Reader, projection: RunProjection): Promise<RunSnapshot | null> {
-  const { scope, runId, run } = projection
-  const heading = headingIn(await reader.get(scope, placeOf(scope, HEADING_KEY).tag, HEADING_KEY))
-  if (heading === undefined || run === undefined) return null
-  const whole: StepState[] = []
-  for (const step of projection.steps) {
-    if (isSliceOver()) await nextSlice()
-    whole.push(hasError(step) ? await withErrors(reader, scope, step) : step)
-  }
-  return snapshotInSlices({ runId, ...heading }, run, whole)
-}
-
-function hasError({ error, attempts }: StepState): boolean {
-  return error !== undefined || attempts.length > 0
-}
-
-/** With the errors themselves, for what is stored is only in which record they are. */
-async function withErrors(reader: Reader, scope: ByteString, step: StepState): Promise<StepState> {
-  const withError = async (attempt: StepAttempt): Promise<StepAttempt> =>
-    attempt.error === undefined ? attempt : { ...attempt, error: await errorAt(reader, scope, attempt.error) }
-  const attempts = await Promise.all(step.attempts.map(withError))
-  const error = step.error === undefined ? undefined : await errorAt(reader, scope, step.error)
-  return { ...step, error, attempts }
-}
-
-async function errorAt(reader: Reader, scope: ByteString, runSeq: unknown): Promise<unknown> {
-  const entry = await reader.get(scope, LOG, u64((runSeq as number) - 1))
-  return entry === undefined ? undefined : recordOf(entry).payload?.['error']
 }
 
 function unknown(runId: string): never {

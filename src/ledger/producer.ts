@@ -41,6 +41,9 @@ export interface ProducerOptions extends RunHeading {
 
 type Payload = NonNullable<RunEventWrite['payload']>
 
+/** Records that are in memory at a time while the producer learns how its run stands. */
+const RECORDS_AT_ONCE = 1_000
+
 const OPTIONS = [
   'store',
   'registry',
@@ -294,7 +297,7 @@ export class Producer {
     const { store, runId, replay = false } = this.#options
     const belief = new Belief(replay)
     for (let afterSeq = 0; ; ) {
-      const page = await this.#retried(() => store.fetchEvents(runId, { afterSeq }))
+      const page = await this.#retried(() => store.fetchEvents(runId, { afterSeq, limit: RECORDS_AT_ONCE }))
       for (const record of page) {
         belief.learn(record)
         afterSeq = record.runSeq

@@ -50,6 +50,21 @@ export async function* followRun(
   }
 }
 
+/** The records of one run that are there, page by page. */
+export async function* recordPages(
+  { database, scopeOf }: LedgerContext,
+  runId: string,
+  afterSeq: number,
+): AsyncGenerator<readonly RunEventRecord[], void, void> {
+  let lastHash: ByteString | undefined
+  for await (const page of pages(database, { scope: scopeOf(runId), tag: LOG, from: u64(afterSeq) })) {
+    // Between two pages the run may have been deleted, and another have begun under its id.
+    if (lastHash !== undefined && parseLogEntry(page[0]).prevHash !== lastHash) throw deleted(runId)
+    lastHash = parseLogEntry(page[page.length - 1]).hash
+    yield await mapInSlices(page, recordOf)
+  }
+}
+
 function deleted(runId: string): AnnalsError {
   const message = `run ${JSON.stringify(runId)} was deleted while it was read`
   return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })

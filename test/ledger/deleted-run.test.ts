@@ -54,6 +54,30 @@ describe('a run that is deleted and begins anew', () => {
     await db.close()
   })
 
+  test('between two pages of its records, is not taken for the same run', async () => {
+    const db = await open({ memory: true })
+    const random = new Random(1)
+    const note = (text: string): Promise<unknown> =>
+      db.ledger.appendEvents(
+        Array.from({ length: 200 }, (_, i) => newEvent(random, { runId: RUN, eventType: `${text}${i}` })),
+      )
+    await note('First')
+    const read: string[] = []
+    const reading = (async () => {
+      for await (const { eventType } of db.ledger.iterateEvents(RUN)) {
+        read.push(eventType)
+        if (read.length > 1) continue
+        // The first page was read: the next one is of another run.
+        await db.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+        await note('Second')
+      }
+    })()
+    await expect(reading).rejects.toMatchObject({ code: 'EVENT_CHAIN_BROKEN', details: { runId: RUN } })
+    expect(read.filter(eventType => eventType.startsWith('Second'))).toEqual([])
+    expect(await db.ledger.fetchEvents(RUN)).toHaveLength(200)
+    await db.close()
+  })
+
   test('before anybody has stored what the first one came to, leaves nothing of it', async () => {
     const db = await open({ memory: true })
     const random = new Random(2)

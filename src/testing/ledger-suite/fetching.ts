@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import { bad, refused, times } from '../annals-suite/suite.ts'
+import { bad, gather, refused, times } from '../annals-suite/suite.ts'
 import { newEvent, RUN } from './events.ts'
 import type { LedgerApi, LedgerSuite } from './suite.ts'
 
@@ -47,11 +47,45 @@ export function testFetching(suite: LedgerSuite): void {
     expect(seen).toEqual(times(25, i => i + 1))
   })
 
-  suite.holds('LD12: limit is 1,000 unless told, and up to 10,000', async ledger => {
+  suite.holds('LD12: without a limit all records come; with one, at most so many', async ledger => {
     await note(ledger, 1_203)
-    expect(await ledger.fetchEvents(RUN)).toHaveLength(1_000)
+    const records = await ledger.fetchEvents(RUN)
+    expect(records.map(({ runSeq }) => runSeq)).toEqual(times(1_203, i => i + 1))
+    expect(Object.isFrozen(records)).toBe(true)
+    expect(await ledger.fetchEvents(RUN, { afterSeq: 100 })).toHaveLength(1_103)
     expect(await ledger.fetchEvents(RUN, { limit: 10_000 })).toHaveLength(1_203)
+    expect(await ledger.fetchEvents(RUN, { limit: 1_000 })).toHaveLength(1_000)
     expect(await ledger.fetchEvents(RUN, { limit: 1 })).toHaveLength(1)
+  })
+
+  suite.holds('LD12: also of a run that is longer than any page', async ledger => {
+    await note(ledger, 10_000)
+    await ledger.appendEvents(times(1_001, i => newEvent({ eventType: `More${i}` })))
+    expect(await ledger.fetchEvents(RUN)).toHaveLength(11_001)
+    let last = 0
+    for await (const { runSeq } of ledger.iterateEvents(RUN)) expect(runSeq).toBe(++last)
+    expect(last).toBe(11_001)
+  })
+
+  suite.holds('LD12, LD17: iterateEvents gives the records behind a place, one by one', async ledger => {
+    await note(ledger, 50)
+    const whole = await ledger.fetchEvents(RUN)
+    for (const afterSeq of [undefined, 0, 1, 49, 50, 51, Number.MAX_SAFE_INTEGER]) {
+      const options = afterSeq === undefined ? {} : { afterSeq }
+      expect(await gather(ledger.iterateEvents(RUN, options))).toEqual(whole.slice(afterSeq))
+    }
+    expect(await gather(ledger.iterateEvents('nobody'))).toEqual([])
+    for await (const { runSeq } of ledger.iterateEvents(RUN, { afterSeq: 7 })) {
+      expect(runSeq).toBe(8)
+      break
+    }
+    for (const options of [{ afterSeq: -1 }, { afterSeq: 1.5 }, { limit: 5 }, null]) {
+      await refused(
+        gather(ledger.iterateEvents(RUN, bad(options))),
+        'INVALID_ARGUMENT',
+        JSON.stringify(options),
+      )
+    }
   })
 
   suite.holds('LD12: other limits and places are INVALID_ARGUMENT', async ledger => {
@@ -72,6 +106,7 @@ export function testFetching(suite: LedgerSuite): void {
   suite.holds('LD12: a run id that can’t be one is refused by every reader', async ledger => {
     for (const runId of ['', 'a\0b', '\ud800', null, 7]) {
       await refused(ledger.fetchEvents(bad(runId)), 'INVALID_ARGUMENT')
+      await refused(gather(ledger.iterateEvents(bad(runId))), 'INVALID_ARGUMENT')
       await refused(ledger.getSnapshot(bad(runId)), 'INVALID_ARGUMENT')
       await refused(ledger.projectSnapshot(bad(runId)), 'INVALID_ARGUMENT')
       await refused(ledger.verifyRun(bad(runId)), 'INVALID_ARGUMENT')

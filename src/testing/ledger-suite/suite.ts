@@ -16,6 +16,7 @@ export type LedgerApi = Pick<
   | 'appendEvent'
   | 'appendEvents'
   | 'fetchEvents'
+  | 'iterateEvents'
   | 'getSnapshot'
   | 'projectSnapshot'
   | 'verifyRun'
