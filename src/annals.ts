@@ -48,6 +48,7 @@ export interface OpenOptions {
   readonly durability?: Durability
   /** Whose data this handle reaches; `default` without it. */
   readonly tenant?: string
+  /** Makes no folder, and refuses every write with `READ_ONLY`. */
   readonly readOnly?: boolean
   /** Reads and checks everything stored before anything is served. */
   readonly verifyOnOpen?: boolean
@@ -99,14 +100,22 @@ export async function open(options: OpenOptions): Promise<Annals> {
   // Now: the process may change its folder.
   const folder = path === undefined ? {} : { path: resolve(path), durability: durability ?? 'durable' }
   const storage = await openEmbedded({ disk, durability, readOnly, verifyOnOpen, cacheBytes })
-  const database = new Database(storage)
+  return openedOver({ storage, ...folder }, options)
+}
+
+/** @internal The handle over an engine that was just opened, and is closed again if something is wrong. */
+export async function openedOver(
+  store: Pick<Store, 'storage' | 'path' | 'durability'>,
+  options: Pick<OpenOptions, 'guards' | 'tenant' | 'ledger' | 'readOnly' | 'verifyOnOpen'>,
+): Promise<Annals> {
+  const database = new Database(store.storage)
   try {
-    if (verifyOnOpen === true) await verifyChains(database)
+    if (options.verifyOnOpen === true) await verifyChains(database)
+    return annalsOver({ ...store, database, readOnly: options.readOnly === true }, options)
   } catch (error) {
-    await storage.close()
+    await store.storage.close()
     throw error
   }
-  return annalsOver({ storage, database, readOnly: readOnly === true, ...folder }, options)
 }
 
 /** @internal The handle over any engine. */

@@ -1,8 +1,7 @@
-import { type Annals, annalsOver, type LedgerOptions } from './annals.ts'
+import { type Annals, type LedgerOptions, openedOver } from './annals.ts'
 import { AnnalsError } from './core/errors.ts'
-import { checkOptions } from './core/options.ts'
+import { checkFlag, checkOptions } from './core/options.ts'
 import { checkText } from './core/text.ts'
-import { Database } from './engine/database.ts'
 import { openPostgresStorage } from './postgres/open.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 
@@ -13,6 +12,13 @@ export interface OpenPostgresOptions {
   readonly schema?: string
   /** Whose data this handle reaches; `default` without it. */
   readonly tenant?: string
+  /**
+   * Refuses every write with `READ_ONLY`, and makes and migrates no schema: one that is missing is `INVALID_ARGUMENT`, one that
+   * is too old `FORMAT_TOO_OLD`.
+   */
+  readonly readOnly?: boolean
+  /** Verifies the chain of every log that this role reaches before anything is served; else `EVENT_CHAIN_BROKEN`. */
+  readonly verifyOnOpen?: boolean
   /** For a connection, however often it has to be tried, and for each statement; 10 s without it. */
   readonly timeoutMs?: number
   /** How many explicit transactions can be under way at the same time, each on a connection of its own; 10 without it. */
@@ -26,6 +32,8 @@ const OPTIONS: readonly string[] = [
   'connectionString',
   'schema',
   'tenant',
+  'readOnly',
+  'verifyOnOpen',
   'timeoutMs',
   'snapshotConnections',
   'guards',
@@ -35,23 +43,19 @@ const OPTIONS: readonly string[] = [
 const SCHEMA_BYTES_MAX = 63
 
 /**
- * Opens a store on PostgreSQL 14 or later, for any number of processes. Brings its schema up to date first. Close it when
- * done.
+ * Opens a store on PostgreSQL 14 or later, for any number of processes. Brings its schema up to date first, unless
+ * `readOnly`. Close it when done.
  */
 export async function openPostgres(options: OpenPostgresOptions): Promise<Annals> {
   checkOptions('openPostgres', options, OPTIONS)
-  const { connectionString, schema, timeoutMs, snapshotConnections } = options
+  const { connectionString, schema, timeoutMs, snapshotConnections, readOnly } = options
   checkText('connectionString', connectionString, { bytesMax: 64 * 1024 })
   if (schema !== undefined) checkText('schema', schema, { bytesMax: SCHEMA_BYTES_MAX })
   checkPositive('timeoutMs', timeoutMs)
   checkPositive('snapshotConnections', snapshotConnections)
-  const storage = await openPostgresStorage({ connectionString, schema, timeoutMs, snapshotConnections })
-  try {
-    return annalsOver({ storage, database: new Database(storage) }, options)
-  } catch (error) {
-    await storage.close()
-    throw error
-  }
+  for (const name of ['readOnly', 'verifyOnOpen'] as const) checkFlag(name, options[name])
+  const settings = { connectionString, schema, timeoutMs, snapshotConnections, readOnly }
+  return openedOver({ storage: await openPostgresStorage(settings) }, options)
 }
 
 function checkPositive(name: string, value: number | undefined): void {

@@ -124,13 +124,13 @@ function findingOf({ code, message }: AnnalsError, data: string): Finding {
 
 async function openServer(options: Options, report: Report): Promise<Annals | undefined> {
   try {
-    const db = await openOnPostgres(options)
+    const db = await openOnPostgres(options, { readOnly: true })
     report.add({ name: 'server', status: 'ok', message: 'PostgreSQL answers, and the schema is up to date.' })
     return db
   } catch (error) {
     if (!(error instanceof AnnalsError)) throw error
-    const advice = 'Check the address, the password and that the server runs.'
-    report.add(problem('server', `PostgreSQL can't be reached: ${error.message}.`, advice))
+    const advice = 'Check the address, the schema, the password and that the server runs.'
+    report.add(problem('server', `The store on PostgreSQL can't be opened: ${error.message}.`, advice))
     return undefined
   }
 }

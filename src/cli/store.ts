@@ -50,9 +50,12 @@ async function openSource(options: StoreOptions, terminal: Terminal, isSettled: 
   checkOne(options)
   if (options.server !== undefined) return remoteSource(clientOf(options, options.server))
   if (options.postgres !== undefined) {
-    const db = await openOnPostgres(options)
-    if (isSettled) await db.ledger.settle()
-    return localSource(db, true)
+    const db = await openOnPostgres(options, { readOnly: true })
+    if (!isSettled || (await db.ledger.isSettled())) return localSource(db, true)
+    await db.close()
+    const writing = await openOnPostgres(options)
+    await writing.ledger.settle()
+    return localSource(writing, true)
   }
   try {
     return localSource(await (isSettled ? openSettled(options, terminal) : openFolder(options)), false)
@@ -144,11 +147,21 @@ function checkFolder(data: string): boolean {
   throw new AnnalsError('INVALID_ARGUMENT', message, { path: data })
 }
 
-/** Brings its schema up to date, as every program that opens it does. */
-export async function openOnPostgres({ postgres, schema, tenant }: StoreOptions): Promise<Annals> {
+/** Brings its schema up to date, unless it is only read. */
+export async function openOnPostgres(
+  { postgres, schema, tenant }: StoreOptions,
+  { readOnly = false }: { readonly readOnly?: boolean } = {},
+): Promise<Annals> {
   const { openPostgres } = await import('../postgres.ts').catch(missingPg)
   const connectionString = postgres as string
-  return openPostgres({ connectionString, tenant, ...(schema === undefined ? {} : { schema }) })
+  const options = { connectionString, tenant, readOnly, ...(schema === undefined ? {} : { schema }) }
+  return openPostgres(options).catch((error: unknown) => {
+    // To a command, a schema that is not there is a store that is not there.
+    const isMissing = error instanceof AnnalsError && error.details['schema'] !== undefined
+    if (!isMissing || error.code !== 'INVALID_ARGUMENT') throw error
+    const message = `there is no store in schema ${error.details['schema']} of this database: --schema names another one, and \`annals serve\` makes one`
+    throw new AnnalsError('IO_ERROR', message, error.details, error)
+  })
 }
 
 function missingPg(error: unknown): never {

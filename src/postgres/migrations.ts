@@ -41,6 +41,19 @@ export async function migrate(connection: Connection, schema: string, timeoutMs:
   }
 }
 
+/** For a reader, who changes nothing: the schema has to be as this version of Annals needs it. */
+export async function checkMigrated(connection: Connection, schema: string): Promise<void> {
+  const known = await applied(connection, schema)
+  const todo = missing(known)
+  if (todo.length === 0) return
+  if (known.size === 0) {
+    const message = `there is no store in schema ${schema}: with readOnly it is not made`
+    throw new AnnalsError('INVALID_ARGUMENT', message, { schema })
+  }
+  const message = `the schema ${schema} is older than this version of Annals: open it once without readOnly, which brings it up to date`
+  throw new AnnalsError('FORMAT_TOO_OLD', message, { schema, missing: todo.map(({ name }) => name) })
+}
+
 /** Only the owner can lock the table like this: a role that may read it can't keep anybody from migrating. */
 async function migrateOnce(connection: Connection, schema: string, timeoutMs: number): Promise<void> {
   const name = quoted(schema)

@@ -1,7 +1,7 @@
 import { AnnalsError } from '../core/errors.ts'
 import { Connection } from './connection.ts'
 import { failure } from './failure.ts'
-import { migrate } from './migrations.ts'
+import { checkMigrated, migrate } from './migrations.ts'
 import { PostgresStore } from './store.ts'
 
 export interface PostgresStorageOptions {
@@ -14,6 +14,8 @@ export interface PostgresStorageOptions {
   readonly snapshotConnections?: number | undefined
   /** For tests; the server's clock without it. */
   readonly clock?: (() => number) | undefined
+  /** Makes and migrates nothing, and refuses every write with `READ_ONLY`. */
+  readonly readOnly?: boolean | undefined
   /** How often entries that have expired are removed; once a minute without it. */
   readonly sweepMs?: number | undefined
 }
@@ -23,17 +25,19 @@ const TIMEOUT_MS = 10_000
 const SNAPSHOT_CONNECTIONS = 10
 const SWEEP_MS = 60_000
 
-/** The storage port on PostgreSQL. Brings the schema up to date first. */
+/** The storage port on PostgreSQL. Brings the schema up to date first, unless `readOnly`. */
 export async function openPostgresStorage(options: PostgresStorageOptions): Promise<PostgresStore> {
-  const { connectionString, schema = 'annals', timeoutMs = TIMEOUT_MS, clock } = options
+  const { connectionString, schema = 'annals', timeoutMs = TIMEOUT_MS, clock, readOnly = false } = options
   const settings = { connectionString, schema, timeoutMs }
   const connection = await Connection.open(settings)
   try {
     await checkServer(connection)
-    await migrate(connection, schema, timeoutMs)
+    if (readOnly) await checkMigrated(connection, schema)
+    else await migrate(connection, schema, timeoutMs)
     return new PostgresStore({
       ...settings,
       clock,
+      readOnly,
       snapshotConnections: options.snapshotConnections ?? SNAPSHOT_CONNECTIONS,
       clockOffsetMs: await clockOffset(connection),
       sweepMs: options.sweepMs ?? SWEEP_MS,

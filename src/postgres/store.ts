@@ -36,6 +36,7 @@ export interface StoreSettings extends ConnectionSettings {
   /** Of the tests; without it the server's clock counts. */
   readonly clock: (() => number) | undefined
   readonly snapshotConnections: number
+  readonly readOnly: boolean
   /** How far the server's clock was ahead of ours at opening. */
   readonly clockOffsetMs: number
   /** How often entries that have expired are removed. */
@@ -55,7 +56,8 @@ export class PostgresStore implements Storage {
   readonly #reader: BatchedReader
   readonly #snapshots: Snapshots
   readonly #listener: Listener
-  readonly #sweeper: Sweeper
+  /** Removing is writing: a reader has none. */
+  readonly #sweeper: Sweeper | undefined
   readonly #own = new OwnChanges()
   readonly #places = new PlaceQueue()
   readonly #remembered = new RememberedPlaces()
@@ -80,7 +82,9 @@ export class PostgresStore implements Storage {
       note: time => this.#note(0, time),
     })
     this.#listener = new Listener(settings)
-    this.#sweeper = new Sweeper(entriesMax => this.sweep(entriesMax), settings.sweepMs)
+    this.#sweeper = settings.readOnly
+      ? undefined
+      : new Sweeper(entriesMax => this.sweep(entriesMax), settings.sweepMs)
   }
 
   async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
@@ -106,14 +110,16 @@ export class PostgresStore implements Storage {
   }
 
   async commit(commit: Commit): Promise<CommitOutcome> {
-    this.#checkOpen()
+    this.#checkWritable()
     checkOperations(commit.operations)
     return this.#commit(commit)
   }
 
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     try {
-      this.#checkOpen()
+      // Who reads a feed in a step wants to wait for its writers, which changes nothing.
+      if (reads.length > 0 && reads.every(({ tag }) => isFeedTag(tag))) this.#checkOpen()
+      else this.#checkWritable()
       for (const place of reads) checkPlace(place)
       return this.#appendAtOnce(reads, step) ?? this.#track(this.#update(reads, step))
     } catch (error) {
@@ -141,7 +147,7 @@ export class PostgresStore implements Storage {
 
   /** Removes entries that have expired, so many at most; says how many it were. */
   async sweep(entriesMax: number): Promise<number> {
-    this.#checkOpen()
+    this.#checkWritable()
     const work = this.#reader.run(connection => connection.run(STATEMENTS.sweep, [entriesMax]))
     const [row] = await this.#track(work)
     return row['swept'] as number
@@ -159,7 +165,7 @@ export class PostgresStore implements Storage {
   }
 
   async #close(): Promise<void> {
-    this.#sweeper.close()
+    this.#sweeper?.close()
     // What finds a conflict goes on with another read.
     while (this.#underWay.size > 0 || this.#committer.isBusy) {
       await Promise.allSettled([...this.#underWay, this.#committer.idle()])
@@ -174,6 +180,7 @@ export class PostgresStore implements Storage {
   }
 
   async #commit(commit: Commit): Promise<CommitOutcome> {
+    this.#checkReadOnly()
     const outcome = await this.#committer.commit(commit)
     if (outcome.status === 'committed') this.#noteCommit(commit.operations, outcome)
     return outcome
@@ -306,6 +313,16 @@ export class PostgresStore implements Storage {
 
   #checkOpen(): void {
     if (this.#closing !== undefined) throw closedError()
+  }
+
+  #checkWritable(): void {
+    this.#checkOpen()
+    this.#checkReadOnly()
+  }
+
+  #checkReadOnly(): void {
+    if (this.#settings.readOnly)
+      throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
   }
 }
 

@@ -50,6 +50,18 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
     await dropSchema(wiped)
   })
 
+  test('that is not there is not made by a command that reads', async () => {
+    const missing = newSchema()
+    const place = ['--postgres', CONNECTION_STRING, '--schema', missing]
+    for (const command of [['runs'], ['show', 'run-1'], ['verify'], ['export', 'run-1'], ['doctor']]) {
+      const { code, stdout, stderr } = await annals([...command, ...place])
+      expect(code, command[0]).toBe(command[0] === 'doctor' ? 1 : 4)
+      expect(stdout + stderr).toContain(`there is no store in schema ${missing}`)
+    }
+    const { rows } = await sql(`SELECT nspname FROM pg_namespace WHERE nspname = '${missing}'`)
+    expect(rows).toEqual([])
+  })
+
   test('that can not be reached ends with 4', async () => {
     const nobody = 'postgres://nobody@127.0.0.1:1/none'
     const { code, stderr } = await annals(['runs', '--postgres', nobody], { cwd: join(newFolder(), '..') })
