@@ -7,6 +7,11 @@ import { AnnalsError } from '../core/errors.ts'
  * Every call may throw an error with a `code` (`EIO`, `ENOSPC`, …).
  */
 export interface Disk {
+  /**
+   * Throws (see `folderGone`) if the folder was removed, moved or replaced since the disk was opened. So does every call
+   * that creates, replaces or removes a name, before it does anything: another store may be at the same path by now.
+   */
+  check(): void
   /** Held until `close`, and not longer than the process lives. `LOCKED` if somebody has it. */
   lock(): void
   /** The names of the files in the folder, or in one below it, sorted. `ENOENT` if there is no such folder. */
@@ -69,6 +74,16 @@ export function isFull(error: unknown): boolean {
   return code === 'ENOSPC' || code === 'EDQUOT'
 }
 
+/** The path no longer leads to the folder that was opened. */
+export function folderGone(path: string): AnnalsError {
+  const message = `${path} was removed, moved or replaced since it was opened: nothing more is written; open the store again where it is now`
+  return new AnnalsError('IO_ERROR', message, { path, folder: 'gone' })
+}
+
+export function isFolderGone(error: unknown): error is AnnalsError {
+  return error instanceof AnnalsError && error.details['folder'] === 'gone'
+}
+
 /** What callers hear of a disk that fails or forbids: they look for one class and its codes. */
 export function diskFailure(error: unknown, what: string): AnnalsError {
   if (error instanceof AnnalsError) return error
@@ -101,6 +116,7 @@ export async function syncOrFail(file: DiskFile): Promise<void> {
 export function withOneFolderFailure(disk: Disk): Disk {
   let failure: AnnalsError | undefined
   return {
+    check: () => disk.check(),
     lock: () => disk.lock(),
     list: folder => disk.list(folder),
     folders: folder => disk.folders(folder),

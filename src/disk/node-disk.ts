@@ -1,5 +1,6 @@
 import {
   accessSync,
+  type BigIntStats,
   closeSync,
   constants,
   type Dirent,
@@ -24,7 +25,7 @@ import { unlink } from 'node:fs/promises'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
-import type { Disk, DiskFile } from './disk.ts'
+import { type Disk, type DiskFile, folderGone } from './disk.ts'
 import { type FolderLock, LOCK_FILE, lockFolder } from './lock.ts'
 
 export interface NodeDiskOptions {
@@ -65,22 +66,44 @@ function realPath(path: string): string {
   }
 }
 
+/**
+ * Names are looked up in the folder that was opened, not at its path, where the system can do that: then nothing
+ * can ever be created in another folder. Elsewhere there is a moment between the check and the call.
+ */
 class NodeDisk implements Disk {
   readonly #path: string
+  /** By which files are reached. */
+  readonly #base: string
   readonly #readOnly: boolean
   #folder: number
+  #identity: BigIntStats
   #lock: FolderLock | undefined
 
   constructor(path: string, readOnly: boolean) {
     this.#path = path
     this.#readOnly = readOnly
     this.#folder = openSync(path, 'r')
+    this.#identity = fstatSync(this.#folder, { bigint: true })
+    const base = `/proc/self/fd/${this.#folder}`
+    const there = statSync(base, { bigint: true, throwIfNoEntry: false })
+    this.#base = isSame(there, this.#identity) ? base : path
+  }
+
+  check(): void {
+    this.#checkOpen()
+    const there = statSync(this.#path, { bigint: true, throwIfNoEntry: false })
+    if (isSame(there, this.#identity)) return
+    // Some file systems give a folder another number while it is open.
+    this.#identity = fstatSync(this.#folder, { bigint: true })
+    if (!isSame(there, this.#identity)) throw folderGone(this.#path)
   }
 
   lock(): void {
     this.#checkOpen()
     invariant(this.#lock === undefined, 'a disk is locked once')
     this.#lock = lockFolder(this.#path)
+    // The lock was taken by the path: it must be that of the folder that files are written to.
+    this.check()
   }
 
   list(folder = ''): string[] {
@@ -137,7 +160,9 @@ class NodeDisk implements Disk {
   }
 
   folder(name: string): Disk {
-    const path = this.#pathOf(name)
+    this.check()
+    invariant(isPathBelow(name), `not a path below the folder: ${name}`)
+    const path = join(this.#path, name)
     if (!statSync(path).isDirectory())
       throw Object.assign(new Error(`${path} is no folder`), { code: 'ENOTDIR' })
     return new NodeDisk(path, this.#readOnly)
@@ -153,7 +178,7 @@ class NodeDisk implements Disk {
 
   #entries(folder: string, isWanted: (entry: Dirent) => boolean): string[] {
     this.#checkOpen()
-    const path = folder === '' ? this.#path : this.#pathOf(folder)
+    const path = folder === '' ? this.#base : this.#pathOf(folder)
     const entries = readdirSync(path, { withFileTypes: true })
     return entries
       .filter(isWanted)
@@ -164,7 +189,7 @@ class NodeDisk implements Disk {
   #pathOf(name: string): string {
     this.#checkOpen()
     invariant(isPathBelow(name), `not a path below the folder: ${name}`)
-    return join(this.#path, name)
+    return join(this.#base, name)
   }
 
   #checkOpen(): void {
@@ -174,7 +199,12 @@ class NodeDisk implements Disk {
   #checkWritable(): void {
     if (this.#readOnly)
       throw new AnnalsError('READ_ONLY', `${this.#path} is open read-only`, { path: this.#path })
+    this.check()
   }
+}
+
+function isSame(a: BigIntStats | undefined, b: BigIntStats): boolean {
+  return a !== undefined && a.ino === b.ino && a.dev === b.dev
 }
 
 class NodeFile implements DiskFile {

@@ -318,7 +318,10 @@ export class DataFiles {
     try {
       handle = this.#disk.open(name, this.#readOnly ? 'read' : 'write')
     } catch (error) {
-      if ((error as { code?: string }).code === 'ENOENT') throw corrupt(name, 0, 'the file is missing')
+      if ((error as { code?: string }).code === 'ENOENT') {
+        this.#disk.check()
+        throw corrupt(name, 0, 'the file is missing')
+      }
       throw error
     }
     try {

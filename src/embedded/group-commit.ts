@@ -1,5 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
-import { isFull, isUnconfirmed } from '../disk/disk.ts'
+import { isFolderGone, isFull, isUnconfirmed } from '../disk/disk.ts'
 import { Batch } from './batch.ts'
 import type { Scheduler } from './scheduler.ts'
 import type { Wal } from './wal.ts'
@@ -54,6 +54,8 @@ export class GroupCommit {
   /** How many commits the last batch had, or half as many as that before it. */
   #crowd = 0
   #turnStart = 0
+  /** In this turn of the event loop. */
+  #folderChecked = false
   #syncMs = 0
   #idle: (() => void)[] = []
   readonly #flushNow = (): void => this.#flush()
@@ -185,12 +187,24 @@ export class GroupCommit {
 
   #write(wal: Wal, batch: Batch): boolean {
     try {
+      this.#checkFolder(wal)
       wal.write(batch.frame.finish(wal.segment(), this.#durableVersion, wal.lastCrc))
       return true
     } catch (error) {
       this.#writeFailed(wal, batch, error)
       return false
     }
+  }
+
+  /** Before each batch. Where commits are relaxed, that would cost more than they do: once in a turn of the event loop. */
+  #checkFolder(wal: Wal): void {
+    if (this.#folderChecked) return
+    wal.checkFolder()
+    if (this.#durable) return
+    this.#folderChecked = true
+    this.#scheduler.later(() => {
+      this.#folderChecked = false
+    })
   }
 
   #sync(wal: Wal, batch: Batch): void {
@@ -249,6 +263,10 @@ export class GroupCommit {
       this.#syncFailed(batch, error)
       return
     }
+    if (isFolderGone(error)) {
+      this.#folderLost(batch, error)
+      return
+    }
     try {
       wal.cutBack()
     } catch (second) {
@@ -270,6 +288,14 @@ export class GroupCommit {
           error,
         )
     this.#refuse([batch], refusal)
+    this.#wake()
+  }
+
+  /** Nothing of the batch was written. What is in the folder stays as it is, wherever that may be now. */
+  #folderLost(batch: Batch, error: AnnalsError): void {
+    this.#flushing = undefined
+    this.broken ??= error
+    this.#refuse([batch], error)
     this.#wake()
   }
 

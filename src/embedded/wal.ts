@@ -94,6 +94,11 @@ export class Wal {
     return this.#movesOn() ? (this.#ahead as Ahead).segment.id : this.#id
   }
 
+  /** Throws if the folder was removed, moved or replaced. */
+  checkFolder(): void {
+    this.#disk.check()
+  }
+
   /** Writes a frame made for `segment()`, with its end; complete or thrown. */
   write(frame: Buffer): void {
     if (this.#failure !== undefined) throw this.#failure

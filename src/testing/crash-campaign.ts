@@ -256,6 +256,7 @@ async function judge(image: Image, history: History, line: Line): Promise<Verdic
       again.stats().version === version && (await countIn(again, history)) === count,
       `recovering twice gives version ${again.stats().version}, not ${version}`,
     )
+    check(again.recovery?.tornTail === undefined, 'recovering twice cuts the log twice')
     const manifests = shape === TINY ? LIVE_ON.tinyManifestFallback : LIVE_ON.manifestFallback
     if (damagedManifests.length > 0) return { count, liveOn: manifests }
     if (count > image.promised) return { count, liveOn: LIVE_ON.undecided }

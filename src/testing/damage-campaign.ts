@@ -1,4 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
+import { HEADER_BYTES } from '../embedded/format.ts'
 import { type Durability, openEmbedded } from '../embedded/open.ts'
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
@@ -117,7 +118,7 @@ function damage(disk: SimulatedDisk, twin: Readonly<Record<string, Buffer>>, ran
   const logs = files.filter(file => file.name.startsWith('wal'))
   const { name, size } = random.pick(logs.length > 0 && random.chance(0.4) ? logs : files)
   const draw = random.next()
-  const offset = draw < 0.75 ? random.below(size) : frameStart(disk, name, random)
+  const offset = draw < 0.5 || draw > 0.8 ? random.below(size) : frameStart(disk, name, random)
   if (draw < 0.6) {
     disk.flip(name, offset, 1 << random.below(8))
     const what = `a bit of ${name} flipped at ${offset}`
@@ -136,10 +137,10 @@ function damage(disk: SimulatedDisk, twin: Readonly<Record<string, Buffer>>, ran
   return { disk: mixed, name, what: `${name} of another store`, lossMax: 0, isForeign: true }
 }
 
-/** A log that is cut between two frames looks as if it were whole. */
+/** The start of a frame, or the link to the next segment. A log that is cut between two frames looks as if it were whole. */
 function frameStart(disk: SimulatedDisk, name: string, random: Random): number {
   const bytes = disk.toFiles()[name]
-  const starts: number[] = []
+  const starts: number[] = name.startsWith('wal') ? [HEADER_BYTES] : []
   for (let at = bytes.indexOf('ANRF'); at >= 0; at = bytes.indexOf('ANRF', at + 1)) starts.push(at)
   return starts.length === 0 ? random.below(bytes.length) : random.pick(starts)
 }

@@ -1,6 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
-import type { Disk, DiskFile } from '../disk/disk.ts'
+import { type Disk, type DiskFile, folderGone } from '../disk/disk.ts'
 import {
   type DiskCall,
   type DiskCallKind,
@@ -9,6 +9,7 @@ import {
   type FaultError,
   ioError,
 } from './disk-faults.ts'
+import { folderHandle } from './folder-handle.ts'
 import { PagedBytes } from './paged-bytes.ts'
 import { ExhaustiveFate, type Fate, KEEP_ALL, RandomFate, type Tear } from './power-cut.ts'
 import { Random } from './random.ts'
@@ -49,6 +50,8 @@ export class SimulatedDisk implements Disk {
   #names = new SimulatedNames()
   /** Who has locked which folder. */
   readonly #holders = new Map<string, object>()
+  /** How often the folder was replaced. */
+  #era = 0
 
   constructor(options: SimulatedDiskOptions = {}) {
     this.#sectorBytes = options.sectorBytes ?? 512
@@ -81,33 +84,18 @@ export class SimulatedDisk implements Disk {
   }
 
   folder(path: string): Disk {
-    const disk = this
     if (!this.#names.isFolder(path)) throw ioError('ENOENT', 'open', path)
-    let open = true
-    const at = (name = ''): string => {
-      invariant(open, 'the disk is open')
-      return path === '' || name === '' ? path + name : `${path}/${name}`
-    }
-    return {
-      lock() {
-        disk.#takeLock(this, at())
+    const era = this.#era
+    return folderHandle(this, path, {
+      lock: holder => this.#takeLock(holder, path),
+      release: holder => this.#releaseLock(holder, path),
+      check: () => {
+        if (era !== this.#era) throw folderGone('simulated')
       },
-      list: folder => disk.list(at(folder)),
-      folders: folder => disk.folders(at(folder)),
-      open: (name, mode) => disk.open(at(name), mode),
-      rename: (from, to) => disk.rename(at(from), at(to)),
-      remove: name => disk.remove(at(name)),
-      removeLater: name => disk.removeLater(at(name)),
-      makeFolder: name => disk.makeFolder(at(name)),
-      removeFolder: name => disk.removeFolder(at(name)),
-      syncFolder: folder => disk.syncFolder(at(folder)),
-      folder: name => disk.folder(at(name)),
-      close() {
-        open = false
-        disk.#releaseLock(this, path)
-      },
-    }
+    })
   }
+
+  check(): void {}
 
   list(folder = ''): string[] {
     return this.#list(folder, 'files')
@@ -213,6 +201,13 @@ export class SimulatedDisk implements Disk {
   }
 
   // —— faults ——
+
+  /** An empty folder takes its place. What others still write to files that they have open goes nowhere. */
+  replaceFolder(): void {
+    this.#era++
+    this.#names = new SimulatedNames()
+    this.#holders.clear()
+  }
 
   fail(fault: DiskFault): void {
     this.#faults.add(fault)

@@ -2,11 +2,13 @@ import { describe, expect, test } from 'vitest'
 import { FAULTS, faultCampaign, faultProgram } from '../../src/testing/fault-campaign.ts'
 import { fullDiskCampaign, fullDiskProgram } from '../../src/testing/full-disk-campaign.ts'
 import { seedOfRun } from '../../src/testing/random.ts'
+import { replacedFolderCampaign } from '../../src/testing/replaced-folder-campaign.ts'
 import { FAULT_SEEDS, FULL_DISK_SEEDS } from './regression-seeds.ts'
 
 const PROGRAMS = 2
 const SHARE = 0.03
 const DISKS = 600
+const FOLDERS = 300
 
 describe('fsync fails, disk full, short write: every disk call of a program fails, in every way, once and for ever', () => {
   test.each(FAULT_SEEDS.map(([seed, bug, share = SHARE]) => [seed, bug, share] as const))(
@@ -49,6 +51,18 @@ describe('disk full: disks of every size, that get room again', () => {
     console.log(`full disk campaign: ANNALS_SEED=${seed}`)
     const report = await fullDiskCampaign({ seed, disks: DISKS })
     console.log('full disk campaign:', report)
+    expect(Object.entries(report).filter(([, count]) => count === 0)).toEqual([])
+  })
+})
+
+describe('a folder that is replaced while commits and checkpoints are under way', () => {
+  test('no commit is acknowledged from then on, and the store that took its place keeps everything', {
+    timeout: 120_000,
+  }, async () => {
+    const seed = seedOfRun()
+    console.log(`replaced folder campaign: ANNALS_SEED=${seed}`)
+    const report = await replacedFolderCampaign({ seed, folders: FOLDERS })
+    console.log('replaced folder campaign:', report)
     expect(Object.entries(report).filter(([, count]) => count === 0)).toEqual([])
   })
 })

@@ -10,6 +10,7 @@ const { crashProgram, newReport } = await load('crash-campaign')
 const { faultProgram, newFaultReport } = await load('fault-campaign')
 const { fullDiskProgram } = await load('full-disk-campaign')
 const { damageCampaign } = await load('damage-campaign')
+const { replacedFolderCampaign } = await load('replaced-folder-campaign')
 const { Random } = await load('random')
 
 const random = new Random(Number(seedOfOthers))
@@ -64,6 +65,10 @@ async function damage(seed) {
   images += (await damageCampaign({ seed, stores: 3 })).damages
 }
 
+async function folders(seed) {
+  images += (await replacedFolderCampaign({ seed, folders: 20 })).folders
+}
+
 const campaigns = {
   crashes,
   faults,
@@ -71,6 +76,7 @@ const campaigns = {
   'sync faults': faultsOf('sync', 'syncLater', 'syncFolder'),
   'full disks': fullDisks,
   damage,
+  folders,
 }
 const others = Object.keys(campaigns).filter(name => name !== first)
 // The first one comes every second time.

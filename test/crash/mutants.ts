@@ -18,7 +18,14 @@ interface Patch {
   readonly replace: string
 }
 
-export type Campaign = 'crashes' | 'faults' | 'read faults' | 'sync faults' | 'full disks' | 'damage'
+export type Campaign =
+  | 'crashes'
+  | 'faults'
+  | 'read faults'
+  | 'sync faults'
+  | 'full disks'
+  | 'damage'
+  | 'folders'
 
 function mutant(
   name: string,
@@ -359,6 +366,22 @@ export const MUTANTS: readonly Mutant[] = [
     ['faults', 730_938_938],
     ['wal-segment.js', 'if (!isFull(error)) throw error;', 'throw error;'],
   ),
+
+  mutant('nobody looks whether the folder is still there', 'folders', [
+    'group-commit.js',
+    'this.#checkFolder(wal);',
+    '',
+  ]),
+  mutant('a relaxed log looks for its folder only once', 'folders', [
+    'group-commit.js',
+    'this.#folderChecked = false; });',
+    '});',
+  ]),
+  mutant('a folder that is gone refuses one commit and goes on', 'folders', [
+    'group-commit.js',
+    'this.broken ??= error; this.#refuse([batch], error);',
+    'this.#refuse([batch], error); this.#folderChecked = true;',
+  ]),
 
   // —— trees ——
   mutant('the checksum of a block is not checked', 'damage', [

@@ -1,0 +1,42 @@
+// Opens a store in a process of its own and does what it reads from its standard input, a word of JSON a line; answers
+// each line with one of its own.
+//
+//   node commanded.mjs <folder> <options of openEmbedded>
+//
+// Words: ["put", key], ["checkpoint"], ["rotate", commits]: commits until a segment was prepared and used, ["stats"], ["close"].
+import { createInterface } from 'node:readline'
+import { openNodeDisk } from '../../dist/disk/node-disk.js'
+import { openEmbedded } from '../../dist/embedded/open.js'
+import { TAGS } from '../../dist/engine/keys.js'
+
+const [folder, options] = process.argv.slice(2)
+const say = facts => process.stdout.write(`${JSON.stringify(facts)}\n`)
+
+const store = await openEmbedded({
+  disk: openNodeDisk(folder),
+  warn: () => undefined,
+  ...JSON.parse(options),
+})
+
+const put = (key, value = 'x') =>
+  store.commit({ operations: [{ op: 'put', scope: 's', tag: TAGS.kv, key, value }] })
+
+const words = {
+  put: async key => (await put(key)).status,
+  checkpoint: () => store.checkpoint(),
+  rotate: async commits => {
+    for (let i = 0; i < commits; i++) await put(`rotate-${i}`, 'x'.repeat(1_000))
+  },
+  stats: async () => store.stats(),
+  close: () => store.close(),
+}
+
+say({ code: 'OPEN' })
+for await (const line of createInterface({ input: process.stdin })) {
+  const [word, ...rest] = JSON.parse(line)
+  try {
+    say({ value: await words[word](...rest) })
+  } catch (error) {
+    say({ name: error.name, code: error.code, message: error.message, details: error.details })
+  }
+}

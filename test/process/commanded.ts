@@ -1,0 +1,50 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+
+const PROGRAM = fileURLToPath(new URL('commanded.mjs', import.meta.url))
+
+export interface Answer {
+  readonly value?: unknown
+  readonly code?: string
+  readonly message?: string
+  readonly details?: Readonly<Record<string, unknown>>
+}
+
+/** A process that has a store open, and does one thing after the other as it is told. */
+export interface Commanded {
+  readonly process: ChildProcess
+  tell(...words: readonly unknown[]): Promise<Answer>
+  end(): Promise<void>
+}
+
+/** `through` is a command that runs it, with its arguments. */
+export async function command(
+  folder: string,
+  options: object = {},
+  through: readonly string[] = [],
+): Promise<Commanded> {
+  const [program, ...args] = [...through, process.execPath, PROGRAM, folder, JSON.stringify(options)]
+  const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'] })
+  const lines = createInterface({ input: child.stdout! })[Symbol.asyncIterator]()
+  const answer = async (): Promise<Answer> => {
+    const { value, done } = await lines.next()
+    if (done === true) throw new Error('the process has ended')
+    return JSON.parse(String(value)) as Answer
+  }
+  await answer()
+  return {
+    process: child,
+    tell(...words) {
+      child.stdin!.write(`${JSON.stringify(words)}\n`)
+      return answer()
+    },
+    async end() {
+      if (child.exitCode !== null || child.signalCode !== null) return
+      const exit = once(child, 'exit')
+      child.kill('SIGKILL')
+      await exit
+    },
+  }
+}
