@@ -8,13 +8,18 @@ import type { Database } from '../engine/database.ts'
 import { TAGS } from '../engine/keys.ts'
 import { type LogEntry, type LogHead, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
+import type { Reader } from '../engine/storage.ts'
 import { factIn } from '../ledger/facts.ts'
+import { indexedRun } from '../ledger/indexed-run.ts'
+import { readProjection, takeAll } from '../ledger/projector.ts'
 import { Reducer } from '../ledger/reduce.ts'
 import type { RunHeading } from '../ledger/run-events.ts'
+import { RunProjection } from '../ledger/run-projection.ts'
 import { snapshotInSlices } from '../ledger/snapshot.ts'
 import { LOG, recordOf } from '../ledger/stored.ts'
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event-log.ts'
+import type { Run } from '../primitives/run.ts'
 import { notFound, runOf, runPlace } from '../primitives/run-records.ts'
 import { type BundleHeader, endLine, eventLine, headerLine, recordLine, snapshotPieces } from './lines.ts'
 
@@ -84,7 +89,8 @@ async function lookAt({ database, scope, shared, runId, tenant }: RunLocation): 
     const records = await headOf(reader, { scope, tag: LOG })
     const place = runPlace(shared, runId)
     const entry = await reader.get(place.scope, place.tag, place.key)
-    const run = entry === undefined ? null : runOf(entry)
+    const indexed = entry === undefined ? null : runOf(entry)
+    const run = indexed === null ? null : await upToDate(reader, scope, indexed)
     if (run === null && events.length === 0 && records.length === 0) throw notFound(runId)
     const lengthOf = ({ length, hash }: LogHead): BundleHeader['events'] => ({
       count: length,
@@ -93,6 +99,22 @@ async function lookAt({ database, scope, shared, runId, tenant }: RunLocation): 
     const header = { runId, tenant, run, events: lengthOf(events), records: lengthOf(records) }
     return { header, events, records }
   })
+}
+
+/** The run's entry in the index as its records have it: the stored one may lag behind. */
+async function upToDate(reader: Reader, scope: ByteString, run: Run): Promise<Run> {
+  const { runId } = run
+  let projection: RunProjection
+  try {
+    projection = await readProjection(reader, scope, runId)
+  } catch (error) {
+    if (!(error instanceof AnnalsError && error.code === 'CORRUPT')) throw error
+    // What was derived is damaged. The records say it all again.
+    projection = new RunProjection(scope, runId)
+    await takeAll(reader, projection)
+  }
+  const { run: state, movedAt, firstTime } = projection
+  return state === undefined ? run : indexedRun(run, { ...state, movedAt, firstTime })
 }
 
 interface Read {

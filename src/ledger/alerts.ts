@@ -1,4 +1,3 @@
-import { type ByteString, u64 } from '../core/bytes.ts'
 import { ShardedMap } from '../core/sharded-map.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { pages } from '../engine/pages.ts'
@@ -6,9 +5,9 @@ import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './context.ts'
 import { timeText } from './facts.ts'
 import { byTime } from './position.ts'
-import { loadProjection, unprojectedRuns } from './projector.ts'
+import { readProjection, unprojectedRuns } from './projector.ts'
 import type { LedgerAlert } from './run-events.ts'
-import { alertIn, alertsIn, LOG, listedAlert, placeOf, projectableIn } from './stored.ts'
+import { alertIn, alertsIn, listedAlert, placeOf } from './stored.ts'
 
 /**
  * The alerts of a run in their order, or of all runs by time: those that the projector has stored, and, where nobody
@@ -25,7 +24,8 @@ export function alertsFrom(
     for await (const alert of storedAlerts(reader, context, runId)) alerts.push(alert)
     if (!readOnly) return oncePerEvent(alerts)
     const runIds = runId === undefined ? await unprojectedRuns(reader, context) : [runId]
-    for (const each of runIds) alerts.push(...(await unprojectedOf(reader, scopeOf(each), each)))
+    for (const each of runIds)
+      alerts.push(...(await readProjection(reader, scopeOf(each), each)).unstoredAlerts)
     return oncePerEvent(runId === undefined ? alerts.sort(byTime) : alerts)
   })
 }
@@ -65,21 +65,6 @@ async function listed(
   const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
   // Of another run with the same id: it is listed under its own time.
   return alert?.persistedAt === timeText(time) ? alert : undefined
-}
-
-async function unprojectedOf(
-  reader: Reader,
-  scope: ByteString,
-  runId: string,
-): Promise<readonly LedgerAlert[]> {
-  const projection = await loadProjection(reader, scope, runId)
-  for await (const page of pages(reader, { scope, tag: LOG, from: u64(projection.lastSeq) })) {
-    for (const entry of page) {
-      if (isSliceOver()) await nextSlice()
-      projection.take(projectableIn(entry))
-    }
-  }
-  return projection.unstoredAlerts
 }
 
 async function oncePerEvent(alerts: readonly LedgerAlert[]): Promise<readonly LedgerAlert[]> {

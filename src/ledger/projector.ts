@@ -185,9 +185,9 @@ export class Projector {
     const { database, shared, metrics } = this.#context
     const { scope, run, lastSeq, storedSeq } = projection
     if (projection.isStored || run === undefined) return true
-    const { puts, alerts, undo } = projection.unstored(shared)
+    const unstored = projection.unstored(shared)
     try {
-      const version = await storeProjection(database, shared, projection, run, puts)
+      const version = await storeProjection(database, shared, projection, run, unstored)
       if (version === undefined) {
         this.#kept.delete(scope)
         return false
@@ -195,10 +195,10 @@ export class Projector {
       projection.baseVersion = version
       projection.storedSeq = lastSeq
       metrics.projected += lastSeq - storedSeq
-      metrics.alerts += alerts
+      metrics.alerts += unstored.alerts
       return true
     } catch (error) {
-      undo()
+      unstored.undo()
       throw error
     }
   }
@@ -387,6 +387,28 @@ export async function loadProjection(
   projection.firstVersion = await versionOf(1)
   projection.lastVersion = await versionOf(run.lastEventSeq)
   return projection
+}
+
+/** The same with all records that there are. Nothing is written. */
+export async function readProjection(
+  reader: Reader,
+  scope: ByteString,
+  runId: string,
+): Promise<RunProjection> {
+  const projection = await loadProjection(reader, scope, runId)
+  await takeAll(reader, projection)
+  return projection
+}
+
+/** Takes in the records that it lacks. */
+export async function takeAll(reader: Reader, projection: RunProjection): Promise<void> {
+  const { scope, lastSeq } = projection
+  for await (const page of pages(reader, { scope, tag: LOG, from: u64(lastSeq) })) {
+    for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
+      projection.take(projectableIn(entry))
+    }
+  }
 }
 
 function pause(ms: number): Promise<void> {

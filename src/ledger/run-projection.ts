@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Put } from '../engine/storage.ts'
+import { indexedStatus } from './indexed-run.ts'
 import { type Fact, Reducer, type Refusal, type RunState, stepStateOf } from './reduce.ts'
 import type { LedgerAlert, RunStateStatus, StepSnapshot } from './run-events.ts'
 import type { StepState } from './steps.ts'
@@ -14,6 +15,16 @@ export interface Projectable extends Fact {
   readonly time: number
   /** Made only for what no transition allows. */
   alert(refusal: Refusal): LedgerAlert
+}
+
+/** What of a run is to be written. */
+export interface Unstored {
+  readonly puts: readonly Put[]
+  /** When the last of its records changed the run's status in the index, if one did. */
+  readonly movedAt: number | undefined
+  /** How many. */
+  readonly alerts: number
+  undo(): void
 }
 
 /**
@@ -30,12 +41,15 @@ export class RunProjection {
   firstVersion = 0
   /** Of the last record. */
   lastVersion = 0
-  lastTime = 0
+  /** When the first record was persisted; 0 if it was stored before this was loaded. */
+  firstTime = 0
   /** What the index of runs had when this was stored last; undefined before. */
   indexed: { readonly version: number; readonly status: RunStateStatus } | undefined = undefined
   storedSeq: number
   /** The look at the feed in which the projector used it last. */
   usedAt = 0
+  /** When the last record was persisted that changed the run's status in the index and is not stored yet. */
+  #movedAt: number | undefined
   #alerts: { readonly alert: LedgerAlert; readonly time: number }[] = []
   readonly #reducer = new Reducer()
   #dirty = new Set<number>()
@@ -65,6 +79,11 @@ export class RunProjection {
     return this.#alerts.map(({ alert }) => alert)
   }
 
+  /** When the last of the records that are not stored yet changed the run's status in the index, if one did. */
+  get movedAt(): number | undefined {
+    return this.#movedAt
+  }
+
   get isStored(): boolean {
     return this.storedSeq === this.lastSeq
   }
@@ -78,6 +97,7 @@ export class RunProjection {
   take(record: Projectable): boolean {
     const { runSeq, version, time } = record
     if (runSeq !== this.lastSeq + 1) return false
+    const indexedBefore = indexedStatus(this.run?.status)
     const refusal = this.#reducer.add(record)
     const { changed } = this.#reducer
     if (changed !== undefined) {
@@ -86,23 +106,30 @@ export class RunProjection {
       this.#dirty.add(Math.floor(position / STEPS_PER_CHUNK))
     }
     if (refusal !== undefined) this.#alerts.push({ alert: record.alert(refusal), time })
-    if (runSeq === 1) this.firstVersion = version
+    if (runSeq === 1) {
+      this.firstVersion = version
+      this.firstTime = time
+    }
+    if (indexedStatus(this.run?.status) !== indexedBefore) this.#movedAt = time
     this.lastVersion = version
-    this.lastTime = time
     return true
   }
 
   /** What has to be written to store it as it is now. `undo` makes it unwritten again. */
-  unstored(shared: ByteString): { readonly puts: Put[]; readonly alerts: number; undo(): void } {
+  unstored(shared: ByteString): Unstored {
     const puts = [...this.unstoredPuts(shared)]
     const chunks = this.#dirty
     const alerts = this.#alerts
+    const movedAt = this.#movedAt
     this.#dirty = new Set()
     this.#alerts = []
+    this.#movedAt = undefined
     return {
       puts,
+      movedAt,
       alerts: alerts.length,
       undo: () => {
+        this.#movedAt ??= movedAt
         for (const chunk of chunks) this.#dirty.add(chunk)
         this.#alerts.unshift(...alerts)
       },

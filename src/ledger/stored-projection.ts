@@ -1,24 +1,12 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
-import { parseRfc3339 } from '../core/time.ts'
 import type { Database } from '../engine/database.ts'
 import type { Write } from '../engine/session.ts'
-import type { Entry, Place, PointRead, Put } from '../engine/storage.ts'
-import type { Run, RunStatus } from '../primitives/run.ts'
+import type { Entry, Place, PointRead } from '../engine/storage.ts'
 import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
+import { type Followed, indexedRun } from './indexed-run.ts'
 import type { RunState } from './reduce.ts'
-import type { RunStateStatus } from './run-events.ts'
-import type { RunProjection } from './run-projection.ts'
+import type { RunProjection, Unstored } from './run-projection.ts'
 import { LOG, placeOf, RUN_STATE_KEY } from './stored.ts'
-
-/** LD15: what a run's status is in the index of runs. */
-const INDEXED: Readonly<Record<RunStateStatus, RunStatus>> = {
-  PENDING: 'Active',
-  RUNNING: 'Active',
-  PAUSED: 'Paused',
-  COMPLETED: 'Completed',
-  FAILED: 'Failed',
-  CANCELLED: 'Cancelled',
-}
 
 /**
  * Stores what a run has come to, if its records and its stored state are those
@@ -30,15 +18,15 @@ export async function storeProjection(
   index: ByteString,
   projection: RunProjection,
   run: RunState,
-  puts: readonly Put[],
+  { puts, movedAt }: Unstored,
 ): Promise<number | undefined> {
-  const { scope, runId, indexed, baseVersion, firstVersion, lastVersion, lastSeq, lastTime } = projection
+  const { scope, runId, indexed, baseVersion, firstVersion, firstTime, lastVersion, lastSeq } = projection
   // It goes on changing while this waits.
   const { status, completedAt } = run
   const record = (runSeq: number): Place => ({ scope, tag: LOG, key: u64(runSeq - 1) })
   const state = placeOf(scope, RUN_STATE_KEY)
   const entry = runPlace(index, runId)
-  if (indexed?.status === status) {
+  if (indexed?.status === status && movedAt === undefined) {
     // All is known that would be read: to write if it is still so is less than to look first.
     const points: PointRead[] = [
       { ...state, version: baseVersion },
@@ -53,7 +41,7 @@ export async function storeProjection(
   const { result, version } = await database.update(reads, ([stored, found, first, last]) => {
     const isSameRun = first?.version === firstVersion && last?.version === lastVersion
     if (!isSameRun || (stored?.version ?? 0) !== baseVersion) return { operations: [], result: undefined }
-    const writes = indexWrites(index, found, status, completedAt, lastTime)
+    const writes = indexWrites(index, found, { status, completedAt, movedAt, firstTime })
     return { operations: [...puts, ...writes], result: { found, isWritten: writes.length > 0 } }
   })
   if (result === undefined) return undefined
@@ -61,25 +49,9 @@ export async function storeProjection(
   return version
 }
 
-/** What the index of runs has to follow; a run that somebody archived stays so. */
-function indexWrites(
-  index: ByteString,
-  entry: Entry | undefined,
-  state: RunStateStatus,
-  completedAt: string | undefined,
-  time: number,
-): Write[] {
+function indexWrites(index: ByteString, entry: Entry | undefined, followed: Followed): Write[] {
   if (entry === undefined) return []
   const before = runOf(entry)
-  const status = INDEXED[state]
-  if (before.status === status || before.status === 'Archived') return []
-  const { completedAt: _, ...rest } = before
-  const end = completedAt === undefined ? undefined : parseRfc3339(completedAt)
-  const after: Run = {
-    ...rest,
-    status,
-    updatedAt: Math.max(before.updatedAt, time),
-    ...(end === undefined ? {} : { completedAt: end }),
-  }
-  return runOperations(index, before, after)
+  const after = indexedRun(before, followed)
+  return after === before ? [] : runOperations(index, before, after)
 }

@@ -1,13 +1,38 @@
 import { afterAll, describe, expect, test } from 'vitest'
+import { annalsOver } from '../../src/annals.ts'
+import { Database } from '../../src/engine/database.ts'
 import { open } from '../../src/index.ts'
+import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { openPostgres } from '../../src/postgres.ts'
 import { addRecords, addRun, auditedIds, bytesOf } from '../bundle/bundles.ts'
-import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
+import { testSameBundle } from '../bundle/same-bundle.ts'
+import { CONNECTION_STRING, dropSchema, newSchema, SchemaPool } from './schema.ts'
 
 // reason: without a server there is nothing to test; the setup has said so
 describe.skipIf(CONNECTION_STRING === '')('bundles', () => {
   const schema = newSchema()
-  afterAll(() => dropSchema(schema))
+  const schemas = new SchemaPool()
+  afterAll(async () => {
+    await dropSchema(schema)
+    await schemas.drop()
+  })
+
+  describe('of the same run', () => {
+    testSameBundle(3, async clock => {
+      const taken = await schemas.take()
+      const storage = await openPostgresStorage({
+        connectionString: CONNECTION_STRING,
+        schema: taken,
+        clock,
+      })
+      const db = annalsOver({ storage, database: new Database(storage) }, {})
+      const close = async (): Promise<void> => {
+        await db.close()
+        schemas.giveBack(taken)
+      }
+      return { db, close }
+    })
+  })
 
   test('from files to PostgreSQL and back a run is the same bundle, byte for byte', async () => {
     await using embedded = await open({ memory: true })

@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
 import { gather, refused } from '../annals-suite/suite.ts'
-import { newEvent, RUN } from './events.ts'
+import { newEvent, RUN, said } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** LD15: a run of the ledger is a run of the index. */
@@ -52,6 +52,38 @@ export function testRunIndex(suite: LedgerSuite): void {
       expect(run?.completedAt).toBe(completedAt === undefined ? undefined : Date.parse(completedAt))
     },
     ['runs'],
+  )
+
+  suite.holds(
+    'LD15: updatedAt is when its status last changed, whenever the run was projected',
+    async (ledger, { runs, clock }) => {
+      const timeOf = ({ persistedAt }: { readonly persistedAt: string }): number => Date.parse(persistedAt)
+      const append = async (text: string, runId: string): Promise<number> => {
+        clock.advance(10)
+        return timeOf(await ledger.appendEvent(said(text, { runId })))
+      }
+      // Twice the same: once projected after each event, once at the end.
+      for (const runId of ['each', 'end']) {
+        await runs.create({ runId })
+        for (const text of ['RunStarted', 'RunPaused', 'RunResumed', 'Noted']) {
+          await append(text, runId)
+          if (runId === 'each') await ledger.projectSnapshot(runId)
+        }
+        await ledger.projectSnapshot(runId)
+        const [, , resumed] = await ledger.fetchEvents(runId)
+        expect(await runs.get(runId)).toMatchObject({ status: 'Active', updatedAt: timeOf(resumed) })
+      }
+      // A run that was ended by hand, and that the ledger then begins, is active as of its first event.
+      await runs.create({ runId: 'adopted' })
+      await runs.complete('adopted')
+      const started = await append('RunStarted', 'adopted')
+      await append('Noted', 'adopted')
+      await ledger.projectSnapshot('adopted')
+      const adopted = await runs.get('adopted')
+      expect(adopted).toMatchObject({ status: 'Active', updatedAt: started })
+      expect(adopted?.completedAt).toBeUndefined()
+    },
+    ['runs', 'clock'],
   )
 
   suite.holds(

@@ -30,7 +30,7 @@ export type LedgerApi = Pick<
 /** A ledger for one test, with whatever else of its database can be reached. */
 export interface OpenedLedger {
   readonly ledger: LedgerApi
-  readonly runs?: Pick<Runs, 'get' | 'create' | 'query' | 'delete'>
+  readonly runs?: Pick<Runs, 'get' | 'create' | 'complete' | 'query' | 'delete'>
   readonly registry?: EventIdRegistry
   /** The ledger of a handle that is bound to a tenant. */
   forTenant?(tenant: string): LedgerApi

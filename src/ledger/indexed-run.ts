@@ -1,0 +1,44 @@
+import { parseRfc3339 } from '../core/time.ts'
+import type { Run, RunStatus } from '../primitives/run.ts'
+import type { RunStateStatus } from './run-events.ts'
+
+/** LD15: what a run's status is in the index of runs. */
+const INDEXED: Readonly<Record<RunStateStatus, RunStatus>> = {
+  PENDING: 'Active',
+  RUNNING: 'Active',
+  PAUSED: 'Paused',
+  COMPLETED: 'Completed',
+  FAILED: 'Failed',
+  CANCELLED: 'Cancelled',
+}
+
+/** Undefined stands for a run without events. */
+export function indexedStatus(status: RunStateStatus | undefined): RunStatus {
+  return status === undefined ? 'Active' : INDEXED[status]
+}
+
+/** What the index follows: a run's state, and the records that led to it since the index last followed. */
+export interface Followed {
+  readonly status: RunStateStatus
+  readonly completedAt: string | undefined
+  /** When the last of these records was persisted that changed the run's status in the index; undefined if none did. */
+  readonly movedAt: number | undefined
+  /** When the run's first record was persisted, if it is one of these; else 0. */
+  readonly firstTime: number
+}
+
+/**
+ * The run's entry in the index after these records; `before` itself if nothing changes. The result depends on the records
+ * alone, not on how many of them the index follows at a time. A run that somebody archived stays so.
+ */
+export function indexedRun(before: Run, { status, completedAt, movedAt, firstTime }: Followed): Run {
+  if (before.status === 'Archived') return before
+  const after = indexedStatus(status)
+  // An entry that was made by hand, and then adopted, may have had another status before the first record.
+  const changedAt = movedAt ?? (before.status === after ? 0 : firstTime)
+  const updatedAt = Math.max(before.updatedAt, changedAt)
+  const { completedAt: endedBefore, ...rest } = before
+  const ended = completedAt === undefined ? undefined : parseRfc3339(completedAt)
+  if (before.status === after && before.updatedAt === updatedAt && endedBefore === ended) return before
+  return { ...rest, status: after, updatedAt, ...(ended === undefined ? {} : { completedAt: ended }) }
+}
