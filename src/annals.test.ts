@@ -16,6 +16,29 @@ const refusal = (code: ErrorCode, details: object = {}) =>
   expect.objectContaining({ name: 'AnnalsError', code, details: expect.objectContaining(details) })
 
 describe('the id of a store', () => {
+  test('is told with the folder by its owner, and by LOCKED to everybody else; a copy is another folder', async () => {
+    const [path, copy] = [join(folder, 'store'), join(folder, 'copy')]
+    const db = await open({ path })
+    const { storeId, folder: first } = db.stats()
+    expect(first).toEqual({ device: expect.stringMatching(/^\d+$/), inode: expect.stringMatching(/^\d+$/) })
+    for (const readOnly of [false, true])
+      await expect(open({ path, readOnly })).rejects.toEqual(refusal('LOCKED', { storeId }))
+    symlinkSync(path, join(folder, 'link'))
+    await expect(open({ path: join(folder, 'link') })).rejects.toEqual(refusal('LOCKED', { storeId }))
+    await db.close()
+    cpSync(path, copy, { recursive: true })
+    const copied = await open({ path: copy })
+    expect(copied.stats().storeId).toBe(storeId)
+    expect(copied.stats().folder).not.toEqual(first)
+    await copied.close()
+    const linked = await open({ path: join(folder, 'link') })
+    expect(linked.stats().folder).toEqual(first)
+    await linked.close()
+    const memory = await open({ memory: true })
+    expect(memory.stats().folder).toBeUndefined()
+    await memory.close()
+  })
+
   test('is there from the creation on and stays with the files: reopened, copied, moved, backed up', async () => {
     const path = join(folder, 'store')
     const db = await open({ path })

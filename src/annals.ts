@@ -5,7 +5,7 @@ import { type CopyReport, copyTenant } from './copying.ts'
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
 import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
-import { isWithin, openNodeDisk } from './disk/node-disk.ts'
+import { type FolderId, folderIdOf, isWithin, openNodeDisk } from './disk/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
 import { EmbeddedStore, type Recovery, type StorageStats } from './embedded/store.ts'
 import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
@@ -66,6 +66,8 @@ export interface LedgerOptions {
 
 /** What a store says of itself; of its files, if it keeps them itself. */
 export interface Stats extends Partial<StorageStats> {
+  /** Which folder of this machine the store is in; unlike `storeId`, a copy has another one. Absent without a folder. */
+  readonly folder?: FolderId
   readonly ledger: LedgerStats
 }
 
@@ -98,14 +100,17 @@ export async function open(options: OpenOptions): Promise<Annals> {
   const { path, memory, durability, readOnly, verifyOnOpen, cacheBytes } = checkOpenOptions(options)
   const disk = memory === true ? undefined : openNodeDisk(path as string, { readOnly: readOnly === true })
   // Now: the process may change its folder.
-  const folder = path === undefined ? {} : { path: resolve(path), durability: durability ?? 'durable' }
+  const folder =
+    path === undefined
+      ? {}
+      : { path: resolve(path), folderId: folderIdOf(path), durability: durability ?? 'durable' }
   const storage = await openEmbedded({ disk, durability, readOnly, verifyOnOpen, cacheBytes })
   return openedOver({ storage, ...folder }, options)
 }
 
 /** @internal The handle over an engine that was just opened, and is closed again if something is wrong. */
 export async function openedOver(
-  store: Pick<Store, 'storage' | 'path' | 'durability'>,
+  store: Pick<Store, 'storage' | 'path' | 'folderId' | 'durability'>,
   options: Pick<OpenOptions, 'guards' | 'tenant' | 'ledger' | 'readOnly' | 'verifyOnOpen'>,
 ): Promise<Annals> {
   const database = new Database(store.storage)
@@ -120,7 +125,7 @@ export async function openedOver(
 
 /** @internal The handle over any engine. */
 export function annalsOver(
-  store: Pick<Store, 'storage' | 'database' | 'readOnly' | 'path' | 'durability'>,
+  store: Pick<Store, 'storage' | 'database' | 'readOnly' | 'path' | 'folderId' | 'durability'>,
   options: Pick<OpenOptions, 'guards' | 'tenant' | 'ledger'>,
 ): Annals {
   const { guards = {}, tenant = TENANT_DEFAULT, ledger = {} } = options
@@ -147,6 +152,7 @@ interface Store {
   readonly readOnly?: boolean
   /** Of its folder, if it has one; absolute. */
   readonly path?: string
+  readonly folderId?: FolderId
   readonly durability?: Durability
 }
 
@@ -296,9 +302,10 @@ export class Annals implements AsyncDisposable {
   }
 
   stats(): Stats {
-    const { storage } = this.#store
+    const { storage, folderId } = this.#store
     return {
       ...(storage instanceof EmbeddedStore ? storage.stats() : {}),
+      ...(folderId === undefined ? {} : { folder: folderId }),
       ledger: this.ledger.stats(),
     }
   }

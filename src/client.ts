@@ -6,7 +6,7 @@ export {
   type TokenRole,
   TokensClient,
 } from './client/administration-client.ts'
-export { AnnalsClient, createClient } from './client/client.ts'
+export { AnnalsClient, createClient, type StoreIdentity } from './client/client.ts'
 export { LedgerClient } from './client/ledger-client.ts'
 export { RunsClient } from './client/runs-client.ts'
 export { EventsClient, TracesClient } from './client/traces-client.ts'

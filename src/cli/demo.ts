@@ -9,11 +9,11 @@ import { AnnalsError, type RunEventRecord } from '../index.ts'
 import { type Context, withExamples } from './command.ts'
 import { loadDocsLaunch } from './demo-launch.ts'
 import { EXIT } from './exit-codes.ts'
+import { answers, runningServer } from './holder.ts'
 import { ownCommand } from './own-command.ts'
 import { runsFolderOf } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { shellWord } from './shell-word.ts'
-import { announcedServer, answers } from './store.ts'
 import type { Terminal } from './terminal.ts'
 import { countText } from './words.ts'
 
@@ -127,26 +127,30 @@ function needsGit(error: unknown): never {
 
 /** The one that runs, or one for as long as the demonstration takes. */
 async function serverFor(
-  { data, server, token, own }: Options,
+  options: Options,
   terminal: Terminal,
   children: Set<ChildProcess>,
 ): Promise<{ readonly url: string; readonly child?: ChildProcess }> {
   const { dim } = terminal.colors
-  // That of this folder: the run of another one's would not be where people look for it.
-  const url = server ?? announcedServer(data)
-  if (own !== true && url !== undefined && (await answers(url))) {
+  const url = options.own === true ? undefined : await runningOne(options, terminal)
+  if (url !== undefined) {
     await terminal.line(dim(`through the server at ${safeText(url)}`))
     return { url }
   }
-  if (own !== true && server !== undefined) {
-    const message = `no server answers at ${server}: start it with \`${ownCommand()} serve\`, or leave out --server`
-    throw new AnnalsError('UNAVAILABLE', message, { server })
-  }
-  const child = startSelf(['serve', '--data', data, '--port', '0'], token)
+  const child = startSelf(['serve', '--data', options.data, '--port', '0'], options.token)
   children.add(child)
   const address = await addressIn(child)
   await terminal.line(dim(`with a server of its own at ${address}, until it ends`))
   return { url: address, child }
+}
+
+/** The one that is named, or that of the folder: in another store nobody would look for the run. */
+async function runningOne(options: Options, terminal: Terminal): Promise<string | undefined> {
+  const { server } = options
+  if (server === undefined) return runningServer(options, terminal)
+  if (await answers(server)) return server
+  const message = `no server answers at ${server}: start it with \`${ownCommand()} serve\`, or leave out --server`
+  throw new AnnalsError('UNAVAILABLE', message, { server })
 }
 
 function startSelf(args: readonly string[], token: string | undefined): ChildProcess {

@@ -1,6 +1,7 @@
 import { existsSync, statfsSync } from 'node:fs'
 import type { Command } from 'commander'
 import { type Annals, AnnalsError, open } from '../index.ts'
+import { announcedServer } from './announcement.ts'
 import { type Context, type Read, withExamples, withJson, withStoreOf } from './command.ts'
 import { examineLaunches } from './doctor-launches.ts'
 import { type Finding, problem, Report, warning } from './doctor-report.ts'
@@ -8,7 +9,7 @@ import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { localSource } from './source.ts'
-import { openOnPostgres, serverOf } from './store.ts'
+import { openOnPostgres } from './store.ts'
 import { verifyAll } from './verify.ts'
 import { countText } from './words.ts'
 
@@ -80,19 +81,26 @@ async function openExamined({ data, tenant }: Options, report: Report): Promise<
     return db
   } catch (error) {
     if (!(error instanceof AnnalsError)) throw error
-    report.add(findingOf(error, data))
+    report.add(error.code === 'LOCKED' ? lockedFinding(data, report) : findingOf(error))
     return undefined
   }
 }
 
-function findingOf({ code, message }: AnnalsError, data: string): Finding {
+function lockedFinding(data: string, report: Report): Finding {
+  const url = announcedServer(data, message =>
+    report.add(warning('address', `${message}.`, 'Remove it, unless you know who wrote it.')),
+  )
+  return problem(
+    'lock',
+    `${data} is open in another process, so it can't be examined now.`,
+    url === undefined
+      ? 'Stop that process first.'
+      : `A server has it: \`annals verify --server ${url}\` asks that one. Or stop it first.`,
+  )
+}
+
+function findingOf({ code, message }: AnnalsError): Finding {
   switch (code) {
-    case 'LOCKED':
-      return problem(
-        'lock',
-        `${data} is open in another process, so nobody else can look at it now.`,
-        `If that is a server, ask it: \`annals verify --server ${serverOf(data)}\`. Or stop that process first.`,
-      )
     case 'FORMAT_TOO_NEW':
       return problem(
         'format',

@@ -2,12 +2,13 @@ import type { Command } from 'commander'
 import { type Annals, AnnalsError } from '../index.ts'
 import type { Launch } from '../launch.ts'
 import type { Server, ServerAddress } from '../server.ts'
+import { announce } from './announcement.ts'
 import { type Context, collected, wholeNumber, withExamples, withStoreOf } from './command.ts'
 import { loadLaunches } from './launch-modules.ts'
 import { ownCommand } from './own-command.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
-import { announce, openStore, type StoreOptions } from './store.ts'
+import { openStore, type StoreOptions } from './store.ts'
 import type { Terminal } from './terminal.ts'
 
 interface Options extends StoreOptions {
@@ -49,7 +50,7 @@ async function serveStore(options: Options, context: Context): Promise<void> {
   try {
     const server = await serverOver(db, options, launches, terminal)
     const address = await listen(server, options)
-    const unannounce = options.postgres === undefined ? announce(options.data, address.url) : () => undefined
+    const unannounce = announced(options, address, terminal)
     try {
       sayHello(terminal, options, address)
       await interrupted(context.interruption())
@@ -114,6 +115,11 @@ async function listen(server: Server, { host, port }: Options): Promise<ServerAd
     }
     throw error
   }
+}
+
+function announced({ postgres, data }: Options, { url }: ServerAddress, terminal: Terminal): () => void {
+  if (postgres !== undefined) return () => undefined
+  return announce(data, url, message => terminal.note(`warning: ${message}`))
 }
 
 function sayHello(terminal: Terminal, options: Options, { url }: ServerAddress): void {

@@ -1,7 +1,7 @@
-import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { statSync } from 'node:fs'
 import { type AnnalsClient, createClient } from '../client.ts'
 import { type Annals, AnnalsError, open } from '../index.ts'
+import { serverHolding } from './holder.ts'
 import { safeText } from './safe-text.ts'
 import { localSource, remoteSource, type Source } from './source.ts'
 import type { Terminal } from './terminal.ts'
@@ -16,7 +16,6 @@ export interface StoreOptions {
   readonly tenant: string
 }
 
-const DEFAULT_URL = 'http://127.0.0.1:8765'
 const TENANT_DEFAULT = 'default'
 
 /** Opens what the options name, works with it, and closes it. */
@@ -61,19 +60,8 @@ async function openSource(options: StoreOptions, terminal: Terminal, isSettled: 
     return localSource(await (isSettled ? openSettled(options, terminal) : openFolder(options)), false)
   } catch (error) {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
-    return remoteSource(await clientOfHolder(options, terminal, error))
+    return remoteSource(clientOf(options, await serverHolding(options, terminal, error)))
   }
-}
-
-async function clientOfHolder(
-  options: StoreOptions,
-  terminal: Terminal,
-  locked: AnnalsError,
-): Promise<AnnalsClient> {
-  const url = serverOf(options.data)
-  if (!(await answers(url))) throw held(options.data, url, locked)
-  terminal.note(`${safeText(options.data)} is open in another process: asking the server at ${safeText(url)}`)
-  return clientOf(options, url)
 }
 
 /** The store itself, for who writes; a folder is made if it is missing. */
@@ -104,7 +92,7 @@ export async function openStoreOrServer(
     return { db: await openStore(options) }
   } catch (error) {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
-    return { client: await clientOfHolder(options, terminal, error) }
+    return { client: clientOf(options, await serverHolding(options, terminal, error)) }
   }
 }
 
@@ -179,62 +167,6 @@ function clientOf({ token, tenant }: StoreOptions, url: string): AnnalsClient {
     throw new AnnalsError('INVALID_ARGUMENT', message, { tenant })
   }
   return createClient({ url, retry: { retries: RETRIES }, ...(token === undefined ? {} : { token }) })
-}
-
-const READY_MS = 2_000
-
-/** Whether a server is there, whatever it thinks of our token. */
-export async function answers(url: string): Promise<boolean> {
-  try {
-    return await createClient({ url, timeoutMs: READY_MS, retry: { retries: 0 } }).ready()
-  } catch (error) {
-    if (!(error instanceof AnnalsError)) throw error
-    return error.code === 'UNAUTHENTICATED' || error.code === 'FORBIDDEN'
-  }
-}
-
-/** A server says in the folder of its store where it is, so that others find it: the lock says only that it is there. */
-const ADDRESS_FILE = 'server.json'
-
-export function announce(data: string, url: string): () => void {
-  const path = join(data, ADDRESS_FILE)
-  writeFileSync(path, `${JSON.stringify({ url, pid: process.pid })}\n`)
-  return () => rmSync(path, { force: true })
-}
-
-/**
- * Where the server that has this folder open says that it is. Only while its process is there: a token is not for whoever
- * listens on that port by now.
- */
-export function announcedServer(data: string): string | undefined {
-  try {
-    const { url, pid } = JSON.parse(readFileSync(join(data, ADDRESS_FILE), 'utf8')) as Record<string, unknown>
-    if (typeof url !== 'string' || !/^https?:\/\//.test(url) || !Number.isSafeInteger(pid)) return undefined
-    return isAlive(pid as number) ? url : undefined
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    if (code === 'ENOENT' || code === 'ENOTDIR' || error instanceof SyntaxError) return undefined
-    throw error
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0)
-  } catch (error) {
-    // Of somebody else, but there.
-    return (error as NodeJS.ErrnoException).code === 'EPERM'
-  }
-}
-
-/** The same; or where a server usually is, if whoever has the folder open says nothing. */
-export function serverOf(data: string): string {
-  return announcedServer(data) ?? DEFAULT_URL
-}
-
-function held(data: string, url: string, cause: AnnalsError): AnnalsError {
-  const message = `${data} is open in another process, and no server answers at ${url}. If that process is a server, add --server with its address; else wait until it ends, as only one process at a time can have a folder open`
-  return new AnnalsError('LOCKED', message, cause.details, cause)
 }
 
 function checkOne({ postgres, server }: StoreOptions): void {

@@ -9,6 +9,14 @@ import { CellsClient, KvClient } from './values-client.ts'
 
 const READY_TIMEOUT_MS = 5_000
 
+/** What tells a store from all others, and its folder from copies of it. */
+export interface StoreIdentity {
+  /** As `db.stats().storeId`; a copy has the same. */
+  readonly storeId?: string
+  /** As `db.stats().folder`, on the server's machine. */
+  readonly folder?: { readonly device: string; readonly inode: string }
+}
+
 /** A server's database, as the holder of the token sees it; its parts have the methods that a local one's have. */
 export class AnnalsClient {
   readonly runs: RunsClient
@@ -38,6 +46,11 @@ export class AnnalsClient {
   /** What the server's ledger has counted since the server was started. */
   async stats(): Promise<{ readonly ledger: LedgerStats }> {
     return this.#transport.json('/v1/stats')
+  }
+
+  /** Which store the server has; empty for one on PostgreSQL or in memory. */
+  async store(): Promise<StoreIdentity> {
+    return this.#transport.json('/v1/store')
   }
 
   /** A run as a bundle, read as it is asked for: `verifyBundle` says whether all of it came. */

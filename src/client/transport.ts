@@ -108,7 +108,10 @@ export class Transport {
   /** The same, read as JSON and frozen. */
   async json<T>(path: string, ask?: Ask): Promise<T> {
     const response = await this.ask(path, ask)
-    return frozen(await response.json()) as T
+    const value = parsed(await response.text())
+    if (value !== undefined) return frozen(value) as T
+    const cause: ProblemCause = { status: response.status, requestId: undefined }
+    throw new AnnalsError('UNAVAILABLE', `what answers at ${this.#url} is no annals server`, {}, cause)
   }
 
   /** One try. */

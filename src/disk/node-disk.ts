@@ -57,6 +57,17 @@ export function isWithin(folder: string, path: string): boolean {
   return way !== '..' && !way.startsWith(`..${sep}`) && !isAbsolute(way)
 }
 
+/** Which folder of this machine it is, by whatever path. Both numbers are decimal, as they may exceed 2^53. */
+export interface FolderId {
+  readonly device: string
+  readonly inode: string
+}
+
+export function folderIdOf(path: string): FolderId {
+  const { dev, ino } = statSync(path, { bigint: true })
+  return { device: String(dev), inode: String(ino) }
+}
+
 function realPath(path: string): string {
   try {
     return realpathSync(path)

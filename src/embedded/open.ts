@@ -1,3 +1,4 @@
+import { AnnalsError } from '../core/errors.ts'
 import { type Disk, diskFailure, isFull, withOneFolderFailure } from '../disk/disk.ts'
 import { Checkpointer } from './checkpointer.ts'
 import { Committer } from './committer.ts'
@@ -60,11 +61,35 @@ export async function openEmbedded(options: EmbeddedOptions = {}): Promise<Embed
   if (options.disk === undefined) return openInMemory(options)
   const disk = withOneFolderFailure(options.disk)
   try {
-    disk.lock()
+    lock(disk)
     return await openOnDisk(disk, options)
   } catch (error) {
     disk.close()
     throw diskFailure(error, "the store can't be opened")
+  }
+}
+
+/** `LOCKED` names the store's id too, so that the caller can tell which server has it open. */
+function lock(disk: Disk): void {
+  try {
+    disk.lock()
+  } catch (error) {
+    if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
+    const storeId = storeIdUnlocked(disk)
+    throw storeId === undefined
+      ? error
+      : new AnnalsError('LOCKED', error.message, { ...error.details, storeId }, error.cause)
+  }
+}
+
+/** Without the lock: the id never changes, and of the two manifests at most one is being written. */
+function storeIdUnlocked(disk: Disk): string | undefined {
+  try {
+    return readManifests(disk, false).storeId
+  } catch (error) {
+    // That the folder is open elsewhere matters more than what its owner is doing to it.
+    if (error instanceof AnnalsError || (error as NodeJS.ErrnoException).code !== undefined) return undefined
+    throw error
   }
 }
 

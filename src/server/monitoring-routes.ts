@@ -46,6 +46,31 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
     app,
     {
       method: 'get',
+      path: '/v1/store',
+      id: 'store',
+      load: 'light',
+      summary:
+        'Which store the server has: its id, and device and inode of its folder. A program that finds a folder locked can tell whether this server has it.',
+      role: 'reader',
+      answers: {
+        200: [
+          'What is known of it; of a store on PostgreSQL or in memory nothing is.',
+          z.object({
+            storeId: z.string().optional(),
+            folder: z.object({ device: z.string(), inode: z.string() }).optional(),
+          }),
+        ],
+      },
+    },
+    ({ c }) => {
+      const { storeId, folder } = c.get('db').stats()
+      return json({ storeId, folder })
+    },
+  )
+  serve(
+    app,
+    {
+      method: 'get',
       path: '/metrics/prometheus',
       id: 'prometheus',
       load: 'light',

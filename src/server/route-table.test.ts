@@ -48,6 +48,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   deleteRun: { path: '/v1/runs/victim', status: 200 },
   listTombstones: { path: '/v1/tombstones', status: 200, holds: 'forgotten' },
   stats: { path: '/v1/stats', status: 200 },
+  store: { path: '/v1/store', status: 200 },
   appendEvent: { path: '/v1/events', json: newEvent({ eventType: 'One' }), status: 200 },
   appendEvents: { path: '/v1/events/batch', json: [newEvent({ eventType: 'Two' })], status: 200 },
   fetchAllEvents: { path: '/v1/events', status: 200, holds: 'secret payload' },
