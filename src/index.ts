@@ -19,6 +19,7 @@ export {
   type Scope,
   tenantShared,
 } from './engine/keys.ts'
+export type { StoppableOptions } from './engine/stoppable.ts'
 export type { AuditQuery } from './ledger/audit.ts'
 export { type EventIdRegistry, FileRegistry, openFileRegistry } from './ledger/event-id-registry.ts'
 export {

@@ -5,6 +5,7 @@ import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { mapInSlices } from '../core/slices.ts'
 import { Follower } from '../engine/follower.ts'
+import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
 import { alertsFrom, iterateAlerts } from './alerts.ts'
 import { type AuditQuery, auditRecords } from './audit.ts'
 import { Authority } from './authority.ts'
@@ -282,9 +283,11 @@ export class Ledger implements RunStateStore {
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * await db.ledger.verifyRun(run) // → { isValid: true, events: 1 }
    */
-  async verifyRun(runId: string): Promise<RunVerification> {
+  async verifyRun(runId: string, options: StoppableOptions = {}): Promise<RunVerification> {
     const { database, scopeOf } = this.#context
-    return database.view(reader => verifyRecords(reader, scopeOf(runId), runId))
+    return database.view(async reader =>
+      verifyRecords(stoppable(reader, 'verifyRun', options), scopeOf(runId), runId),
+    )
   }
 
   /**

@@ -16,6 +16,7 @@ import { BODY_AT, hashesInHex, timeOf } from '../engine/log.ts'
 import { Ticket } from '../engine/own-log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Session } from '../engine/session.ts'
+import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
 import type { Append, Appended, Entry, Range, Reader } from '../engine/storage.ts'
 
 const TAG = TAGS.event
@@ -193,8 +194,8 @@ export class Events {
    * await db.events.append(run, 'note', 'hello')
    * await db.events.verifyChain(run) // → { isValid: true, length: 1 }
    */
-  async verifyChain(scope: Scope): Promise<ChainReport> {
-    return this.#at(scope).verifyChain()
+  async verifyChain(scope: Scope, options: StoppableOptions = {}): Promise<ChainReport> {
+    return this.#at(scope).verifyChain(options)
   }
 
   #at(scope: Scope): LiveEvents {
@@ -279,8 +280,10 @@ export class ScopedEvents {
     })
   }
 
-  async verifyChain(): Promise<ChainReport> {
-    return this.#session.view(reader => verifyEvents(reader, this.#scope))
+  async verifyChain(options: StoppableOptions = {}): Promise<ChainReport> {
+    return this.#session.view(async reader =>
+      verifyEvents(stoppable(reader, 'verifyChain', options), this.#scope),
+    )
   }
 
   #range(from: number): Range {

@@ -290,7 +290,8 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, ids }) => json(await c.get('db').ledger.verifyRun(ids['runId'])),
+    async ({ c, ids }) =>
+      json(await c.get('db').ledger.verifyRun(ids['runId'], { signal: c.req.raw.signal })),
   )
   serve(
     app,

@@ -1,4 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
+import { callerIsGone } from './fair-share.ts'
 import { isServersFault, problemOf } from './problem.ts'
 import type { ServerContext } from './server-env.ts'
 
@@ -10,7 +11,10 @@ export function isTelemetry(path: string): boolean {
 }
 
 /** What is answered to a request that failed; the log gets to know more. */
-export function refusal(c: ServerContext, error: unknown): Response {
+export function refusal(c: ServerContext, thrown: unknown): Response {
+  const { signal } = c.req.raw
+  // Work that was stopped because nobody waits for it any more has not failed.
+  const error = signal.aborted && thrown === signal.reason ? callerIsGone() : thrown
   const problem = problemOf(error, c.get('requestId'))
   c.set('failure', {
     code: problem.code,

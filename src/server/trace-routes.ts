@@ -179,7 +179,8 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
         200: ['What was found.', z.looseObject({ isValid: z.boolean(), length: z.number().int() })],
       },
     },
-    async ({ c, ids }) => json(await c.get('db').events.verifyChain(ids['runId'])),
+    async ({ c, ids }) =>
+      json(await c.get('db').events.verifyChain(ids['runId'], { signal: c.req.raw.signal })),
   )
 }
 
