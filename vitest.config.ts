@@ -12,6 +12,7 @@ const SLOWEST: readonly string[] = [
   'test/process/kill.test.ts',
   'test/model/model.test.ts',
   'test/server/fuzz.test.ts',
+  'test/server/tenants.test.ts',
   'test/corruption/bytes.test.ts',
   'src/postgres/store-suite.test.ts',
   'src/client-suite.test.ts',
