@@ -20,8 +20,26 @@ let sliceEnd = 0
 const waiting: (() => void)[] = []
 let isTurnPlanned = false
 
+/** In a simulation, decides when a slice is over. */
+let isOverInSimulation: (() => boolean) | undefined
+
+/**
+ * Runs a simulation: `isOver` decides when a slice is over, and the next slice begins at once, without a turn of the event loop.
+ * So a seed alone decides how work interleaves, whatever the time it takes.
+ */
+export async function simulateSlices<T>(isOver: () => boolean, simulation: () => Promise<T>): Promise<T> {
+  const before = isOverInSimulation
+  isOverInSimulation = isOver
+  try {
+    return await simulation()
+  } finally {
+    isOverInSimulation = before
+  }
+}
+
 /** Whether the caller should let others run. Costs about as much as reading the clock. */
 export function isSliceOver(): boolean {
+  if (isOverInSimulation !== undefined) return isOverInSimulation()
   const now = performance.now()
   if (sliceEnd === 0) {
     sliceEnd = now + SLICE_MS
@@ -32,6 +50,7 @@ export function isSliceOver(): boolean {
 
 /** Resolves in a later turn of the event loop, when it is the caller's turn to run a slice. */
 export function nextSlice(): Promise<void> {
+  if (isOverInSimulation !== undefined) return Promise.resolve()
   return new Promise(resolve => {
     waiting.push(resolve)
     planTurn()

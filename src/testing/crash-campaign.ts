@@ -12,6 +12,7 @@ import {
 } from './crash-workload.ts'
 import type { DiskCall } from './disk-faults.ts'
 import { Random } from './random.ts'
+import { inSeededSlices } from './seeded-slices.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
@@ -125,10 +126,9 @@ export async function crashProgram(
   const progress = { acknowledged: 0, durable: 0, issued: 0 }
   try {
     const line = { shape, durability, random, report } as const
-    await generation(disk, new History(shape.trees), progress, new Clock(), 1, line, {
-      share,
-      sound: true,
-    })
+    await inSeededSlices(seed, () =>
+      generation(disk, new History(shape.trees), progress, new Clock(), 1, line, { share, sound: true }),
+    )
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
     throw new Error(`crash program with seed ${seed} (${shape.name}, ${durability}): ${why}`, {

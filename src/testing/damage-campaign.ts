@@ -5,6 +5,7 @@ import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, countIn, inTurns, runProgram } from './crash-workload.ts'
 import { Random } from './random.ts'
+import { inSeededSlices } from './seeded-slices.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
@@ -33,7 +34,10 @@ export async function damageCampaign(campaign: {
 }): Promise<DamageReport> {
   const random = new Random(campaign.seed)
   const report = { seed: campaign.seed, stores: 0, damages: 0, corrupt: 0, reported: 0, harmless: 0 }
-  while (report.stores < campaign.stores) await damageProgram(random.below(0x1_0000_0000), report)
+  while (report.stores < campaign.stores) {
+    const seed = random.below(0x1_0000_0000)
+    await inSeededSlices(seed, () => damageProgram(seed, report))
+  }
   return report
 }
 

@@ -9,6 +9,7 @@ import { Clock, type Shape, SMALL, TINY, tinyOptions, unevenly } from './crash-s
 import { check, countIn, inTurns, randomOperations, runProgram } from './crash-workload.ts'
 import type { DiskCall, DiskCallKind, DiskFault } from './disk-faults.ts'
 import { Random } from './random.ts'
+import { inSeededSlices } from './seeded-slices.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
@@ -129,7 +130,11 @@ export interface FaultProgramOptions {
 }
 
 /** One program, for every call and fault; everything follows from the seed. */
-export async function faultProgram(seed: number, options: FaultProgramOptions = {}): Promise<FaultReport> {
+export function faultProgram(seed: number, options: FaultProgramOptions = {}): Promise<FaultReport> {
+  return inSeededSlices(seed, () => runFaults(seed, options))
+}
+
+async function runFaults(seed: number, options: FaultProgramOptions): Promise<FaultReport> {
   const { report = newFaultReport(seed), share = 1, only = () => true } = options
   const choice = new Random(seed)
   const base = await prepareBase(seed, options.imageShare ?? 0.03)

@@ -7,6 +7,7 @@ import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes
 import { check, countIn, inTurns, randomOperations } from './crash-workload.ts'
 import type { DiskCall } from './disk-faults.ts'
 import { Random } from './random.ts'
+import { inSeededSlices } from './seeded-slices.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
@@ -45,7 +46,7 @@ export async function fullDiskProgram(
 ): Promise<FullDiskReport> {
   report.disks++
   try {
-    await new FullDisk(seed, durability, report).run()
+    await inSeededSlices(seed, () => new FullDisk(seed, durability, report).run())
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
     throw new Error(`full disk with seed ${seed}, ${durability}: ${why}`, { cause: error })

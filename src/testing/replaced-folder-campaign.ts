@@ -4,6 +4,7 @@ import type { EmbeddedStore } from '../embedded/store.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, inTurns, randomOperations } from './crash-workload.ts'
 import { Random } from './random.ts'
+import { inSeededSlices } from './seeded-slices.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
@@ -27,7 +28,7 @@ export async function replacedFolderCampaign(campaign: {
   while (report.folders < campaign.folders) {
     const seed = random.below(0x1_0000_0000)
     try {
-      await replacedFolderProgram(seed, report)
+      await inSeededSlices(seed, () => replacedFolderProgram(seed, report))
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error)
       throw new Error(`replaced folder with seed ${seed}: ${why}`, { cause: error })

@@ -1,0 +1,11 @@
+import { simulateSlices } from '../core/slices.ts'
+import { Random } from './random.ts'
+
+/** How often a slice is over when work asks: often enough that most programs pause somewhere. */
+const OVER_CHANCE = 0.05
+
+/** Runs a simulation in which the seed decides where long work pauses. */
+export function inSeededSlices<T>(seed: number, simulation: () => Promise<T>): Promise<T> {
+  const random = new Random(seed)
+  return simulateSlices(() => random.chance(OVER_CHANCE), simulation)
+}
