@@ -135,7 +135,7 @@ describe('what was typed', () => {
     const serving = start(['serve', '--port', '0', '--data', folder])
     await serving.printed('Ctrl-C stops it.')
     expectHarmless(await annals(['runs', '--data', folder]))
-    const held = await annals(['import', '-', '--data', folder])
+    const held = await annals(['serve', '--port', '0', '--data', folder])
     expect(held.code).toBe(4)
     expectHarmless(held)
     serving.child.kill('SIGTERM')
