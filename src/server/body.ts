@@ -11,7 +11,7 @@ import type { ServerContext } from './server-env.ts'
 
 const JSON_TYPE = /^application\/json\s*(;\s*charset=("?)utf-8\2\s*)?$/i
 /** A longer body waits until there is room for its bytes, and is parsed in slices. */
-export const LARGE_BODY_BYTES: number = 64 * 1024
+const LARGE_BODY_BYTES: number = 64 * 1024
 /** A still longer one waits for a slot for heavy work too. */
 const HEAVY_BODY_BYTES = 1024 * 1024
 /** SHA-256 takes about a millisecond for so much. */

@@ -3,9 +3,9 @@ import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { CONTAINERS_MAX, checkNumber, DIGITS_EXACT, notJson, refused } from './json-text.ts'
 
 /** Values in one body; more would take more memory than a body is worth. Counted as commas and opening brackets. */
-export const VALUES_MAX = 2_000_000
+const VALUES_MAX = 2_000_000
 /** Members of one object. JavaScript lists the keys of an object in one go: 50,000 take about 10 ms. */
-export const MEMBERS_MAX = 50_000
+const MEMBERS_MAX = 50_000
 /** The native parser takes about a millisecond for so much, and the scanner looks at the clock as often. */
 const PIECE_BYTES = 64 * 1024
 const SCAN_BYTES = 16 * 1024

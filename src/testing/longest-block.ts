@@ -1,7 +1,7 @@
 import { closeSync, openSync, readSync } from 'node:fs'
 
 /** What a piece of work did to the event loop. */
-export interface Held<T> {
+interface Held<T> {
   readonly result: T
   /** The longest time for which the event loop could not turn. */
   readonly longestMs: number
@@ -14,7 +14,7 @@ export interface Held<T> {
  * which the process was ready to run and had no core. So other processes on the machine don't count, and garbage
  * collection does.
  */
-export async function measureBlocks<T>(work: () => Promise<T>): Promise<Held<T>> {
+async function measureBlocks<T>(work: () => Promise<T>): Promise<Held<T>> {
   const waiting = new WaitingTime()
   try {
     await turn()

@@ -34,6 +34,6 @@ function checkLibraries(executable: string): void {
 }
 
 /** Of what `ldd` prints. */
-export function missingLibraries(needed: string): string[] {
+function missingLibraries(needed: string): string[] {
   return [...needed.matchAll(/^\s*(\S+) => not found$/gm)].map(match => match[1])
 }

@@ -39,7 +39,7 @@ export function openOn(disk: SimulatedDisk, more: EmbeddedOptions = {}): Promise
 }
 
 /** Everything that a store holds: each entry with its version, time and expiry. */
-export async function dump(store: EmbeddedStore): Promise<string> {
+async function dump(store: EmbeddedStore): Promise<string> {
   let text = ''
   for (const { scope, tag } of TREES) {
     text += `[${scope} ${tag}]`

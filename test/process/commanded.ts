@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 
 const PROGRAM = fileURLToPath(new URL('commanded.mjs', import.meta.url))
 
-export interface Answer {
+interface Answer {
   readonly value?: unknown
   readonly code?: string
   readonly message?: string
