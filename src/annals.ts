@@ -48,7 +48,7 @@ export interface OpenOptions {
   readonly durability?: Durability
   /** Whose data this handle reaches; `default` without it. */
   readonly tenant?: string
-  /** Makes no folder, and refuses every write with `READ_ONLY`. */
+  /** Creates no folder and refuses every write with `READ_ONLY`. */
   readonly readOnly?: boolean
   /** Reads and checks everything stored before anything is served. */
   readonly verifyOnOpen?: boolean

@@ -13,10 +13,10 @@ interface Line {
 /**
  * A file of lines that grows at its end. A line is appended in two steps: its
  * text is written and synced, then its LF. So an LF is on the device only
- * behind a line that is there as a whole, and the bytes behind the last LF are
- * of a line that nobody was told of, whichever sectors a power cut has left of
- * them. An LF shares its write and its sync with the text of the next line, if
- * one waits: n lines at once take n + 1 syncs.
+ * after the whole line before it. Bytes after the last LF belong to a line that
+ * was never acknowledged, whichever of their sectors a power cut has left. An
+ * LF shares its write and its sync with the text of the next line, if one waits,
+ * so n lines at once take n + 1 syncs.
  *
  * After a failure nothing more is written: another sync would succeed and prove
  * nothing.

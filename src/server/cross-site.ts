@@ -13,7 +13,7 @@ const PAGES: ReadonlySet<string> = new Set(
  * Refuses requests that a page of another site makes a browser send (`Sec-Fetch-Site`). Such a page can't read the answer,
  * but images, forms and streams of its making would reach a server that only this machine should reach. Programs don't
  * send the header. A link to one of our own pages is fine: its scripts then ask as `same-origin`. A page on another port
- * of this machine is `same-site`, and somebody else's all the same.
+ * of this machine is `same-site`. It belongs to another program, so its requests are refused as well.
  */
 export function checkSite(c: ServerContext, origins: readonly string[]): void {
   const site = headerOf(c, 'sec-fetch-site')

@@ -115,7 +115,7 @@ export class TelemetryClient {
     return this.#flush
   }
 
-  /** Waits for what is under way. What still waits is in the outbox. */
+  /** Waits for requests that were sent. Records that could not be sent stay in the outbox. */
   async close(): Promise<void> {
     await this.#last
     await this.#flush

@@ -2,7 +2,7 @@ import { posix } from 'node:path'
 import { ioError } from './disk-faults.ts'
 import { cutFolder, type Fate, type FolderChange, KEEP_ALL } from './power-cut.ts'
 
-/** What a path stands for if it is a folder; files have their number. */
+/** The entry of a path that is a folder. The entry of a file is the file's number. */
 const FOLDER = -1
 
 /**
@@ -134,8 +134,8 @@ export class SimulatedNames {
   }
 
   /**
-   * Gives the files that are left new numbers, in the order of the answer: the old number of each. Undefined if none is
-   * gone, or if what is durable is not what everybody sees.
+   * Renumbers the remaining files and returns their old numbers, in the order of the new ones. Returns undefined if no file
+   * was removed, or if the durable names differ from the visible ones.
    */
   renumbered(files: number): number[] | undefined {
     const kept = this.seenFiles()
