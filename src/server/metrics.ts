@@ -81,6 +81,7 @@ export class RequestMetrics {
       ...this.#admissionLines(),
       ...ledgerLines(dbs.map(db => db.stats().ledger)),
       ...gauge('process_resident_memory_bytes', 'Resident memory of the server.', process.memoryUsage.rss()),
+      ...counter('process_cpu_seconds_total', 'Processor time that the server has used.', cpuSeconds()),
     )
     return `${lines.join('\n')}\n`
   }
@@ -104,6 +105,11 @@ export class RequestMetrics {
       ),
     ]
   }
+}
+
+function cpuSeconds(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1e6
 }
 
 /** Of all of them together. */

@@ -8,6 +8,7 @@ import { ServerProcess } from './server-process.ts'
 
 const STREAMS = 1_000
 const APPENDS = 100
+const CPU = 'process_cpu_seconds_total'
 const GROWTH_BYTES_MAX = 200 * 1024 * 1024
 
 const server = new ServerProcess()
@@ -64,24 +65,23 @@ async function metric(url: string, name: string): Promise<number> {
   return Number(new RegExp(`^${name} (.*)$`, 'm').exec(text)?.[1])
 }
 
-/** Milliseconds of each append, one after the other; sorted. */
-async function timed(client: AnnalsClient, runId: string, from: number): Promise<readonly number[]> {
-  const times: number[] = []
-  for (let i = from; i < from + APPENDS; i++) {
-    const since = performance.now()
-    await client.ledger.appendEvent(noteOf(runId, i))
-    times.push(performance.now() - since)
-  }
-  return times.sort((a, b) => a - b)
+/**
+ * Processor time of the server for one append, in milliseconds. The time on the clock is mostly that of the disk, and of the
+ * other programs on this machine.
+ */
+async function costOf(url: string, client: AnnalsClient, runId: string, from: number): Promise<number> {
+  const before = await metric(url, CPU)
+  for (let i = from; i < from + APPENDS; i++) await client.ledger.appendEvent(noteOf(runId, i))
+  return (((await metric(url, CPU)) - before) * 1_000) / APPENDS
 }
 
-test(`${STREAMS} open streams and one that is not read: appends go on as before, memory is bounded, each gets everything`, async () => {
+test(`${STREAMS} open streams and one that is not read: an append costs what it did, memory is bounded, each gets everything`, async () => {
   await server.start()
   const { url } = server
   const port = Number(new URL(url).port)
   const client = createClient({ url })
-  await timed(client, 'warm-up', 1)
-  const alone = await timed(client, 'quiet', 1)
+  await costOf(url, client, 'warm-up', 1)
+  const alone = await costOf(url, client, 'quiet', 1)
   const memoryBefore = await metric(url, 'process_resident_memory_bytes')
 
   const readers = Array.from(
@@ -100,9 +100,9 @@ test(`${STREAMS} open streams and one that is not read: appends go on as before,
     await new Promise(resolve => setTimeout(resolve, 20))
   }
   // Nobody watches this run but the one that does not read.
-  const beside = await timed(client, 'quiet', 1 + APPENDS)
+  const beside = await costOf(url, client, 'quiet', 1 + APPENDS)
   // These go to five hundred readers each.
-  const watched = await timed(client, 'watched', 1)
+  const watched = await costOf(url, client, 'watched', 1)
   await Promise.all(watching.map(reader => reader.reached(APPENDS)))
   // Far more than buffers hold, for the one that does not read.
   await Promise.all(
@@ -110,13 +110,13 @@ test(`${STREAMS} open streams and one that is not read: appends go on as before,
   )
   const growth = (await metric(url, 'process_resident_memory_bytes')) - memoryBefore
 
-  const median = (times: readonly number[]): number => times[times.length >> 1]
   console.log(
-    `append, median: ${median(alone).toFixed(2)} ms alone, ${median(beside).toFixed(2)} ms beside ${STREAMS} streams, ` +
-      `${median(watched).toFixed(2)} ms into ${watching.length} streams; memory +${(growth / 1e6).toFixed(0)} MB`,
+    `processor time of an append: ${alone.toFixed(2)} ms alone, ${beside.toFixed(2)} ms beside ${STREAMS} streams, ` +
+      `${watched.toFixed(2)} ms into ${watching.length} streams; memory +${(growth / 1e6).toFixed(0)} MB`,
   )
   expect(watching.every(({ events }) => events === APPENDS)).toBe(true)
   expect(readers.reduce((sum, { events }) => sum + events, 0)).toBe(APPENDS * watching.length)
-  expect(median(beside)).toBeLessThan(Math.max(3 * median(alone), median(alone) + 5))
+  // An append that every stream is told of costs ten times as much.
+  expect(beside).toBeLessThan(4 * alone)
   expect(growth).toBeLessThan(GROWTH_BYTES_MAX)
 }, 120_000)
