@@ -31,8 +31,8 @@ export class Artifacts implements ReadableArtifacts {
   readonly #disk: Disk
   readonly #journal: Journal
   readonly #syncedFolders = new Set<string>()
-  /** Pending files, and how many writers need each: two may write the same at once. */
-  readonly #pending = new Map<string, { readonly written: Promise<void>; writers: number }>()
+  /** The last write of each path that is still under way. The next write of that path waits for it. */
+  readonly #underWay = new Map<string, Promise<unknown>>()
 
   constructor(disk: Disk, journal: Journal) {
     this.#disk = disk
@@ -106,17 +106,15 @@ export class Artifacts implements ReadableArtifacts {
     const path = `${FOLDER}/${checkArtifactName(name)}`
     const bytes = typeof content === 'string' ? Buffer.from(content) : content
     const sha256 = sha256Hex(bytes)
-    const release = await this.#writePending(path, sha256, bytes)
-    try {
+    await this.#inTurn(path, async () => {
+      await this.#writePending(path, sha256, bytes)
       await this.#journal.append(
         'ARTIFACT_WRITTEN',
         { name, path, sha256, schema_id: schemaId, writer_worker: writer },
         spans,
       )
       renameIfThere(this.#disk, pendingPath(path, sha256), path)
-    } finally {
-      release()
-    }
+    })
     return { name, sha256 }
   }
 
@@ -146,35 +144,24 @@ export class Artifacts implements ReadableArtifacts {
     }
   }
 
-  /** Returns what says that the pending file is needed no more. */
-  async #writePending(path: string, sha256: string, bytes: Uint8Array): Promise<() => void> {
-    const pending = pendingPath(path, sha256)
-    const own = this.#pending.get(pending) ?? {
-      written: this.#write(path, pending, sha256, bytes),
-      writers: 0,
-    }
-    this.#pending.set(pending, own)
-    own.writers++
-    const release = (): void => {
-      own.writers--
-      if (own.writers === 0) this.#pending.delete(pending)
-    }
-    try {
-      await own.written
-      return release
-    } catch (error) {
-      release()
-      throw error
-    }
-  }
-
-  async #write(path: string, pending: string, sha256: string, bytes: Uint8Array): Promise<void> {
+  async #writePending(path: string, sha256: string, bytes: Uint8Array): Promise<void> {
     makeFolders(this.#disk, folderOf(path), this.#syncedFolders)
     const there = readFile(this.#disk, path)
     // What an earlier generation wrote serves this one too.
     if (there !== undefined && sha256Hex(there) === sha256) return
-    await writeNewFile(this.#disk, pending, bytes)
+    await writeNewFile(this.#disk, pendingPath(path, sha256), bytes)
     this.#disk.syncFolder(folderOf(path))
+  }
+
+  async #inTurn(path: string, work: () => Promise<void>): Promise<void> {
+    // The next writer starts after a failure too: only the writer that failed hears of it.
+    const turn = (this.#underWay.get(path) ?? Promise.resolve()).then(work, work)
+    this.#underWay.set(path, turn)
+    try {
+      await turn
+    } finally {
+      if (this.#underWay.get(path) === turn) this.#underWay.delete(path)
+    }
   }
 
   #entry(name: string): ArtifactEntry | undefined {

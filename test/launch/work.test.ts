@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { sha256Hex } from '../../src/core/hash.ts'
 import {
   cancelLaunch,
   pauseLaunch,
@@ -9,7 +10,15 @@ import {
   startLaunch,
 } from '../../src/launch/launches.ts'
 import { workItemId } from '../../src/launch/work-items.ts'
-import { eventsIn, fingerprint, gateway, itemsIn, newRunsFolder, smallLaunch } from './small-launch.ts'
+import {
+  eventsIn,
+  fingerprint,
+  gateway,
+  itemsIn,
+  newRunsFolder,
+  smallLaunch,
+  snapshotIn,
+} from './small-launch.ts'
 
 const runId = 'r1'
 const typesIn = (folder: string): string[] => eventsIn(folder, runId).map(({ type }) => type)
@@ -141,6 +150,38 @@ describe('work', () => {
     // The last has the inputs of the first; but what that one left was replaced since.
     expect(seen).toEqual(['one', 'two', 'one'])
     expect(readFileSync(join(runsFolder, runId, 'artifacts', 'source.txt'), 'utf8')).toBe('one')
+  })
+
+  test('N8: when two workers write one artifact at once, its file is the version that the log names last', async () => {
+    const runsFolder = newRunsFolder()
+    const secondIsRecorded = gateway()
+    const launch = smallLaunch({
+      concurrency: 2,
+      work: async (_, { artifacts, scope }) => {
+        if (scope === 'first') await artifacts.write('shared.txt', 'one')
+        if (scope === 'second') await artifacts.write('shared.txt', 'two')
+        if (scope === 'third') {
+          // The event of the second version is durable, its file is not in place yet: this writer finds its own content.
+          await secondIsRecorded.passed
+          await artifacts.write('shared.txt', 'one')
+        }
+      },
+      node: async ctx => {
+        await ctx.work('work', { scope: 'first' })
+        await Promise.all(['third', 'second'].map(scope => ctx.work('work', { scope })))
+      },
+    })
+    let written = 0
+    const observer = {
+      eventAppended: ({ type }: { readonly type: string }) => {
+        if (type === 'ARTIFACT_WRITTEN' && ++written === 2) secondIsRecorded.open()
+      },
+    }
+    expect(await (await startLaunch(launch, { runsFolder, runId, observer })).result).toMatchObject({
+      status: 'completed',
+    })
+    const file = readFileSync(join(runsFolder, runId, 'artifacts', 'shared.txt'))
+    expect(sha256Hex(file)).toBe(snapshotIn(runsFolder, runId).artifacts_index['shared.txt']?.sha256)
   })
 
   test('ND10: names of artifacts and ids of runs never leave their folder', async () => {
