@@ -312,8 +312,8 @@ export class Annals implements AsyncDisposable {
 
   /**
    * Copies all that this handle reaches into a store that has nothing of its tenant yet, on whatever engine: a move
-   * without a rewrite. Records, hashes, sequences, cell versions and times come along; the `version` and `updatedAt` that
-   * `kv` and `cells` show of an entry are those of the copy. What is written here meanwhile is not copied.
+   * without a rewrite. Records, hashes, sequences, cell versions and times come along; only the `version` that
+   * `kv` shows of an entry is that of the copy. What is written here meanwhile is not copied.
    * @example
    * await db.events.append(run, 'note', 'hello')
    * const other = await open({ memory: true })

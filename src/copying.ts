@@ -3,6 +3,7 @@ import { AnnalsError } from './core/errors.ts'
 import { ShardedMap } from './core/sharded-map.ts'
 import { isSliceOver, nextSlice } from './core/slices.ts'
 import type { Database } from './engine/database.ts'
+import { timeOfIndexKey } from './engine/indexes.ts'
 import { dedupeTag, resolveScope, TAGS, tenantRange } from './engine/keys.ts'
 import { parseDedupe, parseFeed, parseLogEntry } from './engine/log.ts'
 import { pages } from './engine/pages.ts'
@@ -11,6 +12,7 @@ import { importedRanges } from './ledger/imported.ts'
 import { feedTree, isDerived, LOG } from './ledger/stored.ts'
 import { recordBodyHash } from './ledger/verification.ts'
 import { eventBodyHash } from './primitives/event-log.ts'
+import { BY_TIME } from './primitives/run-records.ts'
 import { allScopes } from './upkeep.ts'
 
 /** What was copied. */
@@ -33,8 +35,8 @@ const PLAIN_TAGS: readonly number[] = Object.values(TAGS).filter(
 /**
  * Copies all of a tenant into a store that has nothing of it, on any engine.
  * Logs are appended again with their own times: so every hash comes out the
- * same, which is checked. What the projector makes of records it makes again
- * over there. The ledger is copied in the order of its feed, so that whoever
+ * same, which is checked. Entries are put with the times that they have. What
+ * the projector makes of records it makes again over there. The ledger is copied in the order of its feed, so that whoever
  * follows the feed over there sees the same order.
  */
 export async function copyTenant(
@@ -113,15 +115,39 @@ class Copy {
 async function copyEntries(reader: Reader, copy: Copy, scope: ByteString): Promise<boolean> {
   const before = copy.entries
   for (const tag of PLAIN_TAGS) {
+    const put = ({ key, value, expiresAt, time }: Entry): Promise<void> =>
+      copy.put({ op: 'put', scope, tag, key, value, expiresAt, time })
+    /** Runs of one millisecond. */
+    let crowd: Entry[] = []
     for await (const page of pages(reader, { scope, tag })) {
-      for (const { key, value, expiresAt } of page) {
+      for (const entry of page) {
         if (isSliceOver()) await nextSlice()
-        if (tag === TAGS.projection && isDerived(key)) continue
-        await copy.put({ op: 'put', scope, tag, key, value, expiresAt })
+        if (tag === TAGS.projection && isDerived(entry.key)) continue
+        if (tag === TAGS.run && entry.key.startsWith(BY_TIME)) {
+          if (crowd.length > 0 && timeOfIndexKey(crowd[0].key) !== timeOfIndexKey(entry.key)) {
+            await copyInOrder(copy, crowd, put)
+            crowd = []
+          }
+          crowd.push(entry)
+        } else await put(entry)
       }
     }
+    await copyInOrder(copy, crowd, put)
   }
   return copy.entries > before
+}
+
+/** Entries of several commits, whose order tells which run of one millisecond is the newest, go in several commits again. */
+async function copyInOrder(
+  copy: Copy,
+  entries: readonly Entry[],
+  put: (entry: Entry) => Promise<void>,
+): Promise<void> {
+  const ordered = [...entries].sort((a, b) => a.version - b.version)
+  for (const [i, entry] of ordered.entries()) {
+    if (i > 0 && entry.version !== ordered[i - 1].version) await copy.flush()
+    await put(entry)
+  }
 }
 
 async function copyEvents(reader: Reader, copy: Copy, scope: ByteString): Promise<void> {

@@ -190,10 +190,10 @@ export class Committer {
 
   // A tree is forgotten when others are opened, unless it is dirty or has something pending: ask for it when it is needed.
 
-  #put(recording: Recording, { scope, tag, key, value, expiresAt = 0 }: Put): void {
+  #put(recording: Recording, { scope, tag, key, value, expiresAt = 0, time: own }: Put): void {
     const { version, time } = recording
     const tree = this.#forest.tree(scope, tag)
-    recording.change(tree, { key, value, version, time, expiresAt })
+    recording.change(tree, { key, value, version, time: own ?? time, expiresAt })
     if (expiresAt === 0) return
     this.#nextExpiry = Math.min(this.#nextExpiry, expiresAt)
     recording.change(expiryTree(this.#forest), reminder(tree, key, expiresAt, version, time))

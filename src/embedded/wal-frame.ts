@@ -19,8 +19,8 @@ import { DROPPED, REMOVED } from './node.ts'
  *  36  previous crc     u32, of the frame before, in whatever segment it is: a log of another store, or one with a gap,
  *                       doesn't fit
  *  40  for each commit  f64 time, u32 changes, and for each change
- *        u8 flags (1 tree as in the change before, 2 removal, 4 expires, 8 drop of the whole tree), u16 key length,
- *        u32 value length, [u8 tag, u16 scope length, scope], [f64 expiresAt], key, value
+ *        u8 flags (1 tree as in the change before, 2 removal, 4 expires, 8 drop of the whole tree, 16 time of its own),
+ *        u16 key length, u32 value length, [u8 tag, u16 scope length, scope], [f64 expiresAt], [f64 time], key, value
  *
  * The heads of logs are left out: they follow from the appends.
  */
@@ -41,6 +41,7 @@ const SAME_TREE = 1
 const REMOVAL = 2
 const EXPIRES = 4
 const DROP = 8
+const OWN_TIME = 16
 const BUFFER_KEPT_BYTES = 8 * 1024 * 1024
 
 export class FrameWriter {
@@ -55,6 +56,7 @@ export class FrameWriter {
   #begunAt = 0
   #countAt = 0
   #changes = 0
+  #time = 0
   #scope: ByteString = ''
   #tag = -1
 
@@ -65,6 +67,7 @@ export class FrameWriter {
     this.commits++
     this.#room(12)
     this.#begunAt = this.#used
+    this.#time = time
     this.#view.setFloat64(this.#used, time, true)
     this.#countAt = this.#used + 8
     this.#used += 12
@@ -81,8 +84,8 @@ export class FrameWriter {
   }
 
   change(scope: ByteString, tag: number, entry: Entry): void {
-    const { key, value, expiresAt } = entry
-    this.#room(24 + scope.length + key.length + value.length)
+    const { key, value, time, expiresAt } = entry
+    this.#room(32 + scope.length + key.length + value.length)
     const view = this.#view
     const buffer = this.#buffer
     const start = this.#used
@@ -104,6 +107,11 @@ export class FrameWriter {
     else if (expiresAt !== 0) {
       flags |= EXPIRES
       view.setFloat64(o, expiresAt, true)
+      o += 8
+    }
+    if (time !== this.#time) {
+      flags |= OWN_TIME
+      view.setFloat64(o, time, true)
       o += 8
     }
     view.setUint8(start, flags)
@@ -241,6 +249,7 @@ export function readFrame(frame: Frame, bytes: Buffer, view: DataView, visitor: 
         o += 3 + scopeLength
       }
       if ((flags & EXPIRES) !== 0) o += 8
+      if ((flags & OWN_TIME) !== 0) o += 8
       visitor.change(scope, tag, bytes.latin1Slice(o, o + keyLength), offset)
       o += keyLength + valueLength
     }
@@ -254,7 +263,7 @@ export function decodeChange(
   view: DataView,
   offset: number,
   version: number,
-  time: number,
+  commitTime: number,
 ): Entry {
   const flags = view.getUint8(offset)
   const keyLength = view.getUint16(offset + 1, true)
@@ -264,6 +273,11 @@ export function decodeChange(
   let expiresAt = (flags & REMOVAL) !== 0 ? REMOVED : (flags & DROP) !== 0 ? DROPPED : 0
   if ((flags & EXPIRES) !== 0) {
     expiresAt = view.getFloat64(o, true)
+    o += 8
+  }
+  let time = commitTime
+  if ((flags & OWN_TIME) !== 0) {
+    time = view.getFloat64(o, true)
     o += 8
   }
   const key = bytes.latin1Slice(o, o + keyLength)

@@ -61,14 +61,14 @@ export function linkAppend({ length, hash: prevHash }: LogHead, append: Append, 
 }
 
 /**
- * When a commit is stamped. A copied event may be ahead of the clock: the commit that brings it is not before it, so that
- * nothing after it is, also if all that is left of it after a crash is its time.
+ * The time of a commit. A copied event or entry may be ahead of the clock. The commit that brings it is not before it, so that
+ * nothing after it is, even if only the commit's time is left after a crash.
  */
 export function commitTime(operations: readonly Operation[], now: number): number {
   let time = now
   for (const operation of operations) {
-    if (operation.op === 'append' && operation.time !== undefined && operation.time > time)
-      time = operation.time
+    if (operation.op !== 'append' && operation.op !== 'put') continue
+    if (operation.time !== undefined && operation.time > time) time = operation.time
   }
   return time
 }

@@ -55,6 +55,7 @@ export function checkOperation(operation: Operation): number {
   if (operation.op === 'delete') return bytes
   checkValue('value', operation.value, RECORD_BYTES_MAX)
   checkTime('expiresAt', operation.expiresAt)
+  checkTime('time', operation.time)
   return bytes + operation.value.length
 }
 

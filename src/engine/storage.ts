@@ -83,7 +83,7 @@ export interface Entry {
   readonly value: ByteString
   /** Of the commit that wrote it. */
   readonly version: number
-  /** Of the commit that wrote it; milliseconds since 1970. */
+  /** Of the commit that wrote it, or as its `Put` said, and then not after the commit's; milliseconds since 1970. */
   readonly time: number
   /** The entry is absent from this time on; 0 means never. */
   readonly expiresAt: number
@@ -116,6 +116,11 @@ export interface Put extends Place {
   readonly value: ByteString
   /** Milliseconds since 1970; 0 or absent means never. */
   readonly expiresAt?: number | undefined
+  /**
+   * The entry's time instead of the commit's, for a caller that copies entries. The commit's time is then not before it. An engine
+   * that does not trust the caller may stamp the commit's time if that is earlier.
+   */
+  readonly time?: number | undefined
 }
 
 export interface Delete extends Place {

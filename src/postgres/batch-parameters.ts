@@ -83,6 +83,7 @@ export function putParameters(puts: readonly Placed<Put | Delete>[]): unknown[] 
     byteaArray(puts.map(({ operation }) => tailOfKey(operation.key))),
     byteaArray(puts.map(({ operation }) => (operation.op === 'put' ? operation.value : undefined))),
     int8Array(puts.map(({ operation }) => (operation.op === 'put' ? (operation.expiresAt ?? 0) : 0))),
+    int8Array(puts.map(({ operation }) => (operation.op === 'put' ? operation.time : undefined))),
   ]
 }
 

@@ -126,10 +126,7 @@ export class Batch {
       byteaArray(told.map(({ scope }) => scope)),
       int2Array(told.map(({ tag }) => tag)),
       byteaArray([...new Set(told.map(({ scope }) => tenantOf(scope)))]),
-      commitTime(
-        appends.map(({ operation }) => operation),
-        0,
-      ),
+      Math.max(commitTime(operationsOf(appends), 0), commitTime(operationsOf(this.#puts), 0)),
     ]
   }
 
@@ -273,6 +270,10 @@ export function feedOf({ tag }: Append, feed: ByteString): TreeId {
 /** A tree of entries, which no append changes. */
 export function isEntryTag(tag: number): boolean {
   return !isLogTag(tag) && !isEngineTag(tag)
+}
+
+function operationsOf<T>(placed: readonly Placed<T>[]): readonly T[] {
+  return placed.map(({ operation }) => operation)
 }
 
 function bytesOf({ operations }: Commit): number {

@@ -146,7 +146,7 @@ export class ReferenceStorage implements Storage {
       if (operation.op === 'append') appended.push(next.append(operation))
       else if (operation.op === 'drop') next.drop(operation.scope)
       else if (operation.op === 'delete') next.set(operation, undefined)
-      else next.set(operation, { value: operation.value, expiresAt: operation.expiresAt ?? 0 })
+      else next.set(operation, { ...operation, expiresAt: operation.expiresAt ?? 0 })
     }
     this.#state = next
     for (const listener of [...this.#listeners]) {
@@ -185,12 +185,21 @@ class NextState implements State {
     this.trees = new Map(before.trees)
   }
 
-  set({ scope, tag, key }: Place, content: { value: ByteString; expiresAt: number } | undefined): void {
+  set(
+    { scope, tag, key }: Place,
+    content: { value: ByteString; expiresAt: number; time?: number | undefined } | undefined,
+  ): void {
     const tree = treeKey({ scope, tag })
     const entries = [...(this.trees.get(tree) ?? [])]
     const index = lowerBound(entries, key)
     const isThere = index < entries.length && entries[index].key === key
-    const entry = content && { key, ...content, version: this.version, time: this.time }
+    const entry = content && {
+      key,
+      value: content.value,
+      expiresAt: content.expiresAt,
+      version: this.version,
+      time: content.time ?? this.time,
+    }
     entries.splice(index, isThere ? 1 : 0, ...(entry === undefined ? [] : [entry]))
     this.trees.set(tree, entries)
     this.touched.add(tree)

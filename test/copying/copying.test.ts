@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { Annals } from '../../src/annals.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
@@ -15,6 +18,42 @@ test('a copy has everything, proves itself, and goes on', async () => {
   await verify(source)
   await verify(target)
   await goOn(target)
+})
+
+test('a copy says of everything when it was written, also after it was opened again', async () => {
+  const earlier = 1_800_000
+  const storage = await openEmbedded({ clock: () => Date.now() - earlier })
+  await using source = new Annals({ storage, database: new Database(storage), guards: {} }, 'acme')
+  await fill(source)
+  const contents = await contentsOf(source)
+  const path = mkdtempSync(join(tmpdir(), 'annals-copy-'))
+  try {
+    const target = await open({ path, tenant: 'acme' })
+    await source.copyTo(target)
+    expect(await contentsOf(target)).toEqual(contents)
+    await target.close()
+    await using again = await open({ path, tenant: 'acme' })
+    expect(await contentsOf(again)).toEqual(contents)
+    expect((await again.kv.getVersioned('parent', 'key-0'))?.updatedAt).toBeLessThan(Date.now() - earlier / 2)
+    // The next write is of now.
+    await again.kv.put('parent', 'key-0', 1)
+    expect((await again.kv.getVersioned('parent', 'key-0'))?.updatedAt).toBeGreaterThan(
+      Date.now() - earlier / 2,
+    )
+  } finally {
+    rmSync(path, { recursive: true })
+  }
+})
+
+test('runs of one millisecond come in the same order in a copy', async () => {
+  const storage = await openEmbedded({ clock: () => 1_800_000_000_000 })
+  await using source = new Annals({ storage, database: new Database(storage), guards: {} }, 'acme')
+  for (const runId of ['b', 'd', 'a', 'c']) await source.runs.create({ runId })
+  await using target = await open({ memory: true, tenant: 'acme' })
+  await source.copyTo(target)
+  for (const db of [source, target]) {
+    expect((await db.runs.query({})).map(({ runId }) => runId)).toEqual(['c', 'a', 'd', 'b'])
+  }
 })
 
 test('only into a store that has nothing of the tenant, and is another one', async () => {

@@ -64,7 +64,7 @@ async function tell(db: Annals, runId: string): Promise<void> {
   await db.ledger.appendEvent({ ...late, idempotencyKey: deriveIdempotencyKey(late) })
 }
 
-/** All that can be seen of it, but for what says when an entry was written. */
+/** All that can be seen of it, but for the versions of entries. */
 export async function contentsOf(db: Annals): Promise<unknown> {
   const { tenant } = db
   const audited: RunEventRecord[] = []
@@ -81,8 +81,9 @@ export async function contentsOf(db: Annals): Promise<unknown> {
     shared: await db.kv.entries(agentShared({ tenant, app: 'app', agent: 'agent' })),
     odd: await db.kv.entries(namespace({ tenant, app: 'a:b', agent: '%', run: 'r' })),
     events: await db.events.readRange('child', 0, Number.POSITIVE_INFINITY),
-    cell: { ...(await db.cells.read('parent', 'cell')), updatedAt: 0 },
-    machine: { ...(await db.machines.current('parent', 'm')), updatedAt: 0 },
+    updated: await updateTimes(db),
+    cell: await db.cells.read('parent', 'cell'),
+    machine: await db.machines.current('parent', 'm'),
     definition: await db.machines.definition('parent', 'm'),
     traces: await db.traces.queryByTime('parent', 0, Date.now() + 60_000),
     records: await Promise.all(ledgerRuns.map(runId => db.ledger.fetchEvents(runId))),
@@ -90,6 +91,15 @@ export async function contentsOf(db: Annals): Promise<unknown> {
     alerts: await db.ledger.alerts(),
     audited,
   }
+}
+
+/** When each key was written, as its reader is told. */
+async function updateTimes(db: Annals): Promise<unknown> {
+  const times: Record<string, number | undefined> = {}
+  for (const key of await db.kv.list('parent')) {
+    times[key] = (await db.kv.getVersioned('parent', key))?.updatedAt
+  }
+  return times
 }
 
 /** What proves itself, on either side. */

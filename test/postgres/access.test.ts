@@ -247,6 +247,11 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
         expect(outcome).toMatchObject({ status: 'committed', appended: [{ time: ahead }] })
         expect(outcome.status === 'committed' && outcome.time).toBeLessThan(soon())
       }
+      // An entry of another time is not believed to be ahead: readers take its time for one that has passed.
+      await storage.commit({ operations: [{ ...put, time: ahead }] })
+      expect((await owner.get(scope, TAGS.kv, 'mine'))?.time).toBeLessThan(soon())
+      await storage.commit({ operations: [{ ...put, time: 1_000 }] })
+      expect((await owner.get(scope, TAGS.kv, 'mine'))?.time).toBe(1_000)
       const client = new pg.Client({ connectionString: as(roles.a) })
       await client.connect()
       await client.query(`SET search_path = ${schema}`)

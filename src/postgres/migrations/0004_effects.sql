@@ -83,7 +83,7 @@ $$;
 CREATE FUNCTION put_entries(
   of_step integer, base bigint, at_ms bigint, lost_txs integer[], tree_scopes bytea[], tree_tags smallint[],
   put_txs integer[], put_steps integer[], put_trees integer[], put_keys bytea[], put_tails bytea[],
-  put_values bytea[], put_expiries bigint[]
+  put_values bytea[], put_expiries bigint[], put_times bigint[]
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
@@ -96,8 +96,8 @@ BEGIN
   ON CONFLICT (scope, tag) DO NOTHING;
   WITH written AS MATERIALIZED (
     SELECT DISTINCT ON (p.tree, p.key, p.tail) p.*
-    FROM unnest(put_txs, put_steps, put_trees, put_keys, put_tails, put_values, put_expiries)
-      WITH ORDINALITY AS p (tx, step, tree, key, tail, value, expires_at, i)
+    FROM unnest(put_txs, put_steps, put_trees, put_keys, put_tails, put_values, put_expiries, put_times)
+      WITH ORDINALITY AS p (tx, step, tree, key, tail, value, expires_at, time, i)
     WHERE p.step = of_step AND (lost_txs IS NULL OR NOT p.tx = ANY (lost_txs))
     ORDER BY p.tree, p.key, p.tail, p.i DESC
   ), placed AS MATERIALIZED (
@@ -118,7 +118,8 @@ BEGIN
     ))
   )
   INSERT INTO entries AS e (tree_id, key, tail, tail_id, value, version, committed_at, expires_at)
-  SELECT p.tree_id, p.key, p.tail, p.tail_id, p.value, base + p.tx, at_ms, p.expires_at
+  -- A time that the caller gives is not after the commit's: readers take it for a time that has passed.
+  SELECT p.tree_id, p.key, p.tail, p.tail_id, p.value, base + p.tx, least(p.time, at_ms), p.expires_at
   FROM placed p WHERE p.value IS NOT NULL
   ON CONFLICT (tree_id, key, tail_id) DO UPDATE
   SET value = excluded.value, version = excluded.version,

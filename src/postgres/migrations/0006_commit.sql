@@ -14,7 +14,7 @@ CREATE FUNCTION commit_batch(
   range_backwards boolean[], range_limits bigint[], range_digests bytea[],
   drop_txs integer[], drop_steps integer[], drop_scopes bytea[],
   put_txs integer[], put_steps integer[], put_trees integer[], put_keys bytea[], put_tails bytea[],
-  put_values bytea[], put_expiries bigint[],
+  put_values bytea[], put_expiries bigint[], put_times bigint[],
   append_txs integer[], append_steps integer[], append_trees integer[], append_times bigint[],
   append_body_hashes bytea[], append_bodies bytea[], append_dedupes bytea[], append_dedupe_tails bytea[],
   append_memos bytea[], append_twins integer[], append_feeds integer[], append_counts integer[],
@@ -23,7 +23,7 @@ CREATE FUNCTION commit_batch(
   -- The logs, and which append is the first of each.
   log_trees integer[], log_firsts integer[],
   written_scopes bytea[], written_tags smallint[], written_tenants bytea[],
-  -- The latest time that an append brings along.
+  -- The latest time that an append or a put brings along.
   not_before bigint,
   OUT version bigint, OUT at_ms bigint,
   OUT lost_txs integer[], OUT lost_points integer[], OUT lost_ranges integer[],
@@ -102,7 +102,7 @@ BEGIN
 
     ok := cardinality(put_txs) > 0 AND put_entries(
       step, base, at_ms, lost_txs, tree_scopes, tree_tags,
-      put_txs, put_steps, put_trees, put_keys, put_tails, put_values, put_expiries
+      put_txs, put_steps, put_trees, put_keys, put_tails, put_values, put_expiries, put_times
     );
     IF cardinality(append_txs) > 0 THEN
       SELECT a.sequences, a.hashes, a.times, a.duplicates, a.memos, a.packed

@@ -28,6 +28,8 @@ const REFUSED: readonly (readonly [what: string, code: ErrorCode, operation: Ope
   ['tag 0', 'INVALID_ARGUMENT', put('k', 'x', { tag: 0 })],
   ['tag 256', 'INVALID_ARGUMENT', put('k', 'x', { tag: 256 })],
   ['an expiry that is no whole number', 'INVALID_ARGUMENT', put('k', 'x', { expiresAt: Number.NaN })],
+  ['a time that is no whole number', 'INVALID_ARGUMENT', put('k', 'x', { time: 1.5 })],
+  ['a time before 1970', 'INVALID_ARGUMENT', put('k', 'x', { time: -1 })],
   ['an expiry before 1970', 'INVALID_ARGUMENT', put('k', 'x', { expiresAt: -1 })],
   ['P7: a put into an event log', 'INVALID_OPERATION', put('\0\0\0\0\0\0\0\0', 'x', { tag: TAGS.event })],
   ['P7: a delete from an event log', 'INVALID_OPERATION', del('\0\0\0\0\0\0\0\0', { tag: TAGS.event })],
@@ -47,6 +49,33 @@ const REFUSED: readonly (readonly [what: string, code: ErrorCode, operation: Ope
 
 /** P4, P5: all or nothing, in the program's order. */
 export function testCommits(suite: Suite): void {
+  suite.holds('an entry that is put with a time of its own has it, for every reader', async storage => {
+    const { time } = await commit(storage, put('old', '1', { time: 1_000 }), put('new', '2'))
+    expect(time).toBeGreaterThan(1_000)
+    const snapshot = await storage.snapshot()
+    for (const reader of [storage, snapshot]) {
+      expect((await reader.get(SCOPE, KV, 'old'))?.time).toBe(1_000)
+      expect((await reader.scan(range())).map(entry => entry.time)).toEqual([time, 1_000])
+    }
+    snapshot.release()
+    const again = await commit(storage, put('old', '3'))
+    expect((await storage.get(SCOPE, KV, 'old'))?.time).toBe(again.time)
+    expect(again.time).toBeGreaterThanOrEqual(time)
+  })
+
+  suite.holds(
+    'a commit is not before the time of an entry that it puts, nor is anything after it',
+    async storage => {
+      const ahead = storage.now() + 3_600_000
+      const { time } = await commit(storage, put('ahead', '1', { time: ahead }), put('beside', '2'))
+      expect(time).toBe(ahead)
+      expect((await storage.get(SCOPE, KV, 'ahead'))?.time).toBe(ahead)
+      expect((await storage.get(SCOPE, KV, 'beside'))?.time).toBe(ahead)
+      expect(storage.now()).toBeGreaterThanOrEqual(ahead)
+      expect((await commit(storage, put('later', '3'))).time).toBeGreaterThanOrEqual(ahead)
+    },
+  )
+
   suite.holds('P5: a commit over several trees and a log is wholly in', async storage => {
     const elsewhere = { scope: 'elsewhere', tag: TAGS.state }
     const { version, time, appended } = await commit(

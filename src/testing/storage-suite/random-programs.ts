@@ -119,7 +119,8 @@ function randomOperation(random: Random, hasClock: boolean): Operation {
   if (dice < 0.65) {
     // Relative to the clock's start; steps add to it.
     const expiresAt = random.chance(0.7) || !hasClock ? 0 : new SimulatedClock().now() + random.below(100)
-    return { op: 'put', ...randomPlace(random), value, expiresAt }
+    const time = random.chance(0.9) ? {} : { time: random.below(1_000) }
+    return { op: 'put', ...randomPlace(random), value, expiresAt, ...time }
   }
   const dedupe = random.chance(0.5) ? { dedupe: { key: random.pick(KEYS), memo: random.bytes(2) } } : {}
   const tree = { scope: random.pick(SCOPES), tag: random.pick(LOG_TAGS) }
