@@ -301,6 +301,18 @@ export class Annals implements AsyncDisposable {
     await embedded.backup(openNodeDisk(folder))
   }
 
+  /**
+   * Throws why no write can succeed now: the disk is full, a sync has failed, the folder is gone, the store is read-only.
+   * Writes nothing that a reader could see. `stats().writable` answers from what is known already.
+   * @example
+   * await db.checkWritable()
+   */
+  async checkWritable(): Promise<void> {
+    const { storage, readOnly } = this.#store
+    if (storage instanceof EmbeddedStore) await storage.checkWritable()
+    else if (readOnly === true) throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
+  }
+
   stats(): Stats {
     const { storage, folderId } = this.#store
     return {

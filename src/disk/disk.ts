@@ -74,6 +74,25 @@ export function isFull(error: unknown): boolean {
   return code === 'ENOSPC' || code === 'EDQUOT'
 }
 
+/**
+ * Which error says that no file descriptor is left, for this process or for the system; undefined for any other error.
+ * Looks through what others have made of it. Nothing was opened, so nothing was changed, and later there may be some again.
+ */
+export function lackOfDescriptors(error: unknown): 'EMFILE' | 'ENFILE' | undefined {
+  for (let each = error; each instanceof Error; each = each.cause) {
+    const { code } = each as { code?: unknown }
+    if (code === 'EMFILE' || code === 'ENFILE') return code
+  }
+  return undefined
+}
+
+/** `outcome` says what did not happen. */
+export function outOfDescriptors(outcome: string, error: unknown): AnnalsError {
+  const cause = lackOfDescriptors(error)
+  const message = `${outcome}: no file descriptor is left (${cause}); close some files, or raise the limit (ulimit -n), and try again`
+  return new AnnalsError('IO_ERROR', message, { cause }, error)
+}
+
 /** The path no longer leads to the folder that was opened. */
 export function folderGone(path: string): AnnalsError {
   const message = `${path} was removed, moved or replaced since it was opened: nothing more is written; open the store again where it is now`
@@ -87,6 +106,7 @@ export function isFolderGone(error: unknown): error is AnnalsError {
 /** What callers hear of a disk that fails or forbids: they look for one class and its codes. */
 export function diskFailure(error: unknown, what: string): AnnalsError {
   if (error instanceof AnnalsError) return error
+  if (lackOfDescriptors(error) !== undefined) return outOfDescriptors(what, error)
   return new AnnalsError(isFull(error) ? 'DISK_FULL' : 'IO_ERROR', `${what}: ${String(error)}`, {}, error)
 }
 

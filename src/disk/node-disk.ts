@@ -128,7 +128,8 @@ class NodeDisk implements Disk {
   open(name: string, mode: 'read' | 'write' | 'create', access?: 'private'): DiskFile {
     if (mode !== 'read') this.#checkWritable()
     const flags = mode === 'read' ? 'r' : mode === 'write' ? 'r+' : 'wx+'
-    return new NodeFile(openSync(this.#pathOf(name), flags, access === 'private' ? 0o600 : 0o666))
+    const bits = access === 'private' ? 0o600 : 0o666
+    return new NodeFile(this.#named(() => openSync(this.#pathOf(name), flags, bits)))
   }
 
   rename(from: string, to: string): void {
@@ -201,6 +202,16 @@ class NodeDisk implements Disk {
     this.#checkOpen()
     invariant(isPathBelow(name), `not a path below the folder: ${name}`)
     return join(this.#base, name)
+  }
+
+  /** An error names the path that people know. */
+  #named<T>(call: () => T): T {
+    try {
+      return call()
+    } catch (error) {
+      if (error instanceof Error) error.message = error.message.replaceAll(this.#base, this.#path)
+      throw error
+    }
   }
 
   #checkOpen(): void {

@@ -1,5 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
-import { type Disk, isFull } from '../disk/disk.ts'
+import { type Disk, isFull, lackOfDescriptors, outOfDescriptors } from '../disk/disk.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { Committer } from './committer.ts'
 import { createStore } from './creation.ts'
@@ -424,9 +424,12 @@ export class Checkpointer {
     forest.directory = relocate(whole, forest.directory, undefined)
   }
 
-  /** Only a full disk passes; after anything else, nothing more may be written. */
+  /** Only a full disk and a lack of descriptors pass; after anything else, nothing more may be written. */
   #failure(error: unknown): AnnalsError {
     const { committer } = this.#options
+    if (lackOfDescriptors(error) !== undefined) {
+      return outOfDescriptors('the checkpoint failed, and nothing is lost, as the log holds it', error)
+    }
     if (isFull(error)) {
       const message = 'the checkpoint failed: the disk is full; nothing is lost, the log holds it'
       return new AnnalsError('DISK_FULL', message, {}, error)

@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
-import { type Disk, type DiskFile, syncOrFail, viewOf, writeAll } from '../disk/disk.ts'
+import { type Disk, type DiskFile, lackOfDescriptors, syncOrFail, viewOf, writeAll } from '../disk/disk.ts'
 import type { Entry } from '../engine/storage.ts'
 import { corrupt, fileName, HEADER_BYTES, header, readHeader } from './format.ts'
 import { type Home, homeOf, Leaf, type Node } from './node.ts'
@@ -292,7 +292,7 @@ export class DataFiles {
   #writable(): FileUse {
     if (this.#current !== undefined) return this.#current
     const id = this.nextId
-    const handle = this.#disk.open(fileName('D', id), 'create')
+    const handle = this.#open(fileName('D', id), 'create')
     try {
       writeAll(handle, header('D', id, { storeId: this.#storeId, previous: 0 }), 0)
     } catch (error) {
@@ -316,7 +316,7 @@ export class DataFiles {
     const name = fileName('D', id)
     let handle: DiskFile
     try {
-      handle = this.#disk.open(name, this.#readOnly ? 'read' : 'write')
+      handle = this.#open(name, this.#readOnly ? 'read' : 'write')
     } catch (error) {
       if ((error as { code?: string }).code === 'ENOENT') {
         this.#disk.check()
@@ -335,13 +335,29 @@ export class DataFiles {
     return handle
   }
 
+  /** Where no descriptor is left, one of our own makes way: a commit that is in the log must find its tree. */
+  #open(name: string, mode: 'read' | 'write' | 'create'): DiskFile {
+    try {
+      return this.#disk.open(name, mode)
+    } catch (error) {
+      if (lackOfDescriptors(error) === undefined || !this.#closeOldest()) throw error
+      return this.#disk.open(name, mode)
+    }
+  }
+
   #keep(id: number, handle: DiskFile): void {
+    while (this.#handles.size >= HANDLES_MAX && this.#closeOldest());
+    this.#handles.set(id, handle)
+  }
+
+  /** One that was written and not synced stays: what its descriptor knows of a failure, another would not. */
+  #closeOldest(): boolean {
     for (const [oldest, old] of this.#handles) {
-      if (this.#handles.size < HANDLES_MAX) break
       if (oldest === this.#current?.id || this.#unsynced.has(oldest)) continue
       old.close()
       this.#handles.delete(oldest)
+      return true
     }
-    this.#handles.set(id, handle)
+    return false
   }
 }

@@ -1,5 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
-import { isFolderGone, isFull, isUnconfirmed } from '../disk/disk.ts'
+import { isFolderGone, isFull, isUnconfirmed, lackOfDescriptors, outOfDescriptors } from '../disk/disk.ts'
 import { Batch } from './batch.ts'
 import type { Scheduler } from './scheduler.ts'
 import type { Wal } from './wal.ts'
@@ -36,6 +36,8 @@ const BATCH_BYTES_MAX = 32 * 1024 * 1024
 export class GroupCommit {
   /** Why nothing can be written any more. */
   broken: AnnalsError | undefined
+  /** Why the last commit was refused, if it was, for want of something that may come back. */
+  refused: AnnalsError | undefined
   /** Why nothing can be read any more, either. */
   lost: AnnalsError | undefined
   readonly #wal: Wal | undefined
@@ -241,6 +243,7 @@ export class GroupCommit {
       this.#applyFailed(batch, error)
       return
     }
+    this.refused = undefined
     batch.end()
     this.#spare ??= batch
     this.#wake()
@@ -274,20 +277,8 @@ export class GroupCommit {
       return
     }
     this.#flushing = undefined
-    const refusal = isFull(error)
-      ? new AnnalsError(
-          'DISK_FULL',
-          'the disk is full: nothing was committed; make room and try again',
-          {},
-          error,
-        )
-      : new AnnalsError(
-          'IO_ERROR',
-          `the log could not be written: nothing was committed (${error})`,
-          {},
-          error,
-        )
-    this.#refuse([batch], refusal)
+    this.refused = refusalOf(error)
+    this.#refuse([batch], this.refused)
     this.#wake()
   }
 
@@ -332,4 +323,14 @@ export class GroupCommit {
     this.#idle = []
     for (const resume of idle) resume()
   }
+}
+
+function refusalOf(error: unknown): AnnalsError {
+  if (lackOfDescriptors(error) !== undefined) return outOfDescriptors('nothing was committed', error)
+  if (isFull(error)) {
+    const message = 'the disk is full: nothing was committed; make room and try again'
+    return new AnnalsError('DISK_FULL', message, {}, error)
+  }
+  const message = `the log could not be written: nothing was committed (${error})`
+  return new AnnalsError('IO_ERROR', message, {}, error)
 }

@@ -1,5 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { runInSlices } from '../core/slices.ts'
 import { type Disk, diskFailure } from '../disk/disk.ts'
 import { checkLimit, checkPlace, checkRange } from '../engine/operations.ts'
@@ -22,6 +22,7 @@ import type { Checkpointer } from './checkpointer.ts'
 import type { Committer } from './committer.ts'
 import type { DataFiles } from './data-files.ts'
 import type { Forest, Tree } from './forest.ts'
+import { ForestSnapshot } from './forest-snapshot.ts'
 import { collectRest, collectSlice, sliceFor } from './long-scan.ts'
 import { isGone, spanOf } from './newest.ts'
 import type { Node } from './node.ts'
@@ -47,6 +48,10 @@ export interface StorageStats {
    * in a copy or a backup. Absent in memory, and for a folder that holds no store yet.
    */
   readonly storeId?: string
+  /** Whether commits can succeed, as far as this handle knows without trying: `checkWritable` tries. */
+  readonly writable: boolean
+  /** Why they can't. */
+  readonly writeProblem?: { readonly code: ErrorCode; readonly message: string }
   /** Of the newest commit. */
   readonly version: number
   readonly checkpoints: number
@@ -283,11 +288,43 @@ export class EmbeddedStore implements Storage {
     verifyForest(this.#forest, this.#persistence?.data.uses ?? new Map())
   }
 
+  /** Throws why no commit can succeed now. Commits nothing; but what opening found in the log gets its checkpoint. */
+  async checkWritable(): Promise<void> {
+    this.#checkWritable()
+    const { group } = this.#committer
+    if (group.broken !== undefined) throw group.readOnly()
+    if (this.#persistence !== undefined) await this.#await(this.#probe(this.#persistence))
+    group.refused = undefined
+  }
+
+  async #probe({ disk, wal }: Persistence): Promise<void> {
+    try {
+      disk.check()
+      if (this.#recovered) await this.#settleRecovered()
+      await this.#committer.group.betweenBatches(() => wal.probe())
+    } catch (error) {
+      throw diskFailure(error, 'nothing can be committed')
+    }
+  }
+
+  #writeProblem(): AnnalsError | undefined {
+    try {
+      this.#checkWritable()
+      this.#persistence?.disk.check()
+    } catch (error) {
+      return diskFailure(error, 'nothing can be committed')
+    }
+    return this.#committer.group.broken ?? this.#committer.group.refused
+  }
+
   stats(): StorageStats {
     const { nodes } = this.#forest
     const p = this.#persistence
+    const problem = this.#writeProblem()
     return {
       ...(p?.checkpointer.isCreated === true ? { storeId: p.storeId } : {}),
+      writable: problem === undefined,
+      ...(problem === undefined ? {} : { writeProblem: { code: problem.code, message: problem.message } }),
       version: this.#committer.version,
       checkpoints: this.#persistence?.checkpointer.count ?? 0,
       walBytes: this.#persistence?.wal.tailBytes ?? 0,
@@ -351,6 +388,9 @@ export class EmbeddedStore implements Storage {
     try {
       await this.#settling
       this.#recovered = false
+    } catch (error) {
+      this.#committer.group.refused = diskFailure(error, 'nothing can be committed')
+      throw error
     } finally {
       this.#settling = undefined
     }
@@ -408,61 +448,6 @@ export class EmbeddedStore implements Storage {
   #checkWritable(): void {
     this.#check()
     if (this.#readOnly) throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
-  }
-}
-
-class ForestSnapshot implements Snapshot {
-  readonly version: number
-  readonly time: number
-  readonly #forest: Forest
-  readonly #generation: number
-  readonly #check: () => void
-  #released = false
-
-  constructor(forest: Forest, committer: Committer, check: () => void) {
-    this.version = committer.version
-    this.time = committer.now()
-    this.#forest = forest
-    this.#generation = forest.snapshot()
-    this.#check = check
-  }
-
-  async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
-    checkPlace({ scope, tag, key })
-    this.#checkHeld()
-    const tree = this.#forest.treeIfAny(scope, tag)
-    const entry = tree === undefined ? undefined : this.#forest.findAt(tree, this.#generation, key)
-    return entry === undefined || isGone(entry, this.time) ? undefined : entry
-  }
-
-  async scan(range: Range): Promise<readonly Entry[]> {
-    checkRange(range)
-    this.#checkHeld()
-    const span = spanOf(range, this.time)
-    const slice = sliceFor(span)
-    if (slice !== undefined) {
-      await slice
-      this.#checkHeld()
-    }
-    const tree = this.#forest.treeIfAny(range.scope, range.tag)
-    if (tree === undefined) return []
-    if (tree.recovered !== undefined)
-      await runInSlices(this.#forest.takeInSteps(tree), () => this.#checkHeld())
-    const root = this.#forest.rootAt(tree, this.#generation)
-    const out: Entry[] = []
-    const next = collectSlice(this.#forest, root, span, out)
-    if (next !== undefined) await collectRest(this.#forest, root, span, out, next, () => this.#checkHeld())
-    return out
-  }
-
-  release(): void {
-    this.#released = true
-    this.#forest.release(this.#generation)
-  }
-
-  #checkHeld(): void {
-    this.#check()
-    if (this.#released) throw new AnnalsError('INVALID_OPERATION', 'the snapshot was released')
   }
 }
 

@@ -43,6 +43,8 @@ const ZEROS = Buffer.alloc(256 * 1024)
 /** A segment is prepared ahead once this much was written, or a part of one: a short visit should cost nothing. */
 const PREPARE_AFTER_BYTES = 64 * 1024
 const PREPARE_AFTER_PART = 0.25
+/** More than what a file has left in its last block. */
+const PROBE_BYTES = 4_096
 
 /**
  * The segments of the write-ahead log, as their writer sees them. While one is written, the next one is prepared:
@@ -103,18 +105,17 @@ export class Wal {
   write(frame: Buffer): void {
     if (this.#failure !== undefined) throw this.#failure
     if (this.#movesOn()) this.#moveOn()?.close()
-    const { file } = this.#open()
-    try {
-      writeAll(file, frame, this.#position)
-    } catch (error) {
-      if (!isFull(error) || !this.#shortenAhead()) throw error
-      this.write(frame)
-      return
-    }
+    this.#put(frame)
     this.#position += frame.length - END_BYTES
     this.tailBytes += frame.length - END_BYTES
     this.lastCrc = crcOf(frame)
     if (this.#position > this.#prepareAfter) this.#prepare()
+  }
+
+  /** Throws if a frame could not be written now. Leaves zeros, which the next frame overwrites. */
+  probe(): void {
+    if (this.#failure !== undefined) throw this.#failure
+    if (!this.#closed) this.#put(ZEROS.subarray(0, PROBE_BYTES))
   }
 
   sync(): void {
@@ -213,6 +214,16 @@ export class Wal {
     this.#id = segment.id
     this.#position = SEGMENT_START
     return old
+  }
+
+  #put(bytes: Buffer): void {
+    const { file } = this.#open()
+    try {
+      writeAll(file, bytes, this.#position)
+    } catch (error) {
+      if (!isFull(error) || !this.#shortenAhead()) throw error
+      writeAll(file, bytes, this.#position)
+    }
   }
 
   #open(): Segment {

@@ -1,4 +1,5 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { AnnalsError } from '../core/errors.ts'
 import { serve } from './endpoint.ts'
 import { json } from './reply.ts'
 import type { ServerEnv } from './server-env.ts'
@@ -9,6 +10,11 @@ const LATE = Symbol('late')
 
 function later(ms: number): Promise<typeof LATE> {
   return new Promise(resolve => setTimeout(() => resolve(LATE), ms).unref())
+}
+
+/** Because it was opened so. A store that can't write any more says what happened. */
+function isReadOnly(error: unknown): boolean {
+  return error instanceof AnnalsError && error.code === 'READ_ONLY' && error.details['cause'] === undefined
 }
 
 const PROMETHEUS = 'text/plain; version=0.0.4; charset=utf-8'
@@ -23,22 +29,23 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       id: 'ready',
       load: 'light',
       summary:
-        'Whether the server takes requests: it does not while it closes, or when its database does not answer.',
+        'Whether the server takes requests: it does not while it closes, or when its database does not answer or takes no writes.',
       answers: {
         200: ['It does.', z.object({ status: z.literal('ready') })],
-        503: ['It does not.', z.object({ status: z.enum(['closing', 'unavailable']) })],
+        503: ['It does not.', z.object({ status: z.enum(['closing', 'unavailable', 'read-only']) })],
       },
     },
     async ({ c }) => {
       if (services.isClosing) return json({ status: 'closing' }, 503)
       try {
-        const answered = c.get('db').kv.exists('_ready', 'ready')
+        const db = c.get('db')
+        const answered = db.kv.exists('_ready', 'ready').then(() => db.checkWritable())
         if ((await Promise.race([answered, later(READY_TIMEOUT_MS)])) === LATE)
           throw new Error('no answer in time')
         return json({ status: 'ready' })
       } catch (error) {
         c.set('failure', { code: 'UNAVAILABLE', text: String(error) })
-        return json({ status: 'unavailable' }, 503)
+        return json({ status: isReadOnly(error) ? 'read-only' : 'unavailable' }, 503)
       }
     },
   )

@@ -31,7 +31,7 @@ export interface DiskCall {
 }
 
 /** `short` writes half and says so: again and again, that comes to no bytes at all. Only writes can be short. */
-export type FaultError = 'EIO' | 'ENOSPC' | 'short'
+export type FaultError = 'EIO' | 'ENOSPC' | 'EMFILE' | 'short'
 
 export interface DiskFault {
   readonly error: FaultError

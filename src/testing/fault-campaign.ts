@@ -55,7 +55,12 @@ const takesRoom = ({ kind }: DiskCall): boolean => WRITES.includes(kind) || kind
 const changes = ({ kind }: DiskCall): boolean => !READS.includes(kind)
 const forEver = { times: Number.POSITIVE_INFINITY }
 
-/** A full disk still syncs, cuts and removes; a dying one may still read; a dead one does nothing. */
+const opens = ({ kind }: DiskCall): boolean => kind === 'open' || kind === 'create' || kind === 'list'
+
+/**
+ * A full disk still syncs, cuts and removes; a dying one may still read; a dead one does nothing. A process without
+ * descriptors goes on with the files that it has open.
+ */
 export const FAULTS: readonly Fault[] = [
   { name: 'EIO once', fault: { error: 'EIO' }, begins: () => true },
   { name: 'EIO for ever', fault: { error: 'EIO', ...forEver }, begins: () => true },
@@ -74,6 +79,16 @@ export const FAULTS: readonly Fault[] = [
     name: 'ENOSPC for ever',
     fault: { error: 'ENOSPC', when: takesRoom, ...forEver },
     begins: kind => WRITES.includes(kind) || kind === 'create',
+  },
+  {
+    name: 'EMFILE once',
+    fault: { error: 'EMFILE', when: opens },
+    begins: kind => opens({ kind } as DiskCall),
+  },
+  {
+    name: 'EMFILE for ever',
+    fault: { error: 'EMFILE', when: opens, ...forEver },
+    begins: kind => opens({ kind } as DiskCall),
   },
   { name: 'short write once', fault: { error: 'short' }, begins: kind => WRITES.includes(kind) },
   {
@@ -313,6 +328,11 @@ class FaultRun {
     if (works) this.#dataLost = false
     if (works) this.#report.wentOn++
     else this.#report.stayedReadOnly++
+    const lacks = this.#fault?.error === 'EMFILE'
+    check(
+      !lacks || !heard.some(code => code !== 'IO_ERROR'),
+      `without descriptors, callers hear ${heard.join()}`,
+    )
     const full = this.#fault?.when === takesRoom || this.#fault?.error === 'short'
     check(!full || !heard.some(code => code !== 'DISK_FULL'), `on a full disk, callers hear ${heard.join()}`)
     const readOnly = heard.includes('READ_ONLY') || heard.includes('OUTCOME_UNKNOWN')
@@ -322,7 +342,7 @@ class FaultRun {
       check(told, 'a commit is refused, but neither as READ_ONLY nor as OUTCOME_UNKNOWN')
     }
     if (works) check(!readOnly, `after ${heard}, commits are taken again`)
-    else check(!full, 'after a full disk, commits are refused for good')
+    else check(!full && !lacks, 'after a full disk, or without descriptors, commits are refused for good')
     await this.#read(store)
   }
 

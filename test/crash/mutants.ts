@@ -395,6 +395,17 @@ export const MUTANTS: readonly Mutant[] = [
     'this.#refuse([batch], error); this.#folderChecked = true;',
   ]),
 
+  mutant('a lack of descriptors breaks the handle', 'faults', [
+    'checkpointer.js',
+    'if (lackOfDescriptors(error) !== undefined) {',
+    'if (false) {',
+  ]),
+  mutant('a lack of descriptors is taken for a failed sync', 'faults', [
+    'group-commit.js',
+    'if (isUnconfirmed(error)) {',
+    'if (isUnconfirmed(error) || lackOfDescriptors(error) !== undefined) {',
+  ]),
+
   // —— trees ——
   mutant('the checksum of a block is not checked', 'damage', [
     'data-files.js',

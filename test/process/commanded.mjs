@@ -3,7 +3,9 @@
 //
 //   node commanded.mjs <folder> <options of openEmbedded>
 //
-// Words: ["put", key], ["checkpoint"], ["rotate", commits]: commits until a segment was prepared and used, ["stats"], ["close"].
+// Words: ["put", key], ["get", key], ["checkpoint"], ["rotate", commits]: commits until a segment was prepared and used,
+// ["stats"], ["writable"], ["exhaust"]: opens files until no descriptor is left, ["release"]: closes them, ["close"].
+import { closeSync, openSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
@@ -21,7 +23,21 @@ const store = await openEmbedded({
 const put = (key, value = 'x') =>
   store.commit({ operations: [{ op: 'put', scope: 's', tag: TAGS.kv, key, value }] })
 
+const taken = []
+
 const words = {
+  get: async key => (await store.get('s', TAGS.kv, key))?.value,
+  exhaust: async () => {
+    try {
+      for (;;) taken.push(openSync('/dev/null', 'r'))
+    } catch (error) {
+      return error.code
+    }
+  },
+  release: async () => {
+    for (const descriptor of taken.splice(0)) closeSync(descriptor)
+  },
+  writable: () => store.checkWritable(),
   put: async key => (await put(key)).status,
   checkpoint: () => store.checkpoint(),
   rotate: async commits => {
