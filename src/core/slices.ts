@@ -63,14 +63,28 @@ export function hasWaitingSlices(): boolean {
 }
 
 /** Maps a list of any length in slices. */
-export async function mapInSlices<T, U>(list: readonly T[], map: (item: T) => U): Promise<U[]> {
+export async function mapInSlices<T, U>(
+  list: readonly T[],
+  map: (item: T, index: number) => U,
+): Promise<U[]> {
   const mapped: U[] = []
   for (const item of list) {
     // One look at the clock serves several items, since most take less than that look.
     if (mapped.length % ITEMS_A_LOOK === 0 && isSliceOver()) await nextSlice()
-    mapped.push(map(item))
+    mapped.push(map(item, mapped.length))
   }
   return mapped
+}
+
+/** So many items of a caller's list are read before the call returns. */
+const GIVEN_AT_ONCE = 256
+
+/**
+ * Whether a list is so long that it is mapped in slices. A shorter one is mapped at once, so that whoever gave it may change
+ * it as soon as the call returns.
+ */
+export function isLong(list: readonly unknown[]): boolean {
+  return list.length > GIVEN_AT_ONCE
 }
 
 const ITEMS_A_LOOK = 16

@@ -1,4 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
+import { mapInSlices } from '../core/slices.ts'
 import { storageKey } from './keys.ts'
 import type { Entry, Place, PointRead, Range, RangeRead } from './storage.ts'
 
@@ -21,9 +22,11 @@ export class ReadSet {
     this.#points.set(id, { scope, tag, key, version: entry?.version ?? 0 })
   }
 
-  addRange(range: Range, found: readonly Entry[]): void {
+  /** In slices: a range may have found very much. */
+  async addRange(range: Range, found: readonly Entry[]): Promise<void> {
     if (this.#latest(earlier => isSameRange(earlier, range))) return
-    this.#ranges.push({ ...range, found: found.map(({ key, version }) => ({ key, version })) })
+    const read = await mapInSlices(found, ({ key, version }) => ({ key, version }))
+    this.#ranges.push({ ...range, found: read })
   }
 
   points(): readonly PointRead[] {

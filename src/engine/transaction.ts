@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import type { Gate } from './gate.ts'
 import { HEAD_KEY, headTag, isLogTag, logOfHeadTag, storageKey } from './keys.ts'
 import { checkPlace, checkRange } from './operations.ts'
@@ -144,7 +145,10 @@ export class OptimisticTransaction implements ManualTransaction {
   }
 
   async write(operations: readonly Write[]): Promise<readonly Appended[]> {
-    return this.#headsKnown(this.#add(operations))
+    const tickets = this.#add(operations)
+    // It is written; whoever writes very much, without waiting for anything else, lets others run.
+    if (isSliceOver()) await nextSlice()
+    return this.#headsKnown(tickets)
   }
 
   async update<T>(reads: readonly Place[], step: WriteStep<T>): Promise<StepOutcome<T>> {
@@ -266,7 +270,7 @@ export class OptimisticTransaction implements ManualTransaction {
 
   async #scanSnapshot(snapshot: Snapshot, range: Range): Promise<readonly Entry[]> {
     const found = await snapshot.scan(range)
-    this.#reads?.addRange(range, found)
+    await this.#reads?.addRange(range, found)
     return found
   }
 
@@ -282,6 +286,7 @@ export class OptimisticTransaction implements ManualTransaction {
     for (let page = range; ; ) {
       const found = await this.#scanSnapshot(snapshot, page)
       for (const entry of found) {
+        if (isSliceOver()) await nextSlice()
         while (next < own.length && comesBefore(own[next].key, entry.key, reverse)) pushOwn()
         if (next < own.length && own[next].key === entry.key) pushOwn()
         else merged.push(entry)

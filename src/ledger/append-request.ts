@@ -1,9 +1,10 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { ErrorDetails } from '../core/errors.ts'
+import { mapInSlices } from '../core/slices.ts'
 import { decodeJson } from '../core/value.ts'
 import { parseDedupe, parseHead } from '../engine/log.ts'
 import type { Write } from '../engine/session.ts'
-import type { Appended, Entry, Place } from '../engine/storage.ts'
+import type { Append, Appended, Entry, Place } from '../engine/storage.ts'
 import { runPlace } from '../primitives/run-records.ts'
 import type { LedgerContext } from './context.ts'
 import type { Envelope } from './envelope.ts'
@@ -48,6 +49,7 @@ export class AppendRequest {
   readonly #epoch: number | undefined
   readonly #now: number
   readonly #runs = new Map<string, ByteString>()
+  #appends: readonly Append[] | undefined = undefined
   #withIndex: boolean
 
   /** `mayBegin`: one of the runs may be new, so that the index has to be looked at. */
@@ -66,6 +68,14 @@ export class AppendRequest {
       if (!this.#runs.has(runId)) this.#runs.set(runId, context.scopeOf(runId))
     }
     this.#declare()
+  }
+
+  /** Hashes the events beforehand, so that judging them takes less. */
+  async prepare(): Promise<void> {
+    const { shared } = this.#context
+    this.#appends = await mapInSlices(this.#envelopes, envelope =>
+      appendOf(this.#runs.get(envelope.runId) as ByteString, shared, envelope),
+    )
   }
 
   lookAtIndex(): void {
@@ -138,7 +148,7 @@ export class AppendRequest {
       }
       run.answers.set(envelope.idempotencyKey, appends)
       answers.push({ source: appends++, envelope, isDuplicate: false })
-      operations.push(appendOf(run.scope, shared, envelope))
+      operations.push(this.#appends?.[index] ?? appendOf(run.scope, shared, envelope))
     }
     if (validateTransitions) for (const run of runs.values()) operations.push(...run.stateWrites())
     return verdict({ kind: 'done', answers }, operations)

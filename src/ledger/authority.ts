@@ -1,5 +1,6 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
+import { isLong, mapInSlices } from '../core/slices.ts'
 import { parseDedupe } from '../engine/log.ts'
 import type { Write } from '../engine/session.ts'
 import type { Appended, Entry, Place, Updated } from '../engine/storage.ts'
@@ -146,6 +147,7 @@ export class Authority {
     const { database, metrics } = this.#context
     const mayBegin = envelopes.some(({ runId }) => !this.#begun.has(runId))
     const request = new AppendRequest(this.#context, envelopes, epoch, mayBegin)
+    if (isLong(envelopes)) await request.prepare()
     for (;;) {
       const { result, appended, version } = await database.update(request.reads, found =>
         request.judge(found),
@@ -159,14 +161,16 @@ export class Authority {
       } else {
         const foundOf = ({ source }: Answer): Appended =>
           typeof source === 'number' ? appended[source] : source
-        const answers = result.answers.map(answer =>
-          this.#answer(foundOf(answer), answer.envelope, answer.isDuplicate, version),
-        )
+        const answerOf = (answer: Answer): AppendResult =>
+          this.#answer(foundOf(answer), answer.envelope, answer.isDuplicate, version)
+        const answers = isLong(result.answers)
+          ? await mapInSlices(result.answers, answerOf)
+          : result.answers.map(answerOf)
         const known = result.answers.filter(({ isDuplicate }) => isDuplicate)
-        for (const isDivergent of await Promise.all(
-          known.map(answer => this.#isDivergent(foundOf(answer), answer.envelope)),
-        ))
-          this.#count(isDivergent)
+        const isDivergent = (answer: Answer): Promise<boolean> =>
+          this.#isDivergent(foundOf(answer), answer.envelope)
+        const divergent = isLong(known) ? await mapInSlices(known, isDivergent) : known.map(isDivergent)
+        for (const each of await Promise.all(divergent)) this.#count(each)
         return answers
       }
     }

@@ -3,7 +3,7 @@ import { u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
-import { mapInSlices } from '../core/slices.ts'
+import { isLong, mapInSlices } from '../core/slices.ts'
 import { Follower } from '../engine/follower.ts'
 import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
 import { alertsFrom, iterateAlerts } from './alerts.ts'
@@ -139,7 +139,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Stores several events, of one run or many, all or none, in their order.
+   * Stores several events, of one run or many, all or none, in their order. More than 256 are checked in slices: leave such
+   * a list as it is until the promise settles.
    * @example
    * const [started, step] = await db.ledger.appendEvents([
    *   newEvent({ eventType: 'RunStarted' }),
@@ -155,8 +156,11 @@ export class Ledger implements RunStateStore {
       const message = `events must be an array of at most ${BATCH_MAX} events`
       throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'events', max: BATCH_MAX })
     }
-    const envelopes = Array.from(events as readonly unknown[], (event, index) => this.#check(event, index))
     const epoch = options === undefined ? undefined : epochOf(options)
+    // A copy: holes count as undefined, and the caller's list may change.
+    const given = Array.from(events as readonly unknown[])
+    const check = (event: unknown, index: number): Envelope => this.#check(event, index)
+    const envelopes = isLong(given) ? await mapInSlices(given, check) : given.map(check)
     if (envelopes.length === 0) return Object.freeze([])
     const since = performance.now()
     return Object.freeze(await this.#end(this.#authority.append(envelopes, epoch), since))

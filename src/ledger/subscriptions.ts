@@ -137,11 +137,9 @@ export async function recordsListed(
     return { scope, tag: LOG, key: u64(sequence) }
   })
   const found = await getMany(reader, places)
-  let at = 0
-  return mapInSlices(found, entry => {
-    const { version } = listed[at++]
-    return entry?.version === version ? recordOf(entry) : undefined
-  })
+  return mapInSlices(found, (entry, i) =>
+    entry?.version === listed[i].version ? recordOf(entry) : undefined,
+  )
 }
 
 /** At once, and again after each change. */

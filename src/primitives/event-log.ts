@@ -4,7 +4,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
-import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
+import { isLong, isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/chain.ts'
@@ -84,7 +84,8 @@ export class Events {
   }
 
   /**
-   * Appends several events, all or none, one after the other.
+   * Appends several events, all or none, one after the other. More than 256 are encoded in slices: leave such a list as it is
+   * until the promise settles.
    * @example
    * const receipts = await db.events.appendBatch(run, [
    *   { type: 'tool_call', payload: { tool: 'search' } },
@@ -225,17 +226,19 @@ export class ScopedEvents {
         name: 'events',
       })
     }
-    // Not map, which passes over holes.
-    const appends = Array.from(events as readonly NewEvent[], event => {
+    // A copy: holes count as undefined, and the caller's list may change.
+    const given = Array.from(events as readonly NewEvent[])
+    const encode = (event: NewEvent): Append => {
       checkOptions('an event', event, ['type', 'payload'])
       return appendOf(this.#scope, event.type, event.payload)
-    })
+    }
+    const appends = isLong(given) ? await mapInSlices(given, encode) : given.map(encode)
     // Also of no events: who may not append hears it.
     const appended =
       appends.length === 0
         ? (await this.#session.update([], () => ({ operations: [], result: undefined }))).appended
         : await this.#session.write(appends)
-    return Object.freeze(appended.map(receiptOf))
+    return Object.freeze(isLong(appended) ? await mapInSlices(appended, receiptOf) : appended.map(receiptOf))
   }
 
   async read(sequence: number): Promise<Event | undefined> {
