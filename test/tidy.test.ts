@@ -53,7 +53,7 @@ const NO_SIBLINGS: Readonly<Record<string, readonly string[]>> = {
 
 /** What a folder may import from outside; the others may import any `node:` module, and nothing else. */
 const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
-  core: ['node:buffer', 'node:crypto'],
+  core: ['node:buffer', 'node:crypto', 'node:util'],
   postgres: ['pg', 'node:*'],
   client: [],
   server: ['hono', 'hono/*', '@hono/node-server', '@hono/zod-openapi', 'node:*'],

@@ -73,6 +73,37 @@ function writePart(value: unknown, encodeLeaf: EncodeLeaf | undefined, within: J
   return bytes
 }
 
+/** Thrown instead of a refusal while a part is tried. */
+const TOO_LONG = new Error('the text is longer than was asked for')
+let isTried = false
+
+/**
+ * @internal A part of a value, found at this path, for who writes a large one piece by piece; undefined if its text is longer
+ * than `within` says.
+ */
+export function tryPart(
+  value: unknown,
+  at: readonly (string | number)[],
+  encodeLeaf: EncodeLeaf,
+  within: JsonLimits,
+): ByteString | undefined {
+  for (let i = 0; i < at.length; i++) path[i] = at[i]
+  limits = within
+  isTried = true
+  tried = undefined
+  try {
+    const bytes = write(value, at.length, encodeLeaf)
+    if (bytes.length > within.bytesMax) return undefined
+    tried = undefined
+    return bytes
+  } catch (error) {
+    if (error === TOO_LONG) return undefined
+    throw error
+  } finally {
+    isTried = false
+  }
+}
+
 /** Where the writer is: a key or an index for each depth. Only read when something is refused. */
 const path: (string | number)[] = []
 
@@ -112,6 +143,13 @@ function writeString(text: string, depth: number, encodeLeaf: EncodeLeaf | undef
   return quote(text, depth)
 }
 
+/** @internal A piece of a text as it stands between quotes. */
+export function quotePiece(text: string, at: readonly (string | number)[]): ByteString {
+  if (PLAIN.test(text)) return text
+  if (!text.isWellFormed()) refuseAt(at, 'a string with a lone surrogate')
+  return JSON.stringify(utf8(text)).slice(1, -1)
+}
+
 function quote(text: string, depth: number): ByteString {
   if (!text.isWellFormed()) refuse(depth, 'a string with a lone surrogate')
   // Of UTF-8, JSON touches the ASCII bytes alone: quoting the bytes gives the bytes of the quoted text.
@@ -137,15 +175,27 @@ function writeView(view: ArrayBufferView, depth: number, encodeLeaf: EncodeLeaf 
   return writeLeaf(view as Uint8Array, depth, encodeLeaf)
 }
 
+/** @internal */
+export function checkArray(values: readonly unknown[], at: readonly (string | number)[]): void {
+  for (let i = 0; i < at.length; i++) path[i] = at[i]
+  limits = VALUE_LIMITS
+  checkArrayAt(values, at.length)
+  if (values.length > limits.bytesMax) tooLarge(at.length)
+}
+
+function checkArrayAt(values: readonly unknown[], depth: number): void {
+  if (depth === limits.depthMax) refuse(depth, `more than ${limits.depthMax} nested containers`)
+  if (Object.getPrototypeOf(values) !== Array.prototype) {
+    refuse(depth, `an instance of ${nameOfClass(values)}`)
+  }
+}
+
 function writeArray(
   values: readonly unknown[],
   depth: number,
   encodeLeaf: EncodeLeaf | undefined,
 ): ByteString {
-  if (depth === limits.depthMax) refuse(depth, `more than ${limits.depthMax} nested containers`)
-  if (Object.getPrototypeOf(values) !== Array.prototype) {
-    refuse(depth, `an instance of ${nameOfClass(values)}`)
-  }
+  checkArrayAt(values, depth)
   const { length } = values
   // Every element takes two bytes at least, holes are refused: no need to look at them all.
   if (length > limits.bytesMax) tooLarge(depth)
@@ -166,7 +216,21 @@ function writeArray(
   return `${bytes}]`
 }
 
-function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+/** @internal The keys of an object that may be written. Called in the same step as the `tryPart` that found it too long. */
+export function checkObject(value: object, at: readonly (string | number)[]): string[] {
+  const known = tried
+  tried = undefined
+  if (known?.value === value) return known.keys
+  for (let i = 0; i < at.length; i++) path[i] = at[i]
+  limits = VALUE_LIMITS
+  return checkObjectAt(value, at.length)
+}
+
+/** The keys of an object that was tried and has very many: to list them takes longest, and is not done twice. */
+let tried: { readonly value: object; readonly keys: string[] } | undefined
+const VERY_MANY = 4096
+
+function checkObjectAt(value: object, depth: number): string[] {
   if (depth === limits.depthMax) refuse(depth, `more than ${limits.depthMax} nested containers`)
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype !== Object.prototype && prototype !== null) {
@@ -175,7 +239,15 @@ function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | unde
   if (Object.getOwnPropertySymbols(value).length !== 0) refuse(depth, 'an object with symbols as keys')
   const keys = Object.keys(value)
   if (Object.getOwnPropertyNames(value).length !== keys.length) refuse(depth, 'an object with hidden keys')
+  if (isTried && keys.length > VERY_MANY) tried = { value, keys }
+  return keys
+}
+
+function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+  const keys = checkObjectAt(value, depth)
   if (keys.length === 0) return '{}'
+  // Every property takes four bytes at least: no need to sort them all.
+  if (keys.length > limits.bytesMax / 4) tooLarge(depth)
   const layout = layoutOf(keys)
   if (!layout.isWellFormed) refuse(depth, 'a key with a lone surrogate')
   const { sorted, prefixes, prefixesOfText } = layout
@@ -213,11 +285,17 @@ function nameOfClass(value: object): string {
 }
 
 function tooLarge(depth: number): never {
+  if (isTried) throw TOO_LONG
   refuse(depth, `more than ${limits.bytesMax} bytes in its canonical encoding`)
 }
 
 function refuse(depth: number, reason: string): never {
-  const at = path.slice(0, depth).map(step).join('')
+  return refuseAt(path.slice(0, depth), reason)
+}
+
+/** @internal */
+export function refuseAt(steps: readonly (string | number)[], reason: string): never {
+  const at = steps.map(step).join('')
   throw new AnnalsError('INVALID_ARGUMENT', `invalid value at $${at}: ${reason}`, { path: `$${at}`, reason })
 }
 

@@ -1,7 +1,9 @@
 import { isUtf8 } from 'node:buffer'
 import { type ByteString, isAscii } from './bytes.ts'
-import { canonicalBytes, DEPTH_MAX } from './canonical-json.ts'
+import { canonicalBytes, DEPTH_MAX, tryPart } from './canonical-json.ts'
 import { AnnalsError } from './errors.ts'
+import { writeLarge } from './large-json.ts'
+import { runInSlices } from './slices.ts'
 
 /**
  * What Annals stores. Everything comes back as it went in, NaN, ±Infinity, -0
@@ -36,6 +38,21 @@ export type Value =
 /** At most 16 MiB. */
 export function encodeValue(value: unknown): ByteString {
   return canonicalBytes(value, encodeLeaf)
+}
+
+/** A value with a longer text is encoded in slices. */
+const AT_ONCE_BYTES = 128 * 1024
+const AT_ONCE_LIMITS = { depthMax: DEPTH_MAX, bytesMax: AT_ONCE_BYTES }
+
+/**
+ * The same for a value that a caller gave: at once if its text is short, so that the caller may change the value as soon as the
+ * call returns; else in slices. Then a change before the promise settles may or may not be in what is encoded.
+ */
+export function encodeGiven(value: unknown): ByteString | Promise<ByteString> {
+  const bytes = tryPart(value, [], encodeLeaf, AT_ONCE_LIMITS)
+  if (bytes === undefined) return runInSlices(writeLarge(value, encodeLeaf))
+  // Reading a char makes V8 join the pieces and let go of the user's strings.
+  return bytes.charCodeAt(0) === 0 ? '' : bytes
 }
 
 /**
@@ -86,7 +103,8 @@ const STORED_DEPTH_MAX = DEPTH_MAX + 2
 const INT64_MIN = -(2n ** 63n)
 const INT64_MAX = 2n ** 63n - 1n
 
-function encodeLeaf(leaf: number | bigint | string | Uint8Array): string | undefined {
+/** @internal */
+export function encodeLeaf(leaf: number | bigint | string | Uint8Array): string | undefined {
   switch (typeof leaf) {
     case 'string':
       return `\0s${leaf}`

@@ -6,7 +6,7 @@ import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { isLong, isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
-import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { decodeValue, encodeGiven, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/chain.ts'
 import { Changes } from '../engine/changes.ts'
 import type { Database } from '../engine/database.ts'
@@ -72,14 +72,16 @@ export class Events {
   }
 
   /**
-   * Appends an event. Appends never conflict, however many there are at once.
+   * Appends an event. Appends never conflict, however many there are at once. A payload of more than 128 KiB is encoded in
+   * slices: leave it as it is until the promise settles.
    * @example
    * const { sequence, hash } = await db.events.append(run, 'tool_call', { tool: 'search', query: 'b-trees' })
    * sequence // → 0
    * hash.length // → 64
    */
   async append(scope: Scope, type: string, payload: Value): Promise<EventReceipt> {
-    const [appended] = await this.#database.write([appendOf(this.#scopeOf(scope), type, payload)])
+    const append = appendOf(this.#scopeOf(scope), type, payload)
+    const [appended] = await this.#database.write([append instanceof Promise ? await append : append])
     return receiptOf(appended)
   }
 
@@ -216,7 +218,8 @@ export class ScopedEvents {
   }
 
   async append(type: string, payload: Value): Promise<EventReceipt> {
-    const [appended] = await this.#session.write([appendOf(this.#scope, type, payload)])
+    const append = appendOf(this.#scope, type, payload)
+    const [appended] = await this.#session.write([append instanceof Promise ? await append : append])
     return receiptOf(appended)
   }
 
@@ -228,11 +231,14 @@ export class ScopedEvents {
     }
     // A copy: holes count as undefined, and the caller's list may change.
     const given = Array.from(events as readonly NewEvent[])
-    const encode = (event: NewEvent): Append => {
+    const isInSlices = isLong(given)
+    const appends: Append[] = []
+    for (const event of given) {
+      if (isInSlices && isSliceOver()) await nextSlice()
       checkOptions('an event', event, ['type', 'payload'])
-      return appendOf(this.#scope, event.type, event.payload)
+      const append = appendOf(this.#scope, event.type, event.payload)
+      appends.push(append instanceof Promise ? await append : append)
     }
-    const appends = isLong(given) ? await mapInSlices(given, encode) : given.map(encode)
     // Also of no events: who may not append hears it.
     const appended =
       appends.length === 0
@@ -346,15 +352,22 @@ async function* followEvents(
 
 // The body of an entry: length of the type (2 bytes), type, payload in canonical encoding.
 
-function appendOf(scope: ByteString, type: string, payload: Value): Append {
+/** At once, unless the payload is large. */
+function appendOf(scope: ByteString, type: string, payload: Value): Append | Promise<Append> {
   const typeBytes = checkType(type)
-  const payloadBytes = encodeValue(payload)
+  const encoded = encodeGiven(payload)
+  return typeof encoded === 'string'
+    ? appendOfBytes(scope, typeBytes, encoded)
+    : encoded.then(bytes => appendOfBytes(scope, typeBytes, bytes))
+}
+
+function appendOfBytes(scope: ByteString, type: ByteString, payload: ByteString): Append {
   return {
     op: 'append',
     scope,
     tag: TAG,
-    body: eventBody(typeBytes, payloadBytes),
-    bodyHash: bodyHashAfter(bodyPrefixOf(scope), typeBytes, payloadBytes),
+    body: eventBody(type, payload),
+    bodyHash: bodyHashAfter(bodyPrefixOf(scope), type, payload),
   }
 }
 

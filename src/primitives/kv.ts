@@ -4,7 +4,7 @@ import { checkLimit } from '../core/numbers.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
 import { mapInSlices } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
-import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { decodeValue, encodeGiven, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Session } from '../engine/session.ts'
@@ -68,14 +68,16 @@ export class Kv {
   }
 
   /**
-   * Writes the value, whatever was there. It can't conflict with anybody.
+   * Writes the value, whatever was there. It can't conflict with anybody. A value of more than 128 KiB is encoded in slices:
+   * leave it as it is until the promise settles.
    * @example
    * await db.kv.put(run, 'scratch', { step: 1n, notes: new Uint8Array([1, 2]) })
    * await db.kv.put(run, 'session', 'token', { ttlMs: 60_000 })
    * await db.kv.exists(run, 'session') // → true
    */
   async put(scope: Scope, key: string, value: Value, options: PutOptions = {}): Promise<void> {
-    await this.#database.write([putOf(this.#database, this.#scopeOf(scope), key, value, options)])
+    const put = putOf(this.#database, this.#scopeOf(scope), key, value, options)
+    await this.#database.write([put instanceof Promise ? await put : put])
   }
 
   /**
@@ -162,7 +164,8 @@ export class ScopedKv {
   }
 
   async put(key: string, value: Value, options: PutOptions = {}): Promise<void> {
-    await this.#session.write([putOf(this.#session, this.#scope, key, value, options)])
+    const put = putOf(this.#session, this.#scope, key, value, options)
+    await this.#session.write([put instanceof Promise ? await put : put])
   }
 
   async delete(key: string): Promise<boolean> {
@@ -192,15 +195,20 @@ export class ScopedKv {
   }
 }
 
-function putOf(session: Session, scope: ByteString, key: string, value: Value, options: PutOptions): Put {
-  return {
-    op: 'put',
-    scope,
-    tag: TAG,
-    key: checkKey(key),
-    expiresAt: expiryOf(options, session),
-    value: encodeValue(value),
+function putOf(
+  session: Session,
+  scope: ByteString,
+  key: string,
+  value: Value,
+  options: PutOptions,
+): Put | Promise<Put> {
+  const keyBytes = checkKey(key)
+  const expiresAt = expiryOf(options, session)
+  const made = (bytes: ByteString): Put => {
+    return { op: 'put', scope, tag: TAG, key: keyBytes, expiresAt, value: bytes }
   }
+  const encoded = encodeGiven(value)
+  return typeof encoded === 'string' ? made(encoded) : encoded.then(made)
 }
 
 function decoded(entry: Entry | undefined): Value | undefined {

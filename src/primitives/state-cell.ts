@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkFunction } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
-import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { decodeValue, encodeGiven, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import { pages } from '../engine/pages.ts'
@@ -173,7 +173,8 @@ export class ScopedCells {
   }
 
   async init(name: string, value: Value): Promise<number> {
-    const bytes = encodeValue(value)
+    const encoded = encodeGiven(value)
+    const bytes = typeof encoded === 'string' ? encoded : await encoded
     return this.#change(name, found => {
       if (isThere(found))
         throw new AnnalsError('CELL_EXISTS', `there is a cell ${quote(name)} already`, { name })
@@ -186,7 +187,8 @@ export class ScopedCells {
   }
 
   async set(name: string, value: Value): Promise<number> {
-    const bytes = encodeValue(value)
+    const encoded = encodeGiven(value)
+    const bytes = typeof encoded === 'string' ? encoded : await encoded
     return this.#change(name, () => bytes)
   }
 
@@ -261,13 +263,16 @@ function swap(
   value: Value,
 ): Promise<StepOutcome<number>> {
   const expected = checkWhole('expectedVersion', expectedVersion)
-  const bytes = encodeValue(value)
-  return change(session, placeOf(scope, name), found => {
-    const version = versionOf(existing(name, found))
-    if (version === expected) return bytes
-    const message = `the cell ${quote(name)} has version ${version}, not ${expected}`
-    throw new AnnalsError('VERSION_MISMATCH', message, { name, expected, actual: version })
-  })
+  const place = placeOf(scope, name)
+  const swapFor = (bytes: ByteString): Promise<StepOutcome<number>> =>
+    change(session, place, found => {
+      const version = versionOf(existing(name, found))
+      if (version === expected) return bytes
+      const message = `the cell ${quote(name)} has version ${version}, not ${expected}`
+      throw new AnnalsError('VERSION_MISMATCH', message, { name, expected, actual: version })
+    })
+  const encoded = encodeGiven(value)
+  return typeof encoded === 'string' ? swapFor(encoded) : encoded.then(swapFor)
 }
 
 function change(

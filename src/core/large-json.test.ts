@@ -1,0 +1,110 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { AnnalsError } from './errors.ts'
+import { writeLarge } from './large-json.ts'
+import { encodeGiven, encodeLeaf, encodeValue } from './value.ts'
+
+/** What encoding gives: the bytes, or why the value was refused. */
+function outcome(encode: () => string): string {
+  try {
+    return encode()
+  } catch (error) {
+    if (!(error instanceof AnnalsError)) throw error
+    return `${error.code} ${error.details['path']}`
+  }
+}
+
+/** Encodes with a pause wherever one is possible. */
+function inSmallParts(value: unknown, partBytes: number): string {
+  const steps = writeLarge(value, encodeLeaf, partBytes)
+  for (;;) {
+    const step = steps.next()
+    if (step.done === true) return step.value
+  }
+}
+
+const leaf = fc.oneof(
+  fc.string({ unit: 'binary' }),
+  fc.string({ unit: 'binary' }).map(text => `\0${text}`),
+  fc.constantFrom('\ud83d\ude00'.repeat(20), 'a"\\\n'.repeat(20), '\ud800', 'x'.repeat(50)),
+  fc.double(),
+  fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
+  fc.uint8Array({ maxLength: 60 }),
+  fc.constantFrom(null, true, false, undefined),
+)
+const values = fc.letrec(tie => ({
+  value: fc.oneof({ maxDepth: 4 }, leaf, fc.array(tie('value')), fc.dictionary(fc.string(), tie('value'))),
+})).value
+
+describe('a large value, encoded with pauses', () => {
+  test('P5: has the same bytes, or is refused at the same place', () => {
+    fc.assert(
+      fc.property(values, fc.integer({ min: 32, max: 128 }), (value, partBytes) => {
+        // Only what is long is written in parts.
+        const long = [value, 'x'.repeat(partBytes), { value }]
+        expect(outcome(() => inSmallParts(long, partBytes))).toBe(outcome(() => encodeValue(long)))
+      }),
+      { numRuns: 2_000 },
+    )
+  })
+
+  test('P5: refuses what is no value, wherever it is', () => {
+    const sparse: unknown[] = [1, 2]
+    sparse[3] = 4
+    const cases: unknown[] = [
+      sparse,
+      Object.assign([1, 2], { own: 1 }),
+      Object.assign([1, 2], { [Symbol('s')]: 1 }),
+      {
+        a: {
+          get b(): number {
+            return 1
+          },
+        },
+      },
+      Object.defineProperty({ a: 1 }, 'hidden', { value: 1 }),
+      { [Symbol('s')]: 1 },
+      { '\ud800': 1 },
+      [new Date(0)],
+      [new Float32Array(2)],
+      { deep: Array.from({ length: 65 }).reduce<unknown>(inner => [inner], 1) },
+    ]
+    for (const value of cases) {
+      const refusal = outcome(() => inSmallParts([value, 'x'.repeat(50)], 32))
+      expect(refusal).toMatch(/^INVALID_ARGUMENT/)
+      expect(refusal).toBe(outcome(() => encodeValue([value, 'x'.repeat(50)])))
+    }
+  })
+
+  test('P5: more than 4,096 keys are in the order of their UTF-16 code units', () => {
+    const object = Object.fromEntries(
+      Array.from({ length: 20_000 }, (_, i) => [`k${(i * 7919) % 20_000}é`, i]),
+    )
+    expect(inSmallParts(object, 1024)).toBe(encodeValue(object))
+  })
+
+  test('P5: 16 MiB are the most, in slices too', async () => {
+    const most = 'x'.repeat(16 * 1024 * 1024 - 2)
+    expect(await encodeGiven(most)).toBe(`"${most}"`)
+    for (const value of [`${most}x`, [most], new Uint8Array(13 * 1024 * 1024), Array(9_000_000).fill(1)]) {
+      await expect((async () => encodeGiven(value))()).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    }
+  })
+
+  test('a short value is read before the call returns', () => {
+    const value = { text: 'before' }
+    const encoded = encodeGiven(value)
+    value.text = 'after'
+    expect(encoded).toBe('{"text":"before"}')
+  })
+
+  test('a value that changes meanwhile is encoded as it was or as it is, part by part', async () => {
+    const value = Array.from({ length: 50_000 }, () => ({ text: 'before' }))
+    const encoded = encodeGiven(value)
+    expect(encoded).toBeInstanceOf(Promise)
+    for (const part of value) part.text = 'after'
+    const parts = JSON.parse(await encoded) as readonly { readonly text: string }[]
+    expect(parts.length).toBe(50_000)
+    expect(new Set(parts.map(({ text }) => text))).toEqual(new Set(['before', 'after']))
+  })
+})
