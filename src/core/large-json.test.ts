@@ -2,7 +2,8 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { AnnalsError } from './errors.ts'
 import { writeLarge } from './large-json.ts'
-import { encodeGiven, encodeLeaf, encodeValue } from './value.ts'
+import { readLarge } from './large-parse.ts'
+import { decodeStored, decodeValue, encodeGiven, encodeLeaf, encodeValue, PARTS } from './value.ts'
 
 /** What encoding gives: the bytes, or why the value was refused. */
 function outcome(encode: () => string): string {
@@ -14,13 +15,16 @@ function outcome(encode: () => string): string {
   }
 }
 
-/** Encodes with a pause wherever one is possible. */
-function inSmallParts(value: unknown, partBytes: number): string {
-  const steps = writeLarge(value, encodeLeaf, partBytes)
+function toEnd<T>(steps: Generator<void, T, void>): T {
   for (;;) {
     const step = steps.next()
     if (step.done === true) return step.value
   }
+}
+
+/** Encodes with a pause wherever one is possible. */
+function inSmallParts(value: unknown, partBytes: number): string {
+  return toEnd(writeLarge(value, encodeLeaf, partBytes))
 }
 
 const leaf = fc.oneof(
@@ -108,3 +112,70 @@ describe('a large value, encoded with pauses', () => {
     expect(new Set(parts.map(({ text }) => text))).toEqual(new Set(['before', 'after']))
   })
 })
+
+describe('a large value, decoded with pauses', () => {
+  const isFrozen = (value: unknown): boolean =>
+    typeof value !== 'object' ||
+    value === null ||
+    value instanceof Uint8Array ||
+    (Object.isFrozen(value) && Object.values(value).every(isFrozen))
+
+  test('P5: is the same value, deeply frozen', () => {
+    fc.assert(
+      fc.property(values, fc.integer({ min: 1, max: 64 }), (value, partBytes) => {
+        const encoded = outcome(() => encodeValue(value))
+        fc.pre(!encoded.startsWith('INVALID_ARGUMENT'))
+        const decoded = toEnd(readLarge(encoded, PARTS, partBytes))
+        expect(decoded).toStrictEqual(decodeValue(encoded))
+        expect(isFrozen(decoded)).toBe(true)
+      }),
+      { numRuns: 2_000 },
+    )
+  })
+
+  test('P5: keys that mean something to JavaScript, or begin with U+0000, are keys like any other', () => {
+    const bytes = '{"\\u0000i":1,"\\u0000b":[2],"1":3,"__proto__":{"a":[4]},"toString":5}'
+    for (const partBytes of [1, 4, 16]) {
+      const decoded = toEnd(readLarge(bytes, PARTS, partBytes))
+      expect(decoded).toStrictEqual(decodeValue(bytes))
+      expect(Object.getPrototypeOf(decoded)).toBe(Object.prototype)
+    }
+  })
+
+  test('P5: what is no encoding is CORRUPT, wherever the damage is', () => {
+    const sound = encodeValue([
+      { a: 'text"\\é\0', b: [1, [2, new Uint8Array(7)], { c: null }] },
+      'x'.repeat(20),
+      5n,
+    ])
+    for (let at = 0; at < sound.length; at++) {
+      for (const damaged of [
+        sound.slice(0, at),
+        `${sound.slice(0, at)}${sound.slice(at + 1)}`,
+        `${sound}${sound[at]}`,
+      ]) {
+        const once = outcome(() => JSON.stringify(decodeValue(damaged), plain))
+        const inParts = outcome(() => JSON.stringify(toEnd(readLarge(damaged, PARTS, 3)), plain))
+        expect(inParts, damaged).toBe(once)
+      }
+    }
+  })
+
+  test('P5: one container too many is CORRUPT', () => {
+    const deep = `${'['.repeat(80)}"${'x'.repeat(200_000)}"${']'.repeat(80)}`
+    expect(outcome(() => String(decodeValue(deep)))).toMatch(/^CORRUPT/)
+    expect(outcome(() => String(toEnd(readLarge(deep, PARTS))))).toMatch(/^CORRUPT/)
+  })
+
+  test('P5: a value of many megabytes comes back as it went in', async () => {
+    const value = {
+      bytes: new Uint8Array(500_001).fill(7),
+      list: Array.from({ length: 50_000 }, (_, i) => [i, `é${i}`]),
+    }
+    expect(await decodeStored(encodeValue(value))).toStrictEqual(value)
+  })
+})
+
+function plain(_: string, value: unknown): unknown {
+  return typeof value === 'bigint' ? `${value}n` : value
+}

@@ -62,16 +62,34 @@ export function hasWaitingSlices(): boolean {
   return waiting.length > 0
 }
 
+/** So few items are mapped at once, whatever the time: to let others run would take longer. */
+const FEW = 128
+const ITEMS_A_LOOK = 16
+
 /** Maps a list of any length in slices. */
 export async function mapInSlices<T, U>(
   list: readonly T[],
   map: (item: T, index: number) => U,
 ): Promise<U[]> {
+  if (list.length <= FEW) return list.map(map)
+  const mapped: U[] = []
+  for (let i = 0; i < list.length; ) {
+    // One look at the clock serves several items, since most take less than that look.
+    if (isSliceOver()) await nextSlice()
+    for (const end = Math.min(i + ITEMS_A_LOOK, list.length); i < end; i++) mapped.push(map(list[i], i))
+  }
+  return mapped
+}
+
+/** The same where an item may take long by itself: then it is mapped to a promise. */
+export async function mapLargeInSlices<T, U>(
+  list: readonly T[],
+  map: (item: T) => U | Promise<U>,
+): Promise<U[]> {
   const mapped: U[] = []
   for (const item of list) {
-    // One look at the clock serves several items, since most take less than that look.
-    if (mapped.length % ITEMS_A_LOOK === 0 && isSliceOver()) await nextSlice()
-    mapped.push(map(item, mapped.length))
+    if (isSliceOver()) await nextSlice()
+    mapped.push(await map(item))
   }
   return mapped
 }
@@ -86,8 +104,6 @@ const GIVEN_AT_ONCE = 256
 export function isLong(list: readonly unknown[]): boolean {
   return list.length > GIVEN_AT_ONCE
 }
-
-const ITEMS_A_LOOK = 16
 
 /** Runs work that can stop at each `yield`, in slices. `check` is asked before each further one, and throws to end the work. */
 export async function runInSlices<T>(steps: Generator<void, T, void>, check?: () => void): Promise<T> {

@@ -3,6 +3,7 @@ import { type ByteString, isAscii } from './bytes.ts'
 import { canonicalBytes, DEPTH_MAX, tryPart } from './canonical-json.ts'
 import { AnnalsError } from './errors.ts'
 import { writeLarge } from './large-json.ts'
+import { type PartDecoder, readLarge } from './large-parse.ts'
 import { runInSlices } from './slices.ts'
 
 /**
@@ -123,12 +124,37 @@ export function encodeLeaf(leaf: number | bigint | string | Uint8Array): string 
  * one (no spaces, keys in order) is not checked again: a checksum guards it.
  */
 export function decodeValue(bytes: ByteString): Value {
+  return decodePart(bytes, 0)
+}
+
+/** Whether the value is so large that it is decoded in slices. */
+export function isLarge(bytes: ByteString): boolean {
+  return bytes.length > AT_ONCE_BYTES
+}
+
+/** The same for a value of any size: at once if it is short, else in slices. */
+export function decodeStored(bytes: ByteString): Value | Promise<Value> {
+  if (!isLarge(bytes)) return decodePart(bytes, 0)
+  return runInSlices(readLarge(bytes, PARTS)) as Promise<Value>
+}
+
+/** Within so many containers. */
+function decodePart(bytes: ByteString, depth: number): Value {
   const text = textOf(bytes)
   const value = parse(text)
   // Only U+0000 and its like are written \u; without one there is nothing to turn back.
-  if (text.includes('\\u')) return revive(value, 0)
-  if (typeof value === 'object' && value !== null) freeze(value, 1)
+  if (text.includes('\\u')) return revive(value, depth)
+  if (typeof value === 'object' && value !== null) freeze(value, depth + 1)
   return value
+}
+
+/** @internal */
+export const PARTS: PartDecoder = {
+  decodePart,
+  decodeText: text => (text.charCodeAt(0) === 0 ? decodeLeaf(text) : text),
+  checkDepth: depth => {
+    if (depth >= STORED_DEPTH_MAX) corrupt('nested too deep')
+  },
 }
 
 /** JSON that was stored around a user's value, deeply frozen; `CORRUPT` if it is none. */

@@ -4,9 +4,9 @@ import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
-import { isLong, isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
+import { isLong, isSliceOver, mapInSlices, mapLargeInSlices, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
-import { decodeValue, encodeGiven, type Value } from '../core/value.ts'
+import { decodeStored, decodeValue, encodeGiven, isLarge, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/chain.ts'
 import { Changes } from '../engine/changes.ts'
 import type { Database } from '../engine/database.ts'
@@ -109,7 +109,7 @@ export class Events {
    */
   async read(scope: Scope, sequence: number): Promise<Event | undefined> {
     const entry = await this.#database.get(this.#scopeOf(scope), TAG, keyOf(sequence))
-    return entry === undefined ? undefined : eventOf(entry)
+    return entry === undefined ? undefined : readEvent(entry)
   }
 
   /**
@@ -249,7 +249,7 @@ export class ScopedEvents {
 
   async read(sequence: number): Promise<Event | undefined> {
     const entry = await this.#session.get(this.#scope, TAG, keyOf(sequence))
-    return entry === undefined ? undefined : eventOf(entry)
+    return entry === undefined ? undefined : readEvent(entry)
   }
 
   async readRange(start: number, end: number): Promise<readonly Event[]> {
@@ -257,12 +257,12 @@ export class ScopedEvents {
     const to = end === Number.POSITIVE_INFINITY ? undefined : u64(checkWhole('end', end))
     checkOrder(start, end)
     const found = await this.#session.scan({ ...this.#range(start), to })
-    return Object.freeze(await mapInSlices(found, eventOf))
+    return Object.freeze(await readEvents(found))
   }
 
   async head(): Promise<Event | undefined> {
     const [entry] = await this.#session.scan({ ...this.#range(0), reverse: true, limit: 1 })
-    return entry === undefined ? undefined : eventOf(entry)
+    return entry === undefined ? undefined : readEvent(entry)
   }
 
   async length(): Promise<number> {
@@ -282,7 +282,7 @@ export class ScopedEvents {
       for await (const page of pages(reader, this.#range(0))) {
         for (const entry of page) {
           if (isSliceOver()) await nextSlice()
-          if (contentOf(entry.value, BODY_AT).type === bytes) events.push(eventOf(entry))
+          if (contentOf(entry.value, BODY_AT).type === bytes) events.push(await readEvent(entry))
         }
       }
       return Object.freeze(events)
@@ -334,7 +334,7 @@ async function* followEvents(
   try {
     // Else who begins at the end would not notice that the run it began with was deleted.
     const first = next === 0 ? undefined : await database.get(scope, TAG, u64(next - 1))
-    let before = first === undefined ? undefined : eventOf(first)
+    let before = first === undefined ? undefined : await readEvent(first)
     while (!isEnded()) {
       const seen = changes.count
       for await (const event of eventsFrom(database, scope, next, before)) {
@@ -358,7 +358,15 @@ function appendOf(scope: ByteString, type: string, payload: Value): Append | Pro
   const encoded = encodeGiven(payload)
   return typeof encoded === 'string'
     ? appendOfBytes(scope, typeBytes, encoded)
-    : encoded.then(bytes => appendOfBytes(scope, typeBytes, bytes))
+    : encoded.then(bytes => appendOfLarge(scope, typeBytes, bytes))
+}
+
+/** To hash many megabytes takes a slice of its own, between encoding and committing them. */
+async function appendOfLarge(scope: ByteString, type: ByteString, payload: ByteString): Promise<Append> {
+  await nextSlice()
+  const append = appendOfBytes(scope, type, payload)
+  await nextSlice()
+  return append
 }
 
 function appendOfBytes(scope: ByteString, type: ByteString, payload: ByteString): Append {
@@ -397,13 +405,30 @@ export function eventBodyHash(scope: ByteString): (body: ByteString) => ByteStri
   }
 }
 
+/** At once; for a payload that may be large, see `readEvent`. */
 function eventOf(entry: Entry): Event {
   const { type, payload } = contentOf(entry.value, BODY_AT)
+  return eventWith(entry, type, decodeValue(payload))
+}
+
+/** A large payload is decoded in slices. */
+function readEvent(entry: Entry): Event | Promise<Event> {
+  if (!isLarge(entry.value)) return eventOf(entry)
+  const { type, payload } = contentOf(entry.value, BODY_AT)
+  return Promise.resolve(decodeStored(payload)).then(value => eventWith(entry, type, value))
+}
+
+function readEvents(entries: readonly Entry[]): Promise<Event[]> {
+  const isAnyLarge = entries.some(({ value }) => isLarge(value))
+  return isAnyLarge ? mapLargeInSlices(entries, readEvent) : mapInSlices(entries, eventOf)
+}
+
+function eventWith(entry: Entry, type: ByteString, payload: Value): Event {
   const { prevHash, hash } = hashesInHex(entry)
   return Object.freeze({
     sequence: fromU64(entry.key),
     type: fromUtf8(type),
-    payload: decodeValue(payload),
+    payload,
     timestamp: timeOf(entry),
     prevHash,
     hash,
@@ -431,6 +456,9 @@ function receiptToCome(ticket: Ticket): EventReceipt {
   return Object.freeze(Object.defineProperty(receipt, inspect.custom, { value: print }))
 }
 
+/** One look at the clock serves several events. */
+const EVENTS_A_LOOK = 8
+
 /**
  * Events page by page, of which each follows the one before. In the end the last one must still be there: then so was
  * everything before it, and what was read is all there was. To hold a snapshot instead would keep a reader's pace from
@@ -443,11 +471,12 @@ async function* eventsFrom(
   known?: Event,
 ): AsyncGenerator<Event, void, void> {
   let before = known
+  let events = 0
   for await (const page of pages(reader, { scope, tag: TAG, from: u64(from) })) {
     for (const entry of page) {
       // A consumer that waits for nothing but this iteration would otherwise never let the event loop turn.
-      if (isSliceOver()) await nextSlice()
-      before = follow(before, eventOf(entry))
+      if (++events % EVENTS_A_LOOK === 0 && isSliceOver()) await nextSlice()
+      before = follow(before, isLarge(entry.value) ? await readEvent(entry) : eventOf(entry))
       yield before
     }
   }

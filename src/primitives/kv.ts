@@ -2,9 +2,9 @@ import { type ByteString, fromUtf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkLimit } from '../core/numbers.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
-import { mapInSlices } from '../core/slices.ts'
+import { mapInSlices, mapLargeInSlices } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
-import { decodeValue, encodeGiven, type Value } from '../core/value.ts'
+import { decodeStored, decodeValue, encodeGiven, isLarge, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Session } from '../engine/session.ts'
@@ -183,10 +183,9 @@ export class ScopedKv {
 
   async entries(options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
     const found = await this.#session.scan(rangeOf(this.#scope, options))
+    const isAnyLarge = found.some(({ value }) => isLarge(value))
     return Object.freeze(
-      await mapInSlices(found, ({ key, value }) =>
-        Object.freeze([fromUtf8(key), decodeValue(value)] as const),
-      ),
+      await (isAnyLarge ? mapLargeInSlices(found, largePairOf) : mapInSlices(found, pairOf)),
     )
   }
 
@@ -211,17 +210,23 @@ function putOf(
   return typeof encoded === 'string' ? made(encoded) : encoded.then(made)
 }
 
-function decoded(entry: Entry | undefined): Value | undefined {
-  return entry === undefined ? undefined : decodeValue(entry.value)
+function decoded(entry: Entry | undefined): Value | undefined | Promise<Value> {
+  return entry === undefined ? undefined : decodeStored(entry.value)
 }
 
-function versioned(entry: Entry | undefined): VersionedValue | undefined {
+async function versioned(entry: Entry | undefined): Promise<VersionedValue | undefined> {
   if (entry === undefined) return undefined
-  return Object.freeze({
-    value: decodeValue(entry.value),
-    version: entry.version,
-    updatedAt: entry.time,
-  })
+  const { version, time: updatedAt } = entry
+  return Object.freeze({ value: await decodeStored(entry.value), version, updatedAt })
+}
+
+/** A pair of a list. */
+function pairOf({ key, value }: Entry): readonly [string, Value] {
+  return Object.freeze([fromUtf8(key), decodeValue(value)] as const)
+}
+
+async function largePairOf({ key, value }: Entry): Promise<readonly [string, Value]> {
+  return Object.freeze([fromUtf8(key), await decodeStored(value)] as const)
 }
 
 function checkKey(key: string, name = 'key'): ByteString {

@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkFunction } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
-import { decodeValue, encodeGiven, encodeValue, type Value } from '../core/value.ts'
+import { decodeStored, decodeValue, encodeGiven, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import { pages } from '../engine/pages.ts'
@@ -169,7 +169,7 @@ export class ScopedCells {
 
   async read(name: string): Promise<Cell | undefined> {
     const { scope, tag, key } = this.#place(name)
-    return cellOf(await this.#session.get(scope, tag, key))
+    return readCell(await this.#session.get(scope, tag, key))
   }
 
   async init(name: string, value: Value): Promise<number> {
@@ -301,6 +301,13 @@ function isThere(entry: Entry | undefined): entry is Entry {
 
 function versionOf(entry: Entry): number {
   return fromU64(entry.value)
+}
+
+/** The same for who has time: a large value is decoded in slices. */
+async function readCell(entry: Entry | undefined): Promise<Cell | undefined> {
+  if (!isThere(entry)) return undefined
+  const value = await decodeStored(entry.value.slice(VERSION_BYTES))
+  return Object.freeze({ value, version: versionOf(entry), updatedAt: entry.time })
 }
 
 function cellOf(entry: Entry | undefined): Cell | undefined {
