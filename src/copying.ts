@@ -11,7 +11,7 @@ import type { Append, Entry, Operation, Reader } from './engine/storage.ts'
 import { importedRanges } from './ledger/imported.ts'
 import { feedTree, isDerived, LOG } from './ledger/stored.ts'
 import { recordBodyHash } from './ledger/verification.ts'
-import { eventBodyHash } from './primitives/event-log.ts'
+import { eventBodyHash } from './primitives/event.ts'
 import { BY_TIME } from './primitives/run-records.ts'
 import { allScopes } from './upkeep.ts'
 

@@ -57,8 +57,8 @@ export type {
 } from './ledger/run-events.ts'
 export type { FeedItem } from './ledger/subscriptions.ts'
 export type { RunVerification } from './ledger/verification.ts'
+export type { Event } from './primitives/event.ts'
 export {
-  type Event,
   type EventReceipt,
   Events,
   type IterateOptions,

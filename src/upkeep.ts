@@ -5,7 +5,7 @@ import { type Indexing, type IndexProblem, indexProblems, mendIndex } from './en
 import { parseScope, tenantRange } from './engine/keys.ts'
 import type { ScopeRange } from './engine/storage.ts'
 import { verifyLedgerChain } from './ledger/verification.ts'
-import { verifyEvents } from './primitives/event-log.ts'
+import { verifyEvents } from './primitives/event.ts'
 import { RUN_INDEXES } from './primitives/run-records.ts'
 import { TRACE_INDEXES } from './primitives/trace-store.ts'
 import { TELEMETRY_INDEXES } from './telemetry/stored-run.ts'

@@ -116,7 +116,6 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
   'Ledger.iterateAlerts': () => count(db.ledger.iterateAlerts(undefined)),
   'Ledger.subscribe': () => count(db.ledger.subscribe({ runId: RECORDED }), RECORDS),
   'Ledger.subscribeAll': () => count(db.ledger.subscribeAll(), RECORDS),
-  'Ledger.iterateEvents': () => count(db.ledger.iterateEvents(RECORDED)),
   'Ledger.isSettled': () => db.ledger.isSettled(),
   'Ledger.settle': () => db.ledger.settle(),
   'Annals.verifyIndices': () => db.verifyIndices(),

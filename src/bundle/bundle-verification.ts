@@ -16,7 +16,7 @@ import { timeText } from '../ledger/facts.ts'
 import { type Fact, Reducer } from '../ledger/reduce.ts'
 import type { RunEventWrite, RunHeading, RunSnapshot } from '../ledger/run-events.ts'
 import { snapshotInSlices } from '../ledger/snapshot.ts'
-import { eventBody } from '../primitives/event-log.ts'
+import { eventBody } from '../primitives/event.ts'
 import { headerIn } from './header.ts'
 import {
   type BundleHeader,

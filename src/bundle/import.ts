@@ -13,7 +13,7 @@ import { type ImportedRange, importedPut, importedRanges } from '../ledger/impor
 import { checkFence } from '../ledger/lease.ts'
 import { dedupeOf, HEADING_KEY, LEASE_KEY, LOG, leaseIn, placeOf, putJson } from '../ledger/stored.ts'
 import { recordBodyHash } from '../ledger/verification.ts'
-import { eventBodyHash } from '../primitives/event-log.ts'
+import { eventBodyHash } from '../primitives/event.ts'
 import type { Run } from '../primitives/run.ts'
 import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
 import { type BundleItem, itemsIn } from './bundle-verification.ts'

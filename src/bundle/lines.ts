@@ -5,7 +5,7 @@ import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { encodeRecord, joinFields } from '../core/value.ts'
 import type { LogEntry } from '../engine/log.ts'
 import type { RunSnapshot } from '../ledger/run-events.ts'
-import { contentOf } from '../primitives/event-log.ts'
+import { contentOf } from '../primitives/event.ts'
 import type { Run } from '../primitives/run.ts'
 
 /**

@@ -1,39 +1,24 @@
 import { inspect } from 'node:util'
-import { type ByteString, fromU64, fromUtf8, hex, u64 } from '../core/bytes.ts'
+import { type ByteString, hex, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { bodyHashAfter } from '../core/hash.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
-import { isLong, isSliceOver, mapInSlices, mapLargeInSlices, nextSlice } from '../core/slices.ts'
-import { checkText } from '../core/text.ts'
-import { decodeStored, decodeValue, encodeGiven, isLarge, type Value } from '../core/value.ts'
-import { bodyPrefixOf, type ChainReport, headOf, verifyChain } from '../engine/chain.ts'
+import { isLong, isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
+import type { Value } from '../core/value.ts'
+import { type ChainReport, headOf } from '../engine/chain.ts'
 import { Changes } from '../engine/changes.ts'
 import type { Database } from '../engine/database.ts'
 import { Follower } from '../engine/follower.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
-import { BODY_AT, hashesInHex, timeOf } from '../engine/log.ts'
+import { BODY_AT, hashesInHex } from '../engine/log.ts'
 import { Ticket } from '../engine/own-log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Session } from '../engine/session.ts'
 import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
-import type { Append, Appended, Entry, Range, Reader } from '../engine/storage.ts'
+import type { Append, Appended, Range, Reader } from '../engine/storage.ts'
+import { appendOf, checkType, contentOf, type Event, readEvent, readEvents, verifyEvents } from './event.ts'
 
 const TAG = TAGS.event
-const TYPE_BYTES_MAX = 256
-
-/** An event as it was appended: nothing changes it any more. */
-export interface Event {
-  /** 0, 1, 2 …, without a gap. */
-  readonly sequence: number
-  readonly type: string
-  readonly payload: Value
-  /** When it was appended; never before the event before it. */
-  readonly timestamp: number
-  /** The hash of the event before it; 64 zeros for the first. */
-  readonly prevHash: string
-  readonly hash: string
-}
 
 export interface NewEvent {
   readonly type: string
@@ -350,91 +335,6 @@ async function* followEvents(
   }
 }
 
-// The body of an entry: length of the type (2 bytes), type, payload in canonical encoding.
-
-/** At once, unless the payload is large. */
-function appendOf(scope: ByteString, type: string, payload: Value): Append | Promise<Append> {
-  const typeBytes = checkType(type)
-  const encoded = encodeGiven(payload)
-  return typeof encoded === 'string'
-    ? appendOfBytes(scope, typeBytes, encoded)
-    : encoded.then(bytes => appendOfLarge(scope, typeBytes, bytes))
-}
-
-/** To hash many megabytes takes a slice of its own, between encoding and committing them. */
-async function appendOfLarge(scope: ByteString, type: ByteString, payload: ByteString): Promise<Append> {
-  await nextSlice()
-  const append = appendOfBytes(scope, type, payload)
-  await nextSlice()
-  return append
-}
-
-function appendOfBytes(scope: ByteString, type: ByteString, payload: ByteString): Append {
-  return {
-    op: 'append',
-    scope,
-    tag: TAG,
-    body: eventBody(type, payload),
-    bodyHash: bodyHashAfter(bodyPrefixOf(scope), type, payload),
-  }
-}
-
-/** @internal */
-export function eventBody(type: ByteString, payload: ByteString): ByteString {
-  return String.fromCharCode(type.length >> 8, type.length & 255) + type + payload
-}
-
-/** @internal Of the body that begins at `at`. */
-export function contentOf(bytes: ByteString, at = 0): { type: ByteString; payload: ByteString } {
-  const start = at + 2
-  const end = start + (bytes.charCodeAt(at) << 8) + bytes.charCodeAt(at + 1)
-  return { type: bytes.slice(start, end), payload: bytes.slice(end) }
-}
-
-/** @internal */
-export function verifyEvents(reader: Reader, scope: ByteString): Promise<ChainReport> {
-  return verifyChain(reader, { scope, tag: TAG }, eventBodyHash(scope))
-}
-
-/** @internal Of the body of an entry in this scope. */
-export function eventBodyHash(scope: ByteString): (body: ByteString) => ByteString {
-  const prefix = bodyPrefixOf(scope)
-  return body => {
-    const { type, payload } = contentOf(body)
-    return bodyHashAfter(prefix, type, payload)
-  }
-}
-
-/** At once; for a payload that may be large, see `readEvent`. */
-function eventOf(entry: Entry): Event {
-  const { type, payload } = contentOf(entry.value, BODY_AT)
-  return eventWith(entry, type, decodeValue(payload))
-}
-
-/** A large payload is decoded in slices. */
-function readEvent(entry: Entry): Event | Promise<Event> {
-  if (!isLarge(entry.value)) return eventOf(entry)
-  const { type, payload } = contentOf(entry.value, BODY_AT)
-  return Promise.resolve(decodeStored(payload)).then(value => eventWith(entry, type, value))
-}
-
-function readEvents(entries: readonly Entry[]): Promise<Event[]> {
-  const isAnyLarge = entries.some(({ value }) => isLarge(value))
-  return isAnyLarge ? mapLargeInSlices(entries, readEvent) : mapInSlices(entries, eventOf)
-}
-
-function eventWith(entry: Entry, type: ByteString, payload: Value): Event {
-  const { prevHash, hash } = hashesInHex(entry)
-  return Object.freeze({
-    sequence: fromU64(entry.key),
-    type: fromUtf8(type),
-    payload,
-    timestamp: timeOf(entry),
-    prevHash,
-    hash,
-  })
-}
-
 function receiptOf(appended: Appended): EventReceipt {
   if (appended instanceof Ticket) return receiptToCome(appended)
   return Object.freeze({ sequence: appended.sequence, hash: hex(appended.hash) })
@@ -476,7 +376,8 @@ async function* eventsFrom(
     for (const entry of page) {
       // A consumer that waits for nothing but this iteration would otherwise never let the event loop turn.
       if (++events % EVENTS_A_LOOK === 0 && isSliceOver()) await nextSlice()
-      before = follow(before, isLarge(entry.value) ? await readEvent(entry) : eventOf(entry))
+      const event = readEvent(entry)
+      before = follow(before, event instanceof Promise ? await event : event)
       yield before
     }
   }
@@ -498,8 +399,4 @@ function broken(sequence: number): AnnalsError {
 
 function keyOf(sequence: number): ByteString {
   return u64(checkWhole('sequence', sequence))
-}
-
-function checkType(type: string): ByteString {
-  return checkText('type', type, { bytesMax: TYPE_BYTES_MAX })
 }
