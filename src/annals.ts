@@ -13,6 +13,7 @@ import { appShared, resolveScope, type Scope, tenantRange, tenantShared } from '
 import type { Storage } from './engine/storage.ts'
 import { Ledger } from './ledger/ledger.ts'
 import { LedgerMetrics, type LedgerStats } from './ledger/metrics.ts'
+import type { LedgerAlert } from './ledger/run-events.ts'
 import { Events } from './primitives/event-log.ts'
 import { Kv } from './primitives/kv.ts'
 import type { Guard } from './primitives/machine-definition.ts'
@@ -62,6 +63,12 @@ export interface OpenOptions {
 export interface LedgerOptions {
   /** Refuses an event that no transition allows, with `INVALID_TRANSITION`, instead of storing it and raising an alert. */
   readonly validateTransitions?: boolean
+  /**
+   * Called once for each alert that is raised while the store is open, by this process or another one, in order. It is not
+   * called for earlier alerts, nor in a store that is only read. What it throws becomes a process warning. Whoever must not
+   * miss an alert across restarts keeps the cursor of `subscribeAlerts`.
+   */
+  readonly onAlert?: (alert: LedgerAlert) => unknown
 }
 
 /** What a store says of itself; of its files, if it keeps them itself. */
@@ -409,8 +416,9 @@ export class Annals implements AsyncDisposable {
     const { database, readOnly = false } = this.#store
     const scopeOf = (runId: string): ByteString => this.#scopeOf(checkRunId(runId))
     const metrics = new LedgerMetrics()
-    const validateTransitions = this.#store.ledger?.validateTransitions === true
-    const ledger = new Ledger({ database, tenant, shared, scopeOf, metrics, validateTransitions }, readOnly)
+    const { validateTransitions = false, onAlert } = this.#store.ledger ?? {}
+    const context = { database, tenant, shared, scopeOf, metrics, validateTransitions, onAlert }
+    const ledger = new Ledger(context, readOnly)
     const telemetryScope = this.#scopeOf(appShared({ tenant, app: TELEMETRY_APP }))
     return { ledger, telemetry: new TelemetryStore(database, telemetryScope) }
   }
@@ -468,10 +476,10 @@ function checkOpenOptions(options: OpenOptions): OpenOptions {
 }
 
 function checkLedgerOptions(options: LedgerOptions): void {
-  checkOptions('ledger', options, ['validateTransitions'])
-  const validate: unknown = options.validateTransitions
-  if (validate === undefined || typeof validate === 'boolean') return
-  throw invalid('ledger.validateTransitions', 'must be true or false', validate)
+  checkOptions('ledger', options, ['validateTransitions', 'onAlert'])
+  const { validateTransitions, onAlert } = options
+  checkFlag('ledger.validateTransitions', validateTransitions)
+  if (onAlert !== undefined) checkFunction('ledger.onAlert', onAlert)
 }
 
 function checkRunId(runId: unknown): string {

@@ -25,8 +25,7 @@ function newFolder(): string {
 const TENANTS: readonly string[] = ['acme', 'other']
 
 async function openIn(path: string, options: OpenLedgerOptions): Promise<Annals> {
-  const { clock, validateTransitions = false } = options
-  const ledger = { validateTransitions }
+  const { clock, ...ledger } = options
   const durability = 'relaxed'
   if (clock === undefined) return open({ path, durability, ledger })
   const storage = await openEmbedded({ disk: openNodeDisk(path), clock, durability })

@@ -20,6 +20,7 @@ export {
   tenantShared,
 } from './engine/keys.ts'
 export type { StoppableOptions } from './engine/stoppable.ts'
+export type { AlertItem } from './ledger/alert-subscriptions.ts'
 export type { AuditQuery } from './ledger/audit.ts'
 export { type EventIdRegistry, FileRegistry, openFileRegistry } from './ledger/event-id-registry.ts'
 export {
@@ -28,15 +29,16 @@ export {
   idempotencyPreimage,
 } from './ledger/idempotency-key.ts'
 export type { LeaseOptions } from './ledger/lease.ts'
-export {
-  type AppendOptions,
-  type FetchAllOptions,
-  type FetchOptions,
-  type IterateEventsOptions,
-  Ledger,
-  type SubscribeAllOptions,
-  type SubscribeOptions,
-} from './ledger/ledger.ts'
+export { Ledger } from './ledger/ledger.ts'
+export type {
+  AppendOptions,
+  FetchAllOptions,
+  FetchOptions,
+  IterateEventsOptions,
+  SubscribeAlertsOptions,
+  SubscribeAllOptions,
+  SubscribeOptions,
+} from './ledger/ledger-options.ts'
 export type { LatencyStats, LedgerStats, ProjectorStats } from './ledger/metrics.ts'
 export { createProducer, Producer, type ProducerOptions } from './ledger/producer.ts'
 export { reduce } from './ledger/reduce.ts'

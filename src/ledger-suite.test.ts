@@ -22,8 +22,7 @@ function newFolder(): string {
 
 /** As users open it; only who needs a clock gets one past `open`, which takes none. */
 async function openIn(path: string | undefined, options: OpenLedgerOptions): Promise<Annals> {
-  const { clock, validateTransitions = false } = options
-  const ledger = { validateTransitions }
+  const { clock, ...ledger } = options
   // What a commit survives is the storage suite's business; waiting for the disk would take most of the time.
   const durability = 'relaxed'
   if (clock === undefined) {

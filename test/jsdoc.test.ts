@@ -104,7 +104,15 @@ describe('the examples in the source', () => {
   /** What takes nothing, and what is not for users. */
   const WITHOUT = [
     ...['constructor', 'recovery', 'close', 'checkpoint', 'backup', 'stats', 'start'],
-    ...['tenants', 'isSettled', 'settle', 'projectIfAny', 'iterateAlerts', 'iterateTombstones'],
+    ...[
+      'tenants',
+      'isSettled',
+      'settle',
+      'projectIfAny',
+      'iterateAlerts',
+      'iterateTombstones',
+      'raisedAlerts',
+    ],
   ]
 
   test('every method that takes a scope, and every one of runs, has one', () => {

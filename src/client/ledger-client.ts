@@ -2,6 +2,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { Follower } from '../engine/follower.ts'
+import type { AlertItem } from '../ledger/alert-subscriptions.ts'
 import type { AuditQuery } from '../ledger/audit.ts'
 import type { EventIdRegistry } from '../ledger/event-id-registry.ts'
 import type { LeaseOptions } from '../ledger/lease.ts'
@@ -10,9 +11,10 @@ import type {
   FetchAllOptions,
   FetchOptions,
   IterateEventsOptions,
+  SubscribeAlertsOptions,
   SubscribeAllOptions,
   SubscribeOptions,
-} from '../ledger/ledger.ts'
+} from '../ledger/ledger-options.ts'
 import type {
   AppendResult,
   LedgerAlert,
@@ -202,6 +204,21 @@ export class LedgerClient implements RunStateStore {
     })
   }
 
+  /** The alerts of all runs in the order in which they were raised, then new ones as they come, each with a cursor. */
+  subscribeAlerts(options: SubscribeAlertsOptions = {}): AsyncGenerator<AlertItem, void, void> {
+    const transport = this.#transport
+    return new Follower(async function* (endWith) {
+      checkOptions('subscribeAlerts', options, ['cursor', 'signal'])
+      const { cursor, signal } = options
+      checkSignal(signal)
+      checkCursor(cursor)
+      const request = { path: '/v1/alerts/stream', query: { cursor }, signal: endWith(signal) }
+      for await (const { id, data } of eventsOf(transport, request)) {
+        yield frozen({ alert: JSON.parse(data), cursor: id }) as AlertItem
+      }
+    })
+  }
+
   /** Makes the caller the run's writer: appends with an older epoch are refused from now on. */
   async acquireLease(runId: string, options: LeaseOptions): Promise<{ readonly epoch: number }> {
     checkOptions('acquireLease', options, ['owner', 'ttlMs', 'ifFree', 'epoch'])
@@ -232,7 +249,7 @@ function checkLimit(limit: number): number {
 
 function checkCursor(cursor: unknown): void {
   if (cursor === undefined || (typeof cursor === 'string' && cursor !== '')) return
-  throw invalid('cursor', 'is none that subscribeAll has given', cursor)
+  throw invalid('cursor', 'is none that the ledger has given', cursor)
 }
 
 function timeOf(name: string, time: unknown): string {

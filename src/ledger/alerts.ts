@@ -1,13 +1,13 @@
 import { ShardedMap } from '../core/sharded-map.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { pages } from '../engine/pages.ts'
-import type { Entry, Reader } from '../engine/storage.ts'
+import type { Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './context.ts'
 import { timeText } from './facts.ts'
 import { byTime } from './position.ts'
 import { readProjection, unprojectedRuns } from './projector.ts'
 import type { LedgerAlert } from './run-events.ts'
-import { alertIn, alertsIn, listedAlert, placeOf } from './stored.ts'
+import { alertIn, alertsIn, type ListedAlert, listedAlert, placeOf } from './stored.ts'
 
 /**
  * The alerts of a run in their order, or of all runs by time: those that the projector has stored, and, where nobody
@@ -22,10 +22,12 @@ export function alertsFrom(
   return database.view(async reader => {
     const alerts: LedgerAlert[] = []
     for await (const alert of storedAlerts(reader, context, runId)) alerts.push(alert)
-    if (!readOnly) return oncePerEvent(alerts)
+    if (!readOnly) return Object.freeze(alerts)
     const runIds = runId === undefined ? await unprojectedRuns(reader, context) : [runId]
-    for (const each of runIds)
-      alerts.push(...(await readProjection(reader, scopeOf(each), each)).unstoredAlerts)
+    for (const each of runIds) {
+      const { pendingAlerts } = await readProjection(reader, scopeOf(each), each)
+      for (const { alert } of pendingAlerts) alerts.push(alert)
+    }
     return oncePerEvent(runId === undefined ? alerts.sort(byTime) : alerts)
   })
 }
@@ -35,8 +37,7 @@ export async function* iterateAlerts(
   context: LedgerContext,
   runId: string | undefined,
 ): AsyncGenerator<LedgerAlert, void, void> {
-  const isFirst = firstOfEvent()
-  for await (const alert of storedAlerts(context.database, context, runId)) if (isFirst(alert)) yield alert
+  yield* storedAlerts(context.database, context, runId)
 }
 
 async function* storedAlerts(
@@ -48,19 +49,19 @@ async function* storedAlerts(
   for await (const page of pages(reader, alertsIn(isOfAll ? shared : scopeOf(runId)))) {
     for (const entry of page) {
       if (isSliceOver()) await nextSlice()
-      const alert = isOfAll ? await listed(reader, scopeOf, entry) : alertIn(entry)
+      const alert = isOfAll ? await alertListed(reader, scopeOf, listedAlert(entry)) : alertIn(entry)
       // Listed, but its run was deleted since.
       if (alert !== undefined) yield alert
     }
   }
 }
 
-async function listed(
+/** The alert itself; undefined if its run was deleted since. */
+export async function alertListed(
   reader: Reader,
   scopeOf: LedgerContext['scopeOf'],
-  entry: Entry,
+  { runId, key, time }: ListedAlert,
 ): Promise<LedgerAlert | undefined> {
-  const { runId, key, time } = listedAlert(entry)
   const place = placeOf(scopeOf(runId), key)
   const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
   // Of another run with the same id: it is listed under its own time.

@@ -1,6 +1,10 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Database } from '../engine/database.ts'
 import type { LedgerMetrics } from './metrics.ts'
+import type { LedgerAlert } from './run-events.ts'
+
+/** Hears of each alert. What it throws, or rejects with, becomes a process warning. */
+export type OnAlert = (alert: LedgerAlert) => unknown
 
 /** What the parts of a ledger share. */
 export interface LedgerContext {
@@ -11,4 +15,6 @@ export interface LedgerContext {
   scopeOf(runId: string): ByteString
   readonly metrics: LedgerMetrics
   readonly validateTransitions: boolean
+  /** Called for each alert that is raised while the store is open. */
+  readonly onAlert?: OnAlert | undefined
 }

@@ -6,6 +6,8 @@ import { checkOptions, checkSignal } from '../core/options.ts'
 import { isLong, mapInSlices } from '../core/slices.ts'
 import { Follower } from '../engine/follower.ts'
 import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
+import { type AlertItem, alertNumberOf, alertPage, followAlerts } from './alert-subscriptions.ts'
+import { AlertTeller } from './alert-teller.ts'
 import { alertsFrom, iterateAlerts } from './alerts.ts'
 import { type AuditQuery, auditRecords } from './audit.ts'
 import { Authority } from './authority.ts'
@@ -13,9 +15,21 @@ import type { LedgerContext } from './context.ts'
 import { checkEnvelope, type Envelope } from './envelope.ts'
 import { type EventIdRegistry, StoredRegistry } from './event-id-registry.ts'
 import { acquireLease, type LeaseOptions } from './lease.ts'
+import {
+  type AppendOptions,
+  checkFetchLimit,
+  epochOf,
+  type FetchAllOptions,
+  type FetchOptions,
+  type IterateEventsOptions,
+  type SubscribeAlertsOptions,
+  type SubscribeAllOptions,
+  type SubscribeOptions,
+} from './ledger-options.ts'
 import type { LedgerStats } from './metrics.ts'
 import { snapshotIn } from './projected-snapshot.ts'
 import { loadProjection, Projector, unprojectedRuns } from './projector.ts'
+import { alertCount } from './raised-alerts.ts'
 import type { Repeat } from './repeats.ts'
 import { replayRun } from './replay.ts'
 import type {
@@ -27,49 +41,18 @@ import type {
   RunStateStore,
 } from './run-events.ts'
 import { LOG, recordOf } from './stored.ts'
-import { type FeedItem, feedPage, followAll, followRun, lastCursor, recordPages } from './subscriptions.ts'
+import {
+  allRecords,
+  type FeedItem,
+  feedPage,
+  followAll,
+  followRun,
+  lastCursor,
+  recordPages,
+} from './subscriptions.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
 
-export interface AppendOptions {
-  /** That of the lease under which is written. */
-  readonly epoch?: number
-}
-
-export interface FetchOptions {
-  /** Exclusive; from the start without it. */
-  readonly afterSeq?: number
-  /** 1 to 10,000; all records come without it. */
-  readonly limit?: number
-}
-
-export interface IterateEventsOptions {
-  /** Exclusive; from the start without it. */
-  readonly afterSeq?: number
-}
-
-export interface FetchAllOptions {
-  /** That of the last item that was taken care of; from the start without it. */
-  readonly cursor?: string
-  /** 1 to 10,000; 1,000 without it. */
-  readonly limit?: number
-}
-
-export interface SubscribeOptions {
-  readonly runId: string
-  /** Exclusive; from the start without it. */
-  readonly afterSeq?: number
-  /** Aborting it ends the iteration, without an error. */
-  readonly signal?: AbortSignal
-}
-
-export interface SubscribeAllOptions {
-  /** That of the last item that was taken care of. */
-  readonly cursor?: string
-  readonly signal?: AbortSignal
-}
-
 const BATCH_MAX = 10_000
-const FETCH_MAX = 10_000
 const FETCH_DEFAULT = 1_000
 const TENANT_OF_ALL = 'default'
 const UNWRITABLE: readonly ErrorCode[] = ['READ_ONLY', 'DISK_FULL', 'OUTCOME_UNKNOWN', 'IO_ERROR']
@@ -85,13 +68,16 @@ export class Ledger implements RunStateStore {
   readonly #context: LedgerContext
   readonly #authority: Authority
   readonly #projector: Projector
+  readonly #teller: AlertTeller | undefined
   readonly #readOnly: boolean
 
   /** @internal Use `open`. */
   constructor(context: LedgerContext, readOnly: boolean) {
     this.#context = context
     this.#readOnly = readOnly
-    this.#projector = new Projector(context)
+    const { onAlert } = context
+    this.#teller = readOnly || onAlert === undefined ? undefined : new AlertTeller(context, onAlert)
+    this.#projector = new Projector(context, async () => this.#teller?.counted())
     this.#authority = new Authority(context, this.#projector)
     this.registry = new StoredRegistry(context.database, context.scopeOf)
   }
@@ -178,7 +164,7 @@ export class Ledger implements RunStateStore {
     checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
     const { afterSeq = 0, limit } = options
     checkWhole('afterSeq', afterSeq)
-    if (limit === undefined) return Object.freeze(await allOf(recordPages(this.#context, runId, afterSeq)))
+    if (limit === undefined) return Object.freeze(await allRecords(this.#context, runId, afterSeq))
     checkFetchLimit(limit)
     const { database, scopeOf } = this.#context
     const found = await database.scan({ scope: scopeOf(runId), tag: LOG, from: u64(afterSeq), limit })
@@ -363,6 +349,40 @@ export class Ledger implements RunStateStore {
   }
 
   /**
+   * The alerts of all runs in the order in which they were raised, then new ones as they come, each with a cursor from which
+   * to go on, in this process or a later one. Each alert comes once, whichever process raised it.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunResumed' }))
+   * for await (const { alert, cursor } of db.ledger.subscribeAlerts()) {
+   *   assert.equal(alert.eventType, 'RunResumed')
+   *   assert.equal(cursor, '1')
+   *   break
+   * }
+   */
+  subscribeAlerts(options: SubscribeAlertsOptions = {}): AsyncGenerator<AlertItem, void, void> {
+    const context = this.#context
+    this.start()
+    return new Follower(async function* (endWith) {
+      checkOptions('subscribeAlerts', options, ['cursor', 'signal'])
+      const { cursor, signal } = options
+      checkSignal(signal)
+      yield* followAlerts(context, await alertNumberOf(context, cursor), endWith(signal))
+    })
+  }
+
+  /**
+   * Of the newest alert: from here on `subscribeAlerts` gives only what is new. Undefined while there is none.
+   * @example
+   * await db.ledger.appendEvent(newEvent({ eventType: 'RunResumed' }))
+   * await db.ledger.projectSnapshot(run)
+   * await db.ledger.lastAlertCursor() // → '1'
+   */
+  async lastAlertCursor(): Promise<string | undefined> {
+    const count = await alertCount(this.#context)
+    return count === 0 ? undefined : String(count)
+  }
+
+  /**
    * Makes the caller the run's writer. From now on an append with an older epoch is refused with `WRITER_FENCED`, and so is
    * one without an epoch while the lease is held, unless its event is known already.
    * @example
@@ -385,6 +405,12 @@ export class Ledger implements RunStateStore {
   iterateAlerts(runId: string | undefined): AsyncGenerator<LedgerAlert, void, void> {
     this.start()
     return iterateAlerts(this.#context, runId)
+  }
+
+  /** @internal Alerts that were raised behind a cursor, so many at most. */
+  async raisedAlerts(cursor: string | undefined, limit: number): Promise<readonly AlertItem[]> {
+    this.start()
+    return alertPage(this.#context, await alertNumberOf(this.#context, cursor), limit)
   }
 
   /** @internal Whether the index of runs, and every snapshot, tells of all records that there are. */
@@ -411,7 +437,9 @@ export class Ledger implements RunStateStore {
 
   /** @internal Projects in the background from now on. */
   start(): void {
-    if (!this.#readOnly) this.#projector.start()
+    if (this.#readOnly) return
+    this.#teller?.start()
+    this.#projector.start()
   }
 
   #ended(since: number): void {
@@ -450,27 +478,8 @@ export class Ledger implements RunStateStore {
   }
 }
 
-async function allOf<T>(pages: AsyncIterable<readonly T[]>): Promise<T[]> {
-  const items: T[] = []
-  // Not push(...page): a page may have more items than a call may have arguments.
-  for await (const page of pages) for (const item of page) items.push(item)
-  return items
-}
-
 function first<T>([one]: readonly T[]): T {
   return one
-}
-
-function checkFetchLimit(limit: number): number {
-  if (Number.isSafeInteger(limit) && limit >= 1 && limit <= FETCH_MAX) return limit
-  const message = `limit must be a whole number from 1 to ${FETCH_MAX}`
-  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'limit', value: limit })
-}
-
-function epochOf(options: AppendOptions): number | undefined {
-  checkOptions('an append', options, ['epoch'])
-  const { epoch } = options
-  return epoch === undefined ? undefined : checkWhole('epoch', epoch)
 }
 
 function unknown(runId: string): never {

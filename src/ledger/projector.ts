@@ -61,6 +61,7 @@ const CHUNKS_MAX = 128
  */
 export class Projector {
   readonly #context: LedgerContext
+  readonly #beforeAlerts: () => Promise<unknown>
   readonly #kept = new KeptRuns()
   /** Records that this process has appended since they were taken in last. Many in a row take less than each by itself. */
   #offered: Offered[] = []
@@ -72,8 +73,10 @@ export class Projector {
   /** Whether this process has appended since it last looked: then it has the records in its hands. */
   #hasOffered = false
 
-  constructor(context: LedgerContext) {
+  /** `beforeAlerts` is awaited before alerts are stored: whoever is to hear of them may have to get ready. */
+  constructor(context: LedgerContext, beforeAlerts: () => Promise<unknown> = async () => undefined) {
     this.#context = context
+    this.#beforeAlerts = beforeAlerts
   }
 
   /** Follows the feed from now on, until the store is closed. */
@@ -182,20 +185,21 @@ export class Projector {
 
   /** False if somebody else was faster, or the run is another now: then all has to be looked at again. */
   async #stored(projection: RunProjection): Promise<boolean> {
+    if (projection.pendingAlerts.length > 0) await this.#beforeAlerts()
     const { database, shared, metrics } = this.#context
     const { scope, run, lastSeq, storedSeq } = projection
     if (projection.isStored || run === undefined) return true
-    const unstored = projection.unstored(shared)
+    const unstored = projection.unstored()
     try {
-      const version = await storeProjection(database, shared, projection, run, unstored)
-      if (version === undefined) {
+      const stored = await storeProjection(database, shared, projection, run, unstored)
+      if (stored === undefined) {
         this.#kept.delete(scope)
         return false
       }
-      projection.baseVersion = version
+      projection.baseVersion = stored.version
       projection.storedSeq = lastSeq
       metrics.projected += lastSeq - storedSeq
-      metrics.alerts += unstored.alerts
+      metrics.alerts += stored.raised
       return true
     } catch (error) {
       unstored.undo()

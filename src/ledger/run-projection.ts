@@ -2,10 +2,11 @@ import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Put } from '../engine/storage.ts'
 import { indexedStatus } from './indexed-run.ts'
+import type { PendingAlert } from './raised-alerts.ts'
 import { type Fact, Reducer, type Refusal, type RunState, stepStateOf } from './reduce.ts'
 import type { LedgerAlert, RunStateStatus, StepSnapshot } from './run-events.ts'
 import type { StepState } from './steps.ts'
-import { alertPuts, placeOf, putChunk, putRunState, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
+import { placeOf, putChunk, putRunState, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
 
 /** A record, as far as the projector has to know it. */
 export interface Projectable extends Fact {
@@ -22,8 +23,7 @@ export interface Unstored {
   readonly puts: readonly Put[]
   /** When the last of its records changed the run's status in the index, if one did. */
   readonly movedAt: number | undefined
-  /** How many. */
-  readonly alerts: number
+  readonly alerts: readonly PendingAlert[]
   undo(): void
 }
 
@@ -50,7 +50,7 @@ export class RunProjection {
   usedAt = 0
   /** When the last record was persisted that changed the run's status in the index and is not stored yet. */
   #movedAt: number | undefined
-  #alerts: { readonly alert: LedgerAlert; readonly time: number }[] = []
+  #alerts: PendingAlert[] = []
   readonly #reducer = new Reducer()
   #dirty = new Set<number>()
 
@@ -75,8 +75,9 @@ export class RunProjection {
     return this.#reducer.steps.all
   }
 
-  get unstoredAlerts(): readonly LedgerAlert[] {
-    return this.#alerts.map(({ alert }) => alert)
+  /** Alerts that are not stored yet. */
+  get pendingAlerts(): readonly PendingAlert[] {
+    return this.#alerts
   }
 
   /** When the last of the records that are not stored yet changed the run's status in the index, if one did. */
@@ -116,8 +117,8 @@ export class RunProjection {
   }
 
   /** What has to be written to store it as it is now. `undo` makes it unwritten again. */
-  unstored(shared: ByteString): Unstored {
-    const puts = [...this.unstoredPuts(shared)]
+  unstored(): Unstored {
+    const puts = [...this.unstoredPuts()]
     const chunks = this.#dirty
     const alerts = this.#alerts
     const movedAt = this.#movedAt
@@ -127,21 +128,20 @@ export class RunProjection {
     return {
       puts,
       movedAt,
-      alerts: alerts.length,
+      alerts,
       undo: () => {
         this.#movedAt ??= movedAt
         for (const chunk of chunks) this.#dirty.add(chunk)
-        this.#alerts.unshift(...alerts)
+        this.#alerts = [...alerts, ...this.#alerts]
       },
     }
   }
 
-  /** The same one by one; no record may be taken in between them. */
-  *unstoredPuts(shared: ByteString): Generator<Put, void, void> {
+  /** Its state one by one; no record may be taken in between them. */
+  *unstoredPuts(): Generator<Put, void, void> {
     invariant(this.run !== undefined, 'what has no records is not stored')
     yield putRunState(placeOf(this.scope, RUN_STATE_KEY), this.run)
     for (const chunk of this.#dirty) yield putChunk(this.scope, chunk, this.#chunk(chunk))
-    for (const { alert, time } of this.#alerts) yield* alertPuts(this.scope, shared, alert, time)
   }
 
   /** How many chunks of steps are to be stored. */

@@ -4,29 +4,30 @@ import type { Write } from '../engine/session.ts'
 import type { Entry, Place, PointRead } from '../engine/storage.ts'
 import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
 import { type Followed, indexedRun } from './indexed-run.ts'
+import { alertReads, raise } from './raised-alerts.ts'
 import type { RunState } from './reduce.ts'
 import type { RunProjection, Unstored } from './run-projection.ts'
 import { LOG, placeOf, RUN_STATE_KEY } from './stored.ts'
 
 /**
  * Stores what a run has come to, if its records and its stored state are those
- * that this goes on from, and lets the index of runs follow. Answers with the
- * version; undefined if somebody else was faster, or the run is another now.
+ * that this goes on from, raises its alerts, and lets the index of runs follow.
+ * Undefined if somebody else was faster, or the run is another now.
  */
 export async function storeProjection(
   database: Database,
   index: ByteString,
   projection: RunProjection,
   run: RunState,
-  { puts, movedAt }: Unstored,
-): Promise<number | undefined> {
+  { puts, movedAt, alerts }: Unstored,
+): Promise<{ readonly version: number; readonly raised: number } | undefined> {
   const { scope, runId, indexed, baseVersion, firstVersion, firstTime, lastVersion, lastSeq } = projection
   // It goes on changing while this waits.
   const { status, completedAt } = run
   const record = (runSeq: number): Place => ({ scope, tag: LOG, key: u64(runSeq - 1) })
   const state = placeOf(scope, RUN_STATE_KEY)
   const entry = runPlace(index, runId)
-  if (indexed?.status === status && movedAt === undefined) {
+  if (indexed?.status === status && movedAt === undefined && alerts.length === 0) {
     // All is known that would be read: to write if it is still so is less than to look first.
     const points: PointRead[] = [
       { ...state, version: baseVersion },
@@ -35,18 +36,20 @@ export async function storeProjection(
       { ...record(lastSeq), version: lastVersion },
     ]
     const written = await database.writeIf(points, puts)
-    if (written !== undefined) return written.version
+    if (written !== undefined) return { version: written.version, raised: 0 }
   }
-  const reads = [state, entry, record(1), record(lastSeq)]
-  const { result, version } = await database.update(reads, ([stored, found, first, last]) => {
+  const reads = [state, entry, record(1), record(lastSeq), ...alertReads(scope, index, alerts)]
+  const { result, version } = await database.update(reads, ([stored, found, first, last, ...alerted]) => {
     const isSameRun = first?.version === firstVersion && last?.version === lastVersion
     if (!isSameRun || (stored?.version ?? 0) !== baseVersion) return { operations: [], result: undefined }
-    const writes = indexWrites(index, found, { status, completedAt, movedAt, firstTime })
-    return { operations: [...puts, ...writes], result: { found, isWritten: writes.length > 0 } }
+    const indexed = indexWrites(index, found, { status, completedAt, movedAt, firstTime })
+    const { writes, raised } = raise(scope, index, alerts, alerted)
+    const operations = [...puts, ...indexed, ...writes]
+    return { operations, result: { found, raised, isWritten: indexed.length > 0 } }
   })
   if (result === undefined) return undefined
   projection.indexed = { status, version: result.isWritten ? version : (result.found?.version ?? 0) }
-  return version
+  return { version, raised: result.raised }
 }
 
 function indexWrites(index: ByteString, entry: Entry | undefined, followed: Followed): Write[] {

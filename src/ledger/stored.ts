@@ -33,12 +33,15 @@ import type { StepState } from './steps.ts'
  *   r  the state of the run; s, a step id: the state of a step, with the numbers of records for their errors
  *   g  the same for validating appends, as of the newest one; h, a step id
  *   a  sequence (8 bytes): an alert
+ *   u  an event id in lower case: the event has an alert; no value
  *
  * So everything of a run goes when the run goes. In the scope that a tenant's
  * runs share, the same tree has
  *
  *   p  up to where the feed was projected
  *   a  time (8 bytes), run id, 00, sequence (8 bytes): an alert of some run; no value
+ *   c  how many alerts were raised (8 bytes)
+ *   n  number (8 bytes), from 1: the alert that was raised as this one; its key under `a`, without that letter
  *   f  run id, 00, sequence (8 bytes): records from there on that came from another store (imported.ts)
  *   e  run id: the newest epoch that was granted for a run of this id
  */
@@ -50,11 +53,14 @@ export const LEASE_KEY = 'l'
 export const RUN_STATE_KEY = 'r'
 export const GUARD_KEY = 'g'
 export const PROGRESS_KEY = 'p'
+export const ALERT_COUNT_KEY = 'c'
 const REJECTION = 'x'
 const EVENT_ID = 'i'
 const CHUNK = 's'
 const GUARDED_STEP = 'h'
 const ALERT = 'a'
+const ALERTED = 'u'
+const NUMBERED = 'n'
 export const IMPORTED = 'f'
 const EPOCH = 'e'
 
@@ -132,12 +138,13 @@ export const importedIn = (shared: ByteString): KeyRange => kind(shared, IMPORTE
 
 /** All that is projected of a run. */
 export function projectedIn(scope: ByteString): readonly KeyRange[] {
-  return [kind(scope, RUN_STATE_KEY), chunksIn(scope), alertsIn(scope)]
+  return [kind(scope, RUN_STATE_KEY), chunksIn(scope), alertsIn(scope), kind(scope, ALERTED)]
 }
 
 /** Whether an entry of this tree can be had from the records again. */
 export function isDerived(key: ByteString): boolean {
-  return [RUN_STATE_KEY, CHUNK, ALERT, PROGRESS_KEY].includes(key[0])
+  const derived = [RUN_STATE_KEY, CHUNK, ALERT, ALERTED, NUMBERED, ALERT_COUNT_KEY, PROGRESS_KEY]
+  return derived.includes(key[0])
 }
 
 /**
@@ -268,19 +275,59 @@ export function putNoLease(scope: ByteString): Put {
   return putAt(placeOf(scope, LEASE_KEY), '')
 }
 
-/** The alert beside its run, and where all alerts of the tenant are listed. */
-export function alertPuts(scope: ByteString, shared: ByteString, alert: LedgerAlert, time: number): Put[] {
-  const sequence = u64(alert.runSeq)
-  const listed = placeOf(shared, `${ALERT}${u64(time)}${utf8(alert.runId)}\0${sequence}`)
-  return [putJson(placeOf(scope, ALERT + sequence), alert), putAt(listed, '')]
+/** Says of an event that it has an alert. */
+export function alertedPlace(scope: ByteString, eventId: string): Place {
+  return placeOf(scope, ALERTED + eventId.toLowerCase())
 }
 
-/** Of an alert in the list: where it is. */
-export function listedAlert({ key }: Entry): {
+/** The alert beside its run, and where all alerts of the tenant are listed: by time, and as they were raised. */
+export function alertPuts(
+  scope: ByteString,
+  shared: ByteString,
+  alert: LedgerAlert,
+  time: number,
+  number: number,
+): Put[] {
+  const sequence = u64(alert.runSeq)
+  const listed = `${u64(time)}${utf8(alert.runId)}\0${sequence}`
+  return [
+    putJson(placeOf(scope, ALERT + sequence), alert),
+    putAt(placeOf(shared, ALERT + listed), ''),
+    putAt(placeOf(shared, NUMBERED + u64(number)), listed),
+  ]
+}
+
+/** Of an alert in the list by time: where it is. */
+export interface ListedAlert {
   readonly runId: string
   readonly key: ByteString
   readonly time: number
+}
+
+export function listedAlert({ key }: Entry): ListedAlert {
+  return listedIn(key.slice(1))
+}
+
+function listedIn(listed: ByteString): ListedAlert {
+  const end = listed.length - 9
+  const runId = fromUtf8(listed.slice(8, end))
+  return { runId, key: ALERT + listed.slice(end + 1), time: fromU64(listed) }
+}
+
+/** The tree that changes whenever an alert is raised. */
+export function alertTree(shared: ByteString): TreeId {
+  return { scope: shared, tag: TAG }
+}
+
+/** In the shared scope: the alerts in the order in which they were raised, from this number on. */
+export function numberedAlertsFrom(shared: ByteString, number: number): KeyRange {
+  return { ...kind(shared, NUMBERED), from: NUMBERED + u64(number) }
+}
+
+/** Which alert was raised as which. */
+export function numberedAlert({ key, value }: Entry): {
+  readonly number: number
+  readonly listed: ListedAlert
 } {
-  const end = key.length - 9
-  return { runId: fromUtf8(key.slice(9, end)), key: ALERT + key.slice(end + 1), time: fromU64(key, 1) }
+  return { number: fromU64(key, 1), listed: listedIn(value) }
 }

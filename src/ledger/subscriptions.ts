@@ -65,6 +65,17 @@ export async function* recordPages(
   }
 }
 
+export async function allRecords(
+  context: LedgerContext,
+  runId: string,
+  afterSeq: number,
+): Promise<RunEventRecord[]> {
+  const records: RunEventRecord[] = []
+  // Not push(...page): a page may have more items than a call may have arguments.
+  for await (const page of recordPages(context, runId, afterSeq)) for (const one of page) records.push(one)
+  return records
+}
+
 function deleted(runId: string): AnnalsError {
   const message = `run ${JSON.stringify(runId)} was deleted while it was read`
   return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
@@ -143,7 +154,7 @@ export async function recordsListed(
 }
 
 /** At once, and again after each change. */
-async function* wakings(
+export async function* wakings(
   source: LedgerContext['database'],
   tree: TreeId,
   end: AbortSignal,

@@ -10,6 +10,7 @@ import { parseDedupe, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader, TreeId } from '../engine/storage.ts'
 import { checkEnvelope } from './envelope.ts'
+import { raise } from './raised-alerts.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { RunProjection } from './run-projection.ts'
 import {
@@ -152,12 +153,16 @@ async function wrongWith(
   return isSame ? undefined : `what is remembered of record ${runSeq} is not what it says`
 }
 
+/** In place of the shared scope: what is listed there is not the run's own. */
+const NOWHERE = ''
+
 /** Whether all that is stored of the projection, alerts included, is what would be stored of this one. */
 async function sameState(reader: Reader, rebuilt: RunProjection): Promise<boolean> {
   const { scope } = rebuilt
   const expected = new ShardedMap<ByteString, ByteString>()
   let missing = 0
-  for (const put of rebuilt.run === undefined ? [] : rebuilt.unstoredPuts('')) {
+  const { writes } = raise(scope, NOWHERE, rebuilt.pendingAlerts, [])
+  for (const put of rebuilt.run === undefined ? [] : [...rebuilt.unstoredPuts(), ...writes]) {
     if (isSliceOver()) await nextSlice()
     if (put.scope !== scope) continue
     expected.set(put.key, put.value)

@@ -25,7 +25,7 @@ export interface ServerOptions {
   readonly origins?: readonly string[]
   /** Requests a minute for each token, or for each address where there is none; no limit without it. */
   readonly rateLimit?: { readonly perMinute: number }
-  /** Takes one line of JSON for each request. */
+  /** Takes one line of JSON for each request, and for each alert of the ledger. */
   readonly log?: (line: string) => void
   /** Milliseconds since 1970. */
   readonly clock?: () => number

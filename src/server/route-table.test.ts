@@ -61,6 +61,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   getSnapshot: { path: `/v1/runs/${RUN}/snapshot?fresh=true`, status: 200, holds: 'INCONSISTENT' },
   verifyRun: { path: `/v1/runs/${RUN}/verification`, status: 200 },
   alerts: { path: '/v1/alerts', status: 200, holds: 'INVALID_TRANSITION' },
+  subscribeAlerts: { path: '/v1/alerts/stream', status: 200, holds: 'INVALID_TRANSITION' },
   subscribe: { path: `/v1/runs/${RUN}/stream`, status: 200, holds: 'secret payload' },
   subscribeAll: { path: '/v1/stream', status: 200, holds: 'secret payload' },
   listKv: { path: `/v1/runs/${RUN}/kv?values=true`, status: 200, holds: 'secret value' },

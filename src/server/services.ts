@@ -1,5 +1,6 @@
 import type { Annals } from '../annals.ts'
 import { Admission } from './admission.ts'
+import { AlertLog } from './alert-log.ts'
 import { RequestMetrics } from './metrics.ts'
 import { OpenStreams } from './open-streams.ts'
 import type { ServerSettings } from './options.ts'
@@ -20,6 +21,7 @@ export class Services {
   readonly rateLimit: RateLimit | undefined
   readonly answers: RememberedAnswers
   readonly streams: OpenStreams
+  readonly #alertLog: AlertLog
   /** Set when the server has begun to close: it is not ready any more. */
   isClosing = false
   readonly #handles = new Map<string, Annals>()
@@ -34,12 +36,15 @@ export class Services {
     this.rateLimit = rateLimit === undefined ? undefined : new RateLimit(rateLimit.perMinute, clock)
     this.answers = new RememberedAnswers(tenant => this.forTenant(tenant), clock)
     this.streams = new OpenStreams(settings, this.tokens, this.metrics)
+    this.#alertLog = new AlertLog(settings)
+    this.#alertLog.follow(db)
   }
 
   /** From now on nothing new begins. */
   close(): void {
     this.isClosing = true
     this.streams.close()
+    this.#alertLog.close()
   }
 
   /** Those of all tenants that were at work since the server was started. */
@@ -55,6 +60,7 @@ export class Services {
     if (this.#handles.size === HANDLES_MAX) this.#handles.clear()
     const handle = this.db.forTenant(tenant)
     this.#handles.set(tenant, handle)
+    this.#alertLog.follow(handle)
     return handle
   }
 }

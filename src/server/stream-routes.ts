@@ -1,5 +1,6 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
+import type { AlertItem } from '../ledger/alert-subscriptions.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { RunEventRecord } from '../ledger/run-events.ts'
 import { serve } from './endpoint.ts'
@@ -16,6 +17,7 @@ const CURSOR = /^[0-9a-f]{24}$/
 
 /** Records as they come, as server-sent events that can be taken up again with `Last-Event-ID`. */
 export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): void {
+  serveAlertStream(app, services)
   serve(
     app,
     {
@@ -82,6 +84,51 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       })
     },
   )
+}
+
+const ALERTS = z
+  .string()
+  .openapi({ description: 'Each event has its cursor as `id` and the alert as `data`.' })
+
+/** Alerts as they are raised. */
+function serveAlertStream(app: OpenAPIHono<ServerEnv>, services: Services): void {
+  serve(
+    app,
+    {
+      method: 'get',
+      path: '/v1/alerts/stream',
+      id: 'subscribeAlerts',
+      load: 'light',
+      summary: 'The alerts of all runs in the order in which they were raised, then new ones as they come.',
+      role: 'reader',
+      query: {
+        cursor: cursor.optional(),
+        tail: flag.optional().openapi({ description: 'Only what comes from now on, without a cursor.' }),
+      },
+      headers: { 'Last-Event-ID': text.optional() },
+      answers: { 200: ['Server-sent events.', ALERTS, 'text/event-stream'] },
+    },
+    async ({ c, query }) => {
+      const { ledger } = c.get('db')
+      const given = headerOf(c, 'last-event-id') ?? query.cursor
+      const start = given ?? (query.tail === true ? await ledger.lastAlertCursor() : undefined)
+      // Before the stream begins, so that a cursor that is none is refused at once.
+      await ledger.raisedAlerts(start, 1)
+      return services.streams.open(c, {
+        name: 'alerts',
+        position: Number(start ?? 0),
+        async *source(after, signal) {
+          for await (const item of ledger.subscribeAlerts({ cursor: String(after), signal }))
+            yield itemOfAlert(item)
+        },
+        read: async (after, limit) => (await ledger.raisedAlerts(String(after), limit)).map(itemOfAlert),
+      })
+    },
+  )
+}
+
+function itemOfAlert({ alert, cursor: id }: AlertItem): HubItem {
+  return { position: Number(id), text: `id: ${id}\ndata: ${JSON.stringify(alert)}\n\n` }
 }
 
 function behind(after: Position): { readonly cursor?: string } {

@@ -85,6 +85,31 @@ describe('event streams', () => {
     await rest.cancel()
   })
 
+  test('of alerts give those that were raised, then what comes, and go on behind Last-Event-ID', async () => {
+    const appendInvalid = (eventType: string, runId = 'run') =>
+      db.ledger.appendEvent(newEvent({ eventType, runId }))
+    const typesOf = (events: readonly SseEvent[]): string[] =>
+      events.map(({ data }) => JSON.parse(data).eventType)
+    await appendInvalid('RunPaused')
+    await appendInvalid('RunResumed')
+    await db.ledger.projectSnapshot('run')
+    const first = await follow('/v1/alerts/stream')
+    const events = await first.take(2)
+    expect(typesOf(events)).toEqual(['RunPaused', 'RunResumed'])
+    expect(JSON.parse(events[0].data)).toEqual((await db.ledger.alerts())[0])
+    const tail = await follow('/v1/alerts/stream?tail=true')
+    await appendInvalid('RunCompleted')
+    expect(typesOf([(await first.next()) as SseEvent])).toEqual(['RunCompleted'])
+    expect(typesOf(await tail.take(1))).toEqual(['RunCompleted'])
+    const again = await follow('/v1/alerts/stream', { 'Last-Event-ID': events[0].id })
+    expect(typesOf(await again.take(2))).toEqual(['RunResumed', 'RunCompleted'])
+    for (const reader of [first, tail, again]) await reader.cancel()
+    for (const id of ['4', 'x', '-1', '1:1', '0000000000000001']) {
+      const request = new Request('http://localhost/v1/alerts/stream', { headers: { 'Last-Event-ID': id } })
+      expect((await server.fetch(request)).status, id).toBe(400)
+    }
+  })
+
   test('a place that was never given is refused, not taken for the start', async () => {
     for (const id of ['x', '-1', '1.5', '1:x', '99999999999999999']) {
       const request = new Request('http://localhost/v1/runs/run/stream', { headers: { 'Last-Event-ID': id } })

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, describe, expect, test } from 'vitest'
 import type { Annals } from '../../src/annals.ts'
 import { deriveIdempotencyKey } from '../../src/ledger/idempotency-key.ts'
+import type { LedgerAlert } from '../../src/ledger/run-events.ts'
 import { openPostgres } from '../../src/postgres.ts'
 import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
 
@@ -45,6 +46,32 @@ describe.skipIf(CONNECTION_STRING === '')('the ledgers of several processes on o
     expect(projected(writer) + projected(watcher)).toBe(EVENTS + 1)
     expect(projected(writer)).toBeGreaterThan(0.8 * EVENTS)
     await Promise.all([writer.close(), watcher.close()])
+  }, 60_000)
+
+  test('each hears of every alert once, whichever raised it, in the same order', async () => {
+    const schema = newSchema()
+    schemas.push(schema)
+    const heard: string[][] = [[], []]
+    const handles: Annals[] = []
+    for (const own of heard) {
+      const onAlert = ({ runId, stepId }: LedgerAlert): void => void own.push(`${runId}/${stepId}`)
+      handles.push(await openPostgres({ connectionString: CONNECTION_STRING, schema, ledger: { onAlert } }))
+    }
+    const [one, other] = handles
+    // A step can't start before its run has: each of these is an alert.
+    const RUNS = 20
+    for (let step = 0; step < 3; step++) {
+      const appends = Array.from({ length: RUNS }, (_, i) =>
+        append(i % 2 === 0 ? one : other, `run-${i}`, `s${step}`),
+      )
+      await Promise.all(appends)
+      // Both at once: only one of them can store what a run has come to.
+      await Promise.all(handles.map(db => db.ledger.projectSnapshot('run-0')))
+    }
+    for (const own of heard) await expect.poll(() => own.length, { timeout: 20_000 }).toBe(3 * RUNS)
+    expect(heard[0]).toEqual(heard[1])
+    expect(new Set(heard[0]).size).toBe(3 * RUNS)
+    await Promise.all(handles.map(db => db.close()))
   }, 60_000)
 
   test('one that is gone before it could is stood in for', async () => {

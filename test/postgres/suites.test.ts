@@ -40,9 +40,8 @@ describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
     }
   })
 
-  testLedger('postgres', async ({ clock, validateTransitions = false }) => {
+  testLedger('postgres', async ({ clock, ...ledger }) => {
     const schema = await schemas.take()
-    const ledger = { validateTransitions }
     let current = await openIn(schema, clock, { ledger })
     return {
       ...openedOf(current),

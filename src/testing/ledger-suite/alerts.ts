@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import { times } from '../annals-suite/suite.ts'
+import { gather, refused, take, times } from '../annals-suite/suite.ts'
 import { newEvent, probe, RUN } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
@@ -103,4 +103,141 @@ export function testAlerts(suite: LedgerSuite): void {
     )
     expect(alert).toMatchObject({ runId: RUN, priorState: 'PENDING', attemptedState: 'COMPLETED' })
   })
+
+  suite.holds(
+    'L30, LD17: subscribeAlerts gives what was raised, then what comes, each once',
+    async ledger => {
+      const follower = ledger.subscribeAlerts()
+      for (const eventType of ['RunPaused', 'RunResumed']) await ledger.appendEvent(probe(eventType))
+      await ledger.projectSnapshot(RUN)
+      const first = await take(follower, 2)
+      expect(first.map(({ alert }) => alert)).toEqual(await ledger.alerts())
+      const next = follower.next()
+      await ledger.appendEvent(probe('RunCompleted'))
+      expect((await next).value).toMatchObject({ alert: { eventType: 'RunCompleted', runSeq: 3 } })
+      await follower.return()
+      const stop = new AbortController()
+      stop.abort()
+      expect(await gather(ledger.subscribeAlerts({ signal: stop.signal }))).toEqual([])
+    },
+  )
+
+  suite.holds(
+    'LD17: from a cursor on, a follower of alerts gets exactly what was raised since, also for older records',
+    async ledger => {
+      await ledger.appendEvents([
+        newEvent({ runId: 'old', eventType: 'RunPaused' }),
+        newEvent({ runId: 'new', eventType: 'RunPaused' }),
+      ])
+      // Whichever is projected first, the other one comes after it.
+      await ledger.projectSnapshot('new')
+      const [one, two] = await take(ledger.subscribeAlerts(), 2)
+      expect(new Set([one.alert.runId, two.alert.runId])).toEqual(new Set(['old', 'new']))
+      expect(await take(ledger.subscribeAlerts({ cursor: one.cursor }), 1)).toEqual([two])
+      await ledger.appendEvent(newEvent({ runId: 'old', eventType: 'RunResumed' }))
+      const [three] = await take(ledger.subscribeAlerts({ cursor: two.cursor }), 1)
+      expect(three.alert).toMatchObject({ runId: 'old', runSeq: 2 })
+    },
+  )
+
+  suite.holds('L30: an event id that comes twice in a run is one alert to followers too', async ledger => {
+    const { eventId } = newEvent()
+    for (const eventType of ['RunPaused', 'RunResumed']) {
+      await ledger.appendEvent(newEvent({ eventType, eventId }))
+      await ledger.projectSnapshot(RUN)
+    }
+    const upper = newEvent({ eventType: 'RunCompleted', eventId: eventId.toUpperCase() })
+    await ledger.appendEvents([upper, newEvent({ eventType: 'StepFailed', stepId: 'a' })])
+    const items = await take(ledger.subscribeAlerts(), 2)
+    expect(items.map(({ alert }) => alert.runSeq)).toEqual([1, 4])
+    expect(items.map(({ cursor }) => cursor)).toEqual(['1', '2'])
+    expect(await ledger.alerts({ runId: RUN })).toEqual(items.map(({ alert }) => alert))
+    expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 4 })
+  })
+
+  suite.holds('LD17: a cursor of alerts that was never given is refused', async ledger => {
+    await ledger.appendEvent(probe('RunPaused'))
+    await ledger.projectSnapshot(RUN)
+    for (const cursor of ['2', 'x', '-1', '1.5', '1e3']) {
+      await refused(take(ledger.subscribeAlerts({ cursor }), 1), 'INVALID_ARGUMENT', cursor)
+    }
+  })
+
+  suite.holds(
+    'LD17: a follower of alerts goes on behind its cursor when the ledger is opened again',
+    async (ledger, given) => {
+      await ledger.appendEvents([probe('RunPaused'), probe('RunResumed')])
+      await ledger.projectSnapshot(RUN)
+      const [first] = await take(ledger.subscribeAlerts(), 1)
+      const { ledger: again } = await given.reopen()
+      await again.appendEvent(probe('RunCompleted'))
+      const items = await take(again.subscribeAlerts({ cursor: first.cursor }), 2)
+      expect(items.map(({ alert }) => alert.eventType)).toEqual(['RunResumed', 'RunCompleted'])
+    },
+    ['reopen'],
+  )
+
+  suite.holds(
+    'LD17: alerts of a run that was purged are not given any more, and those behind them are',
+    async (ledger, { runs }) => {
+      await ledger.appendEvent(probe('RunPaused'))
+      await ledger.projectSnapshot(RUN)
+      await runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
+      await ledger.appendEvent(newEvent({ runId: 'run-2', eventType: 'RunPaused' }))
+      const [item] = await take(ledger.subscribeAlerts(), 1)
+      expect(item).toMatchObject({ alert: { runId: 'run-2' }, cursor: '2' })
+    },
+    ['runs'],
+  )
+
+  suite.holds(
+    'L29, LD17: onAlert is called once for each alert, without anybody asking',
+    async (ledger, { heard }) => {
+      await ledger.appendEvents(times(30, i => newEvent({ runId: `run-${i % 3}`, eventType: `RunPaused` })))
+      const alerts = [...(await heard.reach(3))]
+      await Promise.all(times(3, i => ledger.projectSnapshot(`run-${i}`)))
+      expect(await ledger.alerts()).toEqual(expect.arrayContaining(alerts))
+      await ledger.appendEvent(newEvent({ runId: 'last', eventType: 'RunPaused' }))
+      expect((await heard.reach(4)).map(({ runId }) => runId).sort()).toEqual([
+        'last',
+        'run-0',
+        'run-1',
+        'run-2',
+      ])
+    },
+    ['onAlert'],
+  )
+
+  suite.holds(
+    'LD17: an onAlert that throws hurts nobody, and hears of the next alert',
+    async (ledger, { heard }) => {
+      heard.failure = new Error('planted in onAlert')
+      await ledger.appendEvent(probe('RunPaused'))
+      await heard.reach(1)
+      await ledger.appendEvents([probe('RunResumed'), probe('RunStarted')])
+      await heard.reach(2)
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status: 'RUNNING', invalidEvents: 2 })
+      expect(await ledger.alerts()).toEqual(heard.alerts)
+    },
+    ['onAlert'],
+  )
+
+  suite.holds(
+    'LD17: after a restart onAlert hears of what is raised from then on, of older records too, and of nothing twice',
+    async (ledger, given) => {
+      const { heard } = given
+      await ledger.appendEvent(probe('RunPaused'))
+      await heard.reach(1)
+      await ledger.appendEvent(newEvent({ runId: 'late', eventType: 'RunPaused' }))
+      // Whether it was projected before the ledger was closed, nobody knows.
+      const { ledger: again } = await given.reopen()
+      await again.projectSnapshot('late')
+      await again.appendEvent(newEvent({ runId: 'last', eventType: 'RunPaused' }))
+      await heard.reach(heard.alerts.some(({ runId }) => runId === 'late') ? 3 : 2)
+      const ids = heard.alerts.map(({ eventId }) => eventId)
+      expect(new Set(ids).size).toBe(ids.length)
+      expect((await again.alerts()).map(({ runId }) => runId)).toEqual([RUN, 'late', 'last'])
+    },
+    ['onAlert', 'reopen'],
+  )
 }

@@ -2,6 +2,7 @@ import { it } from 'vitest'
 import type {
   EventIdRegistry,
   Ledger,
+  LedgerAlert,
   LedgerStats,
   RunEventRecord,
   RunEventWrite,
@@ -24,6 +25,7 @@ export type LedgerApi = Pick<
   | 'alerts'
   | 'subscribe'
   | 'subscribeAll'
+  | 'subscribeAlerts'
   | 'acquireLease'
 >
 
@@ -45,13 +47,23 @@ export interface OpenLedgerOptions {
   /** Milliseconds since 1970. */
   readonly clock?: () => number
   readonly validateTransitions?: boolean
+  /** As `open` takes it. */
+  readonly onAlert?: (alert: LedgerAlert) => unknown
 }
 
 /** Gives a new and empty ledger each time. */
 export type OpenLedger = (options: OpenLedgerOptions) => Promise<OpenedLedger>
 
 /** What not every ledger has, and a test may need. */
-export type LedgerNeed = 'clock' | 'reopen' | 'runs' | 'registry' | 'tenants' | 'stats' | 'layerTwo'
+export type LedgerNeed =
+  | 'clock'
+  | 'reopen'
+  | 'runs'
+  | 'registry'
+  | 'tenants'
+  | 'stats'
+  | 'layerTwo'
+  | 'onAlert'
 
 export interface LedgerSuiteOptions {
   /** What this ledger can't be given, and why. Properties that need it don't apply, and are not tested. */
@@ -95,12 +107,14 @@ export class LedgerSuite {
 
   async #run(needs: readonly LedgerNeed[], test: Test): Promise<void> {
     const clock = new SimulatedClock()
+    const heard = new HeardAlerts()
     const opened = await this.#open({
+      ...(needs.includes('onAlert') ? { onAlert: heard.take } : {}),
       ...(needs.includes('clock') ? { clock: clock.now } : {}),
       ...(needs.includes('layerTwo') ? { validateTransitions: true } : {}),
     })
     try {
-      await test(opened.ledger, new Given(opened, clock))
+      await test(opened.ledger, new Given(opened, clock, heard))
     } finally {
       await opened.close()
     }
@@ -111,11 +125,14 @@ export class LedgerSuite {
 export class Given {
   readonly ledger: LedgerApi
   readonly clock: SimulatedClock
+  /** What `onAlert` was called with. */
+  readonly heard: HeardAlerts
   readonly #opened: OpenedLedger
 
-  constructor(opened: OpenedLedger, clock: SimulatedClock) {
+  constructor(opened: OpenedLedger, clock: SimulatedClock, heard: HeardAlerts) {
     this.ledger = opened.ledger
     this.clock = clock
+    this.heard = heard
     this.#opened = opened
   }
 
@@ -136,7 +153,31 @@ export class Given {
   }
 
   async reopen(): Promise<Given> {
-    return new Given(await present('reopen', this.#opened.reopen)(), this.clock)
+    return new Given(await present('reopen', this.#opened.reopen)(), this.clock, this.heard)
+  }
+}
+
+/** The alerts that `onAlert` was called with, in order. */
+export class HeardAlerts {
+  readonly alerts: LedgerAlert[] = []
+  /** If it is set, `onAlert` fails with it, after the alert was taken. */
+  failure: Error | undefined
+  #wake: () => void = () => {}
+
+  readonly take = (alert: LedgerAlert): void => {
+    this.alerts.push(alert)
+    this.#wake()
+    if (this.failure !== undefined) throw this.failure
+  }
+
+  /** Resolves once there are so many. */
+  async reach(count: number): Promise<readonly LedgerAlert[]> {
+    while (this.alerts.length < count) {
+      await new Promise<void>(resolve => {
+        this.#wake = resolve
+      })
+    }
+    return this.alerts
   }
 }
 

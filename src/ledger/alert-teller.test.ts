@@ -1,0 +1,107 @@
+import { describe, expect, test, vi } from 'vitest'
+import { contextOver } from '../../test/ledger/memory-ledger.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { Database } from '../engine/database.ts'
+import type { Entry } from '../engine/storage.ts'
+import { newEvent, RUN } from '../testing/ledger-suite/events.ts'
+import { ReferenceStorage } from '../testing/reference-storage.ts'
+import { Ledger } from './ledger.ts'
+import { ALERT_COUNT_KEY } from './stored.ts'
+
+/** Lets a test come in between before the number of alerts is read. */
+class HeldDatabase extends Database {
+  beforeCount: (() => Promise<void>) | undefined
+
+  override async get(scope: string, tag: number, key: string): Promise<Entry | undefined> {
+    if (key === ALERT_COUNT_KEY) await this.beforeCount?.()
+    return super.get(scope, tag, key)
+  }
+}
+
+function eventOf(eventType: string, runId = RUN): ReturnType<typeof newEvent> {
+  return newEvent({ eventType, runId })
+}
+
+interface Opened {
+  readonly ledger: Ledger
+  readonly heard: string[]
+}
+
+function openOver(database: Database): Opened {
+  const heard: string[] = []
+  const onAlert = ({ eventType }: { readonly eventType: string }): void => void heard.push(eventType)
+  return { ledger: new Ledger({ ...contextOver(database), onAlert }, false), heard }
+}
+
+describe('onAlert', () => {
+  test('hears of records that nobody had projected when the store was opened, and of no earlier alert', async () => {
+    const database = new Database(new ReferenceStorage())
+    const before = openOver(database)
+    await before.ledger.appendEvent(eventOf('RunPaused'))
+    await vi.waitFor(() => expect(before.heard).toEqual(['RunPaused']))
+    // As a reader: it appends, and nobody projects.
+    await new Ledger(contextOver(database), true).appendEvent(eventOf('RunResumed', 'unprojected'))
+    const { ledger, heard } = openOver(database)
+    ledger.start()
+    await vi.waitFor(() => expect(heard).toEqual(['RunResumed']))
+    await vi.waitFor(() => expect(before.heard).toEqual(['RunPaused', 'RunResumed']))
+    await database.close()
+  })
+
+  test('misses nothing that its own ledger raises before it knows where it begins', async () => {
+    const database = new HeldDatabase(new ReferenceStorage())
+    let release = (): void => {}
+    const held = new Promise<void>(resolve => {
+      release = resolve
+    })
+    database.beforeCount = () => held
+    const { ledger, heard } = openOver(database)
+    ledger.start()
+    await ledger.appendEvent(eventOf('RunPaused'))
+    const projecting = ledger.projectSnapshot(RUN)
+    // Long enough for a projector that does not wait.
+    await new Promise(resolve => setTimeout(resolve, 50))
+    database.beforeCount = undefined
+    release()
+    await projecting
+    await vi.waitFor(() => expect(heard).toEqual(['RunPaused']))
+    await database.close()
+  })
+
+  test('goes on where it was after the store could not be read for a while', async () => {
+    const database = new HeldDatabase(new ReferenceStorage())
+    let failures = 0
+    database.beforeCount = async () => {
+      if (++failures <= 1) throw new AnnalsError('IO_ERROR', 'planted')
+    }
+    const { ledger, heard } = openOver(database)
+    const warned = new Promise<Error>(resolve => process.once('warning', resolve))
+    ledger.start()
+    expect(String(await warned)).toContain("alerts can't be read, and will be read again")
+    await ledger.appendEvents([eventOf('RunPaused'), eventOf('RunResumed')])
+    await vi.waitFor(() => expect(heard).toEqual(['RunPaused', 'RunResumed']), 5_000)
+    await database.close()
+  })
+
+  test('that is slow is called for one alert after the other, and holds up no projecting', async () => {
+    const database = new Database(new ReferenceStorage())
+    const heard: string[] = []
+    let release = (): void => {}
+    const held = new Promise<void>(resolve => {
+      release = resolve
+    })
+    const onAlert = async ({ eventType }: { readonly eventType: string }): Promise<void> => {
+      heard.push(eventType)
+      await held
+    }
+    const ledger = new Ledger({ ...contextOver(database), onAlert }, false)
+    ledger.start()
+    for (const eventType of ['RunPaused', 'RunResumed', 'RunStarted'])
+      await ledger.appendEvent(eventOf(eventType))
+    expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status: 'RUNNING', invalidEvents: 2 })
+    await vi.waitFor(() => expect(heard).toEqual(['RunPaused']))
+    release()
+    await vi.waitFor(() => expect(heard).toEqual(['RunPaused', 'RunResumed']))
+    await database.close()
+  })
+})

@@ -1,0 +1,54 @@
+import { fromU64, u64 } from '../core/bytes.ts'
+import type { Entry, Place, Put } from '../engine/storage.ts'
+import type { LedgerContext } from './context.ts'
+import type { LedgerAlert } from './run-events.ts'
+import { ALERT_COUNT_KEY, alertedPlace, alertPuts, placeOf, putAt } from './stored.ts'
+
+/**
+ * Alerts on their way into the store. The commit that stores an alert gives it the tenant's next number. So a reader that
+ * knows the number of the last alert it has seen misses none, however late the record of an alert is projected, and by
+ * whichever process.
+ */
+
+/** An alert that is not stored yet, and when its record was persisted. */
+export interface PendingAlert {
+  readonly alert: LedgerAlert
+  readonly time: number
+}
+
+/** What `raise` has to look at: how many alerts there are, and whether each event has one already. */
+export function alertReads(scope: string, shared: string, pending: readonly PendingAlert[]): Place[] {
+  if (pending.length === 0) return []
+  return [placeOf(shared, ALERT_COUNT_KEY), ...pending.map(({ alert }) => alertedPlace(scope, alert.eventId))]
+}
+
+/** Stores the alerts of a run, one for each event id (L30); `found` is what `alertReads` asked for. */
+export function raise(
+  scope: string,
+  shared: string,
+  pending: readonly PendingAlert[],
+  [counted, ...alerted]: readonly (Entry | undefined)[],
+): { readonly writes: readonly Put[]; readonly raised: number } {
+  const first = countIn(counted)
+  let count = first
+  const writes: Put[] = []
+  const seen = new Set<string>()
+  for (const [i, { alert, time }] of pending.entries()) {
+    const mark = alertedPlace(scope, alert.eventId)
+    if (alerted[i] !== undefined || seen.has(mark.key)) continue
+    seen.add(mark.key)
+    writes.push(putAt(mark, ''), ...alertPuts(scope, shared, alert, time, ++count))
+  }
+  if (count > first) writes.push(putAt(placeOf(shared, ALERT_COUNT_KEY), u64(count)))
+  return { writes, raised: count - first }
+}
+
+function countIn(entry: Entry | undefined): number {
+  return entry === undefined ? 0 : fromU64(entry.value)
+}
+
+/** How many alerts the tenant's runs have had: the number of the newest. */
+export async function alertCount({ database, shared }: LedgerContext): Promise<number> {
+  const { scope, tag, key } = placeOf(shared, ALERT_COUNT_KEY)
+  return countIn(await database.get(scope, tag, key))
+}
