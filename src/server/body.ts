@@ -11,7 +11,7 @@ import type { ServerContext } from './server-env.ts'
 
 const JSON_TYPE = /^application\/json\s*(;\s*charset=("?)utf-8\2\s*)?$/i
 /** A longer body waits until there is room for its bytes, and is parsed in slices. */
-const LARGE_BODY_BYTES: number = 64 * 1024
+export const LARGE_BODY_BYTES: number = 64 * 1024
 /** A still longer one waits for a slot for heavy work too. */
 const HEAVY_BODY_BYTES = 1024 * 1024
 /** SHA-256 takes about a millisecond for so much. */
@@ -29,10 +29,10 @@ export async function readJson(c: ServerContext, bytesMax: number): Promise<unkn
   return bytes.length > LARGE_BODY_BYTES ? parseLargeJson(bytes) : parseJsonText(textOf(bytes))
 }
 
-/** The text of a body that says of itself that it is JSON. */
-export async function readJsonText(c: ServerContext, bytesMax: number): Promise<string> {
+/** The bytes of a body that says of itself that it is JSON. */
+export async function readJsonBytes(c: ServerContext, bytesMax: number): Promise<Uint8Array> {
   checkJsonType(c)
-  return textOf(await readBytes(c, bytesMax))
+  return readBytes(c, bytesMax)
 }
 
 function checkJsonType(c: ServerContext): void {
@@ -165,7 +165,7 @@ async function hashOf(bytes: Uint8Array): Promise<string> {
   return hash.digest('hex')
 }
 
-function textOf(bytes: Uint8Array): string {
+export function textOf(bytes: Uint8Array): string {
   if (!isUtf8(bytes)) throw new AnnalsError('INVALID_ARGUMENT', 'the body is not UTF-8', { name: 'body' })
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).utf8Slice()
 }

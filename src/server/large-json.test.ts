@@ -3,8 +3,8 @@ import { Random, seedOfRun } from '../testing/random.ts'
 import { parseJsonText } from './json-text.ts'
 import { parseLargeJson } from './large-json.ts'
 
-const parse = (text: string, pieceBytes?: number): Promise<unknown> =>
-  parseLargeJson(Buffer.from(text), pieceBytes)
+const parse = (text: string, pieceBytes = 64 * 1024): Promise<unknown> =>
+  parseLargeJson(Buffer.from(text), { pieceBytes })
 
 const STRINGS = [
   '',

@@ -17,6 +17,18 @@ const BACKSLASH = 0x5c
 const OPEN_ARRAY = 0x5b
 const OPEN_OBJECT = 0x7b
 
+export interface LargeJsonOptions {
+  /** How many members an object may have; `MEMBERS_MAX` without it. */
+  readonly membersMax?: number
+  /**
+   * Changes the text of a piece in which a number may be that JavaScript does not have. Without it such a number is
+   * refused.
+   */
+  readonly mend?: (text: string) => string
+  /** For tests: how long a piece is. */
+  readonly pieceBytes?: number
+}
+
 /** A container whose end has not come yet. */
 interface Open {
   isArray: boolean
@@ -40,12 +52,10 @@ interface Open {
  * pieces, so it alone decides what is JSON. A container that is longer than a piece is put together from the runs of
  * items within it, and a long string from parts of itself. The scanner also holds the limits: depth, number of values,
  * exact numbers.
- *
- * `pieceBytes` is a parameter for tests alone.
  */
-export async function parseLargeJson(bytes: Uint8Array, pieceBytes: number = PIECE_BYTES): Promise<unknown> {
+export async function parseLargeJson(bytes: Uint8Array, options: LargeJsonOptions = {}): Promise<unknown> {
   await checkUtf8(bytes)
-  const parser = new LargeJson(bytes, pieceBytes)
+  const parser = new LargeJson(bytes, options)
   try {
     while (!(await parser.goOn())) if (isSliceOver()) await nextSlice()
     return parser.result()
@@ -69,6 +79,10 @@ async function checkUtf8(bytes: Uint8Array): Promise<void> {
 class LargeJson {
   readonly #bytes: Buffer
   readonly #pieceBytes: number
+  readonly #membersMax: number
+  readonly #mend: ((text: string) => string) | undefined
+  /** Whether there may be a number to mend in what is not parsed yet. */
+  #isSuspect = false
   /** By depth; those behind `#depth` are kept to be used again. The first stands for the text itself. */
   readonly #frames: Open[] = [newOpen(true, -1)]
   #depth = 0
@@ -82,9 +96,11 @@ class LargeJson {
   #values = 1
   readonly #root: unknown[] = []
 
-  constructor(bytes: Uint8Array, pieceBytes: number) {
+  constructor(bytes: Uint8Array, options: LargeJsonOptions) {
     this.#bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-    this.#pieceBytes = pieceBytes
+    this.#pieceBytes = options.pieceBytes ?? PIECE_BYTES
+    this.#membersMax = options.membersMax ?? MEMBERS_MAX
+    this.#mend = options.mend
     this.#frames[0].container = this.#root
   }
 
@@ -190,8 +206,8 @@ class LargeJson {
     const frame = this.#frames[this.#depth]
     if (this.#depth === 0) throw notJson()
     this.#count()
-    if (++frame.count >= MEMBERS_MAX && !frame.isArray) {
-      throw refused(`an object with more than ${MEMBERS_MAX} members`)
+    if (++frame.count >= this.#membersMax && !frame.isArray) {
+      throw refused(`an object with more than ${this.#membersMax} members`)
     }
     if (frame.isTaken) {
       this.#checkBlank(frame.takenEnd, this.#at)
@@ -214,7 +230,10 @@ class LargeJson {
     let hasExponent = false
     for (; i < most && isInNumber(bytes[i]); i++) hasExponent ||= (bytes[i] | 0x20) === 0x65
     if (i - from > NUMBER_CHARS_MAX) throw refused(`a number of more than ${NUMBER_CHARS_MAX} characters`)
-    if (hasExponent || i - from >= DIGITS_EXACT) checkNumber(bytes.latin1Slice(from, i))
+    if (hasExponent || i - from >= DIGITS_EXACT) {
+      if (this.#mend === undefined) checkNumber(bytes.latin1Slice(from, i))
+      else this.#isSuspect = true
+    }
     this.#at = i
   }
 
@@ -263,15 +282,21 @@ class LargeJson {
     const text = this.#bytes.utf8Slice(from, to)
     const { container } = frame
     if (Array.isArray(container)) {
-      const items: unknown[] = JSON.parse(`[${text}]`)
+      const items = this.#parsed(`[${text}]`) as unknown[]
       if (items.length === 0) throw notJson()
       for (const item of items) container.push(item)
       return
     }
-    const members: Record<string, unknown> = JSON.parse(`{${text}}`)
+    const members = this.#parsed(`{${text}}`) as Record<string, unknown>
     const keys = Object.keys(members)
     if (keys.length === 0) throw notJson()
     for (const key of keys) put(container as Record<string, unknown>, key, members[key])
+  }
+
+  #parsed(text: string): unknown {
+    const parsed: unknown = JSON.parse(text)
+    // Only what is JSON may be mended.
+    return this.#isSuspect && this.#mend !== undefined ? JSON.parse(this.#mend(text)) : parsed
   }
 
   /** Parses what is left of a container that ends here. */

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { jsonProblem, parseTelemetryJson } from './telemetry-json.ts'
+import { jsonProblem, parseLargeTelemetry, parseTelemetryJson } from './telemetry-json.ts'
 
 describe('JSON of the telemetry service', () => {
   test('is what JSON.parse makes of it, where no number is lost', () => {
@@ -20,9 +20,15 @@ describe('JSON of the telemetry service', () => {
     '1e400',
     '-1E999',
     '1'.repeat(400),
-  ])('the number %s is lost, alone and in any place; the same as text is not', number => {
+  ])('the number %s is lost, alone and in any place; the same as text is not', async number => {
+    const long = JSON.stringify('x'.repeat(70_000))
     for (const text of [number, `[1, ${number}]`, `{"a": {"b\\"": [${number}]}}`]) {
       expect(jsonProblem(parseTelemetryJson(text))).toContain('would be rounded')
+      for (const large of [`[${long}, ${text}]`, `[${text}, ${long}]`]) {
+        const found = (await parseLargeTelemetry(Buffer.from(large))) as unknown[]
+        expect(jsonProblem(found)).toContain('would be rounded')
+        expect(found).toHaveLength(2)
+      }
     }
     expect(
       jsonProblem(parseTelemetryJson(`{"a": "${number}", "${number}": "\\" ${number}"}`)),
@@ -36,14 +42,16 @@ describe('JSON of the telemetry service', () => {
     '1.5e300',
     '0.12345678901234567',
     '12345678901234.5e-1',
-  ])('the number %s is not', number => {
+  ])('the number %s is not', async number => {
     expect(parseTelemetryJson(`[${number}]`)).toEqual([Number(number)])
+    expect(await parseLargeTelemetry(Buffer.from(`[${number}]`))).toEqual([Number(number)])
   })
 
   test.each(['', '{', '"a', '[1,]', '01', `${'['.repeat(100_000)}`, '"\\', `${'"\\"'.repeat(10_000)}`])(
     '%j is no JSON',
-    text => {
+    async text => {
       expect(() => parseTelemetryJson(text)).toThrow('not JSON')
+      await expect(parseLargeTelemetry(Buffer.from(text))).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     },
   )
 

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { AnnalsError } from '../core/errors.ts'
+import { parseLargeJson } from './large-json.ts'
 
 /** Containers within containers that a value may have. */
 const DEPTH_MAX = 64
@@ -24,6 +25,14 @@ export function parseTelemetryJson(text: string): unknown {
     if (!(error instanceof SyntaxError)) throw error
     throw new AnnalsError('INVALID_ARGUMENT', 'the body is not JSON', { name: 'body' })
   }
+}
+
+/** The fields of a record are listed several times, in one go each; no record needs more. */
+const MEMBERS_MAX = 10_000
+
+/** The same for a long body, in slices. */
+export function parseLargeTelemetry(bytes: Uint8Array): Promise<unknown> {
+  return parseLargeJson(bytes, { membersMax: MEMBERS_MAX, mend: text => text.replace(TOKENS, kept) })
 }
 
 function kept(token: string): string {

@@ -1,10 +1,11 @@
 import { OpenAPIHono, type RouteConfig } from '@hono/zod-openapi'
 import type { Annals } from '../annals.ts'
+import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { commitUrl, repoUrl } from '../telemetry/repo-url.ts'
 import { type NewRun, RECORD_FIELDS, type RunChange, type RunRecord } from '../telemetry/run-record.ts'
 import type { TelemetryStore } from '../telemetry/store.ts'
 import { admitHeavy, inSlot } from './admission.ts'
-import { readJsonText } from './body.ts'
+import { LARGE_BODY_BYTES, readJsonBytes, textOf } from './body.ts'
 import type { Load } from './endpoint.ts'
 import { checkRole } from './guard.ts'
 import { refusal } from './refusal.ts'
@@ -24,7 +25,7 @@ import {
   POST_RUN,
   REPO_URL,
 } from './telemetry-documents.ts'
-import { parseTelemetryJson } from './telemetry-json.ts'
+import { parseLargeTelemetry, parseTelemetryJson } from './telemetry-json.ts'
 import { type FieldProblem, TelemetryProblem } from './telemetry-problem.ts'
 import { selectionOf } from './telemetry-query.ts'
 import { COMMIT, NEW_RUN, RUN_CHANGE } from './telemetry-schemas.ts'
@@ -116,7 +117,8 @@ async function postRun(c: ServerContext, store: TelemetryStore): Promise<Respons
 }
 
 async function readBody(c: ServerContext): Promise<unknown> {
-  return parseTelemetryJson(await readJsonText(c, BODY_BYTES_MAX))
+  const bytes = await readJsonBytes(c, BODY_BYTES_MAX)
+  return bytes.length > LARGE_BODY_BYTES ? parseLargeTelemetry(bytes) : parseTelemetryJson(textOf(bytes))
 }
 
 /** TD1. */
@@ -128,11 +130,12 @@ async function postBatch(c: ServerContext, store: TelemetryStore): Promise<Respo
   }
   const errors: { index: number; detail: readonly FieldProblem[] }[] = []
   const runs: NewRun[] = []
-  body.forEach((item: unknown, index) => {
+  for (const [index, item] of body.entries()) {
+    if (isSliceOver()) await nextSlice()
     const result = check(NEW_RUN, item, ['body', index])
     if ('problems' in result) errors.push({ index, detail: result.problems })
     else runs.push(newRun(result.fields as unknown as NewRun))
-  })
+  }
   const insertions = runs.length === 0 ? [] : await store.insert(runs)
   const inserted = insertions.filter(insertion => insertion === 'created').length
   return c.json({ inserted, duplicates: insertions.length - inserted, errors, total: body.length })
