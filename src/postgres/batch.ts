@@ -98,8 +98,8 @@ export class Batch {
     return { scope, tag }
   }
 
-  /** In the order of the statement. */
-  parameters(nowMs: number | undefined, areNew: boolean): unknown[] {
+  /** In the order of the statement. Without a `turn` the batch is not bound to what its session sent before. */
+  parameters(nowMs: number | undefined, areNew: boolean, turn?: number): unknown[] {
     const appends = this.#sortedAppends()
     const twins = twinsOf(appends)
     const firsts = firstsOf(appends)
@@ -127,6 +127,7 @@ export class Batch {
       int2Array(told.map(({ tag }) => tag)),
       byteaArray([...new Set(told.map(({ scope }) => tenantOf(scope)))]),
       Math.max(commitTime(operationsOf(appends), 0), commitTime(operationsOf(this.#puts), 0)),
+      turn,
     ]
   }
 
@@ -286,6 +287,6 @@ function bytesOf({ operations }: Commit): number {
 }
 
 /** The first part of a scope, with the colon behind it; as the server finds it. */
-function tenantOf(scope: ByteString): ByteString {
+export function tenantOf(scope: ByteString): ByteString {
   return scope.slice(0, scope.indexOf(':') + 1)
 }

@@ -1,10 +1,10 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Commit, CommitOutcome } from '../engine/storage.ts'
-import { Batch } from './batch.ts'
+import { Batch, tenantOf } from './batch.ts'
 import { batchAnswer, outcomesOf } from './batch-answer.ts'
 import type { Connection, ConnectionSettings } from './connection.ts'
-import { failure, isRefusal } from './failure.ts'
+import { failure, isHeldUp, isOutOfTurn, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
 import { asLoneAppend, commitLone, type LoneAppend } from './lone-append.ts'
 import { STATEMENTS } from './statements.ts'
@@ -17,16 +17,20 @@ const SHARED_FROM = 16
 /** Known keys come in crowds, when somebody sends again: to find one where none was expected costs more than to look. */
 const CAREFUL_CALLS = 8
 
-interface Waiting {
+/** A commit, and where its outcome goes. */
+export interface Pending {
   readonly commit: Commit
+  readonly resolve: (outcome: CommitOutcome) => void
+  readonly reject: (error: unknown) => void
+}
+
+interface Waiting extends Pending {
   /** Counts up: answers come in this order. */
   readonly ticket: number
   /** That it writes. */
   readonly scopes: readonly ByteString[]
   /** Alone after a call that the server refused: the others in it must not suffer for one. */
   readonly isAlone: boolean
-  readonly resolve: (outcome: CommitOutcome) => void
-  readonly reject: (error: unknown) => void
 }
 
 /** What goes to the server in one call. */
@@ -34,18 +38,30 @@ type Taken =
   | { readonly sent: readonly Waiting[]; readonly lone: LoneAppend; readonly batch?: undefined }
   | { readonly sent: readonly Waiting[]; readonly batch: Batch; readonly lone?: undefined }
 
+/** The calls of a connection: the server takes them in this order, or not at all. */
+interface Calls {
+  readonly connection: Connection
+  /** How many took effect. */
+  done: number
+  /** How many were sent and not answered yet. */
+  underWay: number
+}
+
 /**
  * Group commit: what is waiting goes to the server in one call, over one
  * connection, so that commits take effect in the order in which they came.
  *
  * waiting → sent → answered, or
  * waiting → refused (the server can't be reached in time), or
+ * sent → handed over, with all that waits of the same tenant (somebody else holds a lock of it), or
  * sent → outcome unknown (the connection was lost before the answer). Such a
  * commit is not sent again: it may be in, and others may have built on it.
  */
 export class Committer {
   readonly #lane: Lane
   readonly #now: () => number | undefined
+  /** Takes commits that are held up, so that others don't wait behind them. Without it they are refused with `TIMEOUT`. */
+  readonly #handOver: ((held: readonly Pending[]) => void) | undefined
   readonly #queue: Waiting[] = []
   /** Sent and not answered yet; the first ticket of each call. */
   readonly #sent: number[] = []
@@ -54,6 +70,9 @@ export class Committer {
   readonly #listeners: { readonly ticket: number; readonly resolve: () => void }[] = []
   #tickets = 0
   #calls = 0
+  #callsOf: Calls | undefined
+  /** While a commit is sent alone, nothing else is: whatever comes of it, all others are waiting then. */
+  #isOneAlone = false
   /** How many commits were sent and not answered yet. */
   #underWay = 0
   #lastSize = 0
@@ -61,9 +80,14 @@ export class Committer {
   #carefulCalls = 0
   #isScheduled = false
 
-  constructor(settings: ConnectionSettings, now: () => number | undefined) {
+  constructor(
+    settings: ConnectionSettings,
+    now: () => number | undefined,
+    handOver?: (held: readonly Pending[]) => void,
+  ) {
     this.#lane = new Lane(settings)
     this.#now = now
+    this.#handOver = handOver
   }
 
   commit(commit: Commit): Promise<CommitOutcome> {
@@ -108,7 +132,7 @@ export class Committer {
 
   /** The first ticket that has no answer yet. */
   #firstOpen(): number {
-    return this.#sent[0] ?? this.#queue[0]?.ticket ?? this.#tickets + 1
+    return Math.min(...this.#sent, this.#queue[0]?.ticket ?? this.#tickets + 1)
   }
 
   #forget(done: readonly Waiting[]): void {
@@ -126,7 +150,7 @@ export class Committer {
    * time is probably alone again and need not wait for a turn of the event loop.
    */
   #schedule(): void {
-    if (this.#isScheduled || this.#queue.length === 0 || this.#calls >= CALLS_MAX) return
+    if (this.#isScheduled || !this.#canSend) return
     this.#isScheduled = true
     const send = (): void => {
       this.#isScheduled = false
@@ -136,20 +160,27 @@ export class Committer {
     else setImmediate(send)
   }
 
+  get #canSend(): boolean {
+    return this.#queue.length > 0 && this.#calls < CALLS_MAX && !this.#isOneAlone
+  }
+
   async #sendNext(): Promise<void> {
-    if (this.#queue.length === 0 || this.#calls >= CALLS_MAX) return
+    if (!this.#canSend) return
     this.#calls++
     try {
       const connection = this.#lane.ready ?? (await this.#connect())
-      if (connection === undefined) return
+      // While it was waited for, a commit may have been sent alone.
+      if (connection === undefined || this.#isOneAlone) return
       const taken = this.#take()
       const { sent } = taken
       this.#lastSize = sent.length
+      this.#isOneAlone = sent.some(({ isAlone }) => isAlone)
       this.#schedule()
       this.#underWay += sent.length
       if (sent.length > 0)
         await this.#send(connection, taken).finally(() => {
           this.#underWay -= sent.length
+          if (sent[0].isAlone) this.#isOneAlone = false
         })
     } finally {
       this.#calls--
@@ -200,11 +231,28 @@ export class Committer {
     return lone && { lone, sent: this.#queue.splice(0) }
   }
 
-  async #call(connection: Connection, { batch, lone }: Taken): Promise<readonly CommitOutcome[]> {
-    if (lone !== undefined) return [await commitLone(connection, lone, this.#now())]
+  async #call(connection: Connection, taken: Taken): Promise<readonly CommitOutcome[]> {
+    if (this.#callsOf?.connection !== connection) this.#callsOf = { connection, done: 0, underWay: 0 }
+    const calls = this.#callsOf
+    const turn = calls.done + calls.underWay++
+    try {
+      const outcomes = await this.#callInTurn(connection, taken, turn)
+      calls.done++
+      return outcomes
+    } finally {
+      calls.underWay--
+    }
+  }
+
+  async #callInTurn(
+    connection: Connection,
+    { batch, lone }: Taken,
+    turn: number,
+  ): Promise<readonly CommitOutcome[]> {
+    if (lone !== undefined) return [await commitLone(connection, lone, this.#now(), turn)]
     const areNew = this.#carefulCalls === 0
     if (!areNew) this.#carefulCalls--
-    const [row] = await connection.run(STATEMENTS.commit, batch.parameters(this.#now(), areNew))
+    const [row] = await connection.run(STATEMENTS.commit, batch.parameters(this.#now(), areNew, turn))
     const answer = batchAnswer(row)
     if (answer.appended.some(({ duplicate }) => duplicate)) this.#carefulCalls = CAREFUL_CALLS
     return outcomesOf(batch, answer)
@@ -222,16 +270,37 @@ export class Committer {
       if (!isRefusal(error)) {
         connection.destroy()
         for (const { reject } of sent) reject(unknownOutcome(error))
-      } else if (sent.length > 1) {
-        // Nothing of it is in. One by one, and before what came later.
-        this.#queue.unshift(...sent.map(waiting => ({ ...waiting, isAlone: true })))
-        this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
-        return
-      } else sent[0].reject(failure(error))
+      } else if (isOutOfTurn(error)) return this.#sendAgain(sent)
+      else if (sent.length > 1) return this.#sendAgain(sent.map(waiting => ({ ...waiting, isAlone: true })))
+      else if (!isHeldUp(error) || this.#handOver === undefined) sent[0].reject(failure(error))
+      else if (sent[0].isAlone) this.#giveAway(sent[0], this.#handOver)
+      else return this.#sendAgain([{ ...sent[0], isAlone: true }])
     }
     this.#sent.splice(this.#sent.indexOf(sent[0].ticket), 1)
     this.#forget(sent)
   }
+
+  /** Nothing of it is in. It goes before what came later. */
+  #sendAgain(refused: readonly Waiting[]): void {
+    this.#sent.splice(this.#sent.indexOf(refused[0].ticket), 1)
+    this.#queue.push(...refused)
+    this.#queue.sort((one, other) => one.ticket - other.ticket)
+  }
+
+  /** What waits of the same tenant would be held up as well. */
+  #giveAway(held: Waiting, handOver: (held: readonly Pending[]) => void): void {
+    const tenant = tenantOfCommit(held.commit)
+    const more = this.#queue.filter(({ commit }) => tenantOfCommit(commit) === tenant)
+    const others = this.#queue.filter(({ commit }) => tenantOfCommit(commit) !== tenant)
+    this.#queue.splice(0, this.#queue.length, ...others)
+    handOver([held, ...more])
+    this.#forget(more)
+  }
+}
+
+/** All of a commit is of one tenant, but for callers of the port itself. */
+export function tenantOfCommit({ points = [], ranges = [], operations }: Commit): ByteString {
+  return tenantOf((operations[0] ?? points[0] ?? ranges[0])?.scope ?? '')
 }
 
 function writtenScopes({ operations }: Commit): readonly ByteString[] {

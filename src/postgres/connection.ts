@@ -11,6 +11,8 @@ export interface ConnectionSettings {
   readonly schema: string
   /** For connecting, however often it has to be tried, and for each statement. */
   readonly timeoutMs: number
+  /** For each lock that a statement needs; as long as the statement may take without it. */
+  readonly lockMs?: number
 }
 
 const RETRY_FIRST_MS = 20
@@ -25,7 +27,7 @@ const RETRY_MAX_MS = 500
 const SESSION = `SELECT set_config(name, value, false) FROM (VALUES
   ('bytea_output', 'hex'), ('search_path', $1), ('jit', 'off'), ('plan_cache_mode', 'force_generic_plan'),
   ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('enable_bitmapscan', 'off'),
-  ('default_transaction_isolation', 'read committed'), ('lock_timeout', '0'), ('statement_timeout', '0'),
+  ('default_transaction_isolation', 'read committed'), ('lock_timeout', $2), ('statement_timeout', '0'),
   ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END)
 ) AS settings (name, value)`
 
@@ -58,7 +60,7 @@ export class Connection {
 
   static async #attempt(
     Client: typeof pg.Client,
-    { connectionString, schema, timeoutMs }: ConnectionSettings,
+    { connectionString, schema, timeoutMs, lockMs = 0 }: ConnectionSettings,
     connectMs: number,
   ): Promise<Connection> {
     const client = new Client({
@@ -75,7 +77,7 @@ export class Connection {
     client.on('end', () => connection.#lose())
     try {
       await client.connect()
-      await client.query(SESSION, [`${quoted(schema)}, pg_temp`])
+      await client.query(SESSION, [`${quoted(schema)}, pg_temp`, `${lockMs}`])
     } catch (error) {
       connection.destroy()
       throw error

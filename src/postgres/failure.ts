@@ -31,6 +31,16 @@ export function isRefusal(error: unknown): boolean {
   return isServerError(error) && error.severity === 'ERROR'
 }
 
+/** A lock that somebody else holds was not to be had in time. Nothing was done. */
+export function isHeldUp(error: unknown): boolean {
+  return isServerError(error) && error.code === '55P03'
+}
+
+/** A call before it was refused, so it would have overtaken that one. Nothing was done. */
+export function isOutOfTurn(error: unknown): boolean {
+  return isServerError(error) && error.code === 'AN003'
+}
+
 export function isHopeless(error: unknown): boolean {
   return isServerError(error) && HOPELESS.includes(error.code)
 }

@@ -31,6 +31,7 @@ export async function commitLone(
   connection: Connection,
   { append, points }: LoneAppend,
   nowMs: number | undefined,
+  turn: number,
 ): Promise<CommitOutcome> {
   const { scope, tag, time, bodyHash, body, dedupe, feed } = append
   const [{ answer }] = await connection.run(STATEMENTS.commitAppend, [
@@ -49,6 +50,7 @@ export async function commitLone(
     byteaArray(points.map(({ key }) => headOfKey(key))),
     byteaArray(points.map(({ key }) => tailOfKey(key))),
     int8Array(points.map(({ version }) => version)),
+    turn,
   ])
   return outcomeIn(answer as ByteString, points)
 }

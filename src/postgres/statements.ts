@@ -20,6 +20,7 @@ export const STATEMENTS: Readonly<
     | 'readScopes'
     | 'snapshot'
     | 'listenTo'
+    | 'untold'
     | 'waitForWriters'
     | 'sweep',
     Statement
@@ -32,6 +33,7 @@ export const STATEMENTS: Readonly<
   readScopes: statement('read-scopes'),
   snapshot: statement('snapshot'),
   listenTo: statement('listen-to'),
+  untold: statement('untold'),
   waitForWriters: statement('wait-for-writers'),
   sweep: statement('sweep'),
 }

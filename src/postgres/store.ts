@@ -19,7 +19,7 @@ import type {
   TreeId,
   Updated,
 } from '../engine/storage.ts'
-import { Committer } from './committer.ts'
+import { Committers } from './committers.ts'
 import type { ConnectionSettings } from './connection.ts'
 import { closedError } from './lane.ts'
 import { Listener } from './listener.ts'
@@ -31,6 +31,7 @@ import { RememberedPlaces } from './remembered-places.ts'
 import { Snapshots } from './snapshots.ts'
 import { STATEMENTS } from './statements.ts'
 import { Sweeper } from './sweeper.ts'
+import { waitForWriters } from './writers.ts'
 
 export interface StoreSettings extends ConnectionSettings {
   /** Of the tests; without it the server's clock counts. */
@@ -52,7 +53,7 @@ const STEP_PAUSE_MAX_MS = 20
 /** The storage port on PostgreSQL: what each part does, and on which connection, is in its own file. */
 export class PostgresStore implements Storage {
   readonly #settings: StoreSettings
-  readonly #committer: Committer
+  readonly #committer: Committers
   readonly #reader: BatchedReader
   readonly #snapshots: Snapshots
   readonly #listener: Listener
@@ -70,7 +71,7 @@ export class PostgresStore implements Storage {
   constructor(settings: StoreSettings) {
     this.#settings = settings
     const givenTime = (): number | undefined => (settings.clock === undefined ? undefined : this.now())
-    this.#committer = new Committer(settings, givenTime)
+    this.#committer = new Committers(settings, givenTime)
     this.#reader = new BatchedReader(settings, () => ({
       // A read doesn't make time go on.
       ms: settings.clock === undefined ? undefined : Math.max(this.#latestTime, settings.clock()),
@@ -284,7 +285,7 @@ export class PostgresStore implements Storage {
     if (reads.length === 0) await this.#committer.idle()
     else await this.#committer.quiet(reads.map(place => place.scope))
     for (const { scope } of reads.filter(({ tag }) => isFeedTag(tag))) {
-      await this.#reader.run(connection => connection.run(STATEMENTS.waitForWriters, [bytes(scope)]))
+      await this.#reader.run(connection => waitForWriters(connection, this.#settings, scope))
     }
   }
 

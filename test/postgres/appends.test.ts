@@ -119,6 +119,38 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     expect(await bodiesOf('elsewhere')).toEqual(['under way'])
   })
 
+  // 300 ms: the lock comes before the first call gives up on it. 700 ms: it comes while commits are sent again, one by one.
+  // 1,500 ms: the tenant has a connection of its own by then.
+  test.each([300, 700, 1_500])(
+    'appends keep their order while another process holds their run for %s ms',
+    async ms => {
+      const run = `held-${ms}`
+      const other = new pg.Client({ connectionString: CONNECTION_STRING })
+      await other.connect()
+      await other.query(`SET search_path = ${schema}; BEGIN`)
+      const batch = new Batch()
+      batch.add({ operations: [append(run, 'first')] })
+      await other.query(STATEMENTS.commit.text, batch.parameters(undefined, true))
+      const released = new Promise(resolve => setTimeout(resolve, ms)).then(() => other.query('COMMIT'))
+      let isReleased = false
+      const keys: string[] = []
+      const answers: Promise<Appended[]>[] = []
+      while (!isReleased || keys.length < 50) {
+        const key = `k${keys.length}`
+        keys.push(key)
+        answers.push(appendAll([[run, key]]))
+        // As another caller would come: now into a call that is being made, now behind one that was sent.
+        isReleased = await Promise.race([
+          released.then(() => true),
+          new Promise<boolean>(resolve => setTimeout(() => resolve(false), 10)),
+        ])
+      }
+      await Promise.all(answers)
+      await other.end()
+      expect(await bodiesOf(run)).toEqual(['first', ...keys])
+    },
+  )
+
   test('a subscriber that has time hears of its own process at once, of others within it, and nobody is told', async () => {
     const other = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema })
     let calls = 0

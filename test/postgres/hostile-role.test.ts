@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import type { Annals } from '../../src/annals.ts'
 import { sha256Hex } from '../../src/core/hash.ts'
 import { feedTag, TAGS } from '../../src/engine/keys.ts'
+import { feedKey } from '../../src/engine/log.ts'
 import type { Commit, Storage } from '../../src/engine/storage.ts'
 import { Batch } from '../../src/postgres/batch.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
@@ -10,6 +11,7 @@ import { STATEMENTS } from '../../src/postgres/statements.ts'
 import { openPostgres } from '../../src/postgres.ts'
 import { newEvent } from '../../src/testing/ledger-suite/events.ts'
 import { as, CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
+import { TestServer } from './server.ts'
 
 const HASH = 'h'.repeat(32)
 /** Longer than any of these calls takes on a busy machine, and shorter than the time-out of a statement. */
@@ -168,7 +170,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
       commitBySql(client, {
         operations: Array.from({ length: 500 }, (_, i) => put('a', `run-${i}`).operations[0]),
       }),
-    'waiting for writers': client => client.query('SELECT wait_for_writers($1)', [scopeOf('a')]),
+    'waiting for writers': client => client.query('SELECT wait_for_writers($1, true)', [scopeOf('a')]),
     listening: client => client.query('SELECT listen_to($1, 1::smallint)', [scopeOf('a')]),
     sweeping: client => client.query('SELECT sweep_expired(1000)'),
     reading: client => client.query('SELECT count(*) FROM trees, entries, events, migrations'),
@@ -180,6 +182,44 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
       await expectOthersProceed(`after-${name.replaceAll(' ', '-')}`)
     })
   }
+
+  test('that are served by the same process', async () => {
+    const scope = scopeOf('a')
+    const feed = { scope: sharedOf('a'), tag: feedTag(TAGS.ledger) }
+    await attacker.query('BEGIN')
+    await commitBySql(attacker, {
+      operations: [
+        ...put('a').operations,
+        { op: 'append', scope, tag: TAGS.ledger, body: 'x', bodyHash: HASH, feed: sharedOf('a') },
+      ],
+    })
+    // All of these wait for the attacker, and each would keep its connection from everything behind it.
+    const own = [
+      ...Array.from({ length: 5 }, () => owner.commit(put('a'))),
+      owner.subscribe(feed, () => {}),
+      owner.update([{ ...feed, key: feedKey(0, 0) }], () => ({ operations: [], result: undefined })),
+    ]
+    const done = own.map(() => false)
+    own.forEach((work, i) => {
+      work.then(
+        () => {
+          done[i] = true
+        },
+        () => {},
+      )
+    })
+    for (let round = 0; round < 3; round++) {
+      // Together with the others, and alone.
+      own.push(owner.commit(put('a')))
+      await promptly('a write in the same process', owner.commit(put('b', 'beside')))
+      await promptly('a read in the same process', owner.get(scopeOf('b', 'beside'), TAGS.kv, 'k'))
+    }
+    await expectOthersProceed('beside')
+    expect(done).not.toContain(true)
+    await attacker.query('ROLLBACK')
+    await Promise.all(own)
+    await promptly('a write of the tenant itself', owner.commit(put('a')))
+  }, 30_000)
 
   test('by sweeping what others write again', async () => {
     const expired = { ...put('b', 'swept').operations[0], expiresAt: Date.now() - 1 }
@@ -211,4 +251,41 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
       }
     }
   })
+})
+
+// reason: without a server of our own there is no queue to fill; the setup has said so
+describe.skipIf(CONNECTION_STRING === '')('a role that has filled the queue of notifications', () => {
+  test('keeps nobody from writing, and subscribers hear of it later', async () => {
+    const server = await TestServer.start(['fsync=off', 'max_notify_queue_pages=64'])
+    const { connectionString } = server
+    const clients = [new pg.Client({ connectionString }), new pg.Client({ connectionString })]
+    const [holder, sender] = clients
+    try {
+      await using db = await openPostgres({ connectionString })
+      const seen: unknown[] = []
+      const end = new AbortController()
+      const tail = (async () => {
+        for await (const { payload } of db.events.tail('run', { signal: end.signal })) {
+          seen.push(payload)
+          if (payload === 'late') end.abort()
+        }
+      })()
+      await db.events.append('run', 'tick', 'first')
+      await expect.poll(() => seen).toEqual(['first'])
+      for (const client of clients) await client.connect()
+      // What a session in a transaction has not read yet stays in the queue.
+      await holder.query('LISTEN crowded; BEGIN; SELECT 1')
+      const fill = async (): Promise<void> => {
+        for (let i = 0; ; i++)
+          await sender.query(`SELECT pg_notify('crowded', '${String(i).padEnd(7_900, 'x')}')`)
+      }
+      await expect(fill()).rejects.toThrow(/NOTIFY queue/)
+      await promptly('a write', db.events.append('run', 'tick', 'late'))
+      await tail
+      expect(seen).toEqual(['first', 'late'])
+    } finally {
+      for (const client of clients) await client.end()
+      await server.remove()
+    }
+  }, 60_000)
 })

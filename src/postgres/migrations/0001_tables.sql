@@ -102,6 +102,9 @@ CREATE TABLE locks (
 -- Locked as a whole while a version and a time are taken; it has no rows.
 CREATE TABLE ticking ();
 
+-- Counts commits that listeners were not told of.
+CREATE SEQUENCE untold AS bigint;
+
 -- Sessions that listen for changes of a tenant. What a dead one leaves is swept. Not logged: a crash of the server ends the
 -- sessions, and empties the table.
 CREATE UNLOGGED TABLE listeners (

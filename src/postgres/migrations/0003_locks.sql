@@ -3,6 +3,19 @@
 -- What is called here runs in one session all the time, and mostly with one or a few items. So helpers return a value
 -- and are assigned from, which PL/pgSQL does without a query; a query costs more than what it would do.
 
+-- A session sends a call before the one before it is answered. `turn` says how many calls must have taken effect before: if one was
+-- refused, those behind it are refused as well, so that nothing overtakes what is sent again. Without it the order does not matter.
+CREATE FUNCTION in_turn(turn bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  IF turn IS NULL THEN
+    RETURN true;
+  ELSIF coalesce(nullif(current_setting('annals.turn', true), ''), '0') <> turn::text THEN
+    RAISE EXCEPTION 'a call before this one was refused' USING ERRCODE = 'AN003';
+  END IF;
+  RETURN set_config('annals.turn', (turn + 1)::text, false) IS NOT NULL;
+END
+$$;
+
 -- The next versions, and a time that is not before any other, nor before what is to be committed. Both are taken under one
 -- lock, so that in the order of versions time never goes back. Nobody may wait here for a whole commit, so the lock has to end
 -- before the transaction does. The block below is a subtransaction that always fails: that releases its lock, and the numbers of
@@ -104,13 +117,18 @@ BEGIN
 END
 $$;
 
--- Tells who listens, in few messages. A dropped scope has tag 0.
+-- Tells who listens, in few messages. A dropped scope has tag 0. The queue of notifications is the whole server's, and a commit that finds
+-- it full fails. Anybody can fill it. Before it is full nobody is told any more: such commits are counted, and listeners look at the
+-- count now and then.
 CREATE FUNCTION announce(seed bigint, scopes bytea[], tags smallint[]) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   tenant bytea;
   topics text;
   ok boolean;
 BEGIN
+  IF pg_notification_queue_usage() > 0.5 THEN
+    RETURN nextval('untold') IS NULL;
+  END IF;
   FOR i IN 1 .. cardinality(scopes) LOOP
     IF tenant IS NULL OR tenant_of(scopes[i]) <> tenant OR length(topics) > 7900 THEN
       ok := topics IS NOT NULL AND pg_notify(channel_of(tenant, seed), topics) IS NOT NULL;

@@ -24,7 +24,7 @@ CREATE FUNCTION commit_batch(
   log_trees integer[], log_firsts integer[],
   written_scopes bytea[], written_tags smallint[], written_tenants bytea[],
   -- The latest time that an append or a put brings along.
-  not_before bigint,
+  not_before bigint, turn bigint,
   OUT version bigint, OUT at_ms bigint,
   OUT lost_txs integer[], OUT lost_points integer[], OUT lost_ranges integer[],
   OUT sequences bigint[], OUT hashes bytea[], OUT times bigint[], OUT duplicates boolean[],
@@ -46,6 +46,7 @@ DECLARE
   told_scopes bytea[];
   told_tags smallint[];
 BEGIN
+  ok := in_turn(turn);
   SELECT s.seed, a.tenant, a.role_name IS NOT NULL INTO seed, tenant, is_known
   FROM settings s LEFT JOIN access a ON a.role_name = session_user;
   -- Whatever is named: who calls this by himself may have other scopes locked than he writes to.
@@ -145,7 +146,7 @@ $$;
 CREATE FUNCTION commit_append(
   given_ms bigint, of_scope bytea, of_tag smallint, given_time bigint, body_hash bytea, body bytea,
   of_dedupe bytea, of_dedupe_tail bytea, of_memo bytea, feed_scope bytea, feed_tag smallint,
-  point_tags smallint[], point_keys bytea[], point_tails bytea[], point_versions bigint[]
+  point_tags smallint[], point_keys bytea[], point_tails bytea[], point_versions bigint[], turn bigint
 ) RETURNS bytea
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
@@ -168,6 +169,7 @@ DECLARE
   is_known boolean;
   feed bigint;
 BEGIN
+  is_locked := in_turn(turn);
   -- Access, then locks, as in `lock_scopes`. The CASE says what comes first.
   LOOP
     SELECT k.seed, k.is_bound,

@@ -59,12 +59,26 @@ BEGIN
 END
 $$;
 
--- Waits for those who write the scope and have not committed yet: they may not know that somebody listens, and they have a time
--- already, though nobody sees what they wrote.
-CREATE FUNCTION wait_for_writers(of_scope bytea) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+-- How many commits listeners were not told of, whoever they were for.
+CREATE FUNCTION untold_commits() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-  RETURN check_scopes(ARRAY[of_scope]) AND lock_scopes(ARRAY[of_scope], ARRAY[false]);
+  RETURN coalesce(pg_sequence_last_value('untold'), 0);
+END
+$$;
+
+-- Waits for those who write the scope and have not committed yet: they may not know that somebody listens, and they have a time
+-- already, though nobody sees what they wrote. Says whether they are through: who is not patient does not wait.
+CREATE FUNCTION wait_for_writers(of_scope bytea, patiently boolean) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  ok boolean := check_scopes(ARRAY[of_scope]);
+BEGIN
+  IF patiently THEN
+    RETURN lock_scopes(ARRAY[of_scope], ARRAY[false]);
+  END IF;
+  PERFORM FROM locks l WHERE l.tenant = tenant_of(of_scope) AND l.slot = slot_of(of_scope) FOR SHARE SKIP LOCKED;
+  RETURN FOUND;
 END
 $$;
 
@@ -132,7 +146,7 @@ BEGIN
   EXECUTE format('GRANT EXECUTE ON FUNCTION as_text, as_json, as_time, part_of TO %I', to_role);
   EXECUTE format(
     'GRANT EXECUTE ON FUNCTION read_time, newest_version, read_points, read_range, read_feed, read_scopes,
-       commit_batch, commit_append, listen_to, wait_for_writers, sweep_expired, reached_tenant TO %I', to_role);
+       commit_batch, commit_append, listen_to, untold_commits, wait_for_writers, sweep_expired, reached_tenant TO %I', to_role);
 END
 $$;
 

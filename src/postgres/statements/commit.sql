@@ -5,5 +5,5 @@ SELECT * FROM commit_batch(
   $29::integer[], $30::integer[], $31::bytea[],
   $32::integer[], $33::integer[], $34::integer[], $35::bytea[], $36::bytea[], $37::bytea[], $38::bigint[], $39::bigint[],
   $40::integer[], $41::integer[], $42::integer[], $43::bigint[], $44::bytea[], $45::bytea[], $46::bytea[], $47::bytea[], $48::bytea[], $49::integer[], $50::integer[], $51::integer[],
-  $52::boolean, $53::integer[], $54::integer[], $55::integer[], $56::bytea[], $57::smallint[], $58::bytea[], $59::bigint
+  $52::boolean, $53::integer[], $54::integer[], $55::integer[], $56::bytea[], $57::smallint[], $58::bytea[], $59::bigint, $60::bigint
 )

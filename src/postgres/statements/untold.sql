@@ -1,0 +1,1 @@
+SELECT untold_commits() AS count
