@@ -4,23 +4,38 @@ import { type Bundle, type ImportReport, importRun } from './bundle/import.ts'
 import { type CopyReport, copyTenant } from './copying.ts'
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError } from './core/errors.ts'
-import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
+import { checkFunction } from './core/options.ts'
 import { type FolderId, folderIdOf, isWithin, openNodeDisk } from './disk/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
 import { EmbeddedStore, type Recovery, type StorageStats } from './embedded/store.ts'
 import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
-import { appShared, resolveScope, type Scope, tenantRange, tenantShared } from './engine/keys.ts'
+import {
+  appShared,
+  type Namespace,
+  resolveScope,
+  type Scope,
+  tenantRange,
+  tenantShared,
+} from './engine/keys.ts'
 import type { Storage } from './engine/storage.ts'
 import { Ledger } from './ledger/ledger.ts'
 import { LedgerMetrics, type LedgerStats } from './ledger/metrics.ts'
-import type { LedgerAlert } from './ledger/run-events.ts'
+import {
+  checkGuards,
+  checkLedgerOptions,
+  checkOpenOptions,
+  type LedgerOptions,
+  type OpenOptions,
+} from './open-options.ts'
 import { Events } from './primitives/event-log.ts'
 import { Kv } from './primitives/kv.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 import { Runs } from './primitives/run-index.ts'
+import { RunScopes } from './primitives/run-scopes.ts'
 import { Cells } from './primitives/state-cell.ts'
 import { Machines } from './primitives/state-machine.ts'
 import { Traces } from './primitives/trace-store.ts'
+import { type DroppableScopes, dropScope, type ScopesOptions, scopesWithoutRun } from './scopes.ts'
 import { TelemetryStore } from './telemetry/store.ts'
 import {
   begin,
@@ -40,37 +55,6 @@ import {
   verifyIndices,
 } from './upkeep.ts'
 
-export interface OpenOptions {
-  /** The store's folder; it is made if it is missing. */
-  readonly path?: string
-  /** Nothing on disk: for tests, and for what may be lost. */
-  readonly memory?: boolean
-  /** What an answered commit survives: a power cut (`durable`, the default), or the death of the process. */
-  readonly durability?: Durability
-  /** Whose data this handle reaches; `default` without it. */
-  readonly tenant?: string
-  /** Creates no folder and refuses every write with `READ_ONLY`. */
-  readonly readOnly?: boolean
-  /** Reads and checks everything stored before anything is served. */
-  readonly verifyOnOpen?: boolean
-  /** Memory for data that could be read from disk again; 64 MiB without it. */
-  readonly cacheBytes?: number
-  /** Functions that the transitions of machines name. They must be pure and answer at once. */
-  readonly guards?: Readonly<Record<string, Guard>>
-  readonly ledger?: LedgerOptions
-}
-
-export interface LedgerOptions {
-  /** Refuses an event that no transition allows, with `INVALID_TRANSITION`, instead of storing it and raising an alert. */
-  readonly validateTransitions?: boolean
-  /**
-   * Called once for each alert that is raised while the store is open, by this process or another one, in order. It is not
-   * called for earlier alerts, nor in a store that is only read. What it throws becomes a process warning. Whoever must not
-   * miss an alert across restarts keeps the cursor of `subscribeAlerts`.
-   */
-  readonly onAlert?: (alert: LedgerAlert) => unknown
-}
-
 /** What a store says of itself; of its files, if it keeps them itself. */
 export interface Stats extends Partial<StorageStats> {
   /** Which folder of this machine the store is in; unlike `storeId`, a copy has another one. Absent without a folder. */
@@ -78,17 +62,6 @@ export interface Stats extends Partial<StorageStats> {
   readonly ledger: LedgerStats
 }
 
-const OPTIONS: readonly string[] = [
-  'path',
-  'memory',
-  'durability',
-  'tenant',
-  'readOnly',
-  'verifyOnOpen',
-  'cacheBytes',
-  'guards',
-  'ledger',
-]
 const TENANT_DEFAULT = 'default'
 /** Under this the telemetry service has a scope of its own: its writes wait for no others. */
 const TELEMETRY_APP = 'telemetry'
@@ -186,6 +159,7 @@ export class Annals implements AsyncDisposable {
   readonly #store: Store
   readonly #tenants: Map<string, TenantParts>
   readonly #scopes = new Map<string, ByteString>()
+  readonly #runScopes: RunScopes
 
   /** @internal Use `open`. */
   constructor(store: Store, tenant: string, tenants: Map<string, TenantParts> = new Map()) {
@@ -202,7 +176,8 @@ export class Annals implements AsyncDisposable {
     this.machines = new Machines(database, scopeOf, guards)
     this.traces = new Traces(database, scopeOf)
     const shared = scopeOf(namespace)
-    this.runs = new Runs(database, scopeOf, shared)
+    this.#runScopes = new RunScopes(tenant, shared, scopeOf)
+    this.runs = new Runs(database, this.#runScopes)
     const known = tenants.get(tenant) ?? this.#tenantParts(shared)
     tenants.set(tenant, known)
     this.ledger = known.ledger
@@ -290,6 +265,30 @@ export class Annals implements AsyncDisposable {
     return rebuildIndices(this.#store.database, this.#scopesIn(scope))
   }
 
+  /**
+   * The scopes that hold data but have no run, in byte order: of runs that nobody created, and those that runs of an agent or
+   * app share. The scope that all runs of a tenant share is not among them: it holds their index.
+   * @example
+   * await db.kv.put('scratch-1', 'draft', 'hello')
+   * const [scope] = await db.scopes({ prefix: 'scratch-' })
+   * scope.run // → 'scratch-1'
+   */
+  async scopes(options: ScopesOptions = {}): Promise<readonly Namespace[]> {
+    return scopesWithoutRun(this.#scopesContext(), options)
+  }
+
+  /**
+   * Removes all that a scope without a run holds, in one commit, for good. `INVALID_OPERATION` if the scope has a run or
+   * ledger records. If the scope had an event log, a tombstone says how long it was.
+   * @example
+   * await db.kv.put('scratch-1', 'draft', 'hello')
+   * await db.drop('scratch-1')
+   * await db.kv.exists('scratch-1', 'draft') // → false
+   */
+  async drop(scope: Scope): Promise<void> {
+    await dropScope(this.#scopesContext(), this.#scopeOf(scope))
+  }
+
   /** Brings all that was committed into the data files, so that opening need not read the log for it. */
   async checkpoint(): Promise<void> {
     // A server does it by itself.
@@ -352,8 +351,7 @@ export class Annals implements AsyncDisposable {
         other.tenant,
       )
     }
-    const shared = this.#scopeOf(tenantShared({ tenant: this.tenant }))
-    return copyTenant(this.#store.database, other.#store.database, this.tenant, shared)
+    return copyTenant(this.#store.database, other.#store.database, this.tenant, this.#runScopes)
   }
 
   /**
@@ -365,13 +363,10 @@ export class Annals implements AsyncDisposable {
    * isValid // → true
    * records // → 1
    */
-  async *exportRun(runId: string): AsyncGenerator<Uint8Array, void, void> {
+  async *exportRun(runId: Scope): AsyncGenerator<Uint8Array, void, void> {
     const { database } = this.#store
-    const [scope, shared] = [
-      this.#scopeOf(checkRunId(runId)),
-      this.#scopeOf(tenantShared({ tenant: this.tenant })),
-    ]
-    yield* exportRun({ database, tenant: this.tenant, runId, scope, shared })
+    const scopes = this.#runScopes
+    yield* exportRun({ database, tenant: this.tenant, scopes, name: scopes.named(runId) })
   }
 
   /**
@@ -388,11 +383,10 @@ export class Annals implements AsyncDisposable {
   async importRun(bundle: Bundle): Promise<ImportReport> {
     checkFunction('bundle', bundle)
     const { database } = this.#store
-    const shared = this.#scopeOf(tenantShared({ tenant: this.tenant }))
-    const scopeOf = (runId: string): ByteString => this.#scopeOf(checkRunId(runId))
-    const report = await importRun({ database, tenant: this.tenant, shared, scopeOf }, bundle)
+    const scopes = this.#runScopes
+    const report = await importRun({ database, tenant: this.tenant, scopes }, bundle)
     // Also if all were there: whoever imported them may have died before.
-    await this.ledger.projectIfAny(report.runId)
+    await this.ledger.projectIfAny(await scopes.find(database, scopes.named(report.runId)))
     return report
   }
 
@@ -414,13 +408,22 @@ export class Annals implements AsyncDisposable {
   #tenantParts(shared: ByteString): TenantParts {
     const { tenant } = this
     const { database, readOnly = false } = this.#store
-    const scopeOf = (runId: string): ByteString => this.#scopeOf(checkRunId(runId))
     const metrics = new LedgerMetrics()
+    const scopes = this.#runScopes
     const { validateTransitions = false, onAlert } = this.#store.ledger ?? {}
-    const context = { database, tenant, shared, scopeOf, metrics, validateTransitions, onAlert }
+    const context = { database, tenant, shared, scopes, metrics, validateTransitions, onAlert }
     const ledger = new Ledger(context, readOnly)
-    const telemetryScope = this.#scopeOf(appShared({ tenant, app: TELEMETRY_APP }))
-    return { ledger, telemetry: new TelemetryStore(database, telemetryScope) }
+    return { ledger, telemetry: new TelemetryStore(database, this.#telemetryScope()) }
+  }
+
+  #telemetryScope(): ByteString {
+    return this.#scopeOf(appShared({ tenant: this.tenant, app: TELEMETRY_APP }))
+  }
+
+  #scopesContext(): DroppableScopes {
+    const scopes = this.#runScopes
+    const reserved = [scopes.index, this.#telemetryScope()]
+    return { database: this.#store.database, tenant: this.tenant, scopes, reserved }
   }
 
   #embedded(what: string): EmbeddedStore {
@@ -454,42 +457,6 @@ export class Annals implements AsyncDisposable {
 function engineOf({ storage, path, durability = 'durable' }: Store): EngineInfo {
   if (!(storage instanceof EmbeddedStore)) return { kind: 'postgres', durability: 'durable' }
   return path === undefined ? { kind: 'memory', durability: 'relaxed' } : { kind: 'embedded', durability }
-}
-
-function checkOpenOptions(options: OpenOptions): OpenOptions {
-  checkOptions('open', options, OPTIONS)
-  const { path, memory, durability, cacheBytes } = options
-  for (const name of ['memory', 'readOnly', 'verifyOnOpen'] as const) checkFlag(name, options[name])
-  if (memory === true && path !== undefined) throw invalid('path', 'is of no use with memory: true', path)
-  if (memory !== true && path === undefined) throw invalid('path', 'is missing (or give memory: true)', path)
-  if (durability !== undefined && durability !== 'durable' && durability !== 'relaxed') {
-    throw invalid('durability', "must be 'durable' or 'relaxed'", durability)
-  }
-  if (cacheBytes !== undefined && !(Number.isSafeInteger(cacheBytes) && cacheBytes >= 0)) {
-    throw invalid('cacheBytes', 'must be a whole number, 0 or more', cacheBytes)
-  }
-  checkGuards(options.guards ?? {})
-  checkLedgerOptions(options.ledger ?? {})
-  // Before the folder is opened: nobody would close it again.
-  if (options.tenant !== undefined) tenantShared({ tenant: options.tenant })
-  return options
-}
-
-function checkLedgerOptions(options: LedgerOptions): void {
-  checkOptions('ledger', options, ['validateTransitions', 'onAlert'])
-  const { validateTransitions, onAlert } = options
-  checkFlag('ledger.validateTransitions', validateTransitions)
-  if (onAlert !== undefined) checkFunction('ledger.onAlert', onAlert)
-}
-
-function checkRunId(runId: unknown): string {
-  if (typeof runId === 'string') return runId
-  throw invalid('runId', 'must be a string', runId)
-}
-
-function checkGuards(guards: unknown): void {
-  if (typeof guards !== 'object' || guards === null) throw invalid('guards', 'must be an object', guards)
-  for (const [name, guard] of Object.entries(guards)) checkFunction(`the guard ${name}`, guard)
 }
 
 function invalid(name: string, why: string, value: unknown): AnnalsError {

@@ -4,7 +4,7 @@ import { ShardedMap } from './core/sharded-map.ts'
 import { isSliceOver, nextSlice } from './core/slices.ts'
 import type { Database } from './engine/database.ts'
 import { timeOfIndexKey } from './engine/indexes.ts'
-import { dedupeTag, resolveScope, TAGS, tenantRange } from './engine/keys.ts'
+import { dedupeTag, TAGS, tenantRange } from './engine/keys.ts'
 import { parseDedupe, parseFeed, parseLogEntry } from './engine/log.ts'
 import { pages } from './engine/pages.ts'
 import type { Append, Entry, Operation, Reader } from './engine/storage.ts'
@@ -13,6 +13,7 @@ import { feedTree, isDerived, LOG } from './ledger/stored.ts'
 import { recordBodyHash } from './ledger/verification.ts'
 import { eventBodyHash } from './primitives/event.ts'
 import { BY_TIME } from './primitives/run-records.ts'
+import type { RunScopes } from './primitives/run-scopes.ts'
 import { allScopes } from './upkeep.ts'
 
 /** What was copied. */
@@ -43,7 +44,7 @@ export async function copyTenant(
   source: Database,
   target: Database,
   tenant: string,
-  shared: ByteString,
+  scopes: RunScopes,
 ): Promise<CopyReport> {
   const range = tenantRange(tenant)
   const [known] = await target.scopes({ ...range, limit: 1 })
@@ -53,15 +54,14 @@ export async function copyTenant(
   }
   return source.view(async reader => {
     const copy = new Copy(target)
-    let scopes = 0
+    let count = 0
     for await (const scope of allScopes(source, range)) await copyEvents(reader, copy, scope)
-    const imported = await importedRanges(reader, shared, runId => resolveScope(tenant, runId))
-    const importedRuns = new Set(imported.map(({ runId }) => resolveScope(tenant, runId)))
-    await copyLedger(reader, copy, shared, importedRuns)
+    const imported = await importedRanges(reader, scopes)
+    await copyLedger(reader, copy, scopes.index, new Set(imported.map(({ scope }) => scope)))
     // Last: so their commits are not before any event, and neither is what comes after them.
-    for await (const scope of allScopes(source, range)) if (await copyEntries(reader, copy, scope)) scopes++
+    for await (const scope of allScopes(source, range)) if (await copyEntries(reader, copy, scope)) count++
     await copy.flush()
-    return Object.freeze({ scopes, entries: copy.entries, events: copy.events })
+    return Object.freeze({ scopes: count, entries: copy.entries, events: copy.events })
   })
 }
 

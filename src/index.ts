@@ -1,4 +1,4 @@
-export { Annals, type LedgerOptions, type OpenOptions, open, type Stats } from './annals.ts'
+export { Annals, open, type Stats } from './annals.ts'
 export { type BundleReport, verifyBundle } from './bundle/bundle-verification.ts'
 export type { Bundle, ImportReport } from './bundle/import.ts'
 export type { CopyReport } from './copying.ts'
@@ -22,7 +22,12 @@ export {
 export type { StoppableOptions } from './engine/stoppable.ts'
 export type { AlertItem } from './ledger/alert-subscriptions.ts'
 export type { AuditQuery } from './ledger/audit.ts'
-export { type EventIdRegistry, FileRegistry, openFileRegistry } from './ledger/event-id-registry.ts'
+export {
+  type EventIdRegistry,
+  FileRegistry,
+  type LedgerRegistry,
+  openFileRegistry,
+} from './ledger/event-id-registry.ts'
 export {
   deriveIdempotencyKey,
   type IdempotencyFields,
@@ -59,6 +64,7 @@ export type {
 } from './ledger/run-events.ts'
 export type { FeedItem } from './ledger/subscriptions.ts'
 export type { RunVerification } from './ledger/verification.ts'
+export type { LedgerOptions, OpenOptions } from './open-options.ts'
 export type { Event } from './primitives/event.ts'
 export {
   type EventReceipt,
@@ -72,7 +78,8 @@ export {
 export { Kv, type ListOptions, type PutOptions, ScopedKv, type VersionedValue } from './primitives/kv.ts'
 export type { Guard, MachineDefinition, MachineTransition } from './primitives/machine-definition.ts'
 export type { Run, RunStatus, Tombstone } from './primitives/run.ts'
-export { type CreateRunOptions, type DeleteRunOptions, type RunStats, Runs } from './primitives/run-index.ts'
+export type { CreateRunOptions, EnsureRunOptions } from './primitives/run-creation.ts'
+export { type DeleteRunOptions, type RunStats, Runs } from './primitives/run-index.ts'
 export type { RunQuery } from './primitives/run-query.ts'
 export {
   type Cell,
@@ -105,5 +112,6 @@ export {
   Traces,
   type TraceTree,
 } from './primitives/trace-store.ts'
+export type { ScopesOptions } from './scopes.ts'
 export { OpenTransaction, RunHandle, ScopedTransaction } from './transactions.ts'
 export type { IndexFault, IndexReport } from './upkeep.ts'

@@ -1,7 +1,8 @@
-import { type Annals, type LedgerOptions, openedOver } from './annals.ts'
+import { type Annals, openedOver } from './annals.ts'
 import { AnnalsError } from './core/errors.ts'
 import { checkFlag, checkOptions } from './core/options.ts'
 import { checkText } from './core/text.ts'
+import type { LedgerOptions } from './open-options.ts'
 import { openPostgresStorage } from './postgres/open.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 

@@ -90,9 +90,16 @@ export async function* allScopes(
   database: Database,
   range: Omit<ScopeRange, 'limit'> = {},
 ): AsyncGenerator<ByteString, void, void> {
+  for await (const page of scopePages(database, range)) yield* page
+}
+
+export async function* scopePages(
+  database: Database,
+  range: Omit<ScopeRange, 'limit'>,
+): AsyncGenerator<readonly ByteString[], void, void> {
   for (let from = range.from; ; ) {
     const page = await database.scopes({ ...range, from, limit: SCOPES_PAGE })
-    yield* page
+    yield page
     if (page.length < SCOPES_PAGE) return
     from = `${page[page.length - 1]}\0`
   }

@@ -15,6 +15,7 @@ import {
   Kv,
   Ledger,
   Machines,
+  namespace,
   open,
   Runs,
   Traces,
@@ -87,6 +88,7 @@ async function run({ code }: Example): Promise<void> {
       createServer,
       createClient,
       verifyBundle,
+      namespace,
     }
     const program = new Function(...Object.keys(given), body) as (...given: unknown[]) => Promise<void>
     await program(...Object.values(given))

@@ -31,7 +31,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 
 /** The entries that a folder at the edge may use, as any program does. */
 const ENTRIES: Readonly<Record<string, readonly string[]>> = {
-  server: ['src/annals.ts'],
+  // Its paths hold namespaces.
+  server: ['src/annals.ts', 'src/engine/keys.ts'],
   cli: ['src/index.ts', 'src/postgres.ts', 'src/launch.ts', 'src/server.ts', 'src/client.ts'],
 }
 

@@ -9,7 +9,6 @@ import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, parseJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
-import { resolveScope } from '../engine/keys.ts'
 import type { LogEntry } from '../engine/log.ts'
 import { checkEnvelope, type Envelope } from '../ledger/envelope.ts'
 import { timeText } from '../ledger/facts.ts'
@@ -17,7 +16,7 @@ import { type Fact, Reducer } from '../ledger/reduce.ts'
 import type { RunEventWrite, RunHeading, RunSnapshot } from '../ledger/run-events.ts'
 import { snapshotInSlices } from '../ledger/snapshot.ts'
 import { eventBody } from '../primitives/event.ts'
-import { headerIn } from './header.ts'
+import { headerIn, scopeOfBundle } from './header.ts'
 import {
   type BundleHeader,
   endLine,
@@ -37,6 +36,10 @@ export interface BundleReport {
   readonly error?: string
   readonly runId?: string
   readonly tenant?: string
+  /** The app that the run belongs to; absent if it is `default`. */
+  readonly app?: string
+  /** The agent that the run belongs to; absent if it is `default`. */
+  readonly agent?: string
   /** In the ledger. */
   readonly records?: number
   /** In the run's own log. */
@@ -65,7 +68,7 @@ export async function verifyBundle(bundle: AsyncIterable<Uint8Array | string>): 
   } catch (error) {
     if (!(error instanceof AnnalsError) || error.details['line'] === undefined) throw error
     const { line, reason } = error.details as { readonly line: number; readonly reason: string }
-    const of = header === undefined ? {} : { runId: header.runId, tenant: header.tenant }
+    const of = header === undefined ? {} : namesOf(header)
     return Object.freeze({ isValid: false, line, error: reason, ...of })
   }
 }
@@ -133,7 +136,7 @@ class Verifier {
     const header = this.#attempt(() => headerIn(this.#parse(line)))
     this.#same(line, headerLine(header), 'the header')
     this.#header = header
-    this.#prefix = this.#attempt(() => bodyPrefixOf(resolveScope(header.tenant, header.runId)))
+    this.#prefix = this.#attempt(() => bodyPrefixOf(scopeOfBundle(header)))
     return { kind: 'header', header }
   }
 
@@ -214,14 +217,13 @@ class Verifier {
     this.#sha256.update('\n')
   }
 
-  #takeEnd(line: ByteString, { runId, tenant }: BundleHeader): BundleItem {
+  #takeEnd(line: ByteString, header: BundleHeader): BundleItem {
     const sha256 = this.#sha256.digest('hex')
     this.#isEnded = true
     this.#same(line, endLine(this.#line - 1, sha256), 'the last line, with the SHA-256 of all others,')
     const report: BundleReport = Object.freeze({
       isValid: true,
-      runId,
-      tenant,
+      ...namesOf(header),
       records: this.#records.length,
       events: this.#events.length,
       ...(this.#snapshot === undefined ? {} : { snapshot: this.#snapshot }),
@@ -257,6 +259,15 @@ class Verifier {
 
   #refuse(reason: string, cause?: unknown): never {
     return refuse(this.#line, reason, cause)
+  }
+}
+
+function namesOf({ runId, tenant, app, agent }: BundleHeader): Partial<BundleReport> {
+  return {
+    runId,
+    tenant,
+    ...(app === undefined ? {} : { app }),
+    ...(agent === undefined ? {} : { agent }),
   }
 }
 

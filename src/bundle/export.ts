@@ -5,7 +5,7 @@ import { linkHash, ZERO_HASH } from '../core/hash.ts'
 import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { headOf } from '../engine/chain.ts'
 import type { Database } from '../engine/database.ts'
-import { TAGS } from '../engine/keys.ts'
+import { parseScope, TAGS } from '../engine/keys.ts'
 import { type LogEntry, type LogHead, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
@@ -19,18 +19,17 @@ import { snapshotInSlices } from '../ledger/snapshot.ts'
 import { LOG, recordOf } from '../ledger/stored.ts'
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event.ts'
-import type { Run } from '../primitives/run.ts'
-import { notFound, runOf, runPlace } from '../primitives/run-records.ts'
+import { placeIn, type Run } from '../primitives/run.ts'
+import { notFound, runOf } from '../primitives/run-records.ts'
+import type { RunName, RunScopes } from '../primitives/run-scopes.ts'
 import { type BundleHeader, endLine, eventLine, headerLine, recordLine, snapshotPieces } from './lines.ts'
 
 /** A run, and where it is. */
 export interface RunLocation {
   readonly database: Database
   readonly tenant: string
-  readonly runId: string
-  readonly scope: ByteString
-  /** What the tenant's runs share: their index. */
-  readonly shared: ByteString
+  readonly scopes: RunScopes
+  readonly name: RunName
 }
 
 /**
@@ -40,7 +39,7 @@ export interface RunLocation {
  * recomputed on the way: of a run that was changed no bundle comes to its end.
  */
 export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Array, void, void> {
-  const { header, events, records } = await lookAt(location)
+  const { header, scope, events, records } = await lookAt(location)
   const sha256 = createHash('sha256')
   let lines = 0
   const hashed = (piece: ByteString): Uint8Array => {
@@ -53,7 +52,7 @@ export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Arr
     return hashed(`${line}\n`)
   }
   yield bytesOf(headerLine(header))
-  const { database, scope } = location
+  const { database } = location
   for await (const page of entriesOf(database, scope, TAGS.event, events, eventBodyHash(scope))) {
     yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(eventLine(parsed))))
   }
@@ -79,25 +78,34 @@ export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Arr
 }
 
 /** What is known of the run at one moment; `RUN_NOT_FOUND` if that is nothing. */
-async function lookAt({ database, scope, shared, runId, tenant }: RunLocation): Promise<{
+async function lookAt({ database, tenant, scopes, name }: RunLocation): Promise<{
   readonly header: BundleHeader
+  readonly scope: ByteString
   readonly events: LogHead
   readonly records: LogHead
 }> {
   return database.view(async reader => {
+    const { runId } = name
+    const place = scopes.record(runId)
+    const entry = scopes.ifNamed(name, await reader.get(place.scope, place.tag, place.key))
+    const scope = name.scope ?? scopes.scopeIn(runId, entry)
     const events = await headOf(reader, { scope, tag: TAGS.event })
     const records = await headOf(reader, { scope, tag: LOG })
-    const place = runPlace(shared, runId)
-    const entry = await reader.get(place.scope, place.tag, place.key)
-    const indexed = entry === undefined ? null : runOf(entry)
-    const run = indexed === null ? null : await upToDate(reader, scope, indexed)
+    const run = entry === undefined ? null : await upToDate(reader, scope, runOf(entry))
     if (run === null && events.length === 0 && records.length === 0) throw notFound(runId)
     const lengthOf = ({ length, hash }: LogHead): BundleHeader['events'] => ({
       count: length,
       head: hex(hash),
     })
-    const header = { runId, tenant, run, events: lengthOf(events), records: lengthOf(records) }
-    return { header, events, records }
+    const header = {
+      runId,
+      tenant,
+      ...placeIn(parseScope(scope)),
+      run,
+      events: lengthOf(events),
+      records: lengthOf(records),
+    }
+    return { header, scope, events, records }
   })
 }
 
@@ -106,7 +114,7 @@ async function upToDate(reader: Reader, scope: ByteString, run: Run): Promise<Ru
   const { runId } = run
   let projection: RunProjection
   try {
-    projection = await readProjection(reader, scope, runId)
+    projection = await readProjection(reader, scope)
   } catch (error) {
     if (!(error instanceof AnnalsError && error.code === 'CORRUPT')) throw error
     // What was derived is damaged. The records say it all again.

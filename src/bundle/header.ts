@@ -1,7 +1,9 @@
+import type { ByteString } from '../core/bytes.ts'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { decodeValue, type Value } from '../core/value.ts'
+import { DEFAULT_PART, namespace, resolveScope } from '../engine/keys.ts'
 import { checkStatus, type Run } from '../primitives/run.ts'
 import { BUNDLE_VERSION, type BundleHeader, LINE_LIMITS, type LogLength } from './lines.ts'
 
@@ -22,16 +24,32 @@ export function headerIn(parsed: Readonly<Record<string, unknown>>): BundleHeade
       reason: message,
     })
   }
-  const { runId, tenant, run, events, records } = parsed
-  checkText('runId', runId, { bytesMax: ID_BYTES_MAX })
-  checkText('tenant', tenant, { bytesMax: ID_BYTES_MAX })
+  const { runId, tenant, app, agent, run, events, records } = parsed
+  const parts = { app: app ?? DEFAULT_PART, agent: agent ?? DEFAULT_PART, runId, tenant }
+  for (const [name, part] of Object.entries(parts)) checkText(name, part, { bytesMax: ID_BYTES_MAX })
+  const names = { runId: runId as string, ...namedPart('app', parts.app), ...namedPart('agent', parts.agent) }
   return {
-    runId: runId as string,
+    ...names,
     tenant: tenant as string,
-    run: run === null ? null : runIn(run, runId as string),
+    run: run === null ? null : runIn(run, names),
     events: lengthIn('events', events),
     records: lengthIn('records', records),
   }
+}
+
+/** There is one way to write a name, and `default` is not written. */
+function namedPart(name: 'app' | 'agent', part: unknown): { readonly [name: string]: string } {
+  return part === DEFAULT_PART ? {} : { [name]: part as string }
+}
+
+/** The scope in which the run of a bundle lives. */
+export function scopeOfBundle({
+  tenant,
+  runId,
+  app = DEFAULT_PART,
+  agent = DEFAULT_PART,
+}: BundleHeader): ByteString {
+  return resolveScope(tenant, namespace({ tenant, app, agent, run: runId }))
 }
 
 function lengthIn(name: string, value: unknown): LogLength {
@@ -43,14 +61,16 @@ function lengthIn(name: string, value: unknown): LogLength {
 }
 
 /** Of the index: it is written as it is, so it has to be one. */
-function runIn(given: unknown, runId: string): Run {
+function runIn(given: unknown, { runId, app, agent }: Pick<Run, 'runId' | 'app' | 'agent'>): Run {
   const run = decodeValue(canonicalJsonBytes(given, LINE_LIMITS)) as Partial<Record<keyof Run, Value>>
   if (typeof run !== 'object' || run === null) throw corrupt('run in the header is no object')
   for (const name of Object.keys(run))
     if (!FIELDS.has(name)) throw corrupt(`run.${name} is no field of a run`)
   checkStatus(run.status)
   checkTags(run.tags)
-  if (run.runId !== runId) throw corrupt('run in the header is of another run')
+  if (run.runId !== runId || run.app !== app || run.agent !== agent) {
+    throw corrupt('run in the header is of another run')
+  }
   if (run.metadata === undefined) throw corrupt('run.metadata is missing')
   for (const name of ['createdAt', 'updatedAt', 'completedAt'] as const) {
     const time = run[name]
@@ -64,6 +84,8 @@ function runIn(given: unknown, runId: string): Run {
 
 const FIELDS: ReadonlySet<string> = new Set<keyof Run>([
   'runId',
+  'app',
+  'agent',
   'parentRun',
   'status',
   'createdAt',

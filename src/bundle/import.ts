@@ -15,8 +15,10 @@ import { dedupeOf, HEADING_KEY, LEASE_KEY, LOG, leaseIn, placeOf, putJson } from
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event.ts'
 import type { Run } from '../primitives/run.ts'
-import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
+import { runOf, runOperations } from '../primitives/run-records.ts'
+import type { RunScopes } from '../primitives/run-scopes.ts'
 import { type BundleItem, itemsIn } from './bundle-verification.ts'
+import { scopeOfBundle } from './header.ts'
 import type { BundleHeader, LogLength } from './lines.ts'
 
 /** What came into the store. */
@@ -34,8 +36,7 @@ export type Bundle = () => AsyncIterable<Uint8Array | string>
 export interface ImportTarget {
   readonly database: Database
   readonly tenant: string
-  readonly shared: ByteString
-  scopeOf(runId: string): ByteString
+  readonly scopes: RunScopes
 }
 
 const OPERATIONS_MAX = 1_000
@@ -112,7 +113,7 @@ function checkTime(now: number, { time }: LogEntry): void {
 }
 
 async function standing(target: ImportTarget, header: BundleHeader): Promise<Plan> {
-  const { database, tenant, shared, scopeOf } = target
+  const { database, tenant, scopes } = target
   const { runId } = header
   // A bundle comes from anywhere: it must not bring the tokens of a server, or its remembered answers.
   if (isReservedTenant(tenant)) {
@@ -123,19 +124,31 @@ async function standing(target: ImportTarget, header: BundleHeader): Promise<Pla
     const message = `the bundle is of tenant ${JSON.stringify(header.tenant)}, this handle reaches ${JSON.stringify(tenant)} alone`
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'bundle', tenant: header.tenant })
   }
-  const scope = scopeOf(runId)
+  const scope = scopeOfBundle(header)
   return database.view(async reader => {
     const events = await headOf(reader, { scope, tag: TAGS.event })
     const records = await headOf(reader, { scope, tag: LOG })
-    const place = runPlace(shared, runId)
-    const indexed = await reader.get(place.scope, place.tag, place.key)
+    const place = scopes.record(runId)
+    const indexed = recordIn(scopes, scope, header, await reader.get(place.scope, place.tag, place.key))
     const isNew = indexed === undefined && events.length === 0 && records.length === 0
     if (indexed !== undefined && events.length === 0 && records.length === 0)
       checkEntry(runOf(indexed), header)
-    const ranges = await importedRanges(reader, shared, scopeOf)
+    const ranges = await importedRanges(reader, scopes)
     const range = ranges.find(({ runId: of, last }) => of === runId && last === records.length)
     return { header, scope, isNew, events, records, range }
   })
+}
+
+/** The run's record, if it lives in the scope. One that lives elsewhere is another run, unless the bundle has none. */
+function recordIn(
+  scopes: RunScopes,
+  scope: ByteString,
+  { runId, run, records }: BundleHeader,
+  record: Entry | undefined,
+): Entry | undefined {
+  if (record === undefined || scopes.scopeIn(runId, record) === scope) return record
+  if (run !== null || records.count > 0) throw another(runId)
+  return undefined
 }
 
 /** A run that the index knows, and that has no logs: nothing but its entry says which run it is. */
@@ -251,7 +264,7 @@ class Import {
     const appends = this.#appends
     const hashes = this.#hashes
     if (appends.length === 0 && this.#isBegun) return
-    const { database, shared } = this.#target
+    const { database, scopes } = this.#target
     const { scope, header } = this.#plan
     const headPlace = (tag: number): Place => ({ scope, tag: headTag(tag), key: HEAD_KEY })
     const range = this.#rangeWith(appends, hashes)
@@ -261,16 +274,21 @@ class Import {
       headPlace(LOG),
       placeOf(scope, HEADING_KEY),
       placeOf(scope, LEASE_KEY),
-      runPlace(shared, header.runId),
+      placeOf(scopes.byDefault(header.runId), LEASE_KEY),
+      scopes.record(header.runId),
     ]
-    const { appended } = await database.update(reads, ([events, records, heading, lease, indexed]) => {
+    const { appended } = await database.update(reads, ([events, records, heading, lease, early, record]) => {
+      const indexed = recordIn(scopes, scope, header, record)
       checkStands(header.runId, parseHead(events), this.#events)
       checkStands(header.runId, parseHead(records), this.#records)
       if (range !== undefined) checkFence(header.runId, leaseIn(lease), undefined, now)
       const operations: Operation[] = [...appends]
       if (heading === undefined && range !== undefined) operations.push(headingPut(scope, this.#heading))
+      // A lease that was taken before the run exists is noted where the run would begin.
+      if (range !== undefined && indexed === undefined)
+        checkFence(header.runId, leaseIn(early), undefined, now)
       if (indexed === undefined) operations.push(...this.#indexed(appends))
-      if (range !== undefined) operations.push(importedPut(shared, range))
+      if (range !== undefined) operations.push(importedPut(scopes.index, range))
       return { operations, result: undefined }
     })
     const wrong = appended.findIndex(({ hash, duplicate }, i) => duplicate || hash !== hashes[i])
@@ -312,18 +330,20 @@ class Import {
 
   /** Its entry in the index: that of the bundle, or one such as its first record would have made (LD15). */
   #indexed(appends: readonly Append[]): readonly Operation[] {
-    const { run, runId } = this.#plan.header
+    const { run, runId, app, agent } = this.#plan.header
     const time = appends.find(({ tag }) => tag === LOG)?.time
     if (run === null && time === undefined) return []
     const made: Run = run ?? {
       runId,
+      ...(app === undefined ? {} : { app }),
+      ...(agent === undefined ? {} : { agent }),
       status: 'Active',
       createdAt: time as number,
       updatedAt: time as number,
       tags: [],
       metadata: {},
     }
-    return runOperations(this.#target.shared, undefined, made)
+    return runOperations(this.#target.scopes.index, undefined, made)
   }
 }
 

@@ -36,13 +36,17 @@ export interface BundleHeader {
   readonly runId: string
   /** Whose handle has the run: its name is in every hash. */
   readonly tenant: string
+  /** Absent if it is `default`; its name is in every hash too. */
+  readonly app?: string
+  /** Absent if it is `default`; its name is in every hash too. */
+  readonly agent?: string
   /** Its entry in the index of runs; null if there is none. */
   readonly run: Run | null
   readonly events: LogLength
   readonly records: LogLength
 }
 
-export function headerLine({ runId, tenant, run, events, records }: BundleHeader): ByteString {
+export function headerLine({ runId, tenant, app, agent, run, events, records }: BundleHeader): ByteString {
   const fields = {
     'annals-bundle': String(BUNDLE_VERSION),
     events: lengthBytes(events),
@@ -50,6 +54,8 @@ export function headerLine({ runId, tenant, run, events, records }: BundleHeader
     run: run === null ? 'null' : encodeRecord({ ...run }),
     runId: canonicalJsonBytes(runId),
     tenant: canonicalJsonBytes(tenant),
+    ...(app === undefined ? {} : { app: canonicalJsonBytes(app) }),
+    ...(agent === undefined ? {} : { agent: canonicalJsonBytes(agent) }),
   }
   const hash = sha256HexOf(joinFields(fields))
   return joinFields({ ...fields, hash: `"${hash}"` })

@@ -62,6 +62,8 @@ async function listRuns(options: Options, { terminal }: Context): Promise<void> 
   const { colors } = terminal
   await printTable<Run>(terminal, runs, [
     { title: 'RUN', text: run => run.runId, fit: 'whole' },
+    ...columnOf(runs, 'app'),
+    ...columnOf(runs, 'agent'),
     {
       title: 'STATUS',
       text: run => run.status,
@@ -71,9 +73,16 @@ async function listRuns(options: Options, { terminal }: Context): Promise<void> 
     { title: 'CREATED', text: run => timeText(run.createdAt), fit: 'leave out' },
     { title: 'UPDATED', text: run => timeText(run.updatedAt), fit: 'leave out' },
     { title: 'TAGS', text: run => run.tags.join(' ') },
-    ...(runs.some(run => run.parentRun !== undefined)
-      ? [{ title: 'PARENT', text: (run: Run) => run.parentRun ?? '' }]
-      : []),
+    ...columnOf(runs, 'parentRun', 'PARENT'),
   ])
   if (found.length > limit) terminal.note(`there are more: --limit ${limit * 10} shows them`)
+}
+
+/** What few runs have is a column only if one of these does. */
+function columnOf(
+  runs: readonly Run[],
+  name: 'app' | 'agent' | 'parentRun',
+  title: string = name.toUpperCase(),
+): readonly { readonly title: string; readonly text: (run: Run) => string }[] {
+  return runs.some(run => run[name] !== undefined) ? [{ title, text: run => run[name] ?? '' }] : []
 }

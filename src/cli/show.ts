@@ -65,6 +65,8 @@ async function printRun(terminal: Terminal, runId: string, shown: Shown): Promis
     ['owner', snapshot === null ? undefined : ownerOf(snapshot)],
     ['parent', run?.parentRun === undefined ? undefined : safeText(run.parentRun)],
     ['children', children.length === 0 ? undefined : safeText(children.map(child => child.runId).join(', '))],
+    ['app', run?.app === undefined ? undefined : safeText(run.app)],
+    ['agent', run?.agent === undefined ? undefined : safeText(run.agent)],
     ['tags', run === undefined || run.tags.length === 0 ? undefined : safeText(run.tags.join(' '))],
     ['created', run === undefined ? undefined : timeText(run.createdAt)],
     ['started', snapshot?.startedAt === undefined ? undefined : timeText(Date.parse(snapshot.startedAt))],

@@ -1,6 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnnalsClient } from '../client.ts'
-import type { Annals, ChainReport, Event, Ledger, Runs, StoredTrace } from '../index.ts'
+import {
+  type Annals,
+  type ChainReport,
+  type Event,
+  type Ledger,
+  namespace,
+  type Runs,
+  type Scope,
+  type StoredTrace,
+} from '../index.ts'
 
 /** What commands read from: a store that they open themselves, or that of a server. */
 export interface Source {
@@ -33,16 +42,24 @@ interface SourceEvents {
 
 export function localSource(db: Annals, isLive: boolean): Source {
   const { events } = db
+  const scopeOf = located(db.runs, async () => db.tenant)
   return {
     runs: db.runs,
     ledger: db.ledger,
-    traces: db.traces,
+    traces: {
+      queryByTime: async (runId, startMs, endMs) =>
+        db.traces.queryByTime(await scopeOf(runId), startMs, endMs),
+    },
     events: {
-      count: runId => events.length(runId),
-      exists: async runId => (await events.length(runId)) > 0,
-      iterate: (runId, options) => events.iterate(runId, options),
-      tail: (runId, options) => events.tail(runId, options),
-      verifyChain: runId => events.verifyChain(runId),
+      count: async runId => events.length(await scopeOf(runId)),
+      exists: async runId => (await events.length(await scopeOf(runId))) > 0,
+      async *iterate(runId, options) {
+        yield* events.iterate(await scopeOf(runId), options)
+      },
+      async *tail(runId, options) {
+        yield* events.tail(await scopeOf(runId), options)
+      },
+      verifyChain: async runId => events.verifyChain(await scopeOf(runId)),
     },
     exportRun: runId => db.exportRun(runId),
     isLive,
@@ -52,6 +69,7 @@ export function localSource(db: Annals, isLive: boolean): Source {
 
 export function remoteSource(client: AnnalsClient): Source {
   const { events, ledger } = client
+  const scopeOf = located(client.runs, async () => (await client.stats()).tenant)
   return {
     runs: client.runs,
     ledger: {
@@ -67,21 +85,44 @@ export function remoteSource(client: AnnalsClient): Source {
       alerts: options => ledger.alerts(options),
       subscribe: options => ledger.subscribe(options),
     },
-    traces: client.traces,
+    traces: {
+      queryByTime: async (runId, startMs, endMs) =>
+        client.traces.queryByTime(await scopeOf(runId), startMs, endMs),
+    },
     events: {
       // A server counts them by verifying them, which is what it is asked for most.
-      count: async runId => (await events.verifyChain(runId)).length,
+      count: async runId => (await events.verifyChain(await scopeOf(runId))).length,
       exists: async runId => {
-        for await (const _ of events.iterate(runId)) return true
+        for await (const _ of events.iterate(await scopeOf(runId))) return true
         return false
       },
-      iterate: (runId, options) => events.iterate(runId, options),
-      tail: (runId, options) => polled(events, runId, options),
-      verifyChain: runId => events.verifyChain(runId),
+      async *iterate(runId, options) {
+        yield* events.iterate(await scopeOf(runId), options)
+      },
+      async *tail(runId, options) {
+        yield* polled(events, await scopeOf(runId), options)
+      },
+      verifyChain: async runId => events.verifyChain(await scopeOf(runId)),
     },
     exportRun: runId => client.exportRun(runId),
     isLive: true,
     close: async () => undefined,
+  }
+}
+
+/**
+ * Finds the scope of a run by its id. Runs and the ledger are found wherever they live; what a run has in its own log, or
+ * as traces, has to be asked for in its app and agent.
+ */
+function located(
+  runs: Pick<Runs, 'get'>,
+  tenantOf: () => Promise<string>,
+): (runId: string) => Promise<Scope> {
+  return async runId => {
+    const { app, agent } = (await runs.get(runId)) ?? {}
+    if (app === undefined && agent === undefined) return runId
+    const tenant = await tenantOf()
+    return namespace({ tenant, app: app ?? 'default', agent: agent ?? 'default', run: runId })
   }
 }
 
@@ -90,11 +131,11 @@ const POLL_MS = 500
 /** A server streams the ledger; of a run's own log it is asked again and again. */
 async function* polled(
   events: AnnalsClient['events'],
-  runId: string,
+  run: Scope,
   { from, signal }: { readonly from: number; readonly signal: AbortSignal },
 ): AsyncGenerator<Event, void, void> {
   for (let next = from; !signal.aborted; ) {
-    for await (const event of events.iterate(runId, { from: next })) {
+    for await (const event of events.iterate(run, { from: next })) {
       yield event
       next = event.sequence + 1
       if (signal.aborted) return

@@ -1,3 +1,4 @@
+import type { Scope } from '../engine/keys.ts'
 import type { LedgerStats } from '../ledger/metrics.ts'
 import { LaunchesClient, TokensClient } from './administration-client.ts'
 import { LedgerClient } from './ledger-client.ts'
@@ -43,8 +44,8 @@ export class AnnalsClient {
     this.tokens = new TokensClient(transport)
   }
 
-  /** What the server's ledger has counted since the server was started. */
-  async stats(): Promise<{ readonly ledger: LedgerStats }> {
+  /** The tenant that the token reaches, and what its ledger has counted since the server was started. */
+  async stats(): Promise<{ readonly tenant: string; readonly ledger: LedgerStats }> {
     return this.#transport.json('/v1/stats')
   }
 
@@ -54,7 +55,7 @@ export class AnnalsClient {
   }
 
   /** A run as a bundle, read as it is asked for: `verifyBundle` says whether all of it came. */
-  async *exportRun(runId: string): AsyncGenerator<Uint8Array, void, void> {
+  async *exportRun(runId: Scope): AsyncGenerator<Uint8Array, void, void> {
     const stopped = new AbortController()
     try {
       const response = await this.#transport.send(runPath(runId, 'bundle'), { signal: stopped.signal })

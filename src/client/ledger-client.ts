@@ -2,9 +2,10 @@ import { AnnalsError } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { Follower } from '../engine/follower.ts'
+import type { Namespace, Scope } from '../engine/keys.ts'
 import type { AlertItem } from '../ledger/alert-subscriptions.ts'
 import type { AuditQuery } from '../ledger/audit.ts'
-import type { EventIdRegistry } from '../ledger/event-id-registry.ts'
+import type { LedgerRegistry } from '../ledger/event-id-registry.ts'
 import type { LeaseOptions } from '../ledger/lease.ts'
 import type {
   AppendOptions,
@@ -25,6 +26,7 @@ import type {
 } from '../ledger/run-events.ts'
 import type { FeedItem } from '../ledger/subscriptions.ts'
 import type { RunVerification } from '../ledger/verification.ts'
+import type { Run } from '../primitives/run.ts'
 import { checkEventJson } from './event-json.ts'
 import { eventsOf } from './event-source.ts'
 import { all, pagesOf } from './pages.ts'
@@ -38,7 +40,7 @@ const FILTERS = ['tenantId', 'projectId', 'environmentId', 'runId', 'eventType']
 /** The ledger of a server, with the methods that `db.ledger` has. */
 export class LedgerClient implements RunStateStore {
   /** For producers that write to this server. */
-  readonly registry: EventIdRegistry
+  readonly registry: LedgerRegistry
   readonly #transport: Transport
 
   /** @internal Use `createClient`. */
@@ -75,7 +77,7 @@ export class LedgerClient implements RunStateStore {
   }
 
   /** The records of a run in their order: all of them, or `limit` at most. None if the ledger doesn't know the run. */
-  async fetchEvents(runId: string, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
+  async fetchEvents(runId: Scope, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
     checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
     const { afterSeq = 0, limit } = options
     return all(this.#recordPages(runId, afterSeq, limit === undefined ? undefined : checkLimit(limit)))
@@ -83,7 +85,7 @@ export class LedgerClient implements RunStateStore {
 
   /** The records of a run in their order, read page by page as they are asked for. */
   async *iterateEvents(
-    runId: string,
+    runId: Scope,
     options: IterateEventsOptions = {},
   ): AsyncGenerator<RunEventRecord, void, void> {
     checkOptions('iterateEvents', options, ['afterSeq'])
@@ -92,7 +94,7 @@ export class LedgerClient implements RunStateStore {
   }
 
   #recordPages(
-    runId: string,
+    runId: Scope,
     afterSeq: number,
     limit: number | undefined,
   ): AsyncGenerator<readonly RunEventRecord[], void, void> {
@@ -115,7 +117,7 @@ export class LedgerClient implements RunStateStore {
   }
 
   /** What the records come to, as of a moment ago; null if the ledger doesn't know the run. */
-  async getSnapshot(runId: string): Promise<RunSnapshot | null> {
+  async getSnapshot(runId: Scope): Promise<RunSnapshot | null> {
     try {
       return await this.#transport.json<RunSnapshot>(runPath(runId, 'snapshot'))
     } catch (error) {
@@ -125,12 +127,12 @@ export class LedgerClient implements RunStateStore {
   }
 
   /** What all records that there are come to. `RUN_NOT_FOUND` if the ledger doesn't know the run. */
-  async projectSnapshot(runId: string): Promise<RunSnapshot> {
+  async projectSnapshot(runId: Scope): Promise<RunSnapshot> {
     return this.#transport.json(runPath(runId, 'snapshot'), { query: { fresh: true } })
   }
 
   /** What the records up to `atSeq` come to, or all of them. */
-  async replaySnapshot(runId: string, options: { readonly atSeq?: number } = {}): Promise<RunSnapshot> {
+  async replaySnapshot(runId: Scope, options: { readonly atSeq?: number } = {}): Promise<RunSnapshot> {
     checkOptions('replaySnapshot', options, ['atSeq'])
     const { atSeq } = options
     if (atSeq !== undefined) checkWhole('atSeq', atSeq)
@@ -139,7 +141,7 @@ export class LedgerClient implements RunStateStore {
   }
 
   /** Recomputes the hash chain, the keys and the state of a run, and says where something doesn't fit. */
-  async verifyRun(runId: string): Promise<RunVerification> {
+  async verifyRun(runId: Scope): Promise<RunVerification> {
     return this.#transport.json(runPath(runId, 'verification'))
   }
 
@@ -162,12 +164,15 @@ export class LedgerClient implements RunStateStore {
   }
 
   /** The events that no transition allowed: of a run in their order, or of all runs by time. */
-  async alerts(options: { readonly runId?: string } = {}): Promise<readonly LedgerAlert[]> {
+  async alerts(options: { readonly runId?: Scope } = {}): Promise<readonly LedgerAlert[]> {
     checkOptions('alerts', options, ['runId'])
+    const { runId: run } = options
+    const runId = typeof run === 'object' ? await this.#idOf(run) : run
+    if (run !== undefined && runId === undefined) return Object.freeze([])
     const pages = pagesOf<LedgerAlert>(this.#transport, '/v1/alerts', 'alerts', {
       limit: undefined,
       place: 'after',
-      query: { runId: options.runId },
+      query: { runId },
     })
     return all(pages)
   }
@@ -220,13 +225,23 @@ export class LedgerClient implements RunStateStore {
   }
 
   /** Makes the caller the run's writer: appends with an older epoch are refused from now on. */
-  async acquireLease(runId: string, options: LeaseOptions): Promise<{ readonly epoch: number }> {
+  async acquireLease(runId: Scope, options: LeaseOptions): Promise<{ readonly epoch: number }> {
     checkOptions('acquireLease', options, ['owner', 'ttlMs', 'ifFree', 'epoch'])
     return this.#transport.json(runPath(runId, 'lease'), { method: 'POST', json: options })
   }
 
+  /** The id of the run in a namespace; undefined if there is none. Lists are asked for by id, which is unique. */
+  async #idOf(run: Namespace): Promise<string | undefined> {
+    try {
+      return (await this.#transport.json<Run>(runPath(run))).runId
+    } catch (error) {
+      if (error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND') return undefined
+      throw error
+    }
+  }
+
   async #register(
-    runId: string,
+    runId: Scope,
     what: 'claim' | 'adopt',
     idempotencyKey: string,
     eventId: string,

@@ -1,4 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
+import type { Namespace, Scope } from '../engine/keys.ts'
 
 /** An id in a path: `.` and `..` would be taken for steps on the way, encoded or not. */
 function segmentOf(name: string, id: unknown): string {
@@ -10,8 +11,14 @@ function segmentOf(name: string, id: unknown): string {
 }
 
 /** The path of a run, or of what is below it. */
-export function runPath(runId: string, ...rest: readonly string[]): string {
-  return ['/v1/runs', segmentOf('runId', runId), ...rest].join('/')
+export function runPath(run: Scope, ...rest: readonly string[]): string {
+  return ['/v1/runs', typeof run === 'object' ? namespaceOf(run) : segmentOf('runId', run), ...rest].join('/')
+}
+
+/** A namespace in place of an id: no id begins like this. */
+function namespaceOf(run: Namespace | null): string {
+  if (run === null) throw invalid('runId', 'must be a run id or a namespace')
+  return `~:${encodeURIComponent(run.toString())}`
 }
 
 export function idPath(name: string, id: string): string {

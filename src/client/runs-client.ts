@@ -3,8 +3,10 @@ import { checkLimit } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import type { Value } from '../core/value.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
+import type { Scope } from '../engine/keys.ts'
 import type { Run, RunStatus, Tombstone } from '../primitives/run.ts'
-import type { CreateRunOptions, DeleteRunOptions, RunStats } from '../primitives/run-index.ts'
+import type { CreateRunOptions, EnsureRunOptions } from '../primitives/run-creation.ts'
+import type { DeleteRunOptions, RunStats } from '../primitives/run-index.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
 import { all, pagesOf } from './pages.ts'
 import { runPath } from './paths.ts'
@@ -35,13 +37,19 @@ export class RunsClient {
 
   async create(options: CreateRunOptions = {}): Promise<Run> {
     checkOptions('create', options, ['runId', 'parentRun', 'tags', 'metadata'])
-    const { metadata, ...rest } = options
-    const json = metadata === undefined ? rest : { ...rest, metadata: toJson(metadata) }
+    const { runId, ...rest } = options
+    const json = { ...(await this.#bodyOf(rest)), ...partsOf(runId) }
     return this.#run('/v1/runs', { method: 'POST', json, once: true })
   }
 
+  /** The run of this id, created if it was not there. */
+  async ensure(runId: Scope, options: EnsureRunOptions = {}): Promise<Run> {
+    checkOptions('ensure', options, ['parentRun', 'tags', 'metadata'])
+    return this.#run(runPath(runId), { method: 'PUT', json: await this.#bodyOf(options) })
+  }
+
   /** The run, or undefined. */
-  async get(runId: string): Promise<Run | undefined> {
+  async get(runId: Scope): Promise<Run | undefined> {
     try {
       return await this.#run(runPath(runId))
     } catch (error) {
@@ -50,55 +58,58 @@ export class RunsClient {
     }
   }
 
-  async updateStatus(runId: string, status: RunStatus): Promise<Run> {
+  async updateStatus(runId: Scope, status: RunStatus): Promise<Run> {
     return this.#setStatus(runId, { status })
   }
 
-  async complete(runId: string): Promise<Run> {
+  async complete(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, { status: 'Completed' })
   }
 
-  async fail(runId: string, error: string): Promise<Run> {
+  async fail(runId: Scope, error: string): Promise<Run> {
     return this.#setStatus(runId, { status: 'Failed', error })
   }
 
-  async cancel(runId: string): Promise<Run> {
+  async cancel(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, { status: 'Cancelled' })
   }
 
-  async pause(runId: string): Promise<Run> {
+  async pause(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, { status: 'Paused' })
   }
 
-  async resume(runId: string): Promise<Run> {
+  async resume(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, { status: 'Active' })
   }
 
   /** Hides the run from `query` and `list`. */
-  async archive(runId: string): Promise<Run> {
+  async archive(runId: Scope): Promise<Run> {
     return this.#run(runPath(runId, 'archive'), { method: 'POST', once: true })
   }
 
-  async addTags(runId: string, tags: readonly string[]): Promise<Run> {
+  async addTags(runId: Scope, tags: readonly string[]): Promise<Run> {
     return this.#run(runPath(runId, 'tags'), { method: 'POST', json: { tags } })
   }
 
   /** Replaces the metadata. */
-  async updateMetadata(runId: string, metadata: Value): Promise<Run> {
+  async updateMetadata(runId: Scope, metadata: Value): Promise<Run> {
     return this.#run(runPath(runId, 'metadata'), { method: 'PUT', json: toJson(metadata) })
   }
 
   /** Runs, newest first. */
   async query(query: RunQuery = {}): Promise<readonly Run[]> {
     checkOptions('query', query, QUERY)
-    const { limit, after, tags, createdBefore, ...rest } = query
+    const { limit, after: last, tags, createdBefore, parentRun: parent, ...rest } = query
+    const after = last === undefined ? undefined : await this.#idOf(last)
+    const parentRun = parent === undefined ? undefined : await this.#parentIn(parent)
+    if (parent !== undefined && parentRun === undefined) return Object.freeze([])
     let left = checkLimit(limit) ?? Number.POSITIVE_INFINITY
     const until = createdBefore === Number.POSITIVE_INFINITY ? undefined : createdBefore
     const pages = pagesOf<unknown>(this.#transport, '/v1/runs', 'runs', {
       limit: limit === undefined || limit > PAGE_MAX ? undefined : limit,
       place: 'after',
       start: after,
-      query: { ...rest, tag: tags, createdBefore: until },
+      query: { ...rest, parentRun, tag: tags, createdBefore: until },
     })
     const found: Run[] = []
     for await (const page of pages) {
@@ -116,12 +127,12 @@ export class RunsClient {
   }
 
   /** The runs whose parent this is, newest first; also archived ones. */
-  async children(runId: string): Promise<readonly Run[]> {
+  async children(runId: Scope): Promise<readonly Run[]> {
     return this.query({ parentRun: runId, includeArchived: true })
   }
 
   /** Removes the run and all its data, for good; a tombstone stays. */
-  async delete(runId: string, options: DeleteRunOptions = {}): Promise<Tombstone> {
+  async delete(runId: Scope, options: DeleteRunOptions = {}): Promise<Tombstone> {
     checkOptions('delete', options, ['purgeLedger', 'reason'])
     return this.#transport.json(runPath(runId), { method: 'DELETE', query: { ...options }, once: true })
   }
@@ -142,8 +153,28 @@ export class RunsClient {
     return runs
   }
 
+  async #bodyOf({ parentRun, metadata, ...rest }: EnsureRunOptions): Promise<object> {
+    return {
+      ...rest,
+      ...(parentRun === undefined ? {} : { parentRun: await this.#idOf(parentRun) }),
+      ...(metadata === undefined ? {} : { metadata: toJson(metadata) }),
+    }
+  }
+
+  /** The id of a run that exists, if it is named by its namespace; `RUN_NOT_FOUND` if it doesn't live there. */
+  async #idOf(run: Scope): Promise<string> {
+    return typeof run === 'string' ? run : (await this.#run(runPath(run))).runId
+  }
+
+  /** The id of a parent, which may have been deleted; undefined if it lives elsewhere. */
+  async #parentIn(run: Scope): Promise<string | undefined> {
+    if (typeof run === 'string') return run
+    const isThere = (await this.get(run)) !== undefined || (await this.get(run.run)) === undefined
+    return isThere ? run.run : undefined
+  }
+
   async #setStatus(
-    runId: string,
+    runId: Scope,
     json: { readonly status: RunStatus; readonly error?: string },
   ): Promise<Run> {
     return this.#run(runPath(runId, 'status'), { method: 'PUT', json, once: true })
@@ -153,6 +184,14 @@ export class RunsClient {
     const response = await this.#transport.ask(path, ask)
     return runOf(await response.json())
   }
+}
+
+/** A namespace as the parts that it has. */
+function partsOf(run: Scope | undefined): object {
+  if (run === undefined) return {}
+  if (typeof run !== 'object' || run === null) return { runId: run }
+  const { tenant, app, agent, run: runId } = run
+  return { runId, tenant, app, agent }
 }
 
 function runOf(json: unknown): Run {

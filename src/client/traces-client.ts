@@ -3,6 +3,7 @@ import { checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
 import type { ChainReport } from '../engine/chain.ts'
+import type { Scope } from '../engine/keys.ts'
 import type { Event } from '../primitives/event.ts'
 import type { IterateOptions } from '../primitives/event-log.ts'
 import type { Trace } from '../primitives/trace.ts'
@@ -21,7 +22,7 @@ export class TracesClient {
   }
 
   /** Records a trace and returns its id. */
-  async record(runId: string, trace: Trace, options: TraceOptions = {}): Promise<string> {
+  async record(runId: Scope, trace: Trace, options: TraceOptions = {}): Promise<string> {
     checkOptions('record', options, ['id', 'parentId', 'tags', 'metadata'])
     const { metadata, ...rest } = options
     const json = {
@@ -36,7 +37,7 @@ export class TracesClient {
 
   /** Records a trace below another. */
   async recordChild(
-    runId: string,
+    runId: Scope,
     parentId: string,
     trace: Trace,
     options: Omit<TraceOptions, 'parentId'> = {},
@@ -45,43 +46,43 @@ export class TracesClient {
   }
 
   /** The trace, or undefined. */
-  async get(runId: string, id: string): Promise<StoredTrace | undefined> {
+  async get(runId: Scope, id: string): Promise<StoredTrace | undefined> {
     const path = runPath(runId, 'traces', idPath('id', id))
     const response = await this.#transport.ask(path).catch(undefinedIfMissing)
     return response === undefined ? undefined : traceOf(await response.json())
   }
 
-  async queryByType(runId: string, type: string): Promise<readonly StoredTrace[]> {
+  async queryByType(runId: Scope, type: string): Promise<readonly StoredTrace[]> {
     return this.#query(runId, { type })
   }
 
-  async queryByTag(runId: string, tag: string): Promise<readonly StoredTrace[]> {
+  async queryByTag(runId: Scope, tag: string): Promise<readonly StoredTrace[]> {
     return this.#query(runId, { tag })
   }
 
   /** Traces from `startMs` up to, not including, `endMs`, which may be `Infinity`. */
-  async queryByTime(runId: string, startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
+  async queryByTime(runId: Scope, startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
     return this.#query(runId, { from: startMs, to: endMs === Number.POSITIVE_INFINITY ? undefined : endMs })
   }
 
   /** Traces directly below this one. */
-  async children(runId: string, id: string): Promise<readonly StoredTrace[]> {
+  async children(runId: Scope, id: string): Promise<readonly StoredTrace[]> {
     return this.#query(runId, { parentId: id })
   }
 
   /** The trace and everything below it. */
-  async tree(runId: string, id: string): Promise<TraceTree | undefined> {
+  async tree(runId: Scope, id: string): Promise<TraceTree | undefined> {
     const path = runPath(runId, 'traces', idPath('id', id), 'tree')
     const response = await this.#transport.ask(path).catch(undefinedIfMissing)
     return response === undefined ? undefined : treeOf((await response.json()) as JsonTree)
   }
 
   /** The ids of all traces. */
-  async list(runId: string): Promise<readonly string[]> {
+  async list(runId: Scope): Promise<readonly string[]> {
     return Object.freeze((await this.#query(runId, {})).map(({ id }) => id))
   }
 
-  async #query(runId: string, query: NonNullable<Ask['query']>): Promise<readonly StoredTrace[]> {
+  async #query(runId: Scope, query: NonNullable<Ask['query']>): Promise<readonly StoredTrace[]> {
     const found: StoredTrace[] = []
     const options = { limit: undefined, place: 'after', query }
     for await (const page of pagesOf<unknown>(this.#transport, runPath(runId, 'traces'), 'traces', options)) {
@@ -101,7 +102,7 @@ export class EventsClient {
   }
 
   /** All events in order, read as they are asked for. */
-  async *iterate(runId: string, options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
+  async *iterate(runId: Scope, options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
     checkOptions('iterate', options, ['from'])
     const { from = 0 } = options
     checkWhole('from', from)
@@ -114,7 +115,7 @@ export class EventsClient {
   }
 
   /** Recomputes every hash and says where the first one is that doesn't fit. */
-  async verifyChain(runId: string): Promise<ChainReport> {
+  async verifyChain(runId: Scope): Promise<ChainReport> {
     return this.#transport.json(runPath(runId, 'log', 'verification'))
   }
 }

@@ -3,6 +3,7 @@ import { checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import type { Value } from '../core/value.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
+import type { Scope } from '../engine/keys.ts'
 import type { ListOptions, PutOptions, VersionedValue } from '../primitives/kv.ts'
 import type { Cell } from '../primitives/state-cell.ts'
 import { all, pagesOf } from './pages.ts'
@@ -27,12 +28,12 @@ export class KvClient {
   }
 
   /** The value, or undefined. */
-  async get(runId: string, key: string): Promise<Value | undefined> {
+  async get(runId: Scope, key: string): Promise<Value | undefined> {
     return (await this.getVersioned(runId, key))?.value
   }
 
   /** The value with the version and the time of the commit that wrote it. */
-  async getVersioned(runId: string, key: string): Promise<VersionedValue | undefined> {
+  async getVersioned(runId: Scope, key: string): Promise<VersionedValue | undefined> {
     const response = await this.#transport.ask(keyPath(runId, key)).catch(undefinedIfMissing)
     if (response === undefined) return undefined
     const isBytes = response.headers.get('Content-Type') === BYTES
@@ -41,34 +42,34 @@ export class KvClient {
     return Object.freeze({ value, version, updatedAt: Number(response.headers.get('Annals-Updated-At')) })
   }
 
-  async put(runId: string, key: string, value: Value, options: PutOptions = {}): Promise<void> {
+  async put(runId: Scope, key: string, value: Value, options: PutOptions = {}): Promise<void> {
     checkOptions('put', options, ['ttlMs'])
     await this.#transport.ask(keyPath(runId, key), { method: 'PUT', query: { ...options }, ...bodyOf(value) })
   }
 
   /** Whether the key was there; if the answer was lost on the way, and it was asked again, whether it still was. */
-  async delete(runId: string, key: string): Promise<boolean> {
+  async delete(runId: Scope, key: string): Promise<boolean> {
     const path = keyPath(runId, key)
     return (await this.#transport.json<{ readonly deleted: boolean }>(path, { method: 'DELETE' })).deleted
   }
 
-  async exists(runId: string, key: string): Promise<boolean> {
+  async exists(runId: Scope, key: string): Promise<boolean> {
     const [first] = await this.#page(runId, { prefix: key, limit: 1 }, false)
     return first?.key === key
   }
 
   /** Keys in byte order of their UTF-8. */
-  async list(runId: string, options: ListOptions = {}): Promise<readonly string[]> {
+  async list(runId: Scope, options: ListOptions = {}): Promise<readonly string[]> {
     return Object.freeze((await this.#page(runId, options, false)).map(({ key }) => key))
   }
 
   /** Keys and values in byte order of the keys' UTF-8. */
-  async entries(runId: string, options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
+  async entries(runId: Scope, options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
     const found = await this.#page(runId, options, true)
     return Object.freeze(found.map(({ key, value }) => Object.freeze([key, fromJson(value)] as const)))
   }
 
-  async #page(runId: string, options: ListOptions, values: boolean): Promise<readonly KvEntry[]> {
+  async #page(runId: Scope, options: ListOptions, values: boolean): Promise<readonly KvEntry[]> {
     checkOptions('list', options, ['prefix', 'limit', 'after'])
     const { prefix, limit, after } = options
     const found: KvEntry[] = []
@@ -96,43 +97,43 @@ export class CellsClient {
   }
 
   /** The cell, or undefined. */
-  async read(runId: string, name: string): Promise<Cell | undefined> {
+  async read(runId: Scope, name: string): Promise<Cell | undefined> {
     const response = await this.#transport.ask(cellPath(runId, name)).catch(undefinedIfMissing)
     return response === undefined ? undefined : (fromJson(await response.json()) as unknown as Cell)
   }
 
   /** Makes the cell; its version. */
-  async init(runId: string, name: string, value: Value): Promise<number> {
+  async init(runId: Scope, name: string, value: Value): Promise<number> {
     return this.#write(runId, name, value, { 'If-None-Match': '*' })
   }
 
   /** Writes the cell if it has that version; its version then. */
-  async cas(runId: string, name: string, expectedVersion: number, value: Value): Promise<number> {
+  async cas(runId: Scope, name: string, expectedVersion: number, value: Value): Promise<number> {
     const etag = `"${checkWhole('expectedVersion', expectedVersion)}"`
     return this.#write(runId, name, value, { 'If-Match': etag })
   }
 
-  async set(runId: string, name: string, value: Value): Promise<number> {
+  async set(runId: Scope, name: string, value: Value): Promise<number> {
     return this.#write(runId, name, value, {})
   }
 
-  async delete(runId: string, name: string): Promise<boolean> {
+  async delete(runId: Scope, name: string): Promise<boolean> {
     const path = cellPath(runId, name)
     return (await this.#transport.json<{ readonly deleted: boolean }>(path, { method: 'DELETE' })).deleted
   }
 
-  async exists(runId: string, name: string): Promise<boolean> {
+  async exists(runId: Scope, name: string): Promise<boolean> {
     return (await this.read(runId, name)) !== undefined
   }
 
   /** The names of the cells in byte order. */
-  async list(runId: string): Promise<readonly string[]> {
+  async list(runId: Scope): Promise<readonly string[]> {
     const path = runPath(runId, 'cells')
     return all(pagesOf<string>(this.#transport, path, 'cells', { limit: undefined, place: 'after' }))
   }
 
   async #write(
-    runId: string,
+    runId: Scope,
     name: string,
     value: Value,
     headers: Readonly<Record<string, string>>,
@@ -142,11 +143,11 @@ export class CellsClient {
   }
 }
 
-function keyPath(runId: string, key: string): string {
+function keyPath(runId: Scope, key: string): string {
   return runPath(runId, 'kv', idPath('key', key))
 }
 
-function cellPath(runId: string, name: string): string {
+function cellPath(runId: Scope, name: string): string {
   return runPath(runId, 'cells', idPath('name', name))
 }
 

@@ -1,23 +1,33 @@
 import type { Patience, Storage, TreeId } from './storage.ts'
 
 /**
- * Lets one reader at a time wait for a tree to change. Changes are counted, not
+ * Lets one reader at a time wait until one of the watched trees changes. Changes are counted, not
  * kept: a reader who is slow finds one number, however much has happened.
  */
 export class Changes {
   #count = 0
   #wake: (() => void) | undefined
-  #unsubscribe: () => void = () => {}
+  readonly #watched = new Set<() => void>()
 
   /** Counts from now on. */
   static async of(source: Pick<Storage, 'subscribe'>, tree: TreeId, patience?: Patience): Promise<Changes> {
     const changes = new Changes()
-    const listener = (): void => {
-      changes.#count++
-      changes.#wake?.()
-    }
-    changes.#unsubscribe = await source.subscribe(tree, listener, patience)
+    await changes.watch(source, tree, patience)
     return changes
+  }
+
+  /** Counts the changes of one more tree from now on, until what it returns is called. */
+  async watch(source: Pick<Storage, 'subscribe'>, tree: TreeId, patience?: Patience): Promise<() => void> {
+    const listener = (): void => {
+      this.#count++
+      this.#wake?.()
+    }
+    const unsubscribe = await source.subscribe(tree, listener, patience)
+    const unwatch = (): void => {
+      if (this.#watched.delete(unwatch)) unsubscribe()
+    }
+    this.#watched.add(unwatch)
+    return unwatch
   }
 
   get count(): number {
@@ -39,6 +49,6 @@ export class Changes {
   }
 
   end(): void {
-    this.#unsubscribe()
+    for (const unwatch of [...this.#watched]) unwatch()
   }
 }

@@ -79,8 +79,11 @@ export interface NamespaceParts {
 }
 
 const PART_BYTES_MAX = 256
+/** Four parts, of which every byte may be escaped. */
+const TEXT_BYTES_MAX = 4 * 3 * PART_BYTES_MAX + 3
 const SHARED = '_shared'
-const DEFAULT_PART = 'default'
+/** The app and agent of a run that is named by its id alone. */
+export const DEFAULT_PART = 'default'
 
 /**
  * A run's own namespace, or one that several runs share. Only the functions
@@ -120,6 +123,11 @@ export class Namespace implements NamespaceParts {
 
 /** A run id (in the handle's tenant, app and agent `default`), or a namespace. */
 export type Scope = string | Namespace
+
+/** Whether several runs share the namespace, so that it belongs to none of them. */
+export function isShared({ run }: NamespaceParts): boolean {
+  return run === SHARED
+}
 
 /** The namespace of one run. */
 export function namespace(parts: NamespaceParts): Namespace {
@@ -188,6 +196,14 @@ export function parseScope(scope: ByteString): NamespaceParts {
     fromUtf8(part.replaceAll('%3A', ':').replaceAll('%25', '%')),
   )
   return { tenant, app, agent, run }
+}
+
+/** The namespace that `toString` of a namespace gives. */
+export function parseNamespace(text: string): Namespace {
+  const { tenant, app, agent, run } = parseScope(checkText('namespace', text, { bytesMax: TEXT_BYTES_MAX }))
+  if (run !== SHARED) return namespace({ tenant, app, agent, run })
+  if (agent !== SHARED) return agentShared({ tenant, app, agent })
+  return app === SHARED ? tenantShared({ tenant }) : appShared({ tenant, app })
 }
 
 /**

@@ -1,4 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
+import { Changes } from '../engine/changes.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
 import { alertListed } from './alerts.ts'
@@ -18,13 +19,13 @@ export interface AlertItem {
 /** The alerts behind a number that are there, in the order in which they were raised. */
 async function* raisedBehind(
   reader: Reader,
-  { shared, scopeOf }: LedgerContext,
+  { shared, scopes }: LedgerContext,
   after: number,
 ): AsyncGenerator<{ readonly number: number; readonly item: AlertItem | undefined }, void, void> {
   for await (const page of pages(reader, numberedAlertsFrom(shared, after + 1))) {
     for (const entry of page) {
       const { number, listed } = numberedAlert(entry)
-      const alert = await alertListed(reader, scopeOf, listed)
+      const alert = await alertListed(reader, scopes, listed)
       // An alert without a run: the run was deleted since.
       yield { number, item: alert && Object.freeze({ alert, cursor: String(number) }) }
     }
@@ -52,7 +53,8 @@ export async function* followAlerts(
 ): AsyncGenerator<AlertItem, void, void> {
   const { database, shared } = context
   let last = after
-  for await (const _ of wakings(database, alertTree(shared), end)) {
+  // Before the first read, so that nothing is missed in between.
+  for await (const _ of wakings(await Changes.of(database, alertTree(shared)), end)) {
     for await (const { number, item } of raisedBehind(database, context, last)) {
       last = number
       if (item !== undefined) yield item

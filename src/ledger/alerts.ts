@@ -2,6 +2,7 @@ import { ShardedMap } from '../core/sharded-map.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
+import type { RunName, RunScopes } from '../primitives/run-scopes.ts'
 import type { LedgerContext } from './context.ts'
 import { timeText } from './facts.ts'
 import { byTime } from './position.ts'
@@ -15,41 +16,42 @@ import { alertIn, alertsIn, type ListedAlert, listedAlert, placeOf } from './sto
  */
 export function alertsFrom(
   context: LedgerContext,
-  runId: string | undefined,
+  run: RunName | undefined,
   readOnly: boolean,
 ): Promise<readonly LedgerAlert[]> {
-  const { database, scopeOf } = context
+  const { database, scopes } = context
   return database.view(async reader => {
     const alerts: LedgerAlert[] = []
-    for await (const alert of storedAlerts(reader, context, runId)) alerts.push(alert)
+    for await (const alert of storedAlerts(reader, context, run)) alerts.push(alert)
     if (!readOnly) return Object.freeze(alerts)
-    const runIds = runId === undefined ? await unprojectedRuns(reader, context) : [runId]
-    for (const each of runIds) {
-      const { pendingAlerts } = await readProjection(reader, scopeOf(each), each)
+    const unprojected =
+      run === undefined ? await unprojectedRuns(reader, context) : [await scopes.find(reader, run)]
+    for (const scope of unprojected) {
+      const { pendingAlerts } = await readProjection(reader, scope)
       for (const { alert } of pendingAlerts) alerts.push(alert)
     }
-    return oncePerEvent(runId === undefined ? alerts.sort(byTime) : alerts)
+    return oncePerEvent(run === undefined ? alerts.sort(byTime) : alerts)
   })
 }
 
 /** Those that are stored, read as they are asked for. */
 export async function* iterateAlerts(
   context: LedgerContext,
-  runId: string | undefined,
+  run: RunName | undefined,
 ): AsyncGenerator<LedgerAlert, void, void> {
-  yield* storedAlerts(context.database, context, runId)
+  yield* storedAlerts(context.database, context, run)
 }
 
 async function* storedAlerts(
   reader: Reader,
-  { shared, scopeOf }: LedgerContext,
-  runId: string | undefined,
+  { shared, scopes }: LedgerContext,
+  run: RunName | undefined,
 ): AsyncGenerator<LedgerAlert, void, void> {
-  const isOfAll = runId === undefined
-  for await (const page of pages(reader, alertsIn(isOfAll ? shared : scopeOf(runId)))) {
+  const scope = run === undefined ? shared : await scopes.find(reader, run)
+  for await (const page of pages(reader, alertsIn(scope))) {
     for (const entry of page) {
       if (isSliceOver()) await nextSlice()
-      const alert = isOfAll ? await alertListed(reader, scopeOf, listedAlert(entry)) : alertIn(entry)
+      const alert = run === undefined ? await alertListed(reader, scopes, listedAlert(entry)) : alertIn(entry)
       // Listed, but its run was deleted since.
       if (alert !== undefined) yield alert
     }
@@ -59,10 +61,10 @@ async function* storedAlerts(
 /** The alert itself; undefined if its run was deleted since. */
 export async function alertListed(
   reader: Reader,
-  scopeOf: LedgerContext['scopeOf'],
+  scopes: RunScopes,
   { runId, key, time }: ListedAlert,
 ): Promise<LedgerAlert | undefined> {
-  const place = placeOf(scopeOf(runId), key)
+  const place = placeOf(await scopes.find(reader, { runId, scope: undefined }), key)
   const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
   // Of another run with the same id: it is listed under its own time.
   return alert?.persistedAt === timeText(time) ? alert : undefined

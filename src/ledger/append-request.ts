@@ -5,7 +5,6 @@ import { decodeJson } from '../core/value.ts'
 import { parseDedupe, parseHead } from '../engine/log.ts'
 import type { Write } from '../engine/session.ts'
 import type { Append, Appended, Entry, Place } from '../engine/storage.ts'
-import { runPlace } from '../primitives/run-records.ts'
 import type { LedgerContext } from './context.ts'
 import type { Envelope } from './envelope.ts'
 import { JudgedRun } from './judged-run.ts'
@@ -27,6 +26,8 @@ import {
 
 /** Where one of the events is. */
 export interface Answer {
+  /** Of its run. */
+  readonly scope: ByteString
   /** What was there already, or which of the appends it is. */
   readonly source: Appended | number
   readonly envelope: Envelope
@@ -37,8 +38,10 @@ export type Judgement =
   | { readonly kind: 'done'; readonly answers: readonly Answer[] }
   /** A run begins, and nobody has looked whether the index knows it. */
   | { readonly kind: 'begins' }
+  /** By id, runs that live in another scope than the one that was looked at. */
+  | { readonly kind: 'elsewhere'; readonly homes: ReadonlyMap<string, ByteString> }
   /** The state is older than the log: transitions were not validated before. */
-  | { readonly kind: 'behind'; readonly runId: string }
+  | { readonly kind: 'behind'; readonly scope: ByteString }
   | { readonly kind: 'rejected'; readonly details: ErrorDetails }
 
 /** Several events for one commit, and what has to be read to judge them. */
@@ -48,24 +51,27 @@ export class AppendRequest {
   readonly #envelopes: readonly Envelope[]
   readonly #epoch: number | undefined
   readonly #now: number
+  /** By id, the scope in which each run is looked for. */
   readonly #runs = new Map<string, ByteString>()
   #appends: readonly Append[] | undefined = undefined
-  #withIndex: boolean
+  #withIndex = false
 
-  /** `mayBegin`: one of the runs may be new, so that the index has to be looked at. */
+  /** `begunIn`: the scope in which a run is known to have begun. If one is not, the index has to be looked at. */
   constructor(
     context: LedgerContext,
     envelopes: readonly Envelope[],
     epoch: number | undefined,
-    mayBegin: boolean,
+    begunIn: (runId: string) => ByteString | undefined,
   ) {
-    this.#withIndex = mayBegin
     this.#context = context
     this.#envelopes = envelopes
     this.#epoch = epoch
     this.#now = context.database.now()
     for (const { runId } of envelopes) {
-      if (!this.#runs.has(runId)) this.#runs.set(runId, context.scopeOf(runId))
+      if (this.#runs.has(runId)) continue
+      const scope = begunIn(runId)
+      if (scope === undefined) this.#withIndex = true
+      this.#runs.set(runId, scope ?? context.scopes.byDefault(runId))
     }
     this.#declare()
   }
@@ -73,7 +79,7 @@ export class AppendRequest {
   /** Hashes the events beforehand, so that judging them takes less. */
   async prepare(): Promise<void> {
     const { shared } = this.#context
-    this.#appends = await mapInSlices(this.#envelopes, envelope =>
+    this.#appends ??= await mapInSlices(this.#envelopes, envelope =>
       appendOf(this.#runs.get(envelope.runId) as ByteString, shared, envelope),
     )
   }
@@ -83,13 +89,20 @@ export class AppendRequest {
     this.#declare()
   }
 
+  lookIn(homes: ReadonlyMap<string, ByteString>): void {
+    for (const [runId, scope] of homes) this.#runs.set(runId, scope)
+    // They were hashed for another scope.
+    this.#appends = undefined
+    this.#declare()
+  }
+
   /** In the order in which `judge` takes them. */
   #declare(): void {
-    const { validateTransitions, shared } = this.#context
+    const { validateTransitions, scopes } = this.#context
     this.reads = []
     for (const [runId, scope] of this.#runs) {
       this.reads.push(placeOf(scope, HEADING_KEY), placeOf(scope, LEASE_KEY))
-      if (this.#withIndex) this.reads.push(runPlace(shared, runId))
+      if (this.#withIndex) this.reads.push(scopes.record(runId))
       if (validateTransitions) this.reads.push(headPlace(scope), placeOf(scope, GUARD_KEY))
     }
     for (const envelope of this.#envelopes) {
@@ -104,16 +117,23 @@ export class AppendRequest {
 
   /** Pure: what it answers follows from what was found. */
   judge(found: readonly (Entry | undefined)[]): { operations: Write[]; result: Judgement } {
-    const { validateTransitions, shared } = this.#context
+    const { validateTransitions, shared, scopes } = this.#context
     let at = 0
     const next = (): Entry | undefined => found[at++]
     const runs = new Map<string, JudgedRun>()
+    const homes = new Map<string, ByteString>()
     for (const [runId, scope] of this.#runs) {
       const run = new JudgedRun(scope, headingIn(next()), leaseIn(next()), this.#epoch, this.#now)
-      if (this.#withIndex) run.isIndexed = next() !== undefined
+      if (this.#withIndex) {
+        const record = next()
+        const home = scopes.scopeIn(runId, record)
+        if (home !== scope) homes.set(runId, home)
+        run.isIndexed = record !== undefined
+      } else if (run.heading === undefined) return verdict({ kind: 'begins' })
       if (validateTransitions) run.validate(runId, parseHead(next()).length, runStateIn(next()))
       runs.set(runId, run)
     }
+    if (homes.size > 0) return verdict({ kind: 'elsewhere', homes })
     const operations: Write[] = []
     const answers: Answer[] = []
     let appends = 0
@@ -127,17 +147,14 @@ export class AppendRequest {
       run.checkLease(envelope.runId, (known ?? first ?? rejected) !== undefined)
       if (known !== undefined || first !== undefined) {
         const source = known === undefined ? (first as number) : parseDedupe(known)
-        answers.push({ source, envelope, isDuplicate: true })
+        answers.push({ scope: run.scope, source, envelope, isDuplicate: true })
         continue
       }
       if (rejected !== undefined)
         return verdict({ kind: 'rejected', details: this.#told(detailsIn(rejected), index) })
-      if (run.heading === undefined) {
-        if (!this.#withIndex) return verdict({ kind: 'begins' })
-        operations.push(...run.begin(envelope, shared, this.#now))
-      }
+      if (run.heading === undefined) operations.push(...run.begin(envelope, shared, this.#now))
       if (validateTransitions) {
-        if (run.isBehind) return verdict({ kind: 'behind', runId: envelope.runId })
+        if (run.isBehind) return verdict({ kind: 'behind', scope: run.scope })
         const details = run.reduce(envelope, step)
         if (details !== undefined) {
           const remembered = putJson(rejectionPlace(run.scope, envelope.idempotencyKey), details)
@@ -147,7 +164,7 @@ export class AppendRequest {
         }
       }
       run.answers.set(envelope.idempotencyKey, appends)
-      answers.push({ source: appends++, envelope, isDuplicate: false })
+      answers.push({ scope: run.scope, source: appends++, envelope, isDuplicate: false })
       operations.push(this.#appends?.[index] ?? appendOf(run.scope, shared, envelope))
     }
     if (validateTransitions) for (const run of runs.values()) operations.push(...run.stateWrites())

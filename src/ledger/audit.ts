@@ -9,7 +9,7 @@ import { feedKey, parseFeed } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
 import type { LedgerContext } from './context.ts'
-import { type ImportedRange, importedRanges, importedRecords } from './imported.ts'
+import { importedRanges, importedRecords, type LocatedRange } from './imported.ts'
 import { byTime, type Position } from './position.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { feedTree } from './stored.ts'
@@ -53,22 +53,21 @@ export async function* auditRecords(
   query: AuditQuery,
 ): AsyncGenerator<RunEventRecord, void, void> {
   const window = checkAudit(query)
-  const { database, shared, scopeOf } = context
+  const { database, shared, scopes } = context
   await settled(database, shared)
-  const imported = await importedRanges(database, shared, scopeOf)
+  const imported = await importedRanges(database, scopes)
   yield* merged([
     ownRecords(context, window),
-    ...imported.map(range => importedWithin(database, scopeOf(range.runId), range, window)),
+    ...imported.map(range => importedWithin(database, range, window)),
   ])
 }
 
 async function* importedWithin(
   database: Database,
-  scope: ByteString,
-  range: ImportedRange,
+  range: LocatedRange,
   window: Window,
 ): AsyncGenerator<RunEventRecord, void, void> {
-  for await (const record of importedRecords(database, scope, range, window)) {
+  for await (const record of importedRecords(database, range, window)) {
     if (window.matches(record)) yield* inOrder([record], window.after)
   }
 }

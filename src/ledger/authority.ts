@@ -28,6 +28,8 @@ import {
 } from './stored.ts'
 
 type LongWay = 'the long way'
+/** What became of one event: it was appended in this scope, or known there. */
+type One = { readonly scope: ByteString; readonly known?: Entry } | LongWay
 const GO_THE_LONG_WAY = { operations: [], result: 'the long way' } as const
 const NO_WRITES: readonly Write[] = []
 
@@ -50,7 +52,10 @@ export class Authority {
   readonly repeats: Repeats = new Repeats()
   readonly #context: LedgerContext
   readonly #projector: Projector
-  /** Runs that are known to have begun: to put their places together takes longer than to look there. */
+  /**
+   * Runs that are known to have begun: to put their places together takes longer than to look there. A run has a heading
+   * only in the scope where it lives, so an append that finds the heading there need not ask the index of runs.
+   */
   readonly #begun = new Map<string, RunPlaces>()
 
   constructor(context: LedgerContext, projector: Projector) {
@@ -59,10 +64,7 @@ export class Authority {
   }
 
   /** One event of a run that is known to have begun: as nearly all are. Others have to go the long way. */
-  appendOne(
-    envelope: Envelope,
-    epoch: number | undefined,
-  ): Promise<Updated<Entry | undefined | LongWay>> | undefined {
+  appendOne(envelope: Envelope, epoch: number | undefined): Promise<Updated<One>> | undefined {
     const { database, shared, validateTransitions } = this.#context
     const { runId } = envelope
     const places = this.#begun.get(runId)
@@ -70,24 +72,27 @@ export class Authority {
     const { scope } = places
     const now = database.now()
     const reads = [places.heading, places.lease, dedupePlace(scope, envelope)]
-    return database.update<Entry | undefined | LongWay>(reads, ([first, lease, known]) => {
+    return database.update<One>(reads, ([first, lease, known]) => {
       const heading = headingIn(first)
       if (heading === undefined) return GO_THE_LONG_WAY
       checkHeading(heading, envelope)
       checkFence(runId, leaseIn(lease), epoch, now, known !== undefined)
-      if (known !== undefined) return { operations: NO_WRITES, result: known }
-      return { operations: [appendOf(scope, shared, envelope)], result: undefined }
+      if (known !== undefined) return { operations: NO_WRITES, result: { scope, known } }
+      return { operations: [appendOf(scope, shared, envelope)], result: places }
     })
   }
 
   /** At once for what was appended, as nearly all is. */
   answerOne(
-    { result, appended, version }: Updated<Entry | undefined | LongWay>,
+    { result, appended, version }: Updated<One>,
     envelope: Envelope,
     epoch: number | undefined,
   ): AppendResult | Promise<AppendResult> {
-    if (result === undefined) return this.#answer(appended[0], envelope, false, version)
-    if (result !== 'the long way') return this.#answerKnown(result, envelope)
+    if (result !== 'the long way') {
+      const { scope, known } = result
+      if (known === undefined) return this.#answer(scope, appended[0], envelope, false, version)
+      return this.#answerKnown(scope, known, envelope)
+    }
     // The run was deleted since it was known to have begun.
     this.#begun.delete(envelope.runId)
     return this.append([envelope], epoch).then(([answer]) => answer)
@@ -108,19 +113,22 @@ export class Authority {
     return undefined
   }
 
-  async #answerKnown(entry: Entry, envelope: Envelope): Promise<AppendResult> {
+  async #answerKnown(scope: ByteString, entry: Entry, envelope: Envelope): Promise<AppendResult> {
     const known = parseDedupe(entry)
-    const isDivergent = await this.#isDivergent(known, envelope)
-    const answer = this.#answer(known, envelope, true, 0)
-    this.repeats.note(this.#hasBegun(envelope.runId).scope, envelope, entry, answer, isDivergent)
+    const isDivergent = await this.#isDivergent(scope, known, envelope)
+    const answer = this.#answer(scope, known, envelope, true, 0)
+    this.repeats.note(scope, envelope, entry, answer, isDivergent)
     this.#count(isDivergent)
     return answer
   }
 
   /** LD11: the same key, but another payload or event id. */
-  async #isDivergent({ sequence, memo, hash }: Appended, envelope: Envelope): Promise<boolean> {
+  async #isDivergent(
+    scope: ByteString,
+    { sequence, memo, hash }: Appended,
+    envelope: Envelope,
+  ): Promise<boolean> {
     if (memo !== envelope.eventId) return true
-    const { scope } = this.#hasBegun(envelope.runId)
     // It is only counted: a record that can't be read, because the store was closed or is damaged, keeps nobody waiting.
     const record = await this.#context.database.get(scope, LOG, u64(sequence)).catch(() => undefined)
     return record !== undefined && saysOther(record, hash, envelope)
@@ -132,29 +140,29 @@ export class Authority {
     if (isDivergent) metrics.divergentDuplicates++
   }
 
-  #hasBegun(runId: string): RunPlaces {
-    const known = this.#begun.get(runId)
-    if (known !== undefined) return known
-    const scope = this.#context.scopeOf(runId)
-    const places = { scope, heading: placeOf(scope, HEADING_KEY), lease: placeOf(scope, LEASE_KEY) }
+  #hasBegun(runId: string, scope: ByteString): void {
+    if (this.#begun.get(runId)?.scope === scope) return
     if (this.#begun.size === BEGUN_MAX) this.#begun.clear()
-    this.#begun.set(runId, places)
-    return places
+    this.#begun.set(runId, {
+      scope,
+      heading: placeOf(scope, HEADING_KEY),
+      lease: placeOf(scope, LEASE_KEY),
+    })
   }
 
   /** All or none. */
   async append(envelopes: readonly Envelope[], epoch: number | undefined): Promise<readonly AppendResult[]> {
     const { database, metrics } = this.#context
-    const mayBegin = envelopes.some(({ runId }) => !this.#begun.has(runId))
-    const request = new AppendRequest(this.#context, envelopes, epoch, mayBegin)
-    if (isLong(envelopes)) await request.prepare()
+    const request = new AppendRequest(this.#context, envelopes, epoch, runId => this.#begun.get(runId)?.scope)
     for (;;) {
+      if (isLong(envelopes)) await request.prepare()
       const { result, appended, version } = await database.update(request.reads, found =>
         request.judge(found),
       )
       // It was deleted since it was known to have begun.
       if (result.kind === 'begins') request.lookAtIndex()
-      else if (result.kind === 'behind') await catchUpGuard(this.#context, result.runId)
+      else if (result.kind === 'elsewhere') request.lookIn(result.homes)
+      else if (result.kind === 'behind') await catchUpGuard(this.#context, result.scope)
       else if (result.kind === 'rejected') {
         metrics.rejected++
         throw rejection(result.details)
@@ -162,13 +170,13 @@ export class Authority {
         const foundOf = ({ source }: Answer): Appended =>
           typeof source === 'number' ? appended[source] : source
         const answerOf = (answer: Answer): AppendResult =>
-          this.#answer(foundOf(answer), answer.envelope, answer.isDuplicate, version)
+          this.#answer(answer.scope, foundOf(answer), answer.envelope, answer.isDuplicate, version)
         const answers = isLong(result.answers)
           ? await mapInSlices(result.answers, answerOf)
           : result.answers.map(answerOf)
         const known = result.answers.filter(({ isDuplicate }) => isDuplicate)
         const isDivergent = (answer: Answer): Promise<boolean> =>
-          this.#isDivergent(foundOf(answer), answer.envelope)
+          this.#isDivergent(answer.scope, foundOf(answer), answer.envelope)
         const divergent = isLong(known) ? await mapInSlices(known, isDivergent) : known.map(isDivergent)
         for (const each of await Promise.all(divergent)) this.#count(each)
         return answers
@@ -177,13 +185,14 @@ export class Authority {
   }
 
   #answer(
+    scope: ByteString,
     { sequence, time, memo }: Appended,
     envelope: Envelope,
     isDuplicate: boolean,
     version: number,
   ): AppendResult {
     const { metrics } = this.#context
-    const { scope } = this.#hasBegun(envelope.runId)
+    this.#hasBegun(envelope.runId, scope)
     const runSeq = sequence + 1
     const persistedAt = timeText(time)
     if (!isDuplicate) {

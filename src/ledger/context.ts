@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Database } from '../engine/database.ts'
+import type { RunScopes } from '../primitives/run-scopes.ts'
 import type { LedgerMetrics } from './metrics.ts'
 import type { LedgerAlert } from './run-events.ts'
 
@@ -12,7 +13,8 @@ export interface LedgerContext {
   readonly tenant: string
   /** What the tenant's runs share: the index of runs, and the feed. */
   readonly shared: ByteString
-  scopeOf(runId: string): ByteString
+  /** Where its runs live. */
+  readonly scopes: RunScopes
   readonly metrics: LedgerMetrics
   readonly validateTransitions: boolean
   /** Called for each alert that is raised while the store is open. */

@@ -7,7 +7,10 @@ import type { Disk } from '../disk/disk.ts'
 import { LineFile, wholeLines } from '../disk/line-file.ts'
 import { openNodeDisk } from '../disk/node-disk.ts'
 import type { Database } from '../engine/database.ts'
-import { eventIdPlace, putAt } from './stored.ts'
+import type { Scope } from '../engine/keys.ts'
+import type { Entry, Place, Step } from '../engine/storage.ts'
+import { type RunScopes, stepInRun } from '../primitives/run-scopes.ts'
+import { eventIdPlace, HEADING_KEY, placeOf, putAt } from './stored.ts'
 
 /**
  * Which event id a producer has chosen for `(runId, idempotencyKey)`. It is
@@ -21,32 +24,60 @@ export interface EventIdRegistry {
   adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void>
 }
 
+/** The registry of a ledger, which also knows runs by their namespaces. */
+export interface LedgerRegistry extends EventIdRegistry {
+  claim(runId: Scope, idempotencyKey: string, eventId: string): Promise<string>
+  adopt(runId: Scope, idempotencyKey: string, eventId: string): Promise<void>
+}
+
 const RUN_ID_BYTES_MAX = 256
 
 /** A registry in the store where the ledger is. */
-export class StoredRegistry implements EventIdRegistry {
+export class StoredRegistry implements LedgerRegistry {
   readonly #database: Database
-  readonly #scopeOf: (runId: string) => ByteString
+  readonly #scopes: RunScopes
 
   /** @internal Use `db.ledger.registry`. */
-  constructor(database: Database, scopeOf: (runId: string) => ByteString) {
+  constructor(database: Database, scopes: RunScopes) {
     this.#database = database
-    this.#scopeOf = scopeOf
+    this.#scopes = scopes
   }
 
-  async claim(runId: string, idempotencyKey: string, eventId: string): Promise<string> {
-    const place = eventIdPlace(this.#scopeOf(runId), checkKey(idempotencyKey))
+  async claim(run: Scope, idempotencyKey: string, eventId: string): Promise<string> {
     checkEventId(eventId)
-    const { result } = await this.#database.update([place], ([entry]) => ({
+    return this.#step(run, checkKey(idempotencyKey), (place, entry) => ({
       operations: entry === undefined ? [putAt(place, eventId)] : [],
       result: entry?.value ?? eventId,
     }))
-    return result
   }
 
-  async adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
-    const place = eventIdPlace(this.#scopeOf(runId), checkKey(idempotencyKey))
-    await this.#database.write([putAt(place, checkEventId(eventId))])
+  async adopt(run: Scope, idempotencyKey: string, eventId: string): Promise<void> {
+    checkEventId(eventId)
+    await this.#step(run, checkKey(idempotencyKey), place => ({
+      operations: [putAt(place, eventId)],
+      result: '',
+    }))
+  }
+
+  /** One step over the entry of a key, in the scope in which the run lives, or would begin. */
+  async #step(
+    run: Scope,
+    idempotencyKey: string,
+    step: (place: Place, entry: Entry | undefined) => ReturnType<Step<string>>,
+  ): Promise<string> {
+    const name = this.#scopes.named(run)
+    const guess = this.#scopes.guess(name)
+    const place = eventIdPlace(guess, idempotencyKey)
+    // A run that has begun has its heading where it lives: then nobody need look at the index, which all runs share.
+    const reads = [placeOf(guess, HEADING_KEY), place]
+    const { result } = await this.#database.update<string | undefined>(reads, ([heading, entry]) =>
+      heading === undefined ? { operations: [], result: undefined } : step(place, entry),
+    )
+    if (result !== undefined) return result
+    const placesIn = (scope: ByteString): readonly Place[] => [eventIdPlace(scope, idempotencyKey)]
+    return stepInRun(this.#database, this.#scopes, name, placesIn, (_, [entry], scope) =>
+      step(eventIdPlace(scope, idempotencyKey), entry),
+    )
   }
 }
 

@@ -1,4 +1,4 @@
-import { u64 } from '../core/bytes.ts'
+import { type ByteString, u64 } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
 import type { Place } from '../engine/storage.ts'
 import type { LedgerContext } from './context.ts'
@@ -23,8 +23,7 @@ const RECORDS_MAX = 1_000
  * earlier events were not validated. It is apart from what is projected: an
  * append is validated before it has a time, and only looks at one step.
  */
-export async function catchUpGuard({ database, scopeOf }: LedgerContext, runId: string): Promise<void> {
-  const scope = scopeOf(runId)
+export async function catchUpGuard({ database }: LedgerContext, scope: ByteString): Promise<void> {
   const place = placeOf(scope, GUARD_KEY)
   for (;;) {
     const from = runStateIn(await database.get(place.scope, place.tag, place.key))?.lastEventSeq ?? 0

@@ -4,6 +4,7 @@ import { decodeJson } from '../core/value.ts'
 import { parseLogEntry, timeOf } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Place, Put, Reader } from '../engine/storage.ts'
+import type { RunScopes } from '../primitives/run-scopes.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { IMPORTED, importedIn, LOG, placeOf, putJson, recordOf } from './stored.ts'
 
@@ -24,6 +25,11 @@ export interface ImportedRange {
   readonly toMs: number
 }
 
+/** The same, with the scope in which the run lives. */
+export interface LocatedRange extends ImportedRange {
+  readonly scope: ByteString
+}
+
 function importedPlace(shared: ByteString, runId: string, first: number): Place {
   return placeOf(shared, `${IMPORTED}${utf8(runId)}\0${u64(first)}`)
 }
@@ -33,22 +39,19 @@ export function importedPut(shared: ByteString, { runId, first, ...rest }: Impor
 }
 
 /** Those whose run is still there; of each run in order, and no record twice: a run may have been deleted and imported again. */
-export async function importedRanges(
-  reader: Reader,
-  shared: ByteString,
-  scopeOf: (runId: string) => ByteString,
-): Promise<readonly ImportedRange[]> {
-  const ranges: ImportedRange[] = []
-  for await (const page of pages(reader, importedIn(shared))) {
+export async function importedRanges(reader: Reader, scopes: RunScopes): Promise<readonly LocatedRange[]> {
+  const ranges: LocatedRange[] = []
+  for await (const page of pages(reader, importedIn(scopes.index))) {
     for (const entry of page) {
       if (isSliceOver()) await nextSlice()
       const range = rangeIn(entry)
-      const last = await reader.get(scopeOf(range.runId), LOG, u64(range.last - 1))
+      const scope = await scopes.find(reader, { runId: range.runId, scope: undefined })
+      const last = await reader.get(scope, LOG, u64(range.last - 1))
       if (last === undefined || hex(parseLogEntry(last).hash) !== range.hash) continue
       const before = ranges.at(-1)
       if (before?.runId === range.runId && before.last >= range.first) {
-        ranges[ranges.length - 1] = union(before, range)
-      } else ranges.push(range)
+        ranges[ranges.length - 1] = { scope, ...union(before, range) }
+      } else ranges.push({ scope, ...range })
     }
   }
   return ranges
@@ -72,8 +75,7 @@ function rangeIn({ key, value }: Entry): ImportedRange {
 /** The imported records within a time, in their order. */
 export async function* importedRecords(
   reader: Reader,
-  scope: ByteString,
-  { first, last, fromMs, toMs }: ImportedRange,
+  { scope, first, last, fromMs, toMs }: LocatedRange,
   window: { readonly fromMs: number; readonly toMs: number },
 ): AsyncGenerator<RunEventRecord, void, void> {
   if (toMs < window.fromMs || fromMs >= window.toMs) return

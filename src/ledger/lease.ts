@@ -2,7 +2,10 @@ import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
-import type { Database } from '../engine/database.ts'
+import type { Scope } from '../engine/keys.ts'
+import type { Place } from '../engine/storage.ts'
+import { stepInRun } from '../primitives/run-scopes.ts'
+import type { LedgerContext } from './context.ts'
 import { epochIn, epochPlace, LEASE_KEY, type Lease, leaseIn, placeOf, putJson } from './stored.ts'
 
 export interface LeaseOptions {
@@ -20,10 +23,8 @@ const OWNER_BYTES_MAX = 1_024
 
 /** Takes the run over: from now on only appends with this epoch are let in. */
 export async function acquireLease(
-  database: Database,
-  runId: string,
-  scope: ByteString,
-  shared: ByteString,
+  { database, scopes, shared }: LedgerContext,
+  run: Scope,
   options: LeaseOptions,
 ): Promise<{ readonly epoch: number }> {
   checkOptions('acquireLease', options, ['owner', 'ttlMs', 'ifFree', 'epoch'])
@@ -34,9 +35,11 @@ export async function acquireLease(
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'ttlMs', value: ttlMs })
   }
   const now = database.now()
-  const place = placeOf(scope, LEASE_KEY)
+  const name = scopes.named(run)
+  const { runId } = name
   const count = epochPlace(shared, runId)
-  const { result } = await database.update([place, count], ([entry, counted]) => {
+  const placesIn = (scope: ByteString): readonly Place[] => [placeOf(scope, LEASE_KEY), count]
+  const granted = await stepInRun(database, scopes, name, placesIn, (_, [entry, counted], scope) => {
     const held = leaseIn(entry)
     if (renewed !== undefined && held?.epoch !== renewed) throw fenced(runId, held, renewed)
     if (ifFree && held !== undefined && held.owner !== owner && held.expiresAt > now) {
@@ -44,12 +47,12 @@ export async function acquireLease(
     }
     const epoch = renewed ?? Math.max(held?.epoch ?? 0, epochIn(counted)) + 1
     const lease: Lease = { epoch, owner, expiresAt: now + ttlMs }
-    const operations = [putJson(place, lease)]
+    const operations = [putJson(placeOf(scope, LEASE_KEY), lease)]
     // The lease goes with its run; the count stays, so that no epoch of that run is good for a later one with its id.
     if (renewed === undefined) operations.push(putJson(count, epoch))
     return { operations, result: epoch }
   })
-  return Object.freeze({ epoch: result })
+  return Object.freeze({ epoch: granted })
 }
 
 /**

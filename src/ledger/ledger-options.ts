@@ -1,8 +1,9 @@
 import { AnnalsError } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
+import type { Scope } from '../engine/keys.ts'
 
-/** What the calls of a ledger may be given. */
+/** The options of the ledger's calls. */
 
 const FETCH_MAX = 10_000
 
@@ -31,7 +32,7 @@ export interface FetchAllOptions {
 }
 
 export interface SubscribeOptions {
-  readonly runId: string
+  readonly runId: Scope
   /** Exclusive; from the start without it. */
   readonly afterSeq?: number
   /** Aborting it ends the iteration, without an error. */

@@ -1,19 +1,23 @@
 import { performance } from 'node:perf_hooks'
-import { u64 } from '../core/bytes.ts'
+import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { isLong, mapInSlices } from '../core/slices.ts'
 import { Follower } from '../engine/follower.ts'
+import type { Scope } from '../engine/keys.ts'
 import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
+import type { RunName } from '../primitives/run-scopes.ts'
+import { acceptEvent } from './accepted-event.ts'
 import { type AlertItem, alertNumberOf, alertPage, followAlerts } from './alert-subscriptions.ts'
 import { AlertTeller } from './alert-teller.ts'
 import { alertsFrom, iterateAlerts } from './alerts.ts'
 import { type AuditQuery, auditRecords } from './audit.ts'
 import { Authority } from './authority.ts'
 import type { LedgerContext } from './context.ts'
-import { checkEnvelope, type Envelope } from './envelope.ts'
-import { type EventIdRegistry, StoredRegistry } from './event-id-registry.ts'
+import type { Envelope } from './envelope.ts'
+import { type LedgerRegistry, StoredRegistry } from './event-id-registry.ts'
+import { allRecords, firstRecords, recordPages } from './fetched-records.ts'
 import { acquireLease, type LeaseOptions } from './lease.ts'
 import {
   type AppendOptions,
@@ -40,21 +44,11 @@ import type {
   RunSnapshot,
   RunStateStore,
 } from './run-events.ts'
-import { LOG, recordOf } from './stored.ts'
-import {
-  allRecords,
-  type FeedItem,
-  feedPage,
-  followAll,
-  followRun,
-  lastCursor,
-  recordPages,
-} from './subscriptions.ts'
+import { type FeedItem, feedPage, followAll, followRun, lastCursor } from './subscriptions.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
 
 const BATCH_MAX = 10_000
 const FETCH_DEFAULT = 1_000
-const TENANT_OF_ALL = 'default'
 const UNWRITABLE: readonly ErrorCode[] = ['READ_ONLY', 'DISK_FULL', 'OUTCOME_UNKNOWN', 'IO_ERROR']
 
 /**
@@ -64,7 +58,7 @@ const UNWRITABLE: readonly ErrorCode[] = ['READ_ONLY', 'DISK_FULL', 'OUTCOME_UNK
  */
 export class Ledger implements RunStateStore {
   /** For producers that write into this store. */
-  readonly registry: EventIdRegistry
+  readonly registry: LedgerRegistry
   readonly #context: LedgerContext
   readonly #authority: Authority
   readonly #projector: Projector
@@ -79,7 +73,7 @@ export class Ledger implements RunStateStore {
     this.#teller = readOnly || onAlert === undefined ? undefined : new AlertTeller(context, onAlert)
     this.#projector = new Projector(context, async () => this.#teller?.counted())
     this.#authority = new Authority(context, this.#projector)
-    this.registry = new StoredRegistry(context.database, context.scopeOf)
+    this.registry = new StoredRegistry(context.database, context.scopes)
   }
 
   /**
@@ -105,7 +99,7 @@ export class Ledger implements RunStateStore {
   // Neither is `async`: that makes a promise and a frame more, of which there would be one for each event.
 
   #appendOne(event: unknown, options: AppendOptions | undefined, since: number): Promise<AppendResult> {
-    const envelope = this.#check(event)
+    const envelope = acceptEvent(event, this.#context.tenant)
     const epoch = options === undefined ? undefined : epochOf(options)
     const one = this.#authority.appendOne(envelope, epoch)
     if (one === undefined) return this.#end(this.#authority.append([envelope], epoch), since).then(first)
@@ -145,7 +139,8 @@ export class Ledger implements RunStateStore {
     const epoch = options === undefined ? undefined : epochOf(options)
     // A copy: holes count as undefined, and the caller's list may change.
     const given = Array.from(events as readonly unknown[])
-    const check = (event: unknown, index: number): Envelope => this.#check(event, index)
+    const { tenant } = this.#context
+    const check = (event: unknown, index: number): Envelope => acceptEvent(event, tenant, index)
     const envelopes = isLong(given) ? await mapInSlices(given, check) : given.map(check)
     if (envelopes.length === 0) return Object.freeze([])
     const since = performance.now()
@@ -160,15 +155,14 @@ export class Ledger implements RunStateStore {
    * const [record] = await db.ledger.fetchEvents(run, { afterSeq: 0, limit: 10 })
    * record.eventType // → 'RunStarted'
    */
-  async fetchEvents(runId: string, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
+  async fetchEvents(runId: Scope, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
     checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
     const { afterSeq = 0, limit } = options
     checkWhole('afterSeq', afterSeq)
-    if (limit === undefined) return Object.freeze(await allRecords(this.#context, runId, afterSeq))
-    checkFetchLimit(limit)
-    const { database, scopeOf } = this.#context
-    const found = await database.scan({ scope: scopeOf(runId), tag: LOG, from: u64(afterSeq), limit })
-    return Object.freeze(await mapInSlices(found, recordOf))
+    const context = this.#context
+    const name = context.scopes.named(runId)
+    if (limit === undefined) return Object.freeze(await allRecords(context, name, afterSeq))
+    return Object.freeze(await firstRecords(context, name, afterSeq, checkFetchLimit(limit)))
   }
 
   /**
@@ -180,12 +174,13 @@ export class Ledger implements RunStateStore {
    * types // → ['RunPaused']
    */
   async *iterateEvents(
-    runId: string,
+    runId: Scope,
     options: IterateEventsOptions = {},
   ): AsyncGenerator<RunEventRecord, void, void> {
     checkOptions('iterateEvents', options, ['afterSeq'])
     const { afterSeq = 0 } = options
-    for await (const page of recordPages(this.#context, runId, checkWhole('afterSeq', afterSeq))) yield* page
+    const name = this.#context.scopes.named(runId)
+    for await (const page of recordPages(this.#context, name, checkWhole('afterSeq', afterSeq))) yield* page
   }
 
   /**
@@ -218,13 +213,14 @@ export class Ledger implements RunStateStore {
    * @example
    * await db.ledger.getSnapshot('nobody') // → null
    */
-  async getSnapshot(runId: string): Promise<RunSnapshot | null> {
-    const { database, scopeOf } = this.#context
-    const scope = scopeOf(runId)
+  async getSnapshot(runId: Scope): Promise<RunSnapshot | null> {
+    const { database, scopes } = this.#context
+    const name = scopes.named(runId)
     this.start()
     return (
-      (await database.view(async reader => snapshotIn(reader, await loadProjection(reader, scope, runId)))) ??
-      (await this.projectSnapshot(runId).catch(nullIfUnknown))
+      (await database.view(async reader =>
+        snapshotIn(reader, await loadProjection(reader, await scopes.find(reader, name))),
+      )) ?? (await this.projectSnapshot(runId).catch(nullIfUnknown))
     )
   }
 
@@ -236,17 +232,18 @@ export class Ledger implements RunStateStore {
    * status // → 'RUNNING'
    * lastEventSeq // → 1
    */
-  async projectSnapshot(runId: string): Promise<RunSnapshot> {
-    const { database, scopeOf } = this.#context
-    const scope = scopeOf(runId)
+  async projectSnapshot(runId: Scope): Promise<RunSnapshot> {
+    const { database, scopes } = this.#context
+    const name = scopes.named(runId)
+    const scope = await scopes.find(database, name)
     const isProjected =
-      !this.#readOnly && (await this.#projector.project(runId).then(() => true, falseIfUnwritable))
+      !this.#readOnly && (await this.#projector.project(scope).then(() => true, falseIfUnwritable))
     const snapshot = await database.view(async reader =>
       isProjected
-        ? snapshotIn(reader, await loadProjection(reader, scope, runId))
+        ? snapshotIn(reader, await loadProjection(reader, scope))
         : replayRun(reader, scope, undefined),
     )
-    return snapshot ?? unknown(runId)
+    return snapshot ?? unknown(name.runId)
   }
 
   /**
@@ -256,15 +253,18 @@ export class Ledger implements RunStateStore {
    * const { status } = await db.ledger.replaySnapshot(run, { atSeq: 1 })
    * status // → 'RUNNING'
    */
-  async replaySnapshot(runId: string, options: { readonly atSeq?: number } = {}): Promise<RunSnapshot> {
+  async replaySnapshot(runId: Scope, options: { readonly atSeq?: number } = {}): Promise<RunSnapshot> {
     checkOptions('replaySnapshot', options, ['atSeq'])
     const { atSeq } = options
     if (atSeq !== undefined && checkWhole('atSeq', atSeq) === 0) {
       throw new AnnalsError('INVALID_ARGUMENT', 'atSeq must be 1 or more', { name: 'atSeq', value: atSeq })
     }
-    const { database, scopeOf } = this.#context
-    const scope = scopeOf(runId)
-    return (await database.view(reader => replayRun(reader, scope, atSeq))) ?? unknown(runId)
+    const { database, scopes } = this.#context
+    const name = scopes.named(runId)
+    const snapshot = await database.view(async reader =>
+      replayRun(reader, await scopes.find(reader, name), atSeq),
+    )
+    return snapshot ?? unknown(name.runId)
   }
 
   /**
@@ -273,10 +273,11 @@ export class Ledger implements RunStateStore {
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * await db.ledger.verifyRun(run) // → { isValid: true, events: 1 }
    */
-  async verifyRun(runId: string, options: StoppableOptions = {}): Promise<RunVerification> {
-    const { database, scopeOf } = this.#context
+  async verifyRun(runId: Scope, options: StoppableOptions = {}): Promise<RunVerification> {
+    const { database, scopes } = this.#context
+    const name = scopes.named(runId)
     return database.view(async reader =>
-      verifyRecords(stoppable(reader, 'verifyRun', options), scopeOf(runId), runId),
+      verifyRecords(stoppable(reader, 'verifyRun', options), await scopes.find(reader, name), name.runId),
     )
   }
 
@@ -302,10 +303,10 @@ export class Ledger implements RunStateStore {
    * const [alert] = await db.ledger.alerts({ runId: run })
    * alert.code // → 'INVALID_TRANSITION'
    */
-  async alerts(options: { readonly runId?: string } = {}): Promise<readonly LedgerAlert[]> {
+  async alerts(options: { readonly runId?: Scope } = {}): Promise<readonly LedgerAlert[]> {
     checkOptions('alerts', options, ['runId'])
     this.start()
-    return alertsFrom(this.#context, options.runId, this.#readOnly)
+    return alertsFrom(this.#context, this.#named(options.runId), this.#readOnly)
   }
 
   /**
@@ -323,7 +324,12 @@ export class Ledger implements RunStateStore {
       checkOptions('subscribe', options, ['runId', 'afterSeq', 'signal'])
       const { runId, afterSeq = 0, signal } = options
       checkSignal(signal)
-      yield* followRun(context, runId, checkWhole('afterSeq', afterSeq), endWith(signal))
+      yield* followRun(
+        context,
+        context.scopes.named(runId),
+        checkWhole('afterSeq', afterSeq),
+        endWith(signal),
+      )
     })
   }
 
@@ -390,9 +396,8 @@ export class Ledger implements RunStateStore {
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }), { epoch })
    * await assert.rejects(db.ledger.appendEvent(newEvent({ eventType: 'RunPaused' })), { code: 'WRITER_FENCED' })
    */
-  async acquireLease(runId: string, options: LeaseOptions): Promise<{ readonly epoch: number }> {
-    const { database, scopeOf, shared } = this.#context
-    return acquireLease(database, runId, scopeOf(runId), shared, options)
+  async acquireLease(runId: Scope, options: LeaseOptions): Promise<{ readonly epoch: number }> {
+    return acquireLease(this.#context, runId, options)
   }
 
   /** What it has counted since it was opened. */
@@ -402,9 +407,13 @@ export class Ledger implements RunStateStore {
   }
 
   /** @internal What `alerts` gives of a store that is not only read, one by one as they are asked for. */
-  iterateAlerts(runId: string | undefined): AsyncGenerator<LedgerAlert, void, void> {
+  iterateAlerts(runId: Scope | undefined): AsyncGenerator<LedgerAlert, void, void> {
     this.start()
-    return iterateAlerts(this.#context, runId)
+    return iterateAlerts(this.#context, this.#named(runId))
+  }
+
+  #named(run: Scope | undefined): RunName | undefined {
+    return run === undefined ? undefined : this.#context.scopes.named(run)
   }
 
   /** @internal Alerts that were raised behind a cursor, so many at most. */
@@ -420,19 +429,19 @@ export class Ledger implements RunStateStore {
 
   /** @internal Brings the state of each run up to date, and so the index of runs; false if nothing can be written. */
   async settle(): Promise<boolean> {
-    for (const runId of await this.#unprojected()) {
-      if (!(await this.#projector.project(runId).then(() => true, falseIfUnwritable))) return false
+    for (const scope of await this.#unprojected()) {
+      if (!(await this.#projector.project(scope).then(() => true, falseIfUnwritable))) return false
     }
     return true
   }
 
-  #unprojected(): Promise<readonly string[]> {
+  #unprojected(): Promise<readonly ByteString[]> {
     return this.#context.database.view(reader => unprojectedRuns(reader, this.#context))
   }
 
-  /** @internal Brings the run's stored state up to date, if the ledger knows the run. */
-  async projectIfAny(runId: string): Promise<void> {
-    if (!this.#readOnly) await this.#projector.project(runId).catch(falseIfUnwritable)
+  /** @internal Brings the stored state of the run in this scope up to date, if it has records. */
+  async projectIfAny(scope: ByteString): Promise<void> {
+    if (!this.#readOnly) await this.#projector.project(scope).catch(falseIfUnwritable)
   }
 
   /** @internal Projects in the background from now on. */
@@ -456,25 +465,6 @@ export class Ledger implements RunStateStore {
   readonly #failed = (error: unknown): never => {
     if (error instanceof AnnalsError && error.code === 'WRITER_FENCED') this.#context.metrics.fenced++
     throw error
-  }
-
-  #check(event: unknown, index?: number): Envelope {
-    try {
-      const envelope = checkEnvelope(event)
-      this.#checkTenant(envelope)
-      return envelope
-    } catch (error) {
-      if (index === undefined || !(error instanceof AnnalsError)) throw error
-      throw new AnnalsError(error.code, `event ${index}: ${error.message}`, { ...error.details, index })
-    }
-  }
-
-  /** LD8: a tenant's handle is for that tenant alone; to the handle of all, it is data. */
-  #checkTenant({ runId, tenantId }: Envelope): void {
-    const { tenant } = this.#context
-    if (tenant === TENANT_OF_ALL || tenantId === tenant) return
-    const message = `this handle takes events of tenant ${JSON.stringify(tenant)} alone`
-    throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field: 'tenantId' })
   }
 }
 

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { contextOver } from '../../test/ledger/memory-ledger.ts'
+import { contextOver, scopeOf } from '../../test/ledger/memory-ledger.ts'
 import { open } from '../annals.ts'
 import { Database } from '../engine/database.ts'
 import { pages } from '../engine/pages.ts'
@@ -39,9 +39,9 @@ const MIXED: readonly RunEventWrite[] = [
 describe('the projector', () => {
   test('L30, L31: what is rebuilt from nothing is the same, and alerts nobody twice', async () => {
     const { context, ledger, projector } = setUp()
-    const { database, scopeOf } = context
+    const { database } = context
     await ledger.appendEvents(MIXED)
-    await projector.project(RUN)
+    await projector.project(scopeOf(RUN))
     const before = JSON.stringify([await ledger.getSnapshot(RUN), await ledger.alerts()])
     expect(await ledger.alerts()).toHaveLength(3)
 
@@ -52,7 +52,7 @@ describe('the projector', () => {
     }
     expect(operations).toHaveLength(2)
     await database.write(operations)
-    await new Projector(context).project(RUN)
+    await new Projector(context).project(scopeOf(RUN))
     expect(JSON.stringify([await ledger.getSnapshot(RUN), await ledger.alerts()])).toBe(before)
     expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: MIXED.length })
   })
@@ -62,9 +62,9 @@ describe('the projector', () => {
     for (let cut = 0; cut <= MIXED.length; cut++) {
       const { ledger, projector } = setUp()
       if (cut > 0) await ledger.appendEvents(MIXED.slice(0, cut))
-      await projector.project(RUN)
+      await projector.project(scopeOf(RUN))
       await ledger.appendEvents(MIXED)
-      await Promise.all([projector.project(RUN), projector.project(RUN)])
+      await Promise.all([projector.project(scopeOf(RUN)), projector.project(scopeOf(RUN))])
       const snapshot = await ledger.getSnapshot(RUN)
       const alerts = await ledger.alerts()
       states.push({
@@ -81,7 +81,7 @@ describe('the projector', () => {
     const { ledger, projector, context } = setUp()
     const events = Array.from({ length: 2_500 }, (_, i) => eventOf('RunResumed', { logicalAttemptId: i + 1 }))
     await ledger.appendEvents(events)
-    await projector.project(RUN)
+    await projector.project(scopeOf(RUN))
     expect(await ledger.getSnapshot(RUN)).toMatchObject({ lastEventSeq: 2_500, invalidEvents: 2_500 })
     expect(await ledger.alerts({ runId: RUN })).toHaveLength(2_500)
     expect(context.metrics).toMatchObject({ projected: 2_500, alerts: 2_500 })

@@ -104,14 +104,13 @@ export class Projector {
     }
   }
 
-  /** The run with all records that there are, and stored; undefined if the ledger doesn't know it. */
-  project(runId: string): Promise<RunProjection | undefined> {
-    return this.#project(runId, Number.POSITIVE_INFINITY)
+  /** The run that lives in the scope, with all records that there are, and stored; undefined if it has none. */
+  project(scope: ByteString): Promise<RunProjection | undefined> {
+    return this.#project(scope, Number.POSITIVE_INFINITY)
   }
 
   /** With the records up to `runSeq` at least. Nothing need be read if this process has appended all of them. */
-  async #project(runId: string, runSeq: number): Promise<RunProjection | undefined> {
-    const scope = this.#context.scopeOf(runId)
+  async #project(scope: ByteString, runSeq: number): Promise<RunProjection | undefined> {
     return this.#inTurn(scope, async () => {
       this.#takeOffered()
       const kept = this.#kept.use(scope)
@@ -119,7 +118,7 @@ export class Projector {
       const isNear = kept !== undefined && (await this.#readOn(kept, runSeq)) && !kept.isStored
       if (isNear && (await this.#stored(kept))) return kept
       for (;;) {
-        const { projection, isWhole } = await this.#caughtUp(scope, runId)
+        const { projection, isWhole } = await this.#caughtUp(scope)
         if (projection.run === undefined) return undefined
         if ((await this.#stored(projection)) && isWhole) return projection
       }
@@ -145,13 +144,13 @@ export class Projector {
   /** From memory or from storage, and then from the log, until nothing is left or enough is to be stored. */
   async #caughtUp(
     scope: ByteString,
-    runId: string,
   ): Promise<{ readonly projection: RunProjection; readonly isWhole: boolean }> {
     const { database } = this.#context
+    const { run: runId } = parseScope(scope)
     let misfit: number | undefined
     for (;;) {
       const kept = this.#kept.get(scope)
-      const projection = kept ?? (await this.#load(scope, runId))
+      const projection = kept ?? (await this.#load(scope))
       const { lastSeq, lastVersion, firstVersion } = projection
       // With the last one that was taken in, to see that it is still there: the run may have been deleted and begun anew.
       const from = u64(Math.max(0, lastSeq - 1))
@@ -179,8 +178,8 @@ export class Projector {
     }
   }
 
-  #load(scope: ByteString, runId: string): Promise<RunProjection> {
-    return this.#context.database.view(reader => loadProjection(reader, scope, runId))
+  #load(scope: ByteString): Promise<RunProjection> {
+    return this.#context.database.view(reader => loadProjection(reader, scope))
   }
 
   /** False if somebody else was faster, or the run is another now: then all has to be looked at again. */
@@ -314,9 +313,7 @@ export class Projector {
       for (let i = 0; i < runs.length; i += RUNS_AT_ONCE) {
         if (isSliceOver()) await nextSlice()
         const some = runs.slice(i, i + RUNS_AT_ONCE)
-        await Promise.all(
-          some.map(([scope, runSeq]) => this.#projectInPassing(parseScope(scope).run, runSeq)),
-        )
+        await Promise.all(some.map(([scope, runSeq]) => this.#projectInPassing(scope, runSeq)))
       }
       this.#kept.forgetSome()
       before = page[page.length - 1].key
@@ -330,12 +327,13 @@ export class Projector {
   }
 
   /** A run whose state can't be stored, because it outgrew what an entry may hold, or is damaged, must not hold up the others. */
-  async #projectInPassing(runId: string, runSeq: number): Promise<void> {
+  async #projectInPassing(scope: ByteString, runSeq: number): Promise<void> {
     try {
-      await this.#project(runId, runSeq)
+      await this.#project(scope, runSeq)
     } catch (error) {
       if (!(error instanceof AnnalsError && ['INVALID_ARGUMENT', 'CORRUPT'].includes(error.code))) throw error
-      this.#report(new Error(`run ${JSON.stringify(runId)} can't be projected: ${error.message}`))
+      const { run } = parseScope(scope)
+      this.#report(new Error(`run ${JSON.stringify(run)} can't be projected: ${error.message}`))
     }
   }
 
@@ -370,11 +368,8 @@ function listedIn(page: readonly Entry[]): Map<ByteString, number> {
 }
 
 /** As it was stored; empty if it was not. */
-export async function loadProjection(
-  reader: Reader,
-  scope: ByteString,
-  runId: string,
-): Promise<RunProjection> {
+export async function loadProjection(reader: Reader, scope: ByteString): Promise<RunProjection> {
+  const { run: runId } = parseScope(scope)
   const state = await reader.get(scope, placeOf(scope, RUN_STATE_KEY).tag, RUN_STATE_KEY)
   const run = runStateIn(state)
   if (state === undefined || run === undefined) return new RunProjection(scope, runId)
@@ -394,12 +389,8 @@ export async function loadProjection(
 }
 
 /** The same with all records that there are. Nothing is written. */
-export async function readProjection(
-  reader: Reader,
-  scope: ByteString,
-  runId: string,
-): Promise<RunProjection> {
-  const projection = await loadProjection(reader, scope, runId)
+export async function readProjection(reader: Reader, scope: ByteString): Promise<RunProjection> {
+  const projection = await loadProjection(reader, scope)
   await takeAll(reader, projection)
   return projection
 }
@@ -428,13 +419,16 @@ function isClosed(error: unknown): boolean {
   return error instanceof AnnalsError && error.code === 'CLOSED'
 }
 
-/** Runs of which the feed lists something behind where the projector was. */
-export async function unprojectedRuns(reader: Reader, { shared }: LedgerContext): Promise<readonly string[]> {
+/** The scopes of runs of which the feed lists something behind where the projector was. */
+export async function unprojectedRuns(
+  reader: Reader,
+  { shared }: LedgerContext,
+): Promise<readonly ByteString[]> {
   const progress = placeOf(shared, PROGRESS_KEY)
   const reached = (await reader.get(progress.scope, progress.tag, progress.key))?.value
   const scopes = new Set<ByteString>()
   for await (const page of pages(reader, { ...feedTree(shared), from: behind(reached) })) {
     for (const entry of page) scopes.add(parseFeed(entry).scope)
   }
-  return [...scopes].map(scope => parseScope(scope).run)
+  return [...scopes]
 }

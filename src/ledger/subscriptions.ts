@@ -2,11 +2,14 @@ import { type ByteString, fromBuffer, toBuffer, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { Changes } from '../engine/changes.ts'
+import { TAGS } from '../engine/keys.ts'
 import { parseFeed, parseLogEntry } from '../engine/log.ts'
 import { getMany } from '../engine/many-gets.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Reader, TreeId } from '../engine/storage.ts'
+import type { RunName } from '../primitives/run-scopes.ts'
 import type { LedgerContext } from './context.ts'
+import { deleted } from './fetched-records.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { feedTree, LOG, recordOf } from './stored.ts'
 
@@ -19,19 +22,34 @@ export interface FeedItem {
 
 /** The records of one run, then new ones as they come. Read when they are asked for: a slow reader costs nothing. */
 export async function* followRun(
-  { database, scopeOf }: LedgerContext,
-  runId: string,
+  { database, scopes }: LedgerContext,
+  name: RunName,
   afterSeq: number,
   end: AbortSignal,
 ): AsyncGenerator<RunEventRecord, void, void> {
-  const tree: TreeId = { scope: scopeOf(runId), tag: LOG }
+  const { runId } = name
+  let tree: TreeId = { scope: scopes.guess(name), tag: LOG }
+  // Before the first read, so that nothing is missed in between.
+  const changes = await Changes.of(database, tree)
+  // Until the first record is read, the run may still be created, or created anew, in another app or agent.
+  const unwatchIndex =
+    name.scope === undefined
+      ? await changes.watch(database, { scope: scopes.index, tag: TAGS.run })
+      : undefined
   let next = afterSeq
   let lastHash: ByteString | undefined
   const hashAt = async (runSeq: number): Promise<ByteString | undefined> => {
     const entry = await database.get(tree.scope, LOG, u64(runSeq - 1))
     return entry === undefined ? undefined : parseLogEntry(entry).hash
   }
-  for await (const _ of wakings(database, tree, end)) {
+  for await (const _ of wakings(changes, end)) {
+    if (lastHash === undefined) {
+      const scope = await scopes.find(database, name)
+      if (scope !== tree.scope) {
+        tree = { scope, tag: LOG }
+        await changes.watch(database, tree)
+      }
+    }
     if (lastHash === undefined && next > 0) lastHash = await hashAt(next)
     // The last one that was read is there no more, or one of a later run with the same id is in its place.
     else if (lastHash !== undefined && (await hashAt(next)) !== lastHash) throw deleted(runId)
@@ -42,43 +60,13 @@ export async function* followRun(
         // It may be of a later run with the same id.
         if (lastHash !== undefined && prevHash !== lastHash) throw deleted(runId)
         lastHash = hash
+        unwatchIndex?.()
         next++
         yield recordOf(entry)
         if (end.aborted) return
       }
     }
   }
-}
-
-/** The records of one run that are there, page by page. */
-export async function* recordPages(
-  { database, scopeOf }: LedgerContext,
-  runId: string,
-  afterSeq: number,
-): AsyncGenerator<readonly RunEventRecord[], void, void> {
-  let lastHash: ByteString | undefined
-  for await (const page of pages(database, { scope: scopeOf(runId), tag: LOG, from: u64(afterSeq) })) {
-    // Between two pages the run may have been deleted, and another have begun under its id.
-    if (lastHash !== undefined && parseLogEntry(page[0]).prevHash !== lastHash) throw deleted(runId)
-    lastHash = parseLogEntry(page[page.length - 1]).hash
-    yield await mapInSlices(page, recordOf)
-  }
-}
-
-export async function allRecords(
-  context: LedgerContext,
-  runId: string,
-  afterSeq: number,
-): Promise<RunEventRecord[]> {
-  const records: RunEventRecord[] = []
-  // Not push(...page): a page may have more items than a call may have arguments.
-  for await (const page of recordPages(context, runId, afterSeq)) for (const one of page) records.push(one)
-  return records
-}
-
-function deleted(runId: string): AnnalsError {
-  const message = `run ${JSON.stringify(runId)} was deleted while it was read`
-  return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
 }
 
 /** The records of all runs in the order of their commits, then new ones as they come. */
@@ -89,7 +77,8 @@ export async function* followAll(
 ): AsyncGenerator<FeedItem, void, void> {
   const feed = feedTree(shared)
   let last = cursor === undefined ? undefined : parseCursor(cursor)
-  for await (const _ of wakings(database, feed, end)) {
+  // Before the first read, so that nothing is missed in between.
+  for await (const _ of wakings(await Changes.of(database, feed), end)) {
     const from = last === undefined ? undefined : `${last}\0`
     for await (const page of pages(database, { ...feed, from })) {
       const records = await recordsListed(database, page)
@@ -153,14 +142,8 @@ export async function recordsListed(
   )
 }
 
-/** At once, and again after each change. */
-export async function* wakings(
-  source: LedgerContext['database'],
-  tree: TreeId,
-  end: AbortSignal,
-): AsyncGenerator<void, void, void> {
-  // Before the first read, so that nothing is missed in between.
-  const changes = await Changes.of(source, tree)
+/** At once, and again after each change; then nothing is watched any more. */
+export async function* wakings(changes: Changes, end: AbortSignal): AsyncGenerator<void, void, void> {
   try {
     while (!end.aborted) {
       const seen = changes.count

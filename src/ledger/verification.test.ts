@@ -72,7 +72,7 @@ async function setUp(): Promise<{ storage: TamperedStorage; ledger: Ledger; data
   // As a reader: nothing is projected behind our back.
   const ledger = new Ledger(context, true)
   await ledger.appendEvents(EVENTS)
-  await new Projector(context).project(RUN)
+  await new Projector(context).project(scopeOf(RUN))
   return { storage, ledger, database }
 }
 

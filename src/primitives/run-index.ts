@@ -1,17 +1,14 @@
-import { type ByteString, fromUtf8, hex, utf8 } from '../core/bytes.ts'
+import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { newOrderedId } from '../core/id.ts'
-import { checkTime } from '../core/numbers.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
 import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { checkTags } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
-import { idOfIndexKey, indexKey, indexRange, recordsOf, timeOfIndexKey } from '../engine/indexes.ts'
+import { indexRange, recordsOf } from '../engine/indexes.ts'
 import { HEAD_KEY, headTag, type Scope, TAGS } from '../engine/keys.ts'
-import { parseHead } from '../engine/log.ts'
-import { behind, pages } from '../engine/pages.ts'
-import type { Entry, Operation, Place, Reader } from '../engine/storage.ts'
+import { pages } from '../engine/pages.ts'
+import type { Entry, Place, Reader, Step, TreeId } from '../engine/storage.ts'
 import {
   checkStatus,
   type Run,
@@ -21,43 +18,16 @@ import {
   touched,
   withStatus,
 } from './run.ts'
+import { type CreateRunOptions, type EnsureRunOptions, RunCreation } from './run-creation.ts'
 import { newestFirst, planQuery, type RunQuery } from './run-query.ts'
-import {
-  BY_PARENT,
-  BY_STATUS,
-  BY_TIME,
-  existing,
-  notFound,
-  runOf,
-  runOperations,
-  runPlace,
-  stored,
-} from './run-records.ts'
-
-const TAG = TAGS.run
-/** Tombstones have the shape of an index, with something in them. */
-const TOMBSTONE = 'x'
-
-export interface CreateRunOptions {
-  /** One that no other run of the tenant has; without it one is made. */
-  readonly runId?: string
-  /** A run that exists. */
-  readonly parentRun?: string
-  readonly tags?: readonly string[]
-  readonly metadata?: Value
-}
+import { BY_STATUS, existing, runOf, runOperations, stored } from './run-records.ts'
+import { type RunName, type RunScopes, stepInRun } from './run-scopes.ts'
+import { allTombstones, buried, iterateTombstones, type MarkedTombstone, newGrave } from './tombstones.ts'
 
 export interface DeleteRunOptions {
   /** A run with ledger records is deleted only if you say so, and why. */
   readonly purgeLedger?: boolean
   readonly reason?: string
-}
-
-/** @internal */
-export interface MarkedTombstone {
-  readonly tombstone: Tombstone
-  readonly deletedAt: number
-  readonly mark: string
 }
 
 export interface RunStats {
@@ -73,56 +43,40 @@ export interface RunStats {
 /** The runs of a tenant: what each is, how it stands, and which belong together. */
 export class Runs {
   readonly #database: Database
-  readonly #scopeOf: (scope: Scope) => ByteString
-  /** What the tenant's runs share. */
-  readonly #index: ByteString
+  readonly #scopes: RunScopes
+  readonly #creation: RunCreation
 
   /** @internal Use `open`. */
-  constructor(database: Database, scopeOf: (scope: Scope) => ByteString, index: ByteString) {
+  constructor(database: Database, scopes: RunScopes) {
     this.#database = database
-    this.#scopeOf = scopeOf
-    this.#index = index
+    this.#scopes = scopes
+    this.#creation = new RunCreation(database, scopes)
   }
 
   /**
-   * Makes a run. `RUN_EXISTS` if the id is taken, `RUN_NOT_FOUND` without its parent.
+   * Creates a run, in app and agent `default` or in a namespace. `RUN_EXISTS` if a run of the tenant has the id already,
+   * in whatever app and agent; `RUN_NOT_FOUND` without its parent.
    * @example
    * const { runId } = await db.runs.create({ tags: ['nightly'], metadata: { model: 'small' } })
-   * const child = await db.runs.create({ parentRun: runId })
+   * const critic = namespace({ tenant: 'default', app: 'research', agent: 'critic', run: 'review-7' })
+   * const child = await db.runs.create({ runId: critic, parentRun: runId })
    * child.status // → 'Active'
+   * child.app // → 'research'
    */
   async create(options: CreateRunOptions = {}): Promise<Run> {
-    checkOptions('create', options, ['runId', 'parentRun', 'tags', 'metadata'])
-    const now = this.#database.now()
-    const { runId = newOrderedId(now), parentRun, tags = [], metadata = {} } = options
-    const run = stored({
-      runId,
-      ...(parentRun === undefined ? {} : { parentRun }),
-      status: 'Active',
-      createdAt: now,
-      updatedAt: now,
-      tags: checkTags(tags),
-      metadata,
-    })
-    const record = this.#record(runId)
-    const operations = runOperations(this.#index, undefined, run)
-    const refuseKnown = (known: Entry | undefined): void => {
-      if (known === undefined) return
-      throw new AnnalsError('RUN_EXISTS', `there is a run ${JSON.stringify(runId)} already`, { runId })
-    }
-    if (parentRun === undefined) {
-      await this.#database.update([record], ([known]) => {
-        refuseKnown(known)
-        return { operations, result: undefined }
-      })
-    } else {
-      await this.#database.transaction(async tx => {
-        refuseKnown(await tx.get(record.scope, record.tag, record.key))
-        await this.#checkParent(tx, runId, parentRun)
-        await tx.write(operations)
-      })
-    }
-    return run
+    return this.#creation.create(options)
+  }
+
+  /**
+   * The run of this id, created if it was not there. The options count only for a run that is created. A namespace asks
+   * for the run in that app and agent: `RUN_EXISTS` if the run lives in another.
+   * @example
+   * const first = await db.runs.ensure('r1', { tags: ['eval'] })
+   * const again = await db.runs.ensure('r1')
+   * again.tags // → ['eval']
+   */
+  async ensure(runId: Scope, options: EnsureRunOptions = {}): Promise<Run> {
+    return this.#creation.ensure(runId, options)
   }
 
   /**
@@ -132,9 +86,8 @@ export class Runs {
    * const { status } = await db.runs.get('r1')
    * status // → 'Active'
    */
-  async get(runId: string): Promise<Run | undefined> {
-    const { scope, tag, key } = this.#record(runId)
-    const entry = await this.#database.get(scope, tag, key)
+  async get(runId: Scope): Promise<Run | undefined> {
+    const entry = await this.#entry(this.#database, this.#scopes.named(runId))
     return entry === undefined ? undefined : runOf(entry)
   }
 
@@ -145,7 +98,7 @@ export class Runs {
    * const { status } = await db.runs.updateStatus('r1', 'Paused')
    * status // → 'Paused'
    */
-  async updateStatus(runId: string, status: RunStatus): Promise<Run> {
+  async updateStatus(runId: Scope, status: RunStatus): Promise<Run> {
     return this.#setStatus(runId, checkStatus(status))
   }
 
@@ -157,7 +110,7 @@ export class Runs {
    * status // → 'Completed'
    * typeof completedAt // → 'number'
    */
-  async complete(runId: string): Promise<Run> {
+  async complete(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, 'Completed')
   }
 
@@ -168,7 +121,7 @@ export class Runs {
    * const { error } = await db.runs.fail('r1', 'out of tokens')
    * error // → 'out of tokens'
    */
-  async fail(runId: string, error: string): Promise<Run> {
+  async fail(runId: Scope, error: string): Promise<Run> {
     if (typeof error !== 'string') {
       throw new AnnalsError('INVALID_ARGUMENT', 'error must be a string', { name: 'error' })
     }
@@ -182,7 +135,7 @@ export class Runs {
    * const { status } = await db.runs.cancel('r1')
    * status // → 'Cancelled'
    */
-  async cancel(runId: string): Promise<Run> {
+  async cancel(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, 'Cancelled')
   }
 
@@ -193,7 +146,7 @@ export class Runs {
    * const { status } = await db.runs.pause('r1')
    * status // → 'Paused'
    */
-  async pause(runId: string): Promise<Run> {
+  async pause(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, 'Paused')
   }
 
@@ -205,7 +158,7 @@ export class Runs {
    * const { status } = await db.runs.resume('r1')
    * status // → 'Active'
    */
-  async resume(runId: string): Promise<Run> {
+  async resume(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, 'Active')
   }
 
@@ -217,7 +170,7 @@ export class Runs {
    * await db.runs.list() // → []
    * await db.runs.list({ includeArchived: true }) // → ['r1']
    */
-  async archive(runId: string): Promise<Run> {
+  async archive(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, 'Archived')
   }
 
@@ -228,7 +181,7 @@ export class Runs {
    * const { tags } = await db.runs.addTags('r1', ['b', 'a'])
    * tags // → ['a', 'b']
    */
-  async addTags(runId: string, tags: readonly string[]): Promise<Run> {
+  async addTags(runId: Scope, tags: readonly string[]): Promise<Run> {
     const added = checkTags(tags)
     return this.#change(runId, run => ({ ...run, tags: [...new Set([...run.tags, ...added])] }))
   }
@@ -240,7 +193,7 @@ export class Runs {
    * const { metadata } = await db.runs.updateMetadata('r1', { b: 2 })
    * metadata // → { b: 2 }
    */
-  async updateMetadata(runId: string, metadata: Value): Promise<Run> {
+  async updateMetadata(runId: Scope, metadata: Value): Promise<Run> {
     // A copy: the caller may change it before the step runs, and after.
     const copy = decodeValue(encodeValue(metadata))
     return this.#change(runId, run => ({ ...run, metadata: copy }))
@@ -255,10 +208,12 @@ export class Runs {
    * found.map(({ runId }) => runId) // → ['r2', 'r1']
    */
   async query(query: RunQuery = {}): Promise<readonly Run[]> {
-    const { wanted, limit, range } = planQuery(this.#tree(), query)
+    const { wanted, limit, range, parent, after: last } = planQuery(this.#tree(), query, this.#scopes)
     return this.#database.view(async reader => {
       const found: Run[] = []
-      const after = query.after === undefined ? undefined : await this.#existing(reader, query.after)
+      // Children know the id of their parent: one that lives elsewhere is another parent.
+      if (parent !== undefined && (await this.#livesElsewhere(reader, parent))) return Object.freeze(found)
+      const after = last === undefined ? undefined : await this.#existing(reader, last)
       for await (const keys of newestFirst(reader, range, after)) {
         for (const entry of await recordsOf(reader, range, keys)) {
           if (isSliceOver()) await nextSlice()
@@ -291,7 +246,7 @@ export class Runs {
    * const children = await db.runs.children('parent')
    * children.map(({ runId }) => runId) // → ['child']
    */
-  async children(runId: string): Promise<readonly Run[]> {
+  async children(runId: Scope): Promise<readonly Run[]> {
     return this.query({ parentRun: runId, includeArchived: true })
   }
 
@@ -305,37 +260,26 @@ export class Runs {
    * events // → 1
    * await db.events.length('r1') // → 0
    */
-  async delete(runId: string, options: DeleteRunOptions = {}): Promise<Tombstone> {
+  async delete(runId: Scope, options: DeleteRunOptions = {}): Promise<Tombstone> {
     const { purgeLedger, reason } = checkDelete(options)
-    const scope = this.#scopeOf(runId)
-    const head = (tag: number): Place => ({ scope, tag: headTag(tag), key: HEAD_KEY })
-    const now = this.#database.now()
-    const mark = this.#place(indexKey(TOMBSTONE, '', now, utf8(newOrderedId(now))))
-    const { result } = await this.#database.update(
-      [this.#record(runId), head(TAGS.event), head(TAGS.ledger)],
-      ([record, events, ledger]) => {
-        const run = runOf(existing(runId, record))
+    const index = this.#scopes.index
+    const grave = newGrave(index, this.#database.now())
+    const tombstone = await this.#step(
+      runId,
+      scope => [headPlace(scope, TAGS.event), headPlace(scope, TAGS.ledger)],
+      (run, [events, ledger], scope) => {
         if (ledger !== undefined && !purgeLedger) {
-          const message = `run ${JSON.stringify(runId)} has ledger records: delete needs purgeLedger and a reason`
-          throw new AnnalsError('INVALID_OPERATION', message, { runId })
+          const message = `run ${JSON.stringify(run.runId)} has ledger records: delete needs purgeLedger and a reason`
+          throw new AnnalsError('INVALID_OPERATION', message, { runId: run.runId })
         }
-        const { length, hash } = parseHead(events)
-        const tombstone: Tombstone = {
-          runId,
-          deletedAt: now,
-          ...(reason === undefined ? {} : { reason }),
-          events: length,
-          headHash: hex(hash),
+        const { tombstone: left, put } = buried(grave, run, events, reason)
+        return {
+          operations: [...runOperations(index, run, undefined), { op: 'drop', scope }, put],
+          result: left,
         }
-        const operations: Operation[] = [
-          ...runOperations(this.#index, run, undefined),
-          { op: 'drop', scope },
-          { op: 'put', ...mark, value: encodeValue(tombstone as unknown as Value) },
-        ]
-        return { operations, result: tombstone }
       },
     )
-    return Object.freeze(result)
+    return Object.freeze(tombstone)
   }
 
   /**
@@ -347,27 +291,12 @@ export class Runs {
    * tombstone.runId // → 'r1'
    */
   async tombstones(): Promise<readonly Tombstone[]> {
-    const range = { ...indexRange(this.#tree(), TOMBSTONE, ''), reverse: true }
-    const found = await this.#database.scan(range)
-    return Object.freeze(await mapInSlices(found, tombstoneOf))
+    return allTombstones(this.#database, this.#scopes.index)
   }
 
   /** @internal The same from behind one on, each with what sets it apart from others of its time. */
-  async *iterateTombstones(
-    after?: Omit<MarkedTombstone, 'tombstone'>,
-  ): AsyncGenerator<MarkedTombstone, void, void> {
-    const range = { ...indexRange(this.#tree(), TOMBSTONE, ''), reverse: true }
-    const rest =
-      after === undefined
-        ? range
-        : behind(range, indexKey(TOMBSTONE, '', checkTime('after', after.deletedAt), utf8(after.mark)))
-    for await (const page of pages(this.#database, rest)) {
-      for (const { key, value } of page) {
-        if (isSliceOver()) await nextSlice()
-        const tombstone = tombstoneOf({ value })
-        yield { tombstone, deletedAt: timeOfIndexKey(key), mark: fromUtf8(idOfIndexKey(key) ?? '') }
-      }
-    }
+  iterateTombstones(after?: Omit<MarkedTombstone, 'tombstone'>): AsyncGenerator<MarkedTombstone, void, void> {
+    return iterateTombstones(this.#database, this.#scopes.index, after)
   }
 
   /**
@@ -394,88 +323,69 @@ export class Runs {
     return Object.freeze({ total, ...Object.fromEntries(counts) }) as RunStats
   }
 
-  async #setStatus(runId: string, status: RunStatus, error?: string): Promise<Run> {
-    const ledger = { scope: this.#scopeOf(runId), tag: headTag(TAGS.ledger), key: HEAD_KEY }
+  #setStatus(runId: Scope, status: RunStatus, error?: string): Promise<Run> {
     return this.#change(
       runId,
       (run, now, [ledgerHead]) => {
         if (ledgerHead !== undefined && status !== 'Archived') {
-          const message = `run ${JSON.stringify(runId)} gets its status from its ledger events alone`
-          throw new AnnalsError('INVALID_OPERATION', message, { runId })
+          const message = `run ${JSON.stringify(run.runId)} gets its status from its ledger events alone`
+          throw new AnnalsError('INVALID_OPERATION', message, { runId: run.runId })
         }
         return withStatus(run, status, now, error)
       },
-      [ledger],
+      scope => [headPlace(scope, TAGS.ledger)],
     )
   }
 
   /** Writes what `change` makes of the run, with its index entries. */
   async #change(
-    runId: string,
+    runId: Scope,
     change: (run: Run, now: number, more: readonly (Entry | undefined)[]) => Run,
-    more: readonly Place[] = [],
+    placesIn: (scope: ByteString) => readonly Place[] = () => [],
   ): Promise<Run> {
     const now = this.#database.now()
-    const { result } = await this.#database.update([this.#record(runId), ...more], ([record, ...others]) => {
-      const before = runOf(existing(runId, record))
-      const after = touched(change(before, now, others), now)
-      return { operations: runOperations(this.#index, before, after), result: after }
+    const changed = await this.#step(runId, placesIn, (before, more) => {
+      const after = touched(change(before, now, more), now)
+      return { operations: runOperations(this.#scopes.index, before, after), result: after }
     })
-    return stored(result)
+    return stored(changed)
   }
 
-  /** The parent exists, and the run is none of its ancestors: an id that was used before may still have children. */
-  async #checkParent(tx: Reader, runId: string, parentRun: string): Promise<void> {
-    let ancestor = await this.#ancestor(tx, parentRun)
-    if (ancestor === undefined) throw notFound(parentRun)
-    const children = indexRange(this.#tree(), BY_PARENT, utf8(runId))
-    if ((await tx.scan({ ...children, limit: 1 })).length === 0) return
-    while (ancestor?.parentRun !== undefined) {
-      if (ancestor.parentRun === runId) {
-        const message = `run ${JSON.stringify(runId)} would be its own ancestor`
-        throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'parentRun', runId, parentRun })
-      }
-      ancestor = await this.#ancestor(tx, ancestor.parentRun)
-    }
+  #step<T>(
+    runId: Scope,
+    placesIn: (scope: ByteString) => readonly Place[],
+    step: (run: Run, more: readonly (Entry | undefined)[], scope: ByteString) => ReturnType<Step<T>>,
+  ): Promise<T> {
+    const name = this.#scopes.named(runId)
+    return stepInRun(this.#database, this.#scopes, name, placesIn, (record, more, scope) =>
+      step(runOf(existing(name.runId, record)), more, scope),
+    )
   }
 
-  /**
-   * The run, read beside the transaction: its tags or metadata may change as often as they like. What the transaction
-   * depends on is that it exists, and whose child it is; both stand for as long as its index entry by time does.
-   */
-  async #ancestor(tx: Reader, runId: string): Promise<Run | undefined> {
-    const { scope, tag, key } = this.#record(runId)
-    const entry = await this.#database.get(scope, tag, key)
-    const run = entry === undefined ? undefined : runOf(entry)
-    const proof = run === undefined ? key : indexKey(BY_TIME, '', run.createdAt, utf8(runId))
-    return (await tx.get(scope, tag, proof)) === undefined ? undefined : run
+  /** The run's record, if the run lives where the name says. */
+  async #entry(reader: Reader, name: RunName): Promise<Entry | undefined> {
+    const { scope, tag, key } = this.#scopes.record(name.runId)
+    return this.#scopes.ifNamed(name, await reader.get(scope, tag, key))
   }
 
-  async #existing(reader: Reader, runId: string): Promise<Run> {
-    const { scope, tag, key } = this.#record(runId)
-    return runOf(existing(runId, await reader.get(scope, tag, key)))
+  async #existing(reader: Reader, name: RunName): Promise<Run> {
+    return runOf(existing(name.runId, await this.#entry(reader, name)))
   }
 
-  #record(runId: string): Place {
-    if (typeof runId !== 'string') {
-      throw new AnnalsError('INVALID_ARGUMENT', 'a run id must be a string', { name: 'runId' })
-    }
-    // It has to be one that data can be stored under.
-    this.#scopeOf(runId)
-    return runPlace(this.#index, runId)
+  /** Of a run that was deleted nobody knows where it lived. */
+  async #livesElsewhere(reader: Reader, { runId, scope }: RunName): Promise<boolean> {
+    if (scope === undefined) return false
+    const record = await this.#entry(reader, { runId, scope: undefined })
+    return record !== undefined && this.#scopes.scopeIn(runId, record) !== scope
   }
 
-  #place(key: ByteString): Place {
-    return { ...this.#tree(), key }
-  }
-
-  #tree(): { readonly scope: ByteString; readonly tag: number } {
-    return { scope: this.#index, tag: TAG }
+  #tree(): TreeId {
+    return { scope: this.#scopes.index, tag: TAGS.run }
   }
 }
 
-function tombstoneOf({ value }: Pick<Entry, 'value'>): Tombstone {
-  return decodeValue(value) as unknown as Tombstone
+function headPlace(scope: ByteString, log: number): Place {
+  return { scope, tag: headTag(log), key: HEAD_KEY }
 }
 
 function checkDelete(options: DeleteRunOptions): DeleteRunOptions {

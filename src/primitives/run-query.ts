@@ -1,13 +1,15 @@
 import { type ByteString, u64, utf8 } from '../core/bytes.ts'
 import { checkEndTime, checkLimit, checkOrder, checkTime } from '../core/numbers.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
-import { checkTags, checkText } from '../core/text.ts'
+import { checkTags } from '../core/text.ts'
 import { indexKey, indexRange, timeOfIndexKey } from '../engine/indexes.ts'
+import type { Scope } from '../engine/keys.ts'
 import { getMany } from '../engine/many-gets.ts'
 import { pages } from '../engine/pages.ts'
 import type { Range, Reader, TreeId } from '../engine/storage.ts'
 import { checkStatus, type Run, type RunStatus } from './run.ts'
 import { BY_PARENT, BY_STATUS, BY_TAG, BY_TIME } from './run-records.ts'
+import type { RunName, RunScopes } from './run-scopes.ts'
 
 export interface RunQuery {
   readonly status?: RunStatus
@@ -17,12 +19,13 @@ export interface RunQuery {
   readonly createdAfter?: number
   /** Exclusive; `Infinity` is as good as nothing. */
   readonly createdBefore?: number
-  readonly parentRun?: string
+  /** The id or namespace of the parent. */
+  readonly parentRun?: Scope
   readonly includeArchived?: boolean
   /** A positive integer; without it all come. */
   readonly limit?: number
-  /** A run id, exclusive: goes on behind this run. */
-  readonly after?: string
+  /** A run's id or namespace, exclusive: goes on behind this run. */
+  readonly after?: Scope
 }
 
 /** Which index to read, and what to look for in what it leads to. */
@@ -30,6 +33,8 @@ export interface RunPlan {
   readonly range: Range
   readonly wanted: (run: Run) => boolean
   readonly limit: number | undefined
+  readonly parent: RunName | undefined
+  readonly after: RunName | undefined
 }
 
 const OPTIONS: readonly (keyof RunQuery)[] = [
@@ -44,25 +49,27 @@ const OPTIONS: readonly (keyof RunQuery)[] = [
 ]
 
 /** Every index is ordered by time of creation; the one is read that leads to the fewest runs, most likely. */
-export function planQuery(tree: TreeId, query: RunQuery): RunPlan {
+export function planQuery(tree: TreeId, query: RunQuery, scopes: RunScopes): RunPlan {
   checkOptions('query', query, OPTIONS)
   const { includeArchived = false, parentRun, tags: wantedTags = [] } = query
   checkFlag('includeArchived', includeArchived)
-  if (parentRun !== undefined) checkText('parentRun', parentRun, { bytesMax: 256 })
+  const parent = parentRun === undefined ? undefined : scopes.named(parentRun, 'parentRun')
   const status = query.status === undefined ? undefined : checkStatus(query.status)
   const tags = checkTags(wantedTags)
   const { createdAfter = 0, createdBefore = Number.POSITIVE_INFINITY } = query
   const from = checkTime('createdAfter', createdAfter)
   const to = checkEndTime('createdBefore', createdBefore)
   checkOrder(from, to ?? Number.POSITIVE_INFINITY)
-  const [kind, component] = indexFor(parentRun, tags, status)
+  const [kind, component] = indexFor(parent?.runId, tags, status)
   return {
     range: indexRange(tree, kind, utf8(component), from, to),
     wanted: run =>
       (status === undefined ? includeArchived || run.status !== 'Archived' : run.status === status) &&
       tags.every(tag => run.tags.includes(tag)) &&
-      (parentRun === undefined || run.parentRun === parentRun),
+      (parent === undefined || run.parentRun === parent.runId),
     limit: checkLimit(query.limit),
+    parent,
+    after: query.after === undefined ? undefined : scopes.named(query.after, 'after'),
   }
 }
 

@@ -1,10 +1,15 @@
 import { AnnalsError } from '../core/errors.ts'
 import type { Value } from '../core/value.ts'
+import { DEFAULT_PART, type NamespaceParts } from '../engine/keys.ts'
 
 export type RunStatus = 'Active' | 'Completed' | 'Failed' | 'Cancelled' | 'Paused' | 'Archived'
 
 export interface Run {
   readonly runId: string
+  /** The app that the run belongs to; absent if it is `default`. */
+  readonly app?: string
+  /** The agent that the run belongs to; absent if it is `default`. */
+  readonly agent?: string
   readonly parentRun?: string
   readonly status: RunStatus
   readonly createdAt: number
@@ -17,14 +22,23 @@ export interface Run {
   readonly error?: string
 }
 
-/** What is left of a run that was deleted. */
+/** What is left of a run that was deleted, or of a scope that was dropped. */
 export interface Tombstone {
   readonly runId: string
+  /** The app that it belonged to; absent if it was `default`. */
+  readonly app?: string
+  /** The agent that it belonged to; absent if it was `default`. */
+  readonly agent?: string
   readonly deletedAt: number
   readonly reason?: string
   /** How many events it had, and the hash of the last one: 64 zeros if it had none. */
   readonly events: number
   readonly headHash: string
+}
+
+/** What of a namespace a run's record holds: `default` is not written down. */
+export function placeIn({ app, agent }: Pick<NamespaceParts, 'app' | 'agent'>): Pick<Run, 'app' | 'agent'> {
+  return { ...(app === DEFAULT_PART ? {} : { app }), ...(agent === DEFAULT_PART ? {} : { agent }) }
 }
 
 /** P10: what may follow what. Nothing rises again, nothing fails twice, and what is archived stays so. */

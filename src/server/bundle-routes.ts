@@ -26,7 +26,7 @@ export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, ids: { runId } }) => {
+    async ({ c, run: runId }) => {
       const lines = c.get('db').exportRun(runId)
       // Before the answer begins, so that a run that is not there is a 404.
       let next = await lines.next()

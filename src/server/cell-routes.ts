@@ -2,6 +2,7 @@ import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import type { Annals } from '../annals.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Value } from '../core/value.ts'
+import type { Scope } from '../engine/keys.ts'
 import { mediaType } from './body.ts'
 import { serve } from './endpoint.ts'
 import { BY_NAME, paged } from './paging.ts'
@@ -28,7 +29,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
         200: ['A page of names; `next` is the `after` of the page behind it.', pageOf('cells', z.string())],
       },
     },
-    async ({ c, ids, query }) => paged('cells', await c.get('db').cells.list(ids['runId']), BY_NAME, query),
+    async ({ c, run, query }) => paged('cells', await c.get('db').cells.list(run), BY_NAME, query),
   )
   serve(
     app,
@@ -42,7 +43,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       refusals: ['CELL_NOT_FOUND'],
       answers: { 200: ['The cell.', cell] },
     },
-    async ({ c, ids: { runId, name } }) => {
+    async ({ c, run: runId, ids: { name } }) => {
       const found = await c.get('db').cells.read(runId, name)
       if (found === undefined) {
         throw new AnnalsError('CELL_NOT_FOUND', `there is no cell ${JSON.stringify(name)}`, { name })
@@ -69,7 +70,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       refusals: ['CELL_NOT_FOUND', 'CELL_EXISTS', 'VERSION_MISMATCH'],
       answers: { 200: ['Its version now, also in `ETag`.', z.object({ version: z.number().int() })] },
     },
-    async ({ c, ids: { runId, name } }) => {
+    async ({ c, run: runId, ids: { name } }) => {
       const given = await readValue(c)
       return services.answers.once(
         c,
@@ -92,14 +93,15 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       role: 'writer',
       answers: { 200: ['Whether it was there.', z.object({ deleted: z.boolean() })] },
     },
-    async ({ c, ids: { runId, name } }) => json({ deleted: await c.get('db').cells.delete(runId, name) }),
+    async ({ c, run: runId, ids: { name } }) =>
+      json({ deleted: await c.get('db').cells.delete(runId, name) }),
   )
 }
 
 function written(
   c: ServerContext,
   { cells }: Annals,
-  runId: string,
+  runId: Scope,
   name: string,
   given: Value,
 ): Promise<number> {

@@ -1,10 +1,11 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
+import type { Scope } from '../engine/keys.ts'
 import { admitHeavy } from './admission.ts'
 import { readJson } from './body.ts'
 import { checkRole } from './guard.ts'
-import { idsIn, parameterNames } from './path-ids.ts'
+import { namesIn, parameterNames } from './path-ids.ts'
 import { isPublic } from './public-paths.ts'
 import { refusalsOf } from './refusals.ts'
 import { Reply, responseOf } from './reply.ts'
@@ -49,7 +50,10 @@ export interface Endpoint<Q extends Shape, B extends Schema> {
 
 export interface Asked<Q extends Shape, B extends Schema> {
   readonly c: ServerContext
+  /** The ids in the path, by name, but for that of a run. */
   readonly ids: Readonly<Record<string, string>>
+  /** The run in the path of a run, or of what is below it. */
+  readonly run: Scope
   readonly query: z.output<z.ZodObject<{ -readonly [K in keyof Q]: Q[K] }>>
   readonly body: z.output<B>
 }
@@ -79,7 +83,7 @@ export function serve<Q extends Shape, B extends Schema>(
   app.on(method.toUpperCase(), path.replace(/\{(\w+)\}/g, ':$1'), async c => {
     c.set('route', path)
     if (role !== undefined) checkRole(c, role)
-    const ids = idsIn(path, c.req.raw.url)
+    const { ids, run } = namesIn(path, c.req.raw.url)
     const asked = (c.env?.incoming?.url ?? c.req.url).includes('?')
       ? queryIn(c, query)
       : (nothingAsked ?? queryIn(c, query))
@@ -91,7 +95,7 @@ export function serve<Q extends Shape, B extends Schema>(
     if (load !== 'light' && (load === 'heavy' || load(asked as Asked<Q, B>['query']) === 'heavy')) {
       await admitHeavy(c)
     }
-    const answered = await answer({ c, ids, query: asked, body: content } as Asked<Q, B>)
+    const answered = await answer({ c, ids, run, query: asked, body: content } as Asked<Q, B>)
     return answered instanceof Reply ? responseOf(c, answered) : answered
   })
 }

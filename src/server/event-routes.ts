@@ -6,6 +6,7 @@ import type { FeedItem } from '../ledger/subscriptions.ts'
 import { longPage, serve } from './endpoint.ts'
 import { without } from './given-options.ts'
 import { behindNamed, cursorOf, inChunks, pageOfEach, partsOf } from './paging.ts'
+import { runIdOf } from './path-ids.ts'
 import { json, largeJson } from './reply.ts'
 import {
   alert,
@@ -107,10 +108,10 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
         ifFree: z.boolean().optional(),
         epoch: z.number().optional(),
       }),
-      refusals: ['WRITER_FENCED'],
+      refusals: ['WRITER_FENCED', 'RUN_NOT_FOUND'],
       answers: { 200: ['The epoch to write under.', z.object({ epoch: z.number().int() })] },
     },
-    async ({ c, ids, body }) => json(await c.get('db').ledger.acquireLease(ids['runId'], without(body))),
+    async ({ c, run, body }) => json(await c.get('db').ledger.acquireLease(run, without(body))),
   )
   const registration = z.strictObject({ idempotencyKey: z.string(), eventId: z.string() })
   serve(
@@ -123,10 +124,11 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       summary: 'The event id that is known for this key, or else the one given, which is known from now on.',
       role: 'writer',
       body: registration,
+      refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The id.', z.object({ eventId: z.string() })] },
     },
-    async ({ c, ids, body: { idempotencyKey, eventId } }) =>
-      json({ eventId: await c.get('db').ledger.registry.claim(ids['runId'], idempotencyKey, eventId) }),
+    async ({ c, run, body: { idempotencyKey, eventId } }) =>
+      json({ eventId: await c.get('db').ledger.registry.claim(run, idempotencyKey, eventId) }),
   )
   serve(
     app,
@@ -138,10 +140,11 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       summary: 'The ledger knows the event under this id: from now on so does the registry.',
       role: 'writer',
       body: registration,
+      refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The id.', z.object({ eventId: z.string() })] },
     },
-    async ({ c, ids, body: { idempotencyKey, eventId } }) => {
-      await c.get('db').ledger.registry.adopt(ids['runId'], idempotencyKey, eventId)
+    async ({ c, run, body: { idempotencyKey, eventId } }) => {
+      await c.get('db').ledger.registry.adopt(run, idempotencyKey, eventId)
       return json({ eventId })
     },
   )
@@ -166,12 +169,12 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, ids, query: { afterSeq = 0, limit: most } }) => {
+    async ({ c, run, query: { afterSeq = 0, limit: most } }) => {
       const { ledger } = c.get('db')
       const records = inChunks(
         afterSeq,
         Math.min(RECORDS_AT_ONCE, most + 1),
-        (after, limit) => ledger.fetchEvents(ids['runId'], { afterSeq: after, limit }),
+        (after, limit) => ledger.fetchEvents(run, { afterSeq: after, limit }),
         ({ runSeq }) => runSeq,
       )
       return pageOfEach('events', records, { limit: most, signal: c.req.raw.signal }, ({ runSeq }) => runSeq)
@@ -259,11 +262,12 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The snapshot.', snapshot] },
     },
-    async ({ c, ids: { runId }, query: { fresh = false, atSeq } }) => {
+    async ({ c, run, query: { fresh = false, atSeq } }) => {
       const { ledger } = c.get('db')
-      if (atSeq !== undefined) return largeJson(await ledger.replaySnapshot(runId, { atSeq }), 'plain')
-      const found = fresh ? await ledger.projectSnapshot(runId) : await ledger.getSnapshot(runId)
+      if (atSeq !== undefined) return largeJson(await ledger.replaySnapshot(run, { atSeq }), 'plain')
+      const found = fresh ? await ledger.projectSnapshot(run) : await ledger.getSnapshot(run)
       if (found !== null) return largeJson(found, 'plain')
+      const runId = runIdOf(run)
       throw new AnnalsError('RUN_NOT_FOUND', `the ledger has no run ${JSON.stringify(runId)}`, { runId })
     },
   )
@@ -290,8 +294,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, ids }) =>
-      json(await c.get('db').ledger.verifyRun(ids['runId'], { signal: c.req.raw.signal })),
+    async ({ c, run }) => json(await c.get('db').ledger.verifyRun(run, { signal: c.req.raw.signal })),
   )
   serve(
     app,

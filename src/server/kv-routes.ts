@@ -38,7 +38,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, ids: { runId }, query: { prefix, after, limit, values = false } }) => {
+    async ({ c, run: runId, query: { prefix, after, limit, values = false } }) => {
       const { kv } = c.get('db')
       // One more, to know whether there is more.
       const keys = await kv.list(runId, without({ prefix, after, limit: limit + 1 }))
@@ -67,7 +67,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       refusals: ['NOT_FOUND'],
       answers: { 200: ['The value.', value, ...VALUE_TYPES] },
     },
-    async ({ c, ids: { runId, key } }) => {
+    async ({ c, run: runId, ids: { key } }) => {
       const found = await c.get('db').kv.getVersioned(runId, key)
       if (found === undefined) throw new AnnalsError('NOT_FOUND', 'there is no such key', { key })
       const { value: stored, version, updatedAt } = found
@@ -87,7 +87,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       rawBody: valueBody,
       answers: { 200: ['It is written.', z.object({ key: z.string() })] },
     },
-    async ({ c, ids: { runId, key }, query: { ttlMs } }) => {
+    async ({ c, run: runId, ids: { key }, query: { ttlMs } }) => {
       await c.get('db').kv.put(runId, key, await readValue(c), without({ ttlMs }))
       return json({ key })
     },
@@ -103,6 +103,6 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       role: 'writer',
       answers: { 200: ['Whether it was there.', z.object({ deleted: z.boolean() })] },
     },
-    async ({ c, ids: { runId, key } }) => json({ deleted: await c.get('db').kv.delete(runId, key) }),
+    async ({ c, run: runId, ids: { key } }) => json({ deleted: await c.get('db').kv.delete(runId, key) }),
   )
 }

@@ -1,29 +1,60 @@
 import { AnnalsError } from '../core/errors.ts'
+import { parseNamespace, type Scope } from '../engine/keys.ts'
 
 /**
  * Ids in paths. Every id that can be stored can be asked for: percent-encoded; and as `.` and `..` would be taken
  * for steps on the way, encoded or not, those, and ids that begin with `~`, have a `~` in front.
+ *
+ * In place of a run's id may stand a namespace: `~:tenant:app:agent:run`, with `%` and `:` inside a part written as
+ * `%25` and `%3A`, and all of it percent-encoded once more, as any id is.
  */
 
 export function parameterNames(template: string): readonly string[] {
   return [...template.matchAll(/\{(\w+)\}/g)].map(match => match[1])
 }
 
+/** What is named in a path. */
+export interface PathNames {
+  readonly ids: Readonly<Record<string, string>>
+  /** The run, in the path of a run, or of what is below it; empty elsewhere. */
+  readonly run: Scope
+}
+
+/** No id begins like this: one that begins with `~` has two of them. */
+const NAMESPACE = '~:'
+const RUN_PATH = '/v1/runs/{runId}'
+const NOTHING: PathNames = { ids: {}, run: '' }
+
 /** By name, the ids in the path of a URL that fits the template. From the URL as it came: nobody has decoded it twice. */
-export function idsIn(template: string, url: string): Readonly<Record<string, string>> {
-  if (!template.includes('{')) return {}
+export function namesIn(template: string, url: string): PathNames {
+  if (!template.includes('{')) return NOTHING
   const segments = pathOf(url).split('/')
   const ids: Record<string, string> = {}
+  let run: Scope = ''
   for (const [i, part] of template.split('/').entries()) {
-    if (part.startsWith('{')) ids[part.slice(1, -1)] = idOf(segments[i] ?? '')
+    if (!part.startsWith('{')) continue
+    const segment = decoded(segments[i] ?? '')
+    if (part === '{runId}' && template.startsWith(RUN_PATH)) run = runIn(segment)
+    else ids[part.slice(1, -1)] = idOf(segment)
   }
-  return ids
+  return { ids, run }
+}
+
+function runIn(segment: string): Scope {
+  return segment.startsWith(NAMESPACE) ? parseNamespace(segment.slice(NAMESPACE.length)) : idOf(segment)
+}
+
+export function runIdOf(run: Scope): string {
+  return typeof run === 'string' ? run : run.run
 }
 
 function idOf(segment: string): string {
+  return segment.startsWith('~') ? segment.slice(1) : segment
+}
+
+function decoded(segment: string): string {
   try {
-    const id = decodeURIComponent(segment)
-    return id.startsWith('~') ? id.slice(1) : id
+    return decodeURIComponent(segment)
   } catch (error) {
     if (!(error instanceof URIError)) throw error
     throw new AnnalsError('INVALID_ARGUMENT', 'the path is not percent-encoded UTF-8', { name: 'path' })

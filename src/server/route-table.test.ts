@@ -41,6 +41,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   queryRuns: { path: '/v1/runs', status: 200, holds: RUN },
   createRun: { path: '/v1/runs', json: { tags: ['made'] }, status: 201 },
   getRun: { path: `/v1/runs/${RUN}`, status: 200, holds: '"tags"' },
+  ensureRun: { path: '/v1/runs/plain', json: {}, status: 200 },
   updateRunStatus: { path: '/v1/runs/plain/status', json: { status: 'Paused' }, status: 200 },
   addRunTags: { path: '/v1/runs/plain/tags', json: { tags: ['a'] }, status: 200 },
   updateRunMetadata: { path: '/v1/runs/plain/metadata', json: { a: 1 }, status: 200 },

@@ -1,12 +1,16 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
+import { newOrderedId } from '../core/id.ts'
 import { fromLargeJson } from '../core/value-json.ts'
+import { DEFAULT_PART, namespace, type Scope } from '../engine/keys.ts'
 import type { Run } from '../primitives/run.ts'
 import type { Runs } from '../primitives/run-index.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
+import { notFound } from '../primitives/run-records.ts'
 import { serve } from './endpoint.ts'
 import { without } from './given-options.ts'
 import { cursorOf, Page, pageOfEach, partsOf } from './paging.ts'
+import { runIdOf } from './path-ids.ts'
 import { json, largeJson, type Reply } from './reply.ts'
 import {
   cursor,
@@ -45,6 +49,9 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       headers: { 'Idempotency-Key': text.optional() },
       body: z.strictObject({
         runId: z.string().optional(),
+        tenant: z.string().optional(),
+        app: z.string().optional(),
+        agent: z.string().optional(),
         parentRun: z.string().optional(),
         tags: tags.optional(),
         metadata: value.optional(),
@@ -55,10 +62,11 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
     },
     ({ c, body }) =>
       services.answers.once(c, [], async made => {
-        const { metadata, ...rest } = body
-        const options = { ...rest, runId: rest.runId ?? made }
+        const { metadata, tenant, app, agent, ...rest } = body
+        const { runs, tenant: own } = c.get('db')
+        const runId = rest.runId ?? made
+        const options = { ...rest, runId: namespaceOf(own, { tenant, app, agent }, runId) }
         const all = metadata === undefined ? options : { ...options, metadata: await fromLargeJson(metadata) }
-        const { runs } = c.get('db')
         try {
           return shown(await runs.create(without(all)), 201)
         } catch (error) {
@@ -69,6 +77,29 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
           return shown(found, 201)
         }
       }),
+  )
+  serve(
+    app,
+    {
+      method: 'put',
+      path: '/v1/runs/{runId}',
+      id: 'ensureRun',
+      load: 'light',
+      summary: 'The run, created if it was not there.',
+      role: 'writer',
+      body: z.strictObject({
+        parentRun: z.string().optional(),
+        tags: tags.optional(),
+        metadata: value.optional(),
+      }),
+      bytesMax: RECORD_BYTES_MAX,
+      refusals: ['RUN_NOT_FOUND', 'RUN_EXISTS'],
+      answers: { 200: ['The run.', run] },
+    },
+    async ({ c, run: given, body: { metadata, ...rest } }) => {
+      const options = metadata === undefined ? rest : { ...rest, metadata: await fromLargeJson(metadata) }
+      return shown(await c.get('db').runs.ensure(given, without(options)))
+    },
   )
   serve(
     app,
@@ -85,17 +116,13 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       refusals: ['RUN_NOT_FOUND', 'INVALID_TRANSITION', 'INVALID_OPERATION'],
       answers: { 200: ['The run.', run] },
     },
-    ({ c, ids, body: { status, error } }) =>
+    ({ c, run, body: { status, error } }) =>
       services.answers.once(c, [], async () => {
         const { runs } = c.get('db')
         if (error !== undefined && status !== 'Failed') {
           throw new AnnalsError('INVALID_ARGUMENT', 'error is for the status Failed', { name: 'error' })
         }
-        return shown(
-          error === undefined
-            ? await runs.updateStatus(ids['runId'], status)
-            : await runs.fail(ids['runId'], error),
-        )
+        return shown(error === undefined ? await runs.updateStatus(run, status) : await runs.fail(run, error))
       }),
   )
   serve(
@@ -112,7 +139,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The run.', run] },
     },
-    async ({ c, ids, body }) => shown(await c.get('db').runs.addTags(ids['runId'], body.tags)),
+    async ({ c, run, body }) => shown(await c.get('db').runs.addTags(run, body.tags)),
   )
   serve(
     app,
@@ -128,8 +155,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The run.', run] },
     },
-    async ({ c, ids, body }) =>
-      shown(await c.get('db').runs.updateMetadata(ids['runId'], await fromLargeJson(body))),
+    async ({ c, run, body }) => shown(await c.get('db').runs.updateMetadata(run, await fromLargeJson(body))),
   )
   serve(
     app,
@@ -144,8 +170,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       refusals: ['RUN_NOT_FOUND', 'INVALID_TRANSITION'],
       answers: { 200: ['The run.', run] },
     },
-    ({ c, ids }) =>
-      services.answers.once(c, [], async () => shown(await c.get('db').runs.archive(ids['runId']))),
+    ({ c, run }) => services.answers.once(c, [], async () => shown(await c.get('db').runs.archive(run))),
   )
   serve(
     app,
@@ -161,10 +186,8 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       refusals: ['RUN_NOT_FOUND', 'INVALID_OPERATION'],
       answers: { 200: ['What is left of it.', tombstone] },
     },
-    ({ c, ids, query }) =>
-      services.answers.once(c, [query], async () =>
-        json(await c.get('db').runs.delete(ids['runId'], without(query))),
-      ),
+    ({ c, run, query }) =>
+      services.answers.once(c, [query], async () => json(await c.get('db').runs.delete(run, without(query)))),
   )
 }
 
@@ -218,10 +241,10 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The run.', run] },
     },
-    async ({ c, ids: { runId } }) => {
-      const found = await c.get('db').runs.get(runId)
+    async ({ c, run }) => {
+      const found = await c.get('db').runs.get(run)
       if (found !== undefined) return shown(found)
-      throw new AnnalsError('RUN_NOT_FOUND', `there is no run ${JSON.stringify(runId)}`, { runId })
+      throw notFound(runIdOf(run))
     },
   )
   serve(
@@ -253,15 +276,35 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       id: 'stats',
       load: 'heavy',
       summary:
-        'How many runs there are in each status, and what the ledger has counted since the server was started.',
+        'Whose data the token reaches, how many runs there are in each status, and what the ledger has counted since the server was started.',
       role: 'reader',
-      answers: { 200: ['The counts.', z.object({ runs: z.looseObject({}), ledger: z.looseObject({}) })] },
+      answers: {
+        200: [
+          'The counts.',
+          z.object({ tenant: z.string(), runs: z.looseObject({}), ledger: z.looseObject({}) }),
+        ],
+      },
     },
     async ({ c }) => {
       const db = c.get('db')
-      return json({ runs: await db.runs.stats(), ledger: db.stats().ledger })
+      return json({ tenant: db.tenant, runs: await db.runs.stats(), ledger: db.stats().ledger })
     },
   )
+}
+
+/** The namespace in which a run is to be created; its id alone, if no other part is given. */
+function namespaceOf(
+  own: string,
+  { tenant, app, agent }: Readonly<Record<'tenant' | 'app' | 'agent', string | undefined>>,
+  run: string | undefined,
+): Scope | undefined {
+  if (tenant === undefined && app === undefined && agent === undefined) return run
+  return namespace({
+    tenant: tenant ?? own,
+    app: app ?? DEFAULT_PART,
+    agent: agent ?? DEFAULT_PART,
+    run: run ?? newOrderedId(Date.now()),
+  })
 }
 
 function markIn(after: string): { readonly deletedAt: number; readonly mark: string } {

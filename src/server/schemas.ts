@@ -64,6 +64,8 @@ export const run: Schema = named(
   'Run',
   z.object({
     runId: z.string(),
+    app: z.string().optional(),
+    agent: z.string().optional(),
     parentRun: z.string().optional(),
     status: runStatus,
     createdAt: millis,
@@ -79,6 +81,8 @@ export const tombstone: Schema = named(
   'Tombstone',
   z.object({
     runId: z.string(),
+    app: z.string().optional(),
+    agent: z.string().optional(),
     deletedAt: millis,
     reason: z.string().optional(),
     events: seq,

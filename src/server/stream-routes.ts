@@ -1,10 +1,12 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
+import type { Scope } from '../engine/keys.ts'
 import type { AlertItem } from '../ledger/alert-subscriptions.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { RunEventRecord } from '../ledger/run-events.ts'
 import { serve } from './endpoint.ts'
 import type { HubItem, Position } from './event-hub.ts'
+import { runIdOf } from './path-ids.ts'
 import { headerOf } from './request-header.ts'
 import { cursor, flag, text, whole } from './schemas.ts'
 import type { ServerEnv } from './server-env.ts'
@@ -33,16 +35,16 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       refusals: ['EVENT_CHAIN_BROKEN'],
       answers: { 200: ['Server-sent events.', EVENTS, 'text/event-stream'] },
     },
-    async ({ c, ids: { runId }, query }) => {
+    async ({ c, run, query }) => {
       const reader = new RunReader(
         c.get('db').ledger,
-        runId,
+        run,
         placeIn(headerOf(c, 'last-event-id'), query.afterSeq),
       )
       // Before the stream begins, so that what is wrong with the id is said at once.
       await reader.check()
       return services.streams.open(c, {
-        name: `run\0${runId}`,
+        name: `run\0${typeof run === 'string' ? run : `\0${run}`}`,
         position: reader.position,
         source: (after, signal) => reader.follow(after as number, signal),
         read: (after, limit) => reader.read(after as number, limit),
@@ -151,12 +153,12 @@ interface Place {
  */
 class RunReader {
   readonly #ledger: Ledger
-  readonly #runId: string
+  readonly #run: Scope
   #last: Place
 
-  constructor(ledger: Ledger, runId: string, last: Place) {
+  constructor(ledger: Ledger, run: Scope, last: Place) {
     this.#ledger = ledger
-    this.#runId = runId
+    this.#run = run
     this.#last = last
   }
 
@@ -180,7 +182,7 @@ class RunReader {
     const { seq, eventId } = this.#last
     // From the last one that was read: by it the ledger sees whether this is still the same run.
     const afterSeq = Math.max(0, after - 1)
-    for await (const record of this.#ledger.subscribe({ runId: this.#runId, afterSeq, signal })) {
+    for await (const record of this.#ledger.subscribe({ runId: this.#run, afterSeq, signal })) {
       if (record.runSeq === seq && eventId !== undefined && record.eventId !== eventId) throw this.#deleted()
       yield itemOfRun(record)
     }
@@ -190,15 +192,16 @@ class RunReader {
     const { seq, eventId } = this.#last
     const isKnown = eventId !== undefined && seq === after
     const options = isKnown ? { afterSeq: after - 1, limit: limit + 1 } : { afterSeq: after, limit }
-    const found = await this.#ledger.fetchEvents(this.#runId, options)
+    const found = await this.#ledger.fetchEvents(this.#run, options)
     if (!isKnown) return found
     if (found[0]?.eventId !== eventId) throw this.#deleted()
     return found.slice(1)
   }
 
   #deleted(): AnnalsError {
-    const message = `run ${JSON.stringify(this.#runId)} was deleted while it was read`
-    return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId: this.#runId })
+    const runId = runIdOf(this.#run)
+    const message = `run ${JSON.stringify(runId)} was deleted while it was read`
+    return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
   }
 }
 

@@ -52,7 +52,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
         ],
       },
     },
-    async ({ c, ids: { runId }, query: { limit, after, ...filter } }) =>
+    async ({ c, run: runId, query: { limit, after, ...filter } }) =>
       pageOfEach(
         'traces',
         c.get('db').traces.iterate(runId, without(filter), placeIn(after)),
@@ -82,14 +82,14 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       refusals: ['TRACE_NOT_FOUND', 'TRACE_EXISTS'],
       answers: { 201: ['Its id.', z.object({ id: z.string() })] },
     },
-    ({ c, ids, body }) =>
+    ({ c, run, body }) =>
       services.answers.once(c, [], async made => {
         const { trace: given, metadata, ...rest } = body
         const options = { ...rest, id: rest.id ?? made }
         const recorded = (await fromLargeJson(given)) as unknown as Trace
         const all = metadata === undefined ? options : { ...options, metadata: await fromLargeJson(metadata) }
         try {
-          const id = await c.get('db').traces.record(ids['runId'], recorded, without(all) as TraceOptions)
+          const id = await c.get('db').traces.record(run, recorded, without(all) as TraceOptions)
           return json({ id }, 201)
         } catch (error) {
           const isKnown = error instanceof AnnalsError && error.code === 'TRACE_EXISTS'
@@ -111,7 +111,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       refusals: ['TRACE_NOT_FOUND'],
       answers: { 200: ['The trace.', storedTrace] },
     },
-    async ({ c, ids: { runId, traceId } }) =>
+    async ({ c, run: runId, ids: { traceId } }) =>
       largeJson((await c.get('db').traces.get(runId, traceId)) ?? missing(traceId), 'value'),
   )
   serve(
@@ -126,7 +126,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       refusals: ['TRACE_NOT_FOUND', 'INVALID_OPERATION'],
       answers: { 200: ['`{trace, children}`, each child the same.', z.looseObject({ trace: storedTrace })] },
     },
-    async ({ c, ids: { runId, traceId } }) => {
+    async ({ c, run: runId, ids: { traceId } }) => {
       const tree = (await c.get('db').traces.tree(runId, traceId)) ?? missing(traceId)
       checkDepth(tree, 0)
       return largeJson(tree, 'value')
@@ -153,7 +153,7 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
         ],
       },
     },
-    async ({ c, ids: { runId }, query: { from = 0, limit } }) => {
+    async ({ c, run: runId, query: { from = 0, limit } }) => {
       const { events } = c.get('db')
       const read = inChunks(
         from,
@@ -179,8 +179,7 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
         200: ['What was found.', z.looseObject({ isValid: z.boolean(), length: z.number().int() })],
       },
     },
-    async ({ c, ids }) =>
-      json(await c.get('db').events.verifyChain(ids['runId'], { signal: c.req.raw.signal })),
+    async ({ c, run }) => json(await c.get('db').events.verifyChain(run, { signal: c.req.raw.signal })),
   )
 }
 

@@ -14,6 +14,7 @@ import { testKv } from './annals-suite/kv.ts'
 import { testLimits } from './annals-suite/limits.ts'
 import { testLive } from './annals-suite/live.ts'
 import { testMachines } from './annals-suite/machines.ts'
+import { testNamespaces } from './annals-suite/namespaces.ts'
 import { testReopening } from './annals-suite/reopening.ts'
 import { testRunQueries } from './annals-suite/run-queries.ts'
 import { testRuns } from './annals-suite/runs.ts'
@@ -51,6 +52,7 @@ export function testAnnals(name: string, openDatabase: OpenAnnals, options: Anna
     describe('runs', () => testRuns(suite))
     describe('run queries', () => testRunQueries(suite))
     describe('deletion', () => testDeletion(suite))
+    describe('namespaces', () => testNamespaces(suite))
     describe('transactions', () => testTransactions(suite))
     describe('conflicts', () => testConflicts(suite))
     describe('concurrency', () => testConcurrency(suite))

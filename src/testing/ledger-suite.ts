@@ -9,6 +9,7 @@ import { testIdempotency } from './ledger-suite/idempotency.ts'
 import { testLayerTwo } from './ledger-suite/layer-two.ts'
 import { testLeases } from './ledger-suite/leases.ts'
 import { testMetrics } from './ledger-suite/metrics.ts'
+import { testNamespaces } from './ledger-suite/namespaces.ts'
 import { testOrderingAndTime } from './ledger-suite/ordering-and-time.ts'
 import { testProducer } from './ledger-suite/producer.ts'
 import { testProjection } from './ledger-suite/projection.ts'
@@ -57,6 +58,7 @@ export function testLedger(name: string, openLedger: OpenLedger, options: Ledger
     describe('verification', () => testVerification(suite))
     describe('producer', () => testProducer(suite))
     describe('run index', () => testRunIndex(suite))
+    describe('namespaces', () => testNamespaces(suite))
     describe('metrics', () => testMetrics(suite))
   })
 }

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Annals, createProducer, type RunHeading } from '../../src/index.ts'
+import { type Annals, createProducer, type RunHeading, type Scope } from '../../src/index.ts'
 
 /** Runs to make bundles of. */
 
@@ -12,11 +12,11 @@ const HEADING: Omit<RunHeading, 'runId'> = {
 }
 
 /** A run with an entry in the index, a log of its own, steps, a failure and an event that may not be. */
-export async function addRun(db: Annals, runId: string, steps = 1): Promise<void> {
-  await db.runs.create({ runId, tags: ['nightly'], metadata: { big: 2n ** 60n, nothing: Number.NaN } })
-  await db.events.append(runId, 'note', { text: 'ünïcödé \u0000', bytes: new Uint8Array([1, 2, 3]) })
-  await db.events.append(runId, 'nöte', null)
-  await addRecords(db, runId, steps)
+export async function addRun(db: Annals, run: Scope, steps = 1): Promise<void> {
+  await db.runs.create({ runId: run, tags: ['nightly'], metadata: { big: 2n ** 60n, nothing: Number.NaN } })
+  await db.events.append(run, 'note', { text: 'ünïcödé \u0000', bytes: new Uint8Array([1, 2, 3]) })
+  await db.events.append(run, 'nöte', null)
+  await addRecords(db, typeof run === 'string' ? run : run.run, steps)
 }
 
 export async function addRecords(db: Annals, runId: string, steps: number): Promise<void> {

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Annals } from '../../src/annals.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
 import { Database } from '../../src/engine/database.ts'
-import { deriveIdempotencyKey, open } from '../../src/index.ts'
+import { deriveIdempotencyKey, namespace, open } from '../../src/index.ts'
 import { addRecords, addRun, auditedIds, bytesOf, chunked } from './bundles.ts'
 
 let db: Annals
@@ -34,6 +34,29 @@ describe('an imported run', () => {
     const [first] = await db.ledger.fetchEvents('run-1', { limit: 1 })
     const { runSeq: _, persistedAt, ...event } = first
     expect(await other.ledger.appendEvent(event)).toMatchObject({ idempotent: true, runSeq: 1, persistedAt })
+  })
+
+  test('P27: in a namespace, it comes into the same one; and is copied and audited from there', async () => {
+    const run = namespace({ tenant: 'default', app: 'a:b', agent: '%', run: 'run-1' })
+    await addRun(db, run)
+    const bytes = await bytesOf(db.exportRun('run-1'))
+    expect(await other.importRun(() => chunked(bytes))).toEqual({ runId: 'run-1', records: 6, events: 2 })
+    expect(await bytesOf(other.exportRun(run))).toEqual(bytes)
+    expect(await other.runs.get(run)).toEqual(await db.runs.get('run-1'))
+    expect(await other.ledger.fetchEvents('run-1')).toEqual(await db.ledger.fetchEvents(run))
+    expect(await other.ledger.getSnapshot('run-1')).toEqual(await db.ledger.getSnapshot(run))
+    expect(await other.ledger.verifyRun('run-1')).toEqual({ isValid: true, events: 6 })
+    expect(await other.events.readRange('run-1', 0, 9)).toEqual([])
+    expect(await auditedIds(other)).toEqual(Array.from({ length: 6 }, (_, i) => `run-1/${i + 1}`))
+    expect(await other.importRun(() => chunked(bytes))).toEqual({ runId: 'run-1', records: 0, events: 0 })
+    await using copy = await open({ memory: true })
+    await other.copyTo(copy)
+    expect(await bytesOf(copy.exportRun('run-1'))).toEqual(bytes)
+    expect(await auditedIds(copy)).toEqual(await auditedIds(other))
+    expect(await copy.ledger.verifyRun(run)).toEqual({ isValid: true, events: 6 })
+    await other.runs.delete('run-1', { purgeLedger: true, reason: 'again' })
+    await other.ledger.acquireLease('run-1', { owner: 'early', ttlMs: 60_000 })
+    await expect(other.importRun(() => chunked(bytes))).rejects.toMatchObject({ code: 'WRITER_FENCED' })
   })
 
   test('is no news the second time, and goes on where a shorter one ended', async () => {

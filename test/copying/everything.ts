@@ -35,6 +35,9 @@ export async function fill(db: Annals): Promise<void> {
     query: 'x',
     resultsCount: 1,
   })
+  const ledger2 = namespace({ tenant, app: 'research', agent: 'critic', run: 'ledger-2' })
+  await db.runs.create({ runId: ledger2, tags: ['elsewhere'] })
+  await db.kv.put(ledger2, 'k', 'of the run')
   for (const runId of ['ledger-1', 'ledger-2', 'purged']) await tell(db, runId)
   await db.runs.delete('purged', { purgeLedger: true, reason: 'asked to' })
   await db.ledger.acquireLease('ledger-1', { owner: 'w', ttlMs: 1 })
@@ -76,6 +79,8 @@ export async function contentsOf(db: Annals): Promise<unknown> {
   const runs = await db.runs.query({ includeArchived: true })
   return {
     runs,
+    scopes: (await db.scopes()).map(String),
+    elsewhere: await db.kv.entries(namespace({ tenant, app: 'research', agent: 'critic', run: 'ledger-2' })),
     tombstones: await db.runs.tombstones(),
     kv: await db.kv.entries('parent'),
     shared: await db.kv.entries(agentShared({ tenant, app: 'app', agent: 'agent' })),

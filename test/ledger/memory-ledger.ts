@@ -6,6 +6,7 @@ import { resolveScope, tenantShared } from '../../src/engine/keys.ts'
 import type { LedgerContext } from '../../src/ledger/context.ts'
 import { LedgerMetrics } from '../../src/ledger/metrics.ts'
 import { createProducer, type Producer, type ProducerOptions } from '../../src/ledger/producer.ts'
+import { RunScopes } from '../../src/primitives/run-scopes.ts'
 import { PLAN, RUN } from '../../src/testing/ledger-suite/events.ts'
 
 /** Ledgers in memory, for tests of what is inside one. */
@@ -50,7 +51,9 @@ export function contextOver(database: Database): LedgerContext {
     database,
     tenant: 'default',
     shared: resolveScope('default', tenantShared({ tenant: 'default' })),
-    scopeOf,
+    scopes: new RunScopes('default', resolveScope('default', tenantShared({ tenant: 'default' })), scope =>
+      resolveScope('default', scope),
+    ),
     metrics: new LedgerMetrics(),
     validateTransitions: false,
   }

@@ -19,6 +19,9 @@ export interface TenantView extends TenantState {
   drop(runId: string): void
 }
 
+type ModelledRun = CreateRunOptions & { readonly runId: string; readonly parentRun?: string }
+type ModelledQuery = RunQuery & { readonly parentRun?: string; readonly after?: string }
+
 /** P10, once more, from the specification. */
 const NEXT: Readonly<Record<RunStatus, string>> = {
   Active: 'Completed Failed Cancelled Paused Archived',
@@ -31,7 +34,7 @@ const NEXT: Readonly<Record<RunStatus, string>> = {
 const ENDS: readonly RunStatus[] = ['Completed', 'Failed', 'Cancelled']
 
 export const runsModel = {
-  create(view: TenantView, options: CreateRunOptions & { runId: string }): Run {
+  create(view: TenantView, options: ModelledRun): Run {
     const { runId, parentRun, tags = [], metadata = {} } = options
     if (view.runs.has(runId)) throw new Refusal('RUN_EXISTS')
     if (parentRun !== undefined) {
@@ -70,7 +73,7 @@ export const runsModel = {
     return set(view, { ...existing(view, runId), metadata, updatedAt: view.now })
   },
 
-  query(view: TenantView, query: RunQuery = {}): Run[] {
+  query(view: TenantView, query: ModelledQuery = {}): Run[] {
     const { status, tags = [], createdAfter = 0, createdBefore = Number.POSITIVE_INFINITY, parentRun } = query
     // A map keeps the order in which its keys came, and sorting keeps it within a millisecond.
     const newestFirst = [...view.runs.values()].reverse().sort((a, b) => b.createdAt - a.createdAt)
@@ -88,7 +91,7 @@ export const runsModel = {
       .slice(0, query.limit)
   },
 
-  list: (view: TenantView, options: RunQuery = {}): string[] =>
+  list: (view: TenantView, options: ModelledQuery = {}): string[] =>
     runsModel.query(view, options).map(({ runId }) => runId),
 
   children: (view: TenantView, parentRun: string): Run[] =>

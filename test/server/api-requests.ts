@@ -37,7 +37,22 @@ export interface ApiDescription {
   readonly components: { readonly schemas: Readonly<Record<string, JsonSchema>> }
 }
 
-const IDS = ['run-1', 'run-2', 'key', 'cell', 'trace', 'a/b', '..', '~', 'ä', 'x'.repeat(300), '\u0000', '%']
+const IDS = [
+  'run-1',
+  'run-2',
+  'key',
+  'cell',
+  'trace',
+  'a/b',
+  '..',
+  '~',
+  '~:default:a:b:run-1',
+  '~:',
+  'ä',
+  'x'.repeat(300),
+  '\u0000',
+  '%',
+]
 const TEXTS = [
   ...IDS,
   '',
