@@ -274,7 +274,18 @@ export class Annals implements AsyncDisposable {
    * scope.run // → 'scratch-1'
    */
   async scopes(options: ScopesOptions = {}): Promise<readonly Namespace[]> {
-    return scopesWithoutRun(this.#scopesContext(), options)
+    const found: Namespace[] = []
+    for await (const scope of this.iterateScopes(options)) found.push(scope)
+    return Object.freeze(found)
+  }
+
+  /** @internal What `scopes` gives, from behind one on, read as it is asked for. */
+  iterateScopes(options: ScopesOptions, after?: Scope): AsyncGenerator<Namespace, void, void> {
+    return scopesWithoutRun(
+      this.#scopesContext(),
+      options,
+      after === undefined ? undefined : this.#scopeOf(after),
+    )
   }
 
   /**

@@ -39,17 +39,19 @@ export interface DroppableScopes {
 
 const PREFIX_BYTES_MAX = 256
 
-/** The scopes that `dropScope` would take, in byte order. */
-export async function scopesWithoutRun(
+/** The scopes that `dropScope` would take, in byte order, from behind one on. */
+export async function* scopesWithoutRun(
   context: DroppableScopes,
   options: ScopesOptions,
-): Promise<readonly Namespace[]> {
+  after?: ByteString,
+): AsyncGenerator<Namespace, void, void> {
   checkOptions('scopes', options, ['prefix'])
   const { prefix = '' } = options
   if (prefix !== '') checkText('prefix', prefix, { bytesMax: PREFIX_BYTES_MAX })
   const { database, tenant, reserved } = context
-  const found: Namespace[] = []
-  for await (const page of scopePages(database, tenantRange(tenant))) {
+  const range = tenantRange(tenant)
+  const from = after === undefined ? range.from : `${after}\0`
+  for await (const page of scopePages(database, { ...range, from })) {
     if (isSliceOver()) await nextSlice()
     const wanted = page
       .filter(scope => !reserved.includes(scope))
@@ -66,10 +68,8 @@ export async function scopesWithoutRun(
         )
       }),
     )
-    for (const [i, { parts }] of wanted.entries())
-      if (owners[i] === undefined) found.push(Namespace.of(parts))
+    for (const [i, { parts }] of wanted.entries()) if (owners[i] === undefined) yield Namespace.of(parts)
   }
-  return Object.freeze(found)
 }
 
 /** Removes all that a scope holds, in one commit. If it had a log, a tombstone says what was in it. */

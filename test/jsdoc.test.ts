@@ -113,6 +113,7 @@ describe('the examples in the source', () => {
       'projectIfAny',
       'iterateAlerts',
       'iterateTombstones',
+      'iterateScopes',
       'raisedAlerts',
     ],
   ]

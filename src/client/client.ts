@@ -1,8 +1,10 @@
-import type { Scope } from '../engine/keys.ts'
+import { checkOptions } from '../core/options.ts'
+import type { NamespaceParts, Scope } from '../engine/keys.ts'
 import type { LedgerStats } from '../ledger/metrics.ts'
 import { LaunchesClient, TokensClient } from './administration-client.ts'
 import { LedgerClient } from './ledger-client.ts'
-import { runPath } from './paths.ts'
+import { all, pagesOf } from './pages.ts'
+import { runPath, scopePath } from './paths.ts'
 import { RunsClient } from './runs-client.ts'
 import { EventsClient, TracesClient } from './traces-client.ts'
 import { type ClientOptions, problemIn, Transport } from './transport.ts'
@@ -64,6 +66,22 @@ export class AnnalsClient {
     } finally {
       stopped.abort()
     }
+  }
+
+  /** The scopes that hold data but have no run, in byte order. */
+  async scopes(options: { readonly prefix?: string } = {}): Promise<readonly NamespaceParts[]> {
+    checkOptions('scopes', options, ['prefix'])
+    const pages = pagesOf<NamespaceParts>(this.#transport, '/v1/scopes', 'scopes', {
+      limit: undefined,
+      place: 'after',
+      query: { ...options },
+    })
+    return all(pages)
+  }
+
+  /** Removes all that a scope without a run holds, for good. */
+  async drop(scope: Scope | NamespaceParts): Promise<void> {
+    await this.#transport.json(scopePath(scope), { method: 'DELETE' })
   }
 
   /** Whether the server takes requests; throws if it can't be reached. */

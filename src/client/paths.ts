@@ -1,5 +1,7 @@
 import { AnnalsError } from '../core/errors.ts'
-import type { Namespace, Scope } from '../engine/keys.ts'
+import type { NamespaceParts, Scope } from '../engine/keys.ts'
+
+const PARTS = ['tenant', 'app', 'agent', 'run'] as const
 
 /** An id in a path: `.` and `..` would be taken for steps on the way, encoded or not. */
 function segmentOf(name: string, id: unknown): string {
@@ -12,13 +14,28 @@ function segmentOf(name: string, id: unknown): string {
 
 /** The path of a run, or of what is below it. */
 export function runPath(run: Scope, ...rest: readonly string[]): string {
-  return ['/v1/runs', typeof run === 'object' ? namespaceOf(run) : segmentOf('runId', run), ...rest].join('/')
+  return ['/v1/runs', scopeSegment('runId', run), ...rest].join('/')
+}
+
+/** The path of a scope without a run. */
+export function scopePath(scope: Scope | NamespaceParts): string {
+  return `/v1/scopes/${scopeSegment('scope', scope)}`
+}
+
+function scopeSegment(name: string, scope: Scope | NamespaceParts): string {
+  return typeof scope === 'object' ? namespaceOf(name, scope) : segmentOf(name, scope)
 }
 
 /** A namespace in place of an id: no id begins like this. */
-function namespaceOf(run: Namespace | null): string {
-  if (run === null) throw invalid('runId', 'must be a run id or a namespace')
-  return `~:${encodeURIComponent(run.toString())}`
+function namespaceOf(name: string, scope: NamespaceParts | null): string {
+  const parts = PARTS.map(part => scope?.[part])
+  const isNamespace = parts.every(part => typeof part === 'string' && part.isWellFormed())
+  if (!isNamespace) throw invalid(name, 'must be a run id or a namespace')
+  return `~:${encodeURIComponent(parts.map(escaped).join(':'))}`
+}
+
+function escaped(part: string | undefined): string {
+  return `${part}`.replaceAll('%', '%25').replaceAll(':', '%3A')
 }
 
 export function idPath(name: string, id: string): string {

@@ -12,6 +12,7 @@ import { type ServerOptions, settingsOf } from './options.ts'
 import { servePage } from './page-routes.ts'
 import { refusal } from './refusal.ts'
 import { serveRuns } from './run-routes.ts'
+import { serveScopes } from './scope-routes.ts'
 import type { ServerEnv } from './server-env.ts'
 import { Services } from './services.ts'
 import { SplitRouter } from './split-router.ts'
@@ -34,6 +35,7 @@ export function appOver(services: Services): OpenAPIHono<ServerEnv> {
   serveRuns(app, services)
   serveEvents(app)
   serveBundles(app)
+  serveScopes(app)
   serveStreams(app, services)
   serveKv(app)
   serveCells(app, services)

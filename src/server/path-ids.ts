@@ -16,13 +16,13 @@ export function parameterNames(template: string): readonly string[] {
 /** What is named in a path. */
 export interface PathNames {
   readonly ids: Readonly<Record<string, string>>
-  /** The run, in the path of a run, or of what is below it; empty elsewhere. */
+  /** The run or scope that the path is about; empty elsewhere. */
   readonly run: Scope
 }
 
 /** No id begins like this: one that begins with `~` has two of them. */
 const NAMESPACE = '~:'
-const RUN_PATH = '/v1/runs/{runId}'
+const SCOPE_PATHS: readonly string[] = ['/v1/runs/{runId}', '/v1/scopes/{runId}']
 const NOTHING: PathNames = { ids: {}, run: '' }
 
 /** By name, the ids in the path of a URL that fits the template. From the URL as it came: nobody has decoded it twice. */
@@ -30,11 +30,12 @@ export function namesIn(template: string, url: string): PathNames {
   if (!template.includes('{')) return NOTHING
   const segments = pathOf(url).split('/')
   const ids: Record<string, string> = {}
+  const isOfScope = SCOPE_PATHS.some(path => template.startsWith(path))
   let run: Scope = ''
   for (const [i, part] of template.split('/').entries()) {
     if (!part.startsWith('{')) continue
     const segment = decoded(segments[i] ?? '')
-    if (part === '{runId}' && template.startsWith(RUN_PATH)) run = runIn(segment)
+    if (part === '{runId}' && isOfScope) run = runIn(segment)
     else ids[part.slice(1, -1)] = idOf(segment)
   }
   return { ids, run }

@@ -48,6 +48,8 @@ const ROWS: Readonly<Record<string, Row>> = {
   archiveRun: { path: '/v1/runs/plain/archive', status: 200 },
   deleteRun: { path: '/v1/runs/victim', status: 200 },
   listTombstones: { path: '/v1/tombstones', status: 200, holds: 'forgotten' },
+  listScopes: { path: '/v1/scopes', status: 200, holds: 'scratch' },
+  dropScope: { path: '/v1/scopes/scratch', status: 200 },
   stats: { path: '/v1/stats', status: 200 },
   store: { path: '/v1/store', status: 200 },
   appendEvent: { path: '/v1/events', json: newEvent({ eventType: 'One' }), status: 200 },
@@ -134,6 +136,7 @@ async function fill(db: Annals): Promise<void> {
   await runs.delete('forgotten')
   await kv.put(RUN, 'key', 'secret value')
   await kv.put(RUN, 'gone', 1)
+  await kv.put('scratch', 'key', 'secret draft')
   await cells.init(RUN, 'cell', 'secret state')
   await cells.init(RUN, 'gone', 1)
   await traces.record(RUN, { type: 'Thought', content: 'secret thought' }, { id: 'trace' })
@@ -152,6 +155,7 @@ async function fingerprint(db: Annals, server: Server): Promise<string> {
         await runs.tombstones(),
         await ledger.fetchAll(),
         await kv.entries(RUN),
+        await kv.entries('scratch'),
         await Promise.all((await cells.list(RUN)).map(name => cells.read(RUN, name))),
         await traces.list(RUN),
       ]
@@ -293,6 +297,7 @@ describe('every route, every credential', () => {
       alerts: 'heavy',
       audit: 'heavy',
       deleteRun: 'heavy',
+      dropScope: 'heavy',
       exportRun: 'heavy',
       fetchAllEvents: 'depends',
       fetchEvents: 'depends',
@@ -301,6 +306,7 @@ describe('every route, every credential', () => {
       getTraceTree: 'heavy',
       listCells: 'heavy',
       listKv: 'depends',
+      listScopes: 'heavy',
       listTelemetryRuns: 'heavy',
       queryTraces: 'heavy',
       stats: 'heavy',

@@ -77,6 +77,12 @@ export const run: Schema = named(
   }),
 )
 
+/** A namespace; a part that several share is `_shared`. */
+export const scope: Schema = named(
+  'Scope',
+  z.object({ tenant: z.string(), app: z.string(), agent: z.string(), run: z.string() }),
+)
+
 export const tombstone: Schema = named(
   'Tombstone',
   z.object({

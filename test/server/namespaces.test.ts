@@ -30,6 +30,11 @@ async function answer(path: string, init: RequestInit = {}): Promise<{ status: n
   return { status: response.status, json: await response.json() }
 }
 
+/** A cursor that a server could have given, for another place. */
+function cursorLike(place: string): string {
+  return Buffer.from(JSON.stringify([place])).toString('base64url')
+}
+
 describe('P27, P32: runs in namespaces over HTTP', () => {
   test('a client takes a namespace wherever it takes a run id, as the database does', async () => {
     const acme = db.forTenant('~:acme')
@@ -104,6 +109,41 @@ describe('P27, P32: runs in namespaces over HTTP', () => {
       expect(await answer(`/v1/runs/${path}`), path).toMatchObject({ status: 400 })
     }
     expect(await db.runs.query()).toEqual([])
+  })
+
+  test('scopes without a run are listed page by page and dropped, as the database does', async () => {
+    const acme = db.forTenant('~:acme')
+    await client.runs.create({ runId: THERE })
+    await client.kv.put(THERE, 'k', 1)
+    const shared = agentShared({ tenant: '~:acme', app: 'a:b', agent: '%' })
+    const elsewhere = namespace({ tenant: '~:acme', app: 'other', agent: 'x', run: RUN })
+    for (const scope of [shared, elsewhere, '.', '~~']) await client.kv.put(scope, 'k', 1)
+    // More than a page of the list.
+    await Promise.all(Array.from({ length: 130 }, (_, i) => acme.kv.put(`scratch-${i}`, 'k', i)))
+    await db.kv.put('of another tenant', 'k', 1)
+    const found = await client.scopes()
+    expect(found.map(String)).not.toContain(THERE.toString())
+    expect(found).toHaveLength(134)
+    expect(found).toEqual((await acme.scopes()).map(scope => ({ ...scope })))
+    const scratch = await client.scopes({ prefix: 'scratch-' })
+    expect(scratch).toHaveLength(130)
+    await expect(client.drop(THERE)).rejects.toMatchObject({ code: 'INVALID_OPERATION' })
+    const writer = createClient({
+      url: 'http://localhost',
+      token: (await server.tokens.create({ tenant: '~:acme', role: 'writer' })).token,
+      fetch: (url, init) => ask(url, init),
+    })
+    await expect(writer.drop(shared)).rejects.toMatchObject({ code: 'FORBIDDEN' })
+    for (const scope of [...scratch, shared, elsewhere, '.', '~~']) await client.drop(scope)
+    expect(await acme.scopes()).toEqual([])
+    expect(await acme.kv.get(elsewhere, 'k')).toBeUndefined()
+    expect(await acme.kv.get(THERE, 'k')).toBe(1)
+    expect(await db.kv.get('of another tenant', 'k')).toBe(1)
+    for (const wrong of ['x', cursorLike('x'), cursorLike('default:a:b:c')]) {
+      expect(await answer(`/v1/scopes?after=${wrong}`), wrong).toMatchObject({ status: 400 })
+    }
+    await expect(client.drop({} as never)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await expect(client.scopes({ app: 'x' } as never)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
   test('whoever writes requests by hand gives app and agent beside the id', async () => {
