@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { cpSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -178,6 +179,19 @@ describe('a handle', () => {
     db = await open({ memory: true })
   })
   afterEach(() => db.close())
+
+  test('L20, LD16: a lease or event id for a run id that no event can have leaves nothing behind', async () => {
+    const { ledger } = db
+    const there = namespace({ tenant: 'default', app: 'a', agent: 'b', run: 'a|b' })
+    const refused = { code: 'INVALID_ARGUMENT', message: expect.stringContaining('a|b') }
+    await db.runs.create({ runId: there })
+    for (const run of ['a|b', there]) {
+      await expect(ledger.acquireLease(run, { owner: 'w' })).rejects.toMatchObject(refused)
+      await expect(ledger.registry.claim(run, '0'.repeat(64), randomUUID())).rejects.toMatchObject(refused)
+    }
+    await db.runs.delete(there)
+    expect(await db.scopes()).toEqual([])
+  })
 
   test('P3: runs, tenants and shared scopes never see each other', async () => {
     const acme = db.forTenant('acme')

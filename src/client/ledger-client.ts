@@ -230,6 +230,12 @@ export class LedgerClient implements RunStateStore {
     return this.#transport.json(runPath(runId, 'lease'), { method: 'POST', json: options })
   }
 
+  /** Gives a lease back. */
+  async releaseLease(runId: Scope, epoch: number): Promise<void> {
+    const query = { epoch: checkWhole('epoch', epoch) }
+    await this.#transport.json(runPath(runId, 'lease'), { method: 'DELETE', query })
+  }
+
   /** The id of the run in a namespace; undefined if there is none. Lists are asked for by id, which is unique. */
   async #idOf(run: Namespace): Promise<string | undefined> {
     try {

@@ -125,7 +125,7 @@ export class Namespace implements NamespaceParts {
 export type Scope = string | Namespace
 
 /** Whether several runs share the namespace, so that it belongs to none of them. */
-export function isShared({ run }: NamespaceParts): boolean {
+export function isShared({ run }: Pick<NamespaceParts, 'run'>): boolean {
   return run === SHARED
 }
 

@@ -104,6 +104,15 @@ describe.each(Object.keys(KINDS))('a registry %s', kind => {
       expect(await again.claim('run-2', KEY, newId())).toBe(unclaimed)
     }))
 
+  test('L20, L22: takes no run id that no event can have', () =>
+    withRegistry(async ({ registry }) => {
+      for (const runId of ['a|b', '|', '_shared', '', 'x'.repeat(257), '\ud800', 'a\0b']) {
+        const refused = { code: 'INVALID_ARGUMENT' }
+        await expect(registry.claim(runId, KEY, newId()), runId).rejects.toMatchObject(refused)
+        await expect(registry.adopt(runId, KEY, newId()), runId).rejects.toMatchObject(refused)
+      }
+    }))
+
   test('L22: takes no id but a UUID v4, and no key but a digest', () =>
     withRegistry(async ({ registry }) => {
       for (const id of ['886313e1-3b8a-5372-9b90-0c9aee199e5d', KEY, '', 'x']) {

@@ -2,7 +2,6 @@ import { basename, dirname, resolve } from 'node:path'
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
-import { checkText } from '../core/text.ts'
 import type { Disk } from '../disk/disk.ts'
 import { LineFile, wholeLines } from '../disk/line-file.ts'
 import { openNodeDisk } from '../disk/node-disk.ts'
@@ -10,6 +9,7 @@ import type { Database } from '../engine/database.ts'
 import type { Scope } from '../engine/keys.ts'
 import type { Entry, Place, Step } from '../engine/storage.ts'
 import { type RunScopes, stepInRun } from '../primitives/run-scopes.ts'
+import { checkEventRunId } from './fields.ts'
 import { eventIdPlace, HEADING_KEY, placeOf, putAt } from './stored.ts'
 
 /**
@@ -29,8 +29,6 @@ export interface LedgerRegistry extends EventIdRegistry {
   claim(runId: Scope, idempotencyKey: string, eventId: string): Promise<string>
   adopt(runId: Scope, idempotencyKey: string, eventId: string): Promise<void>
 }
-
-const RUN_ID_BYTES_MAX = 256
 
 /** A registry in the store where the ledger is. */
 export class StoredRegistry implements LedgerRegistry {
@@ -66,6 +64,7 @@ export class StoredRegistry implements LedgerRegistry {
     step: (place: Place, entry: Entry | undefined) => ReturnType<Step<string>>,
   ): Promise<string> {
     const name = this.#scopes.named(run)
+    checkEventRunId(name.runId)
     const guess = this.#scopes.guess(name)
     const place = eventIdPlace(guess, idempotencyKey)
     // A run that has begun has its heading where it lives: then nobody need look at the index, which all runs share.
@@ -201,7 +200,7 @@ export async function openFileRegistry(path: string): Promise<FileRegistry> {
 
 function checkLine({ runId, idempotencyKey, eventId }: Line): Line {
   checkEventId(eventId)
-  checkText('runId', runId, { bytesMax: RUN_ID_BYTES_MAX })
+  checkEventRunId(runId)
   return { runId, idempotencyKey: checkKey(idempotencyKey), eventId }
 }
 

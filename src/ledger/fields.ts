@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
 import { checkText } from '../core/text.ts'
+import { isShared } from '../engine/keys.ts'
 import { isRunEvent, isStepEvent } from './transitions.ts'
 
 /** Run ids name a scope, event types are indexed: both are short. The other texts are bounded so that none fills a disk. */
@@ -47,6 +48,15 @@ export function checkField(field: string, value: unknown): ByteString {
     return refuse(field, 'contains |, which separates the fields of the idempotency key')
   }
   return bytes
+}
+
+/** A run id that events can have; `INVALID_ARGUMENT` otherwise. */
+export function checkEventRunId(runId: unknown): string {
+  checkText('runId', runId, { bytesMax: NAME_BYTES_MAX })
+  const id = runId as string
+  if (!id.includes('|') && !isShared({ run: id })) return id
+  const message = `no event can have the run id ${JSON.stringify(id)}: it must not be _shared, nor contain |`
+  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'runId', value: id })
 }
 
 export function checkAttempt(field: string, value: unknown): number {

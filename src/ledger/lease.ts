@@ -1,18 +1,20 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
 import type { Scope } from '../engine/keys.ts'
 import type { Place } from '../engine/storage.ts'
 import { stepInRun } from '../primitives/run-scopes.ts'
 import type { LedgerContext } from './context.ts'
+import { checkEventRunId } from './fields.ts'
 import { epochIn, epochPlace, LEASE_KEY, type Lease, leaseIn, placeOf, putJson } from './stored.ts'
 
 export interface LeaseOptions {
   /** Who writes; for people to read. */
   readonly owner: string
-  /** How long appends without an epoch are refused. */
-  readonly ttlMs: number
+  /** How long appends without an epoch are refused; without it, until the lease is released or another one is granted. */
+  readonly ttlMs?: number
   /** Only if nobody else holds the run; `WRITER_FENCED` otherwise. Without it, a run is taken over. */
   readonly ifFree?: boolean
   /** That of a lease that is still the newest: it is held for longer, under the same epoch. */
@@ -20,6 +22,8 @@ export interface LeaseOptions {
 }
 
 const OWNER_BYTES_MAX = 1_024
+/** When a lease that was given back has ended, whatever the clock says. */
+const RELEASED = 0
 
 /** Takes the run over: from now on only appends with this epoch are let in. */
 export async function acquireLease(
@@ -30,29 +34,50 @@ export async function acquireLease(
   checkOptions('acquireLease', options, ['owner', 'ttlMs', 'ifFree', 'epoch'])
   const { owner, ttlMs, ifFree = false, epoch: renewed } = options
   checkText('owner', owner, { bytesMax: OWNER_BYTES_MAX })
-  if (!Number.isSafeInteger(ttlMs) || ttlMs < 1) {
+  if (ttlMs !== undefined && (!Number.isSafeInteger(ttlMs) || ttlMs < 1)) {
     const message = 'ttlMs must be a positive integer'
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'ttlMs', value: ttlMs })
   }
   const now = database.now()
   const name = scopes.named(run)
-  const { runId } = name
+  const runId = checkEventRunId(name.runId)
   const count = epochPlace(shared, runId)
   const placesIn = (scope: ByteString): readonly Place[] => [placeOf(scope, LEASE_KEY), count]
   const granted = await stepInRun(database, scopes, name, placesIn, (_, [entry, counted], scope) => {
     const held = leaseIn(entry)
     if (renewed !== undefined && held?.epoch !== renewed) throw fenced(runId, held, renewed)
-    if (ifFree && held !== undefined && held.owner !== owner && held.expiresAt > now) {
-      throw fenced(runId, held, renewed)
-    }
+    if (ifFree && isHeld(held, now) && held?.owner !== owner) throw fenced(runId, held, renewed)
     const epoch = renewed ?? Math.max(held?.epoch ?? 0, epochIn(counted)) + 1
-    const lease: Lease = { epoch, owner, expiresAt: now + ttlMs }
+    const lease: Lease = { epoch, owner, ...(ttlMs === undefined ? {} : { expiresAt: now + ttlMs }) }
     const operations = [putJson(placeOf(scope, LEASE_KEY), lease)]
     // The lease goes with its run; the count stays, so that no epoch of that run is good for a later one with its id.
     if (renewed === undefined) operations.push(putJson(count, epoch))
     return { operations, result: epoch }
   })
   return Object.freeze({ epoch: granted })
+}
+
+/** Gives a lease back: from now on it keeps nobody out. Its epoch stays the newest until another one is granted. */
+export async function releaseLease(
+  { database, scopes }: LedgerContext,
+  run: Scope,
+  epoch: number,
+): Promise<void> {
+  checkWhole('epoch', epoch)
+  const name = scopes.named(run)
+  const runId = checkEventRunId(name.runId)
+  const placesIn = (scope: ByteString): readonly Place[] => [placeOf(scope, LEASE_KEY)]
+  await stepInRun(database, scopes, name, placesIn, (_, [entry], scope) => {
+    const held = leaseIn(entry)
+    if (held?.epoch !== epoch) throw fenced(runId, held, epoch)
+    const released: Lease = { ...held, expiresAt: RELEASED }
+    return { operations: [putJson(placeOf(scope, LEASE_KEY), released)], result: undefined }
+  })
+}
+
+/** Whether the lease keeps out writers without an epoch. */
+function isHeld(lease: Lease | undefined, now: number): boolean {
+  return lease !== undefined && (lease.expiresAt === undefined || lease.expiresAt > now)
 }
 
 /**
@@ -68,9 +93,7 @@ export function checkFence(
   isKnown = false,
 ): void {
   const isAllowed =
-    epoch === undefined
-      ? isKnown || held === undefined || held.expiresAt <= now
-      : held !== undefined && held.epoch === epoch
+    epoch === undefined ? isKnown || !isHeld(held, now) : held !== undefined && held.epoch === epoch
   if (!isAllowed) throw fenced(runId, held, epoch)
 }
 

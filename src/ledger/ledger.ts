@@ -18,7 +18,7 @@ import type { LedgerContext } from './context.ts'
 import type { Envelope } from './envelope.ts'
 import { type LedgerRegistry, StoredRegistry } from './event-id-registry.ts'
 import { allRecords, firstRecords, recordPages } from './fetched-records.ts'
-import { acquireLease, type LeaseOptions } from './lease.ts'
+import { acquireLease, type LeaseOptions, releaseLease } from './lease.ts'
 import {
   type AppendOptions,
   checkFetchLimit,
@@ -398,6 +398,18 @@ export class Ledger implements RunStateStore {
    */
   async acquireLease(runId: Scope, options: LeaseOptions): Promise<{ readonly epoch: number }> {
     return acquireLease(this.#context, runId, options)
+  }
+
+  /**
+   * Gives a lease back, so that anybody may write without an epoch. `WRITER_FENCED` if the run's newest epoch is another.
+   * @example
+   * const { epoch } = await db.ledger.acquireLease(run, { owner: 'worker-1' })
+   * await db.ledger.releaseLease(run, epoch)
+   * const { persisted } = await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
+   * persisted // → true
+   */
+  async releaseLease(runId: Scope, epoch: number): Promise<void> {
+    return releaseLease(this.#context, runId, epoch)
   }
 
   /** What it has counted since it was opened. */

@@ -259,7 +259,8 @@ export const alertIn = (entry: Entry | undefined): LedgerAlert | undefined => js
 export interface Lease {
   readonly epoch: number
   readonly owner: string
-  readonly expiresAt: number
+  /** Until when others are kept out; absent if that is until it is released. */
+  readonly expiresAt?: number
 }
 
 export function epochPlace(shared: ByteString, runId: string): Place {

@@ -104,7 +104,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       role: 'writer',
       body: z.strictObject({
         owner: z.string(),
-        ttlMs: z.number(),
+        ttlMs: z.number().optional(),
         ifFree: z.boolean().optional(),
         epoch: z.number().optional(),
       }),
@@ -112,6 +112,24 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       answers: { 200: ['The epoch to write under.', z.object({ epoch: z.number().int() })] },
     },
     async ({ c, run, body }) => json(await c.get('db').ledger.acquireLease(run, without(body))),
+  )
+  serve(
+    app,
+    {
+      method: 'delete',
+      path: '/v1/runs/{runId}/lease',
+      id: 'releaseLease',
+      load: 'light',
+      summary: 'Gives a lease back: from now on it keeps nobody out.',
+      role: 'writer',
+      query: { epoch: whole },
+      refusals: ['WRITER_FENCED', 'RUN_NOT_FOUND'],
+      answers: { 200: ['It is given back.', z.object({})] },
+    },
+    async ({ c, run, query }) => {
+      await c.get('db').ledger.releaseLease(run, query.epoch)
+      return json({})
+    },
   )
   const registration = z.strictObject({ idempotencyKey: z.string(), eventId: z.string() })
   serve(

@@ -58,6 +58,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   fetchEvents: { path: `/v1/runs/${RUN}/events`, status: 200, holds: 'secret payload' },
   exportRun: { path: `/v1/runs/${RUN}/bundle`, status: 200, holds: 'secret payload' },
   acquireLease: { path: '/v1/runs/leased/lease', json: { owner: 'me', ttlMs: 1 }, status: 200 },
+  releaseLease: { path: '/v1/runs/held/lease?epoch=1', status: 200 },
   claimEventId: { path: `/v1/runs/${RUN}/event-ids/claim`, json: registration, status: 200 },
   adoptEventId: { path: `/v1/runs/${RUN}/event-ids/adopt`, json: registration, status: 200 },
   audit: { path: '/v1/audit?from=0&to=9999-01-01T00:00:00Z', status: 200, holds: 'secret payload' },
@@ -132,6 +133,7 @@ async function fill(db: Annals): Promise<void> {
   await ledger.appendEvent(newEvent({ payload: { text: 'secret payload' } }))
   await ledger.appendEvent(newEvent({ eventType: 'RunStarted', planVersion: '2' }))
   await ledger.projectSnapshot(RUN)
+  await ledger.acquireLease('held', { owner: 'me' })
   for (const runId of ['plain', 'victim', 'forgotten']) await runs.create({ runId })
   await runs.delete('forgotten')
   await kv.put(RUN, 'key', 'secret value')

@@ -137,13 +137,85 @@ export function testLeases(suite: LedgerSuite): void {
     expect(await ledger.appendEvent(said('RunStarted'), { epoch })).toMatchObject({ runSeq: length + 1 })
   })
 
+  suite.holds(
+    'LD16: a lease without ttlMs is held until it is released, however late it is',
+    async (ledger, { clock }) => {
+      const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-1' })
+      clock.advance(10 * 365 * 24 * 3_600_000)
+      await refused(ledger.appendEvent(said('RunStarted')), 'WRITER_FENCED')
+      await refused(ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2', ifFree: true }), 'WRITER_FENCED')
+      expect(await ledger.appendEvent(said('RunStarted'), { epoch })).toMatchObject({ runSeq: 1 })
+      await ledger.releaseLease(RUN, epoch)
+      expect(await ledger.appendEvent(said('RunPaused'))).toMatchObject({ runSeq: 2 })
+      const next = await ledger.acquireLease(RUN, { owner: 'worker-2', ifFree: true })
+      expect(next).toEqual({ epoch: epoch + 1 })
+    },
+    ['clock'],
+  )
+
+  suite.holds('LD16: a lease without ttlMs is superseded by the next one', async ledger => {
+    const { epoch: old } = await ledger.acquireLease(RUN, { owner: 'worker-1' })
+    const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-2' })
+    await refused(ledger.appendEvent(said('RunStarted'), { epoch: old }), 'WRITER_FENCED')
+    expect(await ledger.appendEvent(said('RunStarted'), { epoch })).toMatchObject({ runSeq: 1 })
+  })
+
+  suite.holds('LD16: only the newest epoch can be released, as often as one likes', async ledger => {
+    await refused(ledger.releaseLease(RUN, 1), 'WRITER_FENCED')
+    const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
+    const { epoch } = await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
+    const { details } = await refused(ledger.releaseLease(RUN, old), 'WRITER_FENCED')
+    expect(details).toMatchObject({ runId: RUN, epoch: old, held: epoch, owner: 'worker-2' })
+    await refused(ledger.releaseLease(RUN, epoch + 1), 'WRITER_FENCED')
+    await refused(ledger.appendEvent(said('RunStarted')), 'WRITER_FENCED')
+    for (let time = 0; time < 2; time++) await ledger.releaseLease(RUN, epoch)
+    expect(await ledger.appendEvent(said('RunStarted'))).toMatchObject({ runSeq: 1 })
+    await refused(ledger.appendEvent(said('RunPaused'), { epoch: old }), 'WRITER_FENCED')
+    for (const wrong of [-1, 1.5, '1', null, undefined]) {
+      await refused(ledger.releaseLease(RUN, bad(wrong)), 'INVALID_ARGUMENT', String(wrong))
+    }
+  })
+
+  suite.holds(
+    'LD16: a lease that was released stays so when the ledger is opened again',
+    async (ledger, given) => {
+      const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-1' })
+      const { ledger: held } = await given.reopen()
+      await refused(held.appendEvent(said('RunStarted')), 'WRITER_FENCED')
+      await held.releaseLease(RUN, epoch)
+      const { ledger: again } = await given.reopen()
+      expect(await again.appendEvent(said('RunStarted'))).toMatchObject({ runSeq: 1 })
+      expect(await again.acquireLease(RUN, { owner: 'worker-2' })).toEqual({ epoch: epoch + 1 })
+    },
+    ['reopen'],
+  )
+
+  suite.holds('LD16, L20: a run id that no event can have gets no lease', async ledger => {
+    for (const runId of ['a|b', '|', '_shared', '', 'x'.repeat(257), '\ud800', 'a\0b']) {
+      await refused(ledger.acquireLease(runId, HOUR), 'INVALID_ARGUMENT', String(runId))
+      await refused(ledger.releaseLease(runId, 1), 'INVALID_ARGUMENT', String(runId))
+    }
+  })
+
+  suite.holds(
+    'L20, L22: a run id that no event can have gets no event id',
+    async (_, { registry }) => {
+      const { idempotencyKey, eventId } = said('RunStarted')
+      for (const runId of ['a|b', '|', '_shared', '', 'x'.repeat(257), '\ud800', 'a\0b']) {
+        await refused(registry.claim(runId, idempotencyKey, eventId), 'INVALID_ARGUMENT', runId)
+        await refused(registry.adopt(runId, idempotencyKey, eventId), 'INVALID_ARGUMENT', runId)
+      }
+    },
+    ['registry'],
+  )
+
   suite.holds('LD16: what is no lease is refused', async ledger => {
     for (const options of [
       { owner: '', ttlMs: 1 },
       { owner: 'w', ttlMs: 0 },
       { owner: 'w', ttlMs: 1.5 },
-      { owner: 'w' },
       { ttlMs: 1 },
+      { owner: 'w', ttlMs: null },
       { owner: 'w', ttlMs: 1, forever: true },
       null,
     ]) {

@@ -27,6 +27,7 @@ export type LedgerApi = Pick<
   | 'subscribeAll'
   | 'subscribeAlerts'
   | 'acquireLease'
+  | 'releaseLease'
 >
 
 /** A ledger for one test, with whatever else of its database can be reached. */
