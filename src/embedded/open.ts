@@ -1,4 +1,5 @@
 import { AnnalsError } from '../core/errors.ts'
+import { runInSlices } from '../core/slices.ts'
 import { type Disk, diskFailure, isFull, withOneFolderFailure } from '../disk/disk.ts'
 import { Checkpointer } from './checkpointer.ts'
 import { Committer } from './committer.ts'
@@ -110,10 +111,10 @@ async function openOnDisk(disk: Disk, options: EmbeddedOptions): Promise<Embedde
     const cacheBytes = options.cacheBytes ?? CACHE_BYTES_DEFAULT
     const nodes = new NodeStore(data, cacheBytes)
     const { walSegment: segment, version, time, walCrc: crc } = current ?? FIRST_MANIFEST
-    const replayed =
-      origin === 'missing' ? NO_LOG : replay(disk, { storeId, segment, version, time, crc, readOnly })
+    const log = { storeId, segment, version, time, crc, readOnly }
+    const replayed = origin === 'missing' ? NO_LOG : await runInSlices(replay(disk, log))
     const forest = new Forest(nodes, rootOf(current), replayed.tail, cacheBytes)
-    if (options.verifyOnOpen === true) verifyForest(forest, data.uses)
+    if (options.verifyOnOpen === true) await runInSlices(verifyForest(forest, data.uses))
     if (!readOnly) disk.syncFolder()
     const recovery = report(replayed, found.damaged, options.warn ?? processWarning)
     const durable = (options.durability ?? 'durable') === 'durable'

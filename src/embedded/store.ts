@@ -285,7 +285,8 @@ export class EmbeddedStore implements Storage {
   /** Reads every node and checks it; throws `CORRUPT` at the first that is damaged. */
   async verify(): Promise<void> {
     this.#check()
-    verifyForest(this.#forest, this.#persistence?.data.uses ?? new Map())
+    // In one go: others may write in a pause.
+    for (const _ of verifyForest(this.#forest, this.#persistence?.data.uses ?? new Map()));
   }
 
   /** Throws why no commit can succeed now. Commits nothing; but what opening found in the log gets its checkpoint. */

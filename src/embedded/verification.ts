@@ -11,14 +11,17 @@ type Reachable = Map<number, number>
 
 /**
  * Reads everything that is stored: each block passes its checksum, each key is where a search would look for it, and,
- * where nothing waits to be written, the live bytes of each file are those that can be reached.
+ * where nothing waits to be written, the live bytes of each file are those that can be reached. It can pause at each `yield`; nothing may be written meanwhile.
  */
-export function verifyForest(forest: Forest, files: ReadonlyMap<number, FileUse>): void {
+export function* verifyForest(
+  forest: Forest,
+  files: ReadonlyMap<number, FileUse>,
+): Generator<void, void, void> {
   const reachable: Reachable = new Map()
   for (const { scope, tag } of listTrees(forest)) {
-    verifyNode(forest, forest.tree(scope, tag).root, '', undefined, reachable)
+    yield* verifyNode(forest, forest.tree(scope, tag).root, '', undefined, reachable)
   }
-  verifyNode(forest, forest.directory, '', undefined, reachable)
+  yield* verifyNode(forest, forest.directory, '', undefined, reachable)
   if (forest.dirtyTrees.size > 0 || forest.keepAll || forest.directory.dirty) return
   for (const { id, live } of files.values()) {
     const found = reachable.get(id) ?? 0
@@ -38,13 +41,13 @@ function* listTrees(forest: Forest): Generator<{ scope: ByteString; tag: number 
   }
 }
 
-function verifyNode(
+function* verifyNode(
   forest: Forest,
   node: Node,
   low: ByteString,
   high: ByteString | undefined,
   reachable: Reachable,
-): void {
+): Generator<void, void, void> {
   if (!node.dirty) reachable.set(node.file, (reachable.get(node.file) ?? 0) + node.length)
   if (!node.loaded) forest.nodes.load(node)
   if (node instanceof Leaf) {
@@ -58,7 +61,7 @@ function verifyNode(
   }
   const keys = node.keys as ByteString[]
   for (let i = 0; i < keys.length + 1; i++) {
-    verifyNode(
+    yield* verifyNode(
       forest,
       childOf(forest, node, i),
       i === 0 ? low : keys[i - 1],
@@ -66,6 +69,7 @@ function verifyNode(
       reachable,
     )
     forest.nodes.trim()
+    yield
   }
 }
 

@@ -225,8 +225,15 @@ export interface FrameVisitor {
   change(scope: ByteString, tag: number, key: ByteString, offset: number): void
 }
 
-/** Reads a sound frame; returns the last commit's time. Values are not decoded. */
-export function readFrame(frame: Frame, bytes: Buffer, view: DataView, visitor: FrameVisitor): number {
+const CHANGES_A_PAUSE = 256
+
+/** Reads a sound frame; returns the last commit's time. Values are not decoded. One commit may have very many changes. */
+export function* readFrame(
+  frame: Frame,
+  bytes: Buffer,
+  view: DataView,
+  visitor: FrameVisitor,
+): Generator<void, number, void> {
   let o = frame.offset + FRAME_HEADER_BYTES
   let scope = ''
   let tag = 0
@@ -252,6 +259,7 @@ export function readFrame(frame: Frame, bytes: Buffer, view: DataView, visitor: 
       if ((flags & OWN_TIME) !== 0) o += 8
       visitor.change(scope, tag, bytes.latin1Slice(o, o + keyLength), offset)
       o += keyLength + valueLength
+      if (changes % CHANGES_A_PAUSE === 0) yield
     }
   }
   return time

@@ -43,6 +43,9 @@ export const NO_LOG: Replayed = {
   stray: [],
 }
 
+/** What is read, or searched, before a pause. */
+const PIECE_BYTES = 1024 * 1024
+
 interface SegmentBytes {
   readonly id: number
   readonly name: string
@@ -74,23 +77,23 @@ export interface LogStart {
 /**
  * Reads the log from `segment` on, where it has to go on from `version`. A segment that is missing, or of another store,
  * is corruption. So is an end that is not whole, if something behind it proves that it once was durable; otherwise it is
- * cut off. Doing this twice changes nothing.
+ * cut off. Doing this twice changes nothing. It can pause at each `yield`, because a log may be long.
  */
-export function replay(disk: Disk, from: LogStart): Replayed {
+export function* replay(disk: Disk, from: LogStart): Generator<void, Replayed, void> {
   const ids = disk
     .list()
     .map(name => fileId('W', name))
     .filter((id): id is number => id !== undefined && id >= from.segment)
   const stray: { file: string; offset: number }[] = []
-  const segments = readChain(disk, from, ids, stray)
+  const segments = yield* readChain(disk, from, ids, stray)
   const end: LogEnd = { version: from.version, time: from.time, crc: from.crc }
   let tailBytes = 0
   const tail = new RecoveredTail()
   let damage: Damage | undefined
   for (const [index, segment] of segments.entries()) {
     tail.segment(segment.bytes, segment.view)
-    const offset = readFrames(segment, end, frame => {
-      end.time = readFrame(frame, segment.bytes, segment.view, tail)
+    const offset = yield* readFrames(segment, end, function* (frame) {
+      end.time = yield* readFrame(frame, segment.bytes, segment.view, tail)
       tailBytes += frame.length
     })
     if (offset === undefined) continue
@@ -110,25 +113,25 @@ export function replay(disk: Disk, from: LogStart): Replayed {
     stray,
   }
   if (damage === undefined) return { ...found, torn: undefined }
-  refuseIfDurable(segments, damage, end.version + 1)
+  yield* refuseIfDurable(segments, damage, end.version + 1)
   const torn = tornTail(segments, damage)
   if (!from.readOnly) cut(disk, segments, damage)
   return { ...found, torn }
 }
 
 /** The segments in their order: the first one, and each one that the one before it names. */
-function readChain(
+function* readChain(
   disk: Disk,
   { segment: first, storeId, readOnly }: LogStart,
   ids: readonly number[],
   stray: { file: string; offset: number }[],
-): SegmentBytes[] {
+): Generator<void, SegmentBytes[], void> {
   const chain: SegmentBytes[] = []
   const rest = new Set(ids)
   for (let id = first, previous: number | undefined; id !== 0; ) {
     const name = fileName('W', id)
     if (!rest.delete(id)) throw corrupt(name, 0, 'the file is missing')
-    const segment = readSegment(disk, id, readOnly)
+    const segment = yield* readSegment(disk, id, readOnly)
     const header = readHeader('W', id, segment.bytes, storeId)
     if (previous !== undefined && header.previous !== previous) {
       throw corrupt(name, HEADER_BYTES - 8, `it follows segment ${header.previous}, not ${previous}`)
@@ -141,15 +144,16 @@ function readChain(
     previous = id
     id = next ?? 0
   }
-  refuseUnnamed(disk, [...rest], chain.at(-1) as SegmentBytes)
+  yield* refuseUnnamed(disk, [...rest], chain.at(-1) as SegmentBytes)
   return chain
 }
 
 /** A segment that none names was about to be used, and is empty. If it holds commits, then the link to it is lost. */
-function refuseUnnamed(disk: Disk, ids: readonly number[], last: SegmentBytes): void {
+function* refuseUnnamed(disk: Disk, ids: readonly number[], last: SegmentBytes): Generator<void, void, void> {
   for (const id of ids) {
-    const segment = readSegment(disk, id, true)
+    const segment = yield* readSegment(disk, id, true)
     for (let offset = SEGMENT_START; offset < segment.bytes.length; offset += FRAME_ALIGN) {
+      if (offset % PIECE_BYTES === 0) yield
       if (frameAt(segment.bytes, segment.view, offset, id) === undefined) continue
       throw corrupt(last.name, HEADER_BYTES, `${segment.name} holds commits, and no segment leads to it`)
     }
@@ -170,14 +174,21 @@ function follows(frame: Frame, end: LogEnd): boolean {
   return frame.firstVersion === end.version + 1 && frame.previousCrc === end.crc
 }
 
-function readSegment(disk: Disk, id: number, readOnly: boolean): SegmentBytes {
+function* readSegment(disk: Disk, id: number, readOnly: boolean): Generator<void, SegmentBytes, void> {
   const name = fileName('W', id)
   const file = disk.open(name, readOnly ? 'read' : 'write')
   try {
     // What a killed process wrote may be in the system's memory only. Nobody may build on it before it is on disk.
     if (!readOnly) file.sync()
     const buffer = Buffer.allocUnsafeSlow(file.size())
-    const bytes = buffer.subarray(0, file.read(buffer, 0))
+    let length = 0
+    while (length < buffer.length) {
+      const count = file.read(buffer.subarray(length, length + PIECE_BYTES), length)
+      if (count === 0) break
+      length += count
+      yield
+    }
+    const bytes = buffer.subarray(0, length)
     return { id, name, bytes, view: viewOf(bytes) }
   } finally {
     file.close()
@@ -185,30 +196,36 @@ function readSegment(disk: Disk, id: number, readOnly: boolean): SegmentBytes {
 }
 
 /** Visits frames, and moves the end on; answers where the segment stops making sense, undefined if it ends well. */
-function readFrames(
+function* readFrames(
   { id, bytes, view }: SegmentBytes,
   end: LogEnd,
-  visit: (frame: Frame) => void,
-): number | undefined {
+  visit: (frame: Frame) => Generator<void, void, void>,
+): Generator<void, number | undefined, void> {
   let offset = SEGMENT_START
   for (;;) {
     const frame = frameAt(bytes, view, offset, id)
     if (frame === undefined) break
     if (!follows(frame, end)) return offset
-    visit(frame)
+    yield* visit(frame)
     end.version = frame.lastVersion
     end.crc = frame.crc
     offset += frame.length
+    yield
   }
-  return bytes.length - offset >= END_BYTES && isZero(bytes, offset) ? undefined : offset
+  return bytes.length - offset >= END_BYTES && (yield* isZero(bytes, offset)) ? undefined : offset
 }
 
 /** A sound frame behind the damage that says this version was durable makes the damage corruption. */
-function refuseIfDurable(segments: readonly SegmentBytes[], damage: Damage, version: number): void {
+function* refuseIfDurable(
+  segments: readonly SegmentBytes[],
+  damage: Damage,
+  version: number,
+): Generator<void, void, void> {
   const first = segments.indexOf(damage.segment)
   for (const segment of segments.slice(first)) {
     const start = segment === damage.segment ? damage.offset : SEGMENT_START
     for (let offset = start; offset < segment.bytes.length; offset += FRAME_ALIGN) {
+      if (offset % PIECE_BYTES === 0) yield
       const frame = frameAt(segment.bytes, segment.view, offset, segment.id)
       if (frame !== undefined && frame.durableVersion >= version) {
         throw corrupt(damage.segment.name, damage.offset, `commit ${version} was durable and can't be read`)
@@ -241,8 +258,12 @@ function cutFile(disk: Disk, name: string, offset: number): void {
   }
 }
 
-function isZero(bytes: Buffer, from: number): boolean {
-  return contentEnd(bytes) <= from
+function* isZero(bytes: Buffer, from: number): Generator<void, boolean, void> {
+  for (let at = from; at < bytes.length; at += PIECE_BYTES) {
+    if (contentEnd(bytes.subarray(at, at + PIECE_BYTES)) > 0) return false
+    yield
+  }
+  return true
 }
 
 /** Where the zeros at the end begin. */

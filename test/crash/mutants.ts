@@ -241,7 +241,7 @@ export const MUTANTS: readonly Mutant[] = [
   rare(
     mutant('corruption is called a torn tail', 'damage', [
       'wal-recovery.js',
-      'refuseIfDurable(segments, damage, end.version + 1);',
+      'yield* refuseIfDurable(segments, damage, end.version + 1);',
       '',
     ]),
   ),
@@ -252,8 +252,8 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('a log that ends without its end is called whole', 'damage', [
     'wal-recovery.js',
-    'return bytes.length - offset >= END_BYTES && isZero(bytes, offset) ? undefined : offset;',
-    'return isZero(bytes, offset) ? undefined : offset;',
+    'return bytes.length - offset >= END_BYTES && (yield* isZero(bytes, offset)) ? undefined : offset;',
+    'return (yield* isZero(bytes, offset)) ? undefined : offset;',
   ]),
   mutant('no end is written behind the log', 'damage', [
     'wal.js',
@@ -268,7 +268,7 @@ export const MUTANTS: readonly Mutant[] = [
   rare(
     mutant('a segment with commits that no link leads to is left out', 'damage', [
       'wal-recovery.js',
-      'refuseUnnamed(disk, [...rest], chain.at(-1));',
+      'yield* refuseUnnamed(disk, [...rest], chain.at(-1));',
       '',
     ]),
   ),
