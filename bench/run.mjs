@@ -23,6 +23,7 @@ const WORKLOADS = {
   checkpoint: [],
   server: ['W12'],
   projector: ['W13'],
+  blocks: ['W15'],
 }
 const NAMES = [...Object.keys(WORKLOADS), ...new Set(Object.values(WORKLOADS).flat())]
 
@@ -32,6 +33,8 @@ const { values: options, positionals } = parseArgs({
     rounds: { type: 'string', default: '3' },
     seconds: { type: 'string', default: '1' },
     write: { type: 'boolean', default: false },
+    sizes: { type: 'string' },
+    only: { type: 'string' },
   },
 })
 const unknown = positionals.filter(name => !NAMES.includes(name))
@@ -53,7 +56,12 @@ const { runWorkload } = await import('./workload.mjs')
 if (loadavg()[0] > availableParallelism() / 2) {
   console.error(`the machine is busy (load ${loadavg()[0].toFixed(1)}): expect noise`)
 }
-const settings = { rounds: Number(options.rounds), seconds: Number(options.seconds) }
+const settings = {
+  rounds: Number(options.rounds),
+  seconds: Number(options.seconds),
+  sizes: options.sizes?.split(',').map(Number),
+  only: options.only,
+}
 const rows = []
 for (const { name, numbers } of chosen) {
   const since = performance.now()
