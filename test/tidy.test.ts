@@ -21,7 +21,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   bundle: ['core', 'engine', 'primitives', 'ledger'],
   telemetry: ['core', 'disk', 'engine'],
   launch: ['core', 'disk', 'engine', 'primitives', 'ledger', 'telemetry'],
-  testing: ['core', 'disk', 'engine', 'embedded'],
+  testing: ['core', 'disk', 'engine', 'embedded', 'ledger', 'launch', 'telemetry'],
   server: ['core', 'ledger', 'primitives', 'launch', 'telemetry'],
   // What of these is not a type has nothing of Node in it: it runs in browsers, and a test of the built files sees to that.
   client: ['core', 'engine', 'primitives', 'ledger'],

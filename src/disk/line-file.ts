@@ -58,11 +58,10 @@ export class LineFile {
     return readFile(this.#disk, this.#name) ?? Buffer.alloc(0)
   }
 
-  /** Cuts off a line without its LF, before anything is appended. */
-  async cut(bytes: number): Promise<void> {
+  /** Cuts off a line without its LF, before anything is appended. Durable with the next line: until then it is torn again. */
+  cut(bytes: number): void {
     if (bytes === this.#size) return
     this.#file.truncate(bytes)
-    await this.#file.syncLater()
     this.#size = bytes
   }
 

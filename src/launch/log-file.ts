@@ -18,7 +18,6 @@ export async function syncLogFile(disk: Disk): Promise<void> {
     } finally {
       file.close()
     }
-    disk.syncFolder()
   } catch (error) {
     unlessMissing(error)
   }
@@ -74,7 +73,7 @@ export class FileLog implements EventLog {
     // A process that died between the two steps has set it aside already.
     if (!aside.subarray(-torn.length).equals(torn))
       await replaceFile(this.#disk, TORN_FILE, Buffer.concat([aside, torn]))
-    await this.#lines.cut(bytes)
+    this.#lines.cut(bytes)
   }
 
   append(line: string): Promise<void> {

@@ -59,11 +59,7 @@ export function openRun(runId: string, place: RunsPlace, options: NodeDiskOption
   const runs = openExistingRuns(place, options)
   try {
     const disk = runs?.folder(runId)
-    if (disk !== undefined) {
-      // The process that made the folder may have died before its name was on the device.
-      if (options.readOnly !== true) runs?.syncFolder()
-      return disk
-    }
+    if (disk !== undefined) return disk
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     if (code !== 'ENOENT' && code !== 'ENOTDIR') throw error

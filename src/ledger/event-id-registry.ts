@@ -122,7 +122,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
         ids.set(nameOf(line), line.eventId)
         at = next + 1
       }
-      await file.cut(end)
+      file.cut(end)
       return new FileRegistry(disk, file, ids)
     } catch (error) {
       await file.close()

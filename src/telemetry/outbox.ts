@@ -209,7 +209,7 @@ export class Outbox {
     const dead = typeof record === 'string' ? { line: line.trimEnd(), ...death } : { ...record, ...death }
     const file = await LineFile.open(this.#options.disk, DEAD_FILE, 'private')
     try {
-      await file.cut(wholeLines(file.read()))
+      file.cut(wholeLines(file.read()))
       await file.append(`${JSON.stringify(dead)}\n`)
     } finally {
       await file.close()

@@ -1,7 +1,6 @@
-/**
- * Bugs planted into the built engine, one at a time. White space in `find` stands
- * for any white space; it must be there exactly once, or the table is out of date.
- */
+import type { Patch } from './planted-bugs.ts'
+
+/** Bugs planted into the built engine, one at a time. A file is in dist/embedded, unless it names its folder. */
 export interface Mutant {
   readonly name: string
   /** The campaign to begin with: all are tried, this only saves time. */
@@ -11,13 +10,6 @@ export interface Mutant {
   /** No program is known that finds it quickly, so only the long campaign hunts it. */
   readonly isRare?: boolean
   readonly patches: readonly Patch[]
-}
-
-interface Patch {
-  /** In dist/embedded, unless it names its folder. */
-  readonly file: string
-  readonly find: string
-  readonly replace: string
 }
 
 export type Campaign =

@@ -219,7 +219,7 @@ export class EvidenceStore {
   async #append(disk: Disk, ended: readonly Evidence[]): Promise<void> {
     const file = await LineFile.open(disk, INDEX, 'private')
     try {
-      await file.cut(wholeLines(file.read()))
+      file.cut(wholeLines(file.read()))
       for (const { cache_key, call_id, answer } of ended) {
         await file.append(`${JSON.stringify({ cache_key, call_id, answered: answer !== undefined })}\n`)
       }

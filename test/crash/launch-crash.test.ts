@@ -1,0 +1,72 @@
+import { describe, expect, test } from 'vitest'
+import { crashLaunch, launchCampaign, newLaunchReport } from '../../src/testing/launch-campaign.ts'
+import { TINY_LAUNCH } from '../../src/testing/launch-world.ts'
+import { crashOutbox } from '../../src/testing/outbox-campaign.ts'
+import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { crashRegistry } from '../../src/testing/registry-campaign.ts'
+
+/**
+ * Launches, the telemetry outbox and the file registry on the simulated disk. The process is killed, and the power is
+ * cut, before and after every disk call that changes something.
+ */
+const RANDOM_IMAGES = 300
+const REGISTRIES = 5
+
+/** What a launch does to its disk. A campaign that no longer reaches one of these calls proves less than it claims. */
+const REACHED = [
+  'makeFolder run',
+  'syncFolder run',
+  'create events.ndjson',
+  'write events.ndjson',
+  'syncLater events.ndjson',
+  'truncate events.ndjson',
+  'rename events.ndjson.torn',
+  'write snapshot.json',
+  'syncLater snapshot.json',
+  'rename snapshot.json',
+  'makeFolder artifacts',
+  'write artifacts',
+  'syncLater artifacts',
+  'rename artifacts',
+  'syncFolder artifacts',
+]
+
+describe('process killed or power cut at every disk call', () => {
+  test('N2, N5, N8: a small launch, at every call and with every image that a power cut can leave', {
+    timeout: 240_000,
+  }, async () => {
+    const report = await crashLaunch(1, newLaunchReport(1), TINY_LAUNCH)
+    // Not every launch is forced to start over.
+    const { calls, forced: _, ...counts } = report
+    console.log('crashed launch:', counts, calls)
+    expect(Object.entries(counts).filter(([, count]) => count === 0)).toEqual([])
+    expect(REACHED.filter(call => calls[call] === undefined)).toEqual([])
+  })
+
+  test('N2, N5, N8, ND9: random launches with a model, gates, fixes and concurrent workers', {
+    timeout: 240_000,
+  }, async () => {
+    const seed = seedOfRun()
+    console.log(`launch campaign: ANNALS_SEED=${seed}`)
+    const { images, launches, calls } = await launchCampaign({ seed, images: RANDOM_IMAGES })
+    console.log(`launch campaign: ${images} images of ${launches} launches`, calls)
+    expect(images).toBeGreaterThanOrEqual(RANDOM_IMAGES)
+  })
+
+  test('N11: records that wait for the telemetry service are kept, in order', {
+    timeout: 120_000,
+  }, async () => {
+    const seed = seedOfRun()
+    console.log(`outbox campaign: ANNALS_SEED=${seed}, ${await crashOutbox(seed)} images`)
+  })
+
+  test('L22: an event id that the file registry gave is given again', { timeout: 120_000 }, async () => {
+    const seed = seedOfRun()
+    console.log(`registry campaign: ANNALS_SEED=${seed}`)
+    const random = new Random(seed)
+    let images = 0
+    for (let n = 0; n < REGISTRIES; n++) images += await crashRegistry(random.below(0x1_0000_0000))
+    console.log(`registry campaign: ${images} images`)
+    expect(images).toBeGreaterThan(1_000)
+  })
+})

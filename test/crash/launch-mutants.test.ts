@@ -1,0 +1,28 @@
+import { expect, test } from 'vitest'
+import { huntLaunchMutants, huntNoLaunchMutant } from './launch-mutant-hunts.ts'
+import { LAUNCH_MUTANTS, type LaunchHunt } from './launch-mutants.ts'
+
+/**
+ * A test of the tests: bugs planted into copies of the built launch layer, outbox and registry, one for each sync and
+ * each rename, and some in the logic. The campaigns must catch every one, and must pass without any. Each hunt begins
+ * with a program that is known to find its bug, which makes it short; `npm run test:soak` hunts without knowing.
+ */
+const HUNT_SECONDS = 20
+const SOUND_SECONDS = 1
+// Always the same, so that the score is.
+const SEED = 20_260_701
+
+test.each<LaunchHunt>(['tiny launch', 'small launch', 'outbox', 'registry'])(
+  'without a planted bug the %s campaign passes',
+  { timeout: 120_000 },
+  async campaign => {
+    expect((await huntNoLaunchMutant(campaign, SOUND_SECONDS)).failure).toBeUndefined()
+  },
+)
+
+test(`each of ${LAUNCH_MUTANTS.length} planted bugs is caught`, { timeout: 600_000 }, async () => {
+  const options = { seed: SEED, seconds: HUNT_SECONDS, blindly: false }
+  const { table, hunted, caught, survivors } = await huntLaunchMutants(options)
+  console.log(`${table}\nscore: ${caught} of ${hunted}`)
+  expect(survivors).toEqual([])
+})
