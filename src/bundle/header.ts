@@ -24,7 +24,8 @@ export function headerIn(parsed: Readonly<Record<string, unknown>>): BundleHeade
       reason: message,
     })
   }
-  const { runId, tenant, app, agent, run, events, records } = parsed
+  const { runId, tenant, place, run, events, records } = parsed
+  const { app, agent } = (place ?? {}) as Readonly<Record<string, unknown>>
   const parts = { app: app ?? DEFAULT_PART, agent: agent ?? DEFAULT_PART, runId, tenant }
   for (const [name, part] of Object.entries(parts)) checkText(name, part, { bytesMax: ID_BYTES_MAX })
   const names = { runId: runId as string, ...namedPart('app', parts.app), ...namedPart('agent', parts.agent) }

@@ -54,11 +54,18 @@ export function headerLine({ runId, tenant, app, agent, run, events, records }: 
     run: run === null ? 'null' : encodeRecord({ ...run }),
     runId: canonicalJsonBytes(runId),
     tenant: canonicalJsonBytes(tenant),
-    ...(app === undefined ? {} : { app: canonicalJsonBytes(app) }),
-    ...(agent === undefined ? {} : { agent: canonicalJsonBytes(agent) }),
+    // In a member of their own: every bundle begins with `annals-bundle`, the first in the order of names.
+    ...(app === undefined && agent === undefined ? {} : { place: placeBytes({ app, agent }) }),
   }
   const hash = sha256HexOf(joinFields(fields))
   return joinFields({ ...fields, hash: `"${hash}"` })
+}
+
+function placeBytes({ app, agent }: Readonly<Record<'app' | 'agent', string | undefined>>): ByteString {
+  return joinFields({
+    ...(app === undefined ? {} : { app: canonicalJsonBytes(app) }),
+    ...(agent === undefined ? {} : { agent: canonicalJsonBytes(agent) }),
+  })
 }
 
 function lengthBytes({ count, head }: LogLength): ByteString {

@@ -40,6 +40,8 @@ describe('an imported run', () => {
     const run = namespace({ tenant: 'default', app: 'a:b', agent: '%', run: 'run-1' })
     await addRun(db, run)
     const bytes = await bytesOf(db.exportRun('run-1'))
+    // As every bundle: by this a file is known to be one.
+    expect(Buffer.from(bytes).toString('latin1').startsWith('{"annals-bundle":1,')).toBe(true)
     expect(await other.importRun(() => chunked(bytes))).toEqual({ runId: 'run-1', records: 6, events: 2 })
     expect(await bytesOf(other.exportRun(run))).toEqual(bytes)
     expect(await other.runs.get(run)).toEqual(await db.runs.get('run-1'))
