@@ -11,7 +11,7 @@ import {
   TRACE_IDS,
   value,
 } from './recipes.ts'
-import { RUN_IDS, SCOPE_NAMES } from './scopes.ts'
+import { RUN_IDS, RUN_NAMES, SCOPE_NAMES } from './scopes.ts'
 import type {
   Call,
   Primitive,
@@ -202,7 +202,10 @@ class Generator {
     const random = this.#random
     const place = random.pick(this.#places)
     if (!random.chance(this.#theme === 'runs' ? 0.7 : 0.15)) return { ...this.#call(), ...place }
-    const [name, ...args] = random.pick(RUN_RECIPES)(random)
+    const [name, first, ...rest] = random.pick(RUN_RECIPES)(random)
+    // Often the run in whose scope the program works, so that runs have data.
+    const isHere = RUN_NAMES.includes(place.scope) && random.chance(0.4)
+    const args = [isHere ? about(place.scope, first) : first, ...rest].filter(arg => arg !== undefined)
     return { on: 'runs', tenant: place.tenant, name, args } satisfies RunsCall
   }
 
@@ -215,6 +218,13 @@ class Generator {
     const [name, ...args] = random.pick(RECIPES[on])(random)
     return { on, name, args, ...(on === 'events' && random.chance(0.4) ? { look: true } : {}) }
   }
+}
+
+/** The first argument of a call about runs, for the run of this name. */
+function about(run: string, first: unknown): unknown {
+  if (typeof first === 'string') return run
+  if (typeof first !== 'object' || first === null || !('runId' in first)) return first
+  return { ...first, runId: run }
 }
 
 /** An id that the database makes is lost if nobody hears the answer. */

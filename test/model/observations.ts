@@ -1,6 +1,6 @@
 import { MACHINE_NAMES, RUN_TAGS, TRACE_TAGS } from './recipes.ts'
 import type { ScopeState } from './scope-model.ts'
-import { RUN_IDS, SCOPE_NAMES } from './scopes.ts'
+import { RUN_NAMES, SCOPE_NAMES } from './scopes.ts'
 import { type Primitive, type SingleCall, TENANTS, type Tenant } from './steps.ts'
 import { keyOf, type World } from './world.ts'
 
@@ -56,7 +56,10 @@ function* runsOf(tenant: Tenant): Generator<SingleCall> {
   yield call('list')
   yield call('stats')
   yield call('tombstones')
-  for (const id of RUN_IDS) yield call('children', id)
+  for (const name of RUN_NAMES) {
+    yield call('get', name)
+    yield call('children', name)
+  }
   for (const tag of RUN_TAGS) yield call('query', { tags: [tag] })
   for (const status of ['Active', 'Failed', 'Archived']) yield call('query', { status })
 }

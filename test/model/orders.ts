@@ -34,7 +34,7 @@ const READS =
 function meet(a: UnderWay['call'], b: UnderWay['call']): boolean {
   if (a.tenant !== b.tenant || (reads(a) && reads(b))) return false
   if ('do' in a || 'do' in b) return true
-  if (isRunsCall(a) !== isRunsCall(b)) return a.name === 'delete' || b.name === 'delete'
+  if (isRunsCall(a) !== isRunsCall(b)) return [a, b].some(({ name }) => name === 'delete' || name === 'drop')
   return isRunsCall(a) || isRunsCall(b) || (a.scope === b.scope && a.on === b.on)
 }
 

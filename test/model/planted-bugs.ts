@@ -1,13 +1,14 @@
 import { Annals } from '../../src/annals.ts'
 import { EmbeddedStore } from '../../src/embedded/store.ts'
 import { Database } from '../../src/engine/database.ts'
-import { TAGS } from '../../src/engine/keys.ts'
+import { parseScope, TAGS } from '../../src/engine/keys.ts'
 import type { Commit, Operation, Step } from '../../src/engine/storage.ts'
 import { OptimisticTransaction } from '../../src/engine/transaction.ts'
-import type { PutOptions, Transition, Value } from '../../src/index.ts'
+import type { PutOptions, Scope, Transition, Value } from '../../src/index.ts'
 import { ScopedEvents } from '../../src/primitives/event-log.ts'
 import { ScopedKv } from '../../src/primitives/kv.ts'
 import { Runs } from '../../src/primitives/run-index.ts'
+import { RunScopes } from '../../src/primitives/run-scopes.ts'
 import { ScopedCells } from '../../src/primitives/state-cell.ts'
 import { ScopedMachines } from '../../src/primitives/state-machine.ts'
 import { ScopedTraces } from '../../src/primitives/trace-store.ts'
@@ -52,6 +53,12 @@ function inSteps(name: string, change: (operation: Operation) => Operation | und
       return sound.call(this, reads, changed(step)) as ReturnType<typeof sound<T>>
     } as typeof sound
   })
+}
+
+/** Whether the scope is in another app or agent than `default`. */
+function isPlaced(scope: string): boolean {
+  const { app, agent } = parseScope(scope)
+  return app !== 'default' || agent !== 'default'
 }
 
 const isRunIndex = (operation: Operation, kind: string): boolean =>
@@ -140,6 +147,26 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     operation.op === 'delete' && isRunIndex(operation, 's') ? undefined : operation,
   ),
   inSteps('a deleted run keeps its data', operation => (operation.op === 'drop' ? undefined : operation)),
+  inSteps('a run that is deleted leaves what is in its namespace', operation =>
+    operation.op === 'drop' && isPlaced(operation.scope) ? undefined : operation,
+  ),
+  bug('a query forgets runs in namespaces', Runs, 'query', sound => {
+    return async function (this: Runs, query) {
+      const found = await sound.call(this, query)
+      return Object.freeze(found.filter(({ app, agent }) => app === undefined && agent === undefined))
+    }
+  }),
+  bug('an id may be used once in each namespace', Runs, 'create', sound => {
+    return async function (this: Runs, options = {}) {
+      const { runId } = options
+      const known = typeof runId === 'object' ? await this.get(runId.run) : undefined
+      const isElsewhere = known !== undefined && (await this.get(runId as Scope)) === undefined
+      return isElsewhere ? known : sound.call(this, options)
+    }
+  }),
+  bug('a namespace finds the run wherever it lives', RunScopes, 'ifNamed', () => {
+    return (_, record) => record
+  }),
   bug('archived runs are not hidden', Runs, 'list', sound => {
     return function (this: Runs, options = {}) {
       return sound.call(this, { includeArchived: true, ...options })

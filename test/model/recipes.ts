@@ -1,6 +1,6 @@
 import type { MachineDefinition, Trace, Value } from '../../src/index.ts'
 import type { Random } from '../../src/testing/random.ts'
-import { RUN_IDS } from './scopes.ts'
+import { RUN_IDS, RUN_NAMES, SCOPE_NAMES } from './scopes.ts'
 import type { Primitive } from './steps.ts'
 
 /** What programs are made of. There are few names of everything, so that calls meet. */
@@ -78,6 +78,8 @@ const listOptions = (random: Random): object => ({
 /** Mostly the same one, so that it has several children. */
 const parentOf = (random: Random, ids: readonly string[]): string =>
   random.chance(0.7) ? ids[0] : random.pick(ids)
+/** Mostly its id, which most programs know. */
+const runName = (random: Random): string => random.pick(random.chance(0.6) ? RUN_IDS : RUN_NAMES)
 export const newTrace = (random: Random): [Trace, object] => [
   random.pick(TRACES),
   {
@@ -161,26 +163,28 @@ export const RECIPES: Readonly<Record<Primitive, readonly Recipe[]>> = {
 export const RUN_RECIPES: readonly Recipe[] = [
   random => [
     'create',
-    { ...(random.chance(0.9) ? { runId: random.pick(RUN_IDS) } : {}), tags: tags(random, RUN_TAGS) },
+    { ...(random.chance(0.9) ? { runId: runName(random) } : {}), tags: tags(random, RUN_TAGS) },
   ],
   random => [
     'create',
-    { runId: random.pick(RUN_IDS), parentRun: parentOf(random, RUN_IDS), metadata: value(random) },
+    { runId: runName(random), parentRun: parentOf(random, RUN_NAMES), metadata: value(random) },
   ],
-  random => ['create', { runId: random.pick(RUN_IDS), parentRun: parentOf(random, RUN_IDS) }],
-  random => ['create', { runId: random.pick(RUN_IDS), tags: tags(random, RUN_TAGS) }],
-  random => ['updateStatus', random.pick(RUN_IDS), random.pick(STATUSES)],
-  random => [random.pick(['complete', 'cancel', 'pause', 'resume', 'archive']), random.pick(RUN_IDS)],
-  random => ['fail', random.pick(RUN_IDS), 'out of tokens'],
-  random => ['addTags', random.pick(RUN_IDS), tags(random, RUN_TAGS)],
-  random => ['updateMetadata', random.pick(RUN_IDS), value(random)],
-  random => ['delete', random.pick(RUN_IDS), random.chance(0.5) ? { reason: 'asked to' } : {}],
-  random => ['get', random.pick(RUN_IDS)],
+  random => ['create', { runId: runName(random), parentRun: parentOf(random, RUN_NAMES) }],
+  random => ['create', { runId: runName(random), tags: tags(random, RUN_TAGS) }],
+  random => ['updateStatus', runName(random), random.pick(STATUSES)],
+  random => [random.pick(['complete', 'cancel', 'pause', 'resume', 'archive']), runName(random)],
+  random => ['fail', runName(random), 'out of tokens'],
+  random => ['addTags', runName(random), tags(random, RUN_TAGS)],
+  random => ['updateMetadata', runName(random), value(random)],
+  random => ['delete', runName(random), random.chance(0.5) ? { reason: 'asked to' } : {}],
+  random => ['get', runName(random)],
   random => ['query', runQuery(random)],
   random => ['query', runQuery(random)],
   random => ['query', { createdAfter: bounds(random)[0], includeArchived: true }],
   random => ['list', random.chance(0.5) ? { includeArchived: true } : {}],
-  random => ['children', random.pick(RUN_IDS)],
+  random => ['children', runName(random)],
+  random => ['ensure', runName(random), random.chance(0.3) ? { parentRun: parentOf(random, RUN_NAMES) } : {}],
+  random => ['drop', random.pick([...SCOPE_NAMES, 'r1 of default'])],
   () => ['tombstones'],
   () => ['stats'],
 ]
@@ -192,9 +196,9 @@ function runQuery(random: Random): object {
     ...(random.chance(0.3) ? { tags: tags(random, RUN_TAGS) } : {}),
     ...(random.chance(0.3) ? { createdAfter } : {}),
     ...(random.chance(0.2) ? { createdBefore } : {}),
-    ...(random.chance(0.2) ? { parentRun: random.pick(RUN_IDS) } : {}),
+    ...(random.chance(0.2) ? { parentRun: runName(random) } : {}),
     ...(random.chance(0.3) ? { includeArchived: true } : {}),
     ...(random.chance(0.3) ? { limit: 1 + random.below(2) } : {}),
-    ...(random.chance(0.2) ? { after: random.pick(RUN_IDS) } : {}),
+    ...(random.chance(0.2) ? { after: runName(random) } : {}),
   }
 }

@@ -1,5 +1,15 @@
-import type { CreateRunOptions, Run, RunQuery, RunStatus, Tombstone, Value } from '../../src/index.ts'
+import type {
+  CreateRunOptions,
+  EnsureRunOptions,
+  ErrorCode,
+  Run,
+  RunQuery,
+  RunStatus,
+  Tombstone,
+  Value,
+} from '../../src/index.ts'
 import { Refusal, type ScopeState } from './scope-model.ts'
+import { isReserved, placedIn, runNamed, runPartOf, shownPlace } from './scopes.ts'
 
 /** The runs of one tenant. */
 export class TenantState {
@@ -14,11 +24,13 @@ export class TenantState {
 
 export interface TenantView extends TenantState {
   readonly now: number
-  scopeOf(runId: string): ScopeState
-  /** Forgets all that the run has stored. */
-  drop(runId: string): void
+  /** By the name of the scope. */
+  scopeOf(name: string): ScopeState
+  /** Forgets all that is stored there. */
+  drop(name: string): void
 }
 
+/** Runs are told by names: see `scopes.ts`. */
 type ModelledRun = CreateRunOptions & { readonly runId: string; readonly parentRun?: string }
 type ModelledQuery = RunQuery & { readonly parentRun?: string; readonly after?: string }
 
@@ -35,16 +47,18 @@ const ENDS: readonly RunStatus[] = ['Completed', 'Failed', 'Cancelled']
 
 export const runsModel = {
   create(view: TenantView, options: ModelledRun): Run {
-    const { runId, parentRun, tags = [], metadata = {} } = options
+    const { runId: name, parentRun: parent, tags = [], metadata = {} } = options
+    const { runId } = runNamed(name)
     if (view.runs.has(runId)) throw new Refusal('RUN_EXISTS')
+    const parentRun = parent === undefined ? undefined : existing(view, parent).runId
     if (parentRun !== undefined) {
-      if (!view.runs.has(parentRun)) throw new Refusal('RUN_NOT_FOUND')
       for (let id: string | undefined = parentRun; id !== undefined; id = view.runs.get(id)?.parentRun) {
         if (id === runId) throw new Refusal('INVALID_ARGUMENT')
       }
     }
     return set(view, {
       runId,
+      ...shownPlace(name),
       ...(parentRun === undefined ? {} : { parentRun }),
       status: 'Active',
       createdAt: view.now,
@@ -54,7 +68,13 @@ export const runsModel = {
     })
   },
 
-  get: (view: TenantView, runId: string): Run | undefined => view.runs.get(runId),
+  ensure(view: TenantView, name: string, options: EnsureRunOptions = {}): Run {
+    const known = view.runs.has(runNamed(name).runId)
+    if (!known) return runsModel.create(view, { ...options, runId: name } as ModelledRun)
+    return found(view, name) ?? refuse('RUN_EXISTS')
+  },
+
+  get: (view: TenantView, name: string): Run | undefined => found(view, name),
 
   updateStatus: (view: TenantView, runId: string, status: RunStatus): Run => setStatus(view, runId, status),
   complete: (view: TenantView, runId: string): Run => setStatus(view, runId, 'Completed'),
@@ -74,7 +94,11 @@ export const runsModel = {
   },
 
   query(view: TenantView, query: ModelledQuery = {}): Run[] {
-    const { status, tags = [], createdAfter = 0, createdBefore = Number.POSITIVE_INFINITY, parentRun } = query
+    const { status, tags = [], createdAfter = 0, createdBefore = Number.POSITIVE_INFINITY } = query
+    const parent = query.parentRun === undefined ? undefined : runNamed(query.parentRun)
+    // Children know the id of their parent: a parent that lives elsewhere has none.
+    const isElsewhere = parent !== undefined && view.runs.has(parent.runId)
+    if (isElsewhere && found(view, query.parentRun as string) === undefined) return []
     // A map keeps the order in which its keys came, and sorting keeps it within a millisecond.
     const newestFirst = [...view.runs.values()].reverse().sort((a, b) => b.createdAt - a.createdAt)
     const start = query.after === undefined ? 0 : newestFirst.indexOf(existing(view, query.after)) + 1
@@ -87,7 +111,7 @@ export const runsModel = {
       )
       .filter(run => tags.every(tag => run.tags.includes(tag)))
       .filter(run => run.createdAt >= createdAfter && run.createdAt < createdBefore)
-      .filter(run => parentRun === undefined || run.parentRun === parentRun)
+      .filter(run => parent === undefined || run.parentRun === parent.runId)
       .slice(0, query.limit)
   },
 
@@ -97,20 +121,19 @@ export const runsModel = {
   children: (view: TenantView, parentRun: string): Run[] =>
     runsModel.query(view, { parentRun, includeArchived: true }),
 
-  delete(view: TenantView, runId: string, options: { reason?: string } = {}): Tombstone {
-    existing(view, runId)
-    const { events } = view.scopeOf(runId)
-    const tombstone: Tombstone = {
-      runId,
-      deletedAt: view.now,
-      ...options,
-      events: events.length,
-      headHash: events.at(-1)?.hash ?? '0'.repeat(64),
-    }
-    view.runs.delete(runId)
-    view.drop(runId)
-    view.tombstones.unshift(tombstone)
-    return tombstone
+  delete(view: TenantView, name: string, options: { reason?: string } = {}): Tombstone {
+    const run = existing(view, name)
+    view.runs.delete(run.runId)
+    return bury(view, home(run), options)
+  },
+
+  /** Of the database itself. */
+  drop(view: TenantView, name: string): void {
+    const { runId, scope = name } = runNamed(name)
+    const run = view.runs.get(runId)
+    if (isReserved(name) || (run !== undefined && home(run) === scope)) throw new Refusal('INVALID_OPERATION')
+    if (view.scopeOf(scope).events.length > 0) bury(view, scope)
+    else view.drop(scope)
   },
 
   tombstones: (view: TenantView): readonly Tombstone[] => view.tombstones,
@@ -130,10 +153,44 @@ export const runsModel = {
   },
 }
 
-function existing(view: TenantView, runId: string): Run {
+/** The run, if it lives where the name says. */
+function found(view: TenantView, name: string): Run | undefined {
+  const { runId, scope } = runNamed(name)
   const run = view.runs.get(runId)
-  if (run === undefined) throw new Refusal('RUN_NOT_FOUND')
-  return run
+  return run === undefined || scope === undefined || scope === home(run) ? run : undefined
+}
+
+function existing(view: TenantView, name: string): Run {
+  return found(view, name) ?? refuse('RUN_NOT_FOUND')
+}
+
+function refuse(code: ErrorCode): never {
+  throw new Refusal(code)
+}
+
+/** The name of the scope in which the run lives. */
+function home({ runId, app, agent }: Run): string {
+  return placedIn({
+    ...(app === undefined ? {} : { app }),
+    ...(agent === undefined ? {} : { agent }),
+    run: runId,
+  })
+}
+
+/** Takes all that is in a scope, and leaves a tombstone. */
+function bury(view: TenantView, scope: string, options: { reason?: string } = {}): Tombstone {
+  const { events } = view.scopeOf(scope)
+  const tombstone: Tombstone = {
+    runId: runPartOf(scope),
+    ...shownPlace(scope),
+    deletedAt: view.now,
+    ...options,
+    events: events.length,
+    headHash: events.at(-1)?.hash ?? '0'.repeat(64),
+  }
+  view.drop(scope)
+  view.tombstones.unshift(tombstone)
+  return tombstone
 }
 
 function set(view: TenantView, run: Run): Run {

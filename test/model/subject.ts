@@ -14,7 +14,7 @@ import type { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
 import { BAD_CELL_FUNCTIONS, CELL_FUNCTIONS } from './cell-functions.ts'
 import { GUARDS } from './machines-model.ts'
-import { scopeOf } from './scopes.ts'
+import { RUN_NAMES, SCOPE_NAMES, scopeOf } from './scopes.ts'
 import { type Call, isRunsCall, type SingleCall, TENANTS, type TransactionStep } from './steps.ts'
 import { isAppend, type Outcome, UNSEEN } from './world.ts'
 
@@ -94,7 +94,10 @@ export class Subject {
 
   async perform(call: SingleCall, via: 'db' | 'run' = 'db'): Promise<Outcome> {
     const db = this.handle(call.tenant)
-    if (isRunsCall(call)) return outcomeOf(() => invoke(db.runs, call.name, call.args))
+    if (isRunsCall(call)) {
+      const args = call.bad === true ? call.args : call.args.map(arg => withScopes(call.tenant, arg))
+      return outcomeOf(() => invoke(call.name === 'drop' ? db : db.runs, call.name, args))
+    }
     return outcomeOf(() => {
       const scope = scopeOf(call.tenant, call.scope)
       const args = argumentsOf(call)
@@ -165,6 +168,24 @@ function asSeen(receipt: EventReceipt | readonly EventReceipt[]): unknown {
   if (Array.isArray(receipt)) return Object.freeze(receipt.map(asSeen))
   const { sequence, hash } = receipt as EventReceipt
   return Object.freeze({ sequence, hash })
+}
+
+/** An argument of a call about runs, with scopes in place of their names. */
+function withScopes(tenant: string, arg: unknown): unknown {
+  if (typeof arg === 'string') return isName(arg) ? scopeOf(tenant, arg) : arg
+  if (typeof arg !== 'object' || arg === null) return arg
+  const options = arg as Record<string, unknown>
+  const named = ['runId', 'parentRun', 'after'].filter(name => typeof options[name] === 'string')
+  if (named.length === 0) return arg
+  return {
+    ...options,
+    ...Object.fromEntries(named.map(name => [name, scopeOf(tenant, options[name] as string)])),
+  }
+}
+
+/** Not so are the values, statuses and messages that stand in other places. */
+function isName(text: string): boolean {
+  return RUN_NAMES.includes(text) || SCOPE_NAMES.includes(text)
 }
 
 async function invoke(target: object, name: string, args: readonly unknown[]): Promise<unknown> {

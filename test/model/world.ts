@@ -176,8 +176,8 @@ export class World {
       runs: state.runs,
       tombstones: state.tombstones,
       now,
-      scopeOf: (runId: string) => this.scope(keyOf(tenant, runId)),
-      drop: (runId: string) => this.scopes.set(keyOf(tenant, runId), new ScopeState()),
+      scopeOf: (scope: string) => this.scope(keyOf(tenant, scope)),
+      drop: (scope: string) => this.scopes.set(keyOf(tenant, scope), new ScopeState()),
     }
     return attempt(() => (MODELS['runs'][name] as Method)(view, ...args))
   }
