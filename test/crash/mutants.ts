@@ -249,8 +249,8 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('no end is written behind the log', 'damage', [
     'wal.js',
-    'writeAll(file, frame, this.#position);',
-    'writeAll(file, frame.subarray(0, frame.length - END_BYTES), this.#position);',
+    'this.#put(frame);',
+    'this.#put(frame.subarray(0, frame.length - END_BYTES));',
   ]),
   mutant('a segment that is missing ends the log', 'damage', [
     'wal-recovery.js',
