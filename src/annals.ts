@@ -59,6 +59,8 @@ import {
 export interface Stats extends Partial<StorageStats> {
   /** Which folder of this machine the store is in; unlike `storeId`, a copy has another one. Absent without a folder. */
   readonly folder?: FolderId
+  /** How far the time of the newest commit lies ahead of the clock; above 0 only if the clock is wrong, or was. */
+  readonly aheadOfClockMs: number
   readonly ledger: LedgerStats
 }
 
@@ -335,6 +337,7 @@ export class Annals implements AsyncDisposable {
     return {
       ...(storage instanceof EmbeddedStore ? storage.stats() : {}),
       ...(folderId === undefined ? {} : { folder: folderId }),
+      aheadOfClockMs: storage.now() - storage.clock(),
       ledger: this.ledger.stats(),
     }
   }

@@ -268,7 +268,7 @@ class Import {
     const { scope, header } = this.#plan
     const headPlace = (tag: number): Place => ({ scope, tag: headTag(tag), key: HEAD_KEY })
     const range = this.#rangeWith(appends, hashes)
-    const now = database.now()
+    const clock = database.clock()
     const reads = [
       headPlace(TAGS.event),
       headPlace(LOG),
@@ -281,12 +281,12 @@ class Import {
       const indexed = recordIn(scopes, scope, header, record)
       checkStands(header.runId, parseHead(events), this.#events)
       checkStands(header.runId, parseHead(records), this.#records)
-      if (range !== undefined) checkFence(header.runId, leaseIn(lease), undefined, now)
+      if (range !== undefined) checkFence(header.runId, leaseIn(lease), undefined, clock)
       const operations: Operation[] = [...appends]
       if (heading === undefined && range !== undefined) operations.push(headingPut(scope, this.#heading))
       // A lease that was taken before the run exists is noted where the run would begin.
       if (range !== undefined && indexed === undefined)
-        checkFence(header.runId, leaseIn(early), undefined, now)
+        checkFence(header.runId, leaseIn(early), undefined, clock)
       if (indexed === undefined) operations.push(...this.#indexed(appends))
       if (range !== undefined) operations.push(importedPut(scopes.index, range))
       return { operations, result: undefined }

@@ -11,7 +11,7 @@ import { safeText } from './safe-text.ts'
 import { localSource } from './source.ts'
 import { openOnPostgres } from './store.ts'
 import { verifyAll } from './verify.ts'
-import { countText } from './words.ts'
+import { countText, durationText, timeText } from './words.ts'
 
 interface Options extends Read {
   readonly runs?: string
@@ -39,6 +39,7 @@ async function examine(options: Options, isAnyTenant: boolean, context: Context)
   if (db !== undefined) {
     try {
       examineRecovery(db, report)
+      examineClock(db, report)
       const tenants = isAnyTenant ? await db.tenants() : [options.tenant]
       await examineTenants(
         tenants.map(tenant => db.forTenant(tenant)),
@@ -223,6 +224,19 @@ function examineRecovery({ recovery }: Annals, report: Report): void {
     const message = `There are bytes in ${strayBytes[0].file} that should be zero; no commit was there.`
     report.add(warning('log', message, 'If it happens again, check the disk.'))
   }
+}
+
+/** Clocks are set back by less than this all the time. */
+const AHEAD_MAX_MS = 1_000
+
+function examineClock(db: Annals, report: Report): void {
+  const { aheadOfClockMs } = db.stats()
+  if (aheadOfClockMs <= AHEAD_MAX_MS) return
+  const newest = timeText(Date.now() + aheadOfClockMs)
+  const message = `The newest commit, of ${newest}, lies ahead of the clock by ${durationText(aheadOfClockMs)}.`
+  const advice =
+    'If the clock is behind, correct it. If it was ahead, commits keep that time until the clock has caught up. Lifetimes and leases follow the clock, but one that began while the clock was ahead ends by that time: put such keys again.'
+  report.add(warning('clock', message, advice))
 }
 
 function megabytes(bytes: number): string {

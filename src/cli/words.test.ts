@@ -9,10 +9,12 @@ test('every number is a time that can be shown', () => {
 })
 
 test('durations are said as people say them', () => {
-  expect([12, 1_500, 61_000, 3_700_000].map(durationText)).toEqual([
+  expect([12, 1_500, 61_000, 3_700_000, 90_000_000, 180_000_000].map(durationText)).toEqual([
     '12 ms',
     '1.5 s',
     '1 min 1 s',
     '1 h 2 min',
+    '25 h 0 min',
+    '2 d 2 h',
   ])
 })

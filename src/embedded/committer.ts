@@ -64,6 +64,8 @@ export class Committer {
   #lastVersion: number
   #lastTime: number
   #latest: number
+  /** What the clock said at the last commit. */
+  #lastClock = 0
   /** The time of the first reminder, or before it: unknown until the first look. */
   #nextExpiry = 0
   readonly #recording = new Recording()
@@ -84,31 +86,32 @@ export class Committer {
     })
   }
 
-  /** The time for a reader. */
-  readTime(): number {
-    return Math.max(this.#clock(), this.#latest)
+  /** As it is now: lifetimes follow it. */
+  clock(): number {
+    return this.#clock()
   }
 
   /** The time for what others may build upon: never before what was given out already, whatever the clock does. */
-  now(): number {
-    const now = this.#clock()
-    if (now > this.#latest) this.#latest = now
+  now(clock: number = this.#clock()): number {
+    if (clock > this.#latest) this.#latest = clock
     return this.#latest
   }
 
   commit(commit: Commit): Promise<CommitOutcome> {
     this.#guard(commit.operations)
-    const now = this.now()
-    const conflict = conflictOf(this.#forest, commit, now)
+    const clock = this.#look()
+    const now = this.now(clock)
+    const conflict = conflictOf(this.#forest, commit, clock)
     if (conflict !== undefined) return this.group.settled(conflict)
     return this.#write(commit.operations, now, undefined, NOTHING, NOTHING)
   }
 
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     this.#guard([])
-    const now = this.now()
+    const clock = this.#look()
+    const now = this.now(clock)
     const found = new Array<Entry | undefined>(reads.length)
-    for (let i = 0; i < reads.length; i++) found[i] = newest(this.#forest, reads[i], now)
+    for (let i = 0; i < reads.length; i++) found[i] = newest(this.#forest, reads[i], clock)
     let outcome: ReturnType<Step<T>>
     try {
       outcome = step(found)
@@ -122,18 +125,18 @@ export class Committer {
 
   /** Whether there may be something to expire. */
   isExpiryDue(): boolean {
-    return this.#nextExpiry <= this.#latest
+    return this.#nextExpiry <= this.#lastClock
   }
 
   /** Removes entries whose time has come, some at a time; resolves with how many reminders it took care of. */
   async expire(limit: number): Promise<number> {
-    const now = this.now()
+    const clock = this.#look()
     if (this.group.broken !== undefined) return 0
-    const reminders = due(this.#forest, now, limit)
-    this.#nextExpiry = reminders.length < limit ? nextExpiry(this.#forest, now) : now
+    const reminders = due(this.#forest, clock, limit)
+    this.#nextExpiry = reminders.length < limit ? nextExpiry(this.#forest, clock) : clock
     if (reminders.length === 0) return 0
     const recording = this.#recording
-    recording.start(this.group.building, this.#lastVersion + 1, now, NOTHING, NOTHING)
+    recording.start(this.group.building, this.#lastVersion + 1, this.now(clock), NOTHING, NOTHING)
     try {
       for (const { reminder, scope, tag, key, expiresAt } of reminders) {
         recording.remove(expiryTree(this.#forest), reminder)
@@ -148,6 +151,11 @@ export class Committer {
     this.#recorded(recording)
     await this.group.join(undefined)
     return reminders.length
+  }
+
+  #look(): number {
+    this.#lastClock = this.#clock()
+    return this.#lastClock
   }
 
   #guard(operations: readonly Operation[]): void {

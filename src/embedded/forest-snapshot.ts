@@ -12,6 +12,7 @@ import { isGone, spanOf } from './newest.ts'
 export class ForestSnapshot implements Snapshot {
   readonly version: number
   readonly time: number
+  readonly clock: number
   readonly #forest: Forest
   readonly #generation: number
   readonly #check: () => void
@@ -19,7 +20,8 @@ export class ForestSnapshot implements Snapshot {
 
   constructor(forest: Forest, committer: Committer, check: () => void) {
     this.version = committer.version
-    this.time = committer.now()
+    this.clock = committer.clock()
+    this.time = committer.now(this.clock)
     this.#forest = forest
     this.#generation = forest.snapshot()
     this.#check = check
@@ -30,13 +32,13 @@ export class ForestSnapshot implements Snapshot {
     this.#checkHeld()
     const tree = this.#forest.treeIfAny(scope, tag)
     const entry = tree === undefined ? undefined : this.#forest.findAt(tree, this.#generation, key)
-    return entry === undefined || isGone(entry, this.time) ? undefined : entry
+    return entry === undefined || isGone(entry, this.clock) ? undefined : entry
   }
 
   async scan(range: Range): Promise<readonly Entry[]> {
     checkRange(range)
     this.#checkHeld()
-    const span = spanOf(range, this.time)
+    const span = spanOf(range, this.clock)
     const slice = sliceFor(span)
     if (slice !== undefined) {
       await slice

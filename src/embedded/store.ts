@@ -139,13 +139,13 @@ export class EmbeddedStore implements Storage {
     checkPlace({ scope, tag, key })
     const tree = this.#forest.treeIfAny(scope, tag)
     const entry = tree === undefined ? undefined : this.#forest.find(tree, key)
-    return entry === undefined || isGone(entry, this.#committer.readTime()) ? undefined : entry
+    return entry === undefined || isGone(entry, this.#committer.clock()) ? undefined : entry
   }
 
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#check()
     checkRange(range)
-    const span = spanOf(range, this.#committer.readTime())
+    const span = spanOf(range, this.#committer.clock())
     const slice = sliceFor(span)
     if (slice !== undefined) {
       await slice
@@ -179,6 +179,10 @@ export class EmbeddedStore implements Storage {
 
   now(): number {
     return this.#committer.now()
+  }
+
+  clock(): number {
+    return this.#committer.clock()
   }
 
   async snapshot(): Promise<Snapshot> {

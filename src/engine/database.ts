@@ -165,6 +165,10 @@ export class Database implements Session {
     return this.#storage.now()
   }
 
+  clock(): number {
+    return this.#storage.clock()
+  }
+
   subscribe(tree: TreeId, listener: () => void, patience?: Patience): Promise<() => void> {
     return this.#storage.subscribe(tree, listener, patience)
   }

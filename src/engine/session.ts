@@ -7,6 +7,8 @@ import type { Append, Appended, Delete, Place, Put, Reader, Step } from './stora
 export interface Session extends Reader {
   /** Milliseconds since 1970; never before the time of a commit that a reader has seen. */
   now(): number
+  /** The engine's clock as it is now, which lifetimes follow. It may be behind `now`. */
+  clock(): number
   /** Blind writes, all or none; answers for the appends, in order. */
   write(operations: readonly Write[]): Promise<readonly Appended[]>
   /** One step over declared reads, without anything in between. `step` must be pure: it may run more than once. */

@@ -13,6 +13,10 @@ import type { ByteString } from '../core/bytes.ts'
  *   subscribers never see a commit before that.
  * - **Ordered.** Commits are totally ordered. `version` grows by at least one
  *   from commit to commit, `time` never goes back, whatever the clock does.
+ * - **Lifetimes follow the clock.** An entry is absent once the clock as it is
+ *   now (`clock`) has reached its `expiresAt`, whatever times earlier commits
+ *   have. So a clock that was wrong for a while does no lasting harm. If the clock
+ *   is set back, an expired entry is there again, unless it was removed already.
  * - **Validated.** `commit` checks that each declared read would read the
  *   same again at the commit's own place in that order; if not, it answers
  *   `conflict` and changes nothing. Blind puts, deletes and appends never
@@ -43,8 +47,10 @@ export interface Storage extends Reader {
   subscribe(tree: TreeId, listener: () => void, patience?: Patience): Promise<() => void>
   /** Scopes that hold something, in byte order. Expired entries may count. */
   scopes(range: ScopeRange): Promise<readonly ByteString[]>
-  /** The engine's clock, in milliseconds since 1970: never before the time of a commit that a reader has seen. */
+  /** The time that a commit would get, in milliseconds since 1970: never before the time of a commit that a reader has seen. */
   now(): number
+  /** The clock as it is now, in milliseconds since 1970. Lifetimes follow it. It goes back when somebody sets it back. */
+  clock(): number
   /** Ends everything that is under way, then refuses with `CLOSED`. Closing twice is fine. */
   close(): Promise<void>
 }
@@ -61,6 +67,8 @@ export interface Reader {
 export interface Snapshot extends Reader {
   readonly version: number
   readonly time: number
+  /** The engine's clock when the snapshot was taken: it shows no entry that had expired by then. */
+  readonly clock: number
   release(): void
 }
 
@@ -85,7 +93,7 @@ export interface Entry {
   readonly version: number
   /** Of the commit that wrote it, or as its `Put` said, and then not after the commit's; milliseconds since 1970. */
   readonly time: number
-  /** The entry is absent from this time on; 0 means never. */
+  /** The entry is absent once the engine's clock has reached this time; 0 means never. */
   readonly expiresAt: number
 }
 

@@ -100,6 +100,10 @@ export class OptimisticTransaction implements ManualTransaction {
     return this.#storage.now()
   }
 
+  clock(): number {
+    return this.#storage.clock()
+  }
+
   async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     this.#checkOpen()
     const place = { scope, tag, key }
@@ -108,7 +112,7 @@ export class OptimisticTransaction implements ManualTransaction {
     if (log !== undefined) await log.ready
     const own = log === undefined ? this.#writes.find(place) : findIn(log, place)
     return this.#read(async snapshot => {
-      if (own !== undefined) return visible(own, snapshot.time)
+      if (own !== undefined) return visible(own, snapshot)
       const entry = await snapshot.get(scope, tag, key)
       this.#reads?.addPoint(place, entry)
       return entry
@@ -155,7 +159,7 @@ export class OptimisticTransaction implements ManualTransaction {
     this.#checkWritable()
     const found = await Promise.all(reads.map(({ scope, tag, key }) => this.get(scope, tag, key)))
     // A step sees the moment that reads see: what they find, it must not take for expired.
-    const { time: moment } = await this.#snapshot
+    const moment = await this.#snapshot
     this.#checkWritable()
     // Another step of the same transaction may have written in between; from here on nobody does.
     const time = this.now()
@@ -174,7 +178,7 @@ export class OptimisticTransaction implements ManualTransaction {
     checkPlace(place)
     const { scope, tag, key } = place
     const entry = await this.#read(snapshot => snapshot.get(scope, tag, key))
-    const { time: moment } = await this.#snapshot
+    const moment = await this.#snapshot
     this.#checkWritable()
     const own = this.#writes.find(place)
     this.#add([{ op: 'delete', ...place }])
@@ -280,7 +284,7 @@ export class OptimisticTransaction implements ManualTransaction {
     const merged: Entry[] = []
     let next = 0
     const pushOwn = (): void => {
-      const entry = visible(own[next++], snapshot.time)
+      const entry = visible(own[next++], snapshot)
       if (entry !== undefined) merged.push(entry)
     }
     for (let page = range; ; ) {
@@ -350,11 +354,11 @@ function inRange(log: OwnLog, { tag, from = '', to, reverse }: Range): readonly 
 }
 
 /** An own write as a read would find it. */
-function visible(write: KeyWrite, now: number): Entry | undefined {
+function visible(write: KeyWrite, { time, clock }: Pick<Snapshot, 'time' | 'clock'>): Entry | undefined {
   if (write.op === 'delete') return undefined
   const { key, value, expiresAt = 0 } = write
-  if (expiresAt !== 0 && expiresAt <= now) return undefined
-  return { key, value, version: 0, time: now, expiresAt }
+  if (expiresAt !== 0 && expiresAt <= clock) return undefined
+  return { key, value, version: 0, time, expiresAt }
 }
 
 function comesBefore(a: ByteString, b: ByteString, reverse: boolean): boolean {

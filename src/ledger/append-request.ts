@@ -51,6 +51,8 @@ export class AppendRequest {
   readonly #envelopes: readonly Envelope[]
   readonly #epoch: number | undefined
   readonly #now: number
+  /** Leases follow it. */
+  readonly #clock: number
   /** By id, the scope in which each run is looked for. */
   readonly #runs = new Map<string, ByteString>()
   #appends: readonly Append[] | undefined = undefined
@@ -67,6 +69,7 @@ export class AppendRequest {
     this.#envelopes = envelopes
     this.#epoch = epoch
     this.#now = context.database.now()
+    this.#clock = context.database.clock()
     for (const { runId } of envelopes) {
       if (this.#runs.has(runId)) continue
       const scope = begunIn(runId)
@@ -123,7 +126,7 @@ export class AppendRequest {
     const runs = new Map<string, JudgedRun>()
     const homes = new Map<string, ByteString>()
     for (const [runId, scope] of this.#runs) {
-      const run = new JudgedRun(scope, headingIn(next()), leaseIn(next()), this.#epoch, this.#now)
+      const run = new JudgedRun(scope, headingIn(next()), leaseIn(next()), this.#epoch, this.#clock)
       if (this.#withIndex) {
         const record = next()
         const home = scopes.scopeIn(runId, record)

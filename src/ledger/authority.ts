@@ -70,13 +70,13 @@ export class Authority {
     const places = this.#begun.get(runId)
     if (places === undefined || validateTransitions) return undefined
     const { scope } = places
-    const now = database.now()
+    const clock = database.clock()
     const reads = [places.heading, places.lease, dedupePlace(scope, envelope)]
     return database.update<One>(reads, ([first, lease, known]) => {
       const heading = headingIn(first)
       if (heading === undefined) return GO_THE_LONG_WAY
       checkHeading(heading, envelope)
-      checkFence(runId, leaseIn(lease), epoch, now, known !== undefined)
+      checkFence(runId, leaseIn(lease), epoch, clock, known !== undefined)
       if (known !== undefined) return { operations: NO_WRITES, result: { scope, known } }
       return { operations: [appendOf(scope, shared, envelope)], result: places }
     })

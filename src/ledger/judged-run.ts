@@ -31,7 +31,7 @@ export class JudgedRun {
   readonly answers: Map<string, number> = new Map()
   readonly #lease: ReturnType<typeof leaseIn>
   readonly #epoch: number | undefined
-  readonly #now: number
+  readonly #clock: number
   #length = 0
   readonly #reducer = new Reducer()
   readonly #changed = new Set<StepState>()
@@ -41,13 +41,13 @@ export class JudgedRun {
     heading: StoredHeading | undefined,
     lease: ReturnType<typeof leaseIn>,
     epoch: number | undefined,
-    now: number,
+    clock: number,
   ) {
     this.scope = scope
     this.heading = heading
     this.#lease = lease
     this.#epoch = epoch
-    this.#now = now
+    this.#clock = clock
   }
 
   validate(runId: string, length: number, state: RunState | undefined): void {
@@ -67,7 +67,7 @@ export class JudgedRun {
 
   /** `isKnown`: the event was stored or rejected before. */
   checkLease(runId: string, isKnown: boolean): void {
-    checkFence(runId, this.#lease, this.#epoch, this.#now, isKnown)
+    checkFence(runId, this.#lease, this.#epoch, this.#clock, isKnown)
   }
 
   /** LD15: its first event makes a run, unless the index knows it already. */

@@ -38,7 +38,7 @@ export async function acquireLease(
     const message = 'ttlMs must be a positive integer'
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'ttlMs', value: ttlMs })
   }
-  const now = database.now()
+  const clock = database.clock()
   const name = scopes.named(run)
   const runId = checkEventRunId(name.runId)
   const count = epochPlace(shared, runId)
@@ -46,9 +46,9 @@ export async function acquireLease(
   const granted = await stepInRun(database, scopes, name, placesIn, (_, [entry, counted], scope) => {
     const held = leaseIn(entry)
     if (renewed !== undefined && held?.epoch !== renewed) throw fenced(runId, held, renewed)
-    if (ifFree && isHeld(held, now) && held?.owner !== owner) throw fenced(runId, held, renewed)
+    if (ifFree && isHeld(held, clock) && held?.owner !== owner) throw fenced(runId, held, renewed)
     const epoch = renewed ?? Math.max(held?.epoch ?? 0, epochIn(counted)) + 1
-    const lease: Lease = { epoch, owner, ...(ttlMs === undefined ? {} : { expiresAt: now + ttlMs }) }
+    const lease: Lease = { epoch, owner, ...(ttlMs === undefined ? {} : { ttlMs, expiresAt: clock + ttlMs }) }
     const operations = [putJson(placeOf(scope, LEASE_KEY), lease)]
     // The lease goes with its run; the count stays, so that no epoch of that run is good for a later one with its id.
     if (renewed === undefined) operations.push(putJson(count, epoch))
@@ -75,11 +75,6 @@ export async function releaseLease(
   })
 }
 
-/** Whether the lease keeps out writers without an epoch. */
-function isHeld(lease: Lease | undefined, now: number): boolean {
-  return lease !== undefined && (lease.expiresAt === undefined || lease.expiresAt > now)
-}
-
 /**
  * LD16: refuses an append that the lease does not allow. An append with an epoch is judged by it, even if its event is
  * known: a worker that was superseded must not take the record for its own. Without an epoch, an event that is known
@@ -89,12 +84,25 @@ export function checkFence(
   runId: string,
   held: Lease | undefined,
   epoch: number | undefined,
-  now: number,
+  clock: number,
   isKnown = false,
 ): void {
   const isAllowed =
-    epoch === undefined ? isKnown || !isHeld(held, now) : held !== undefined && held.epoch === epoch
+    epoch === undefined ? isKnown || !isHeld(held, clock) : held !== undefined && held.epoch === epoch
   if (!isAllowed) throw fenced(runId, held, epoch)
+}
+
+/** Clocks are set back by less than this every day; nobody loses a lease over that. */
+const SET_BACK_MAX_MS = 60_000
+
+/**
+ * Whether the lease keeps out writers without an epoch. One that would last longer than it was granted for was granted under a
+ * clock that was ahead: it is over.
+ */
+function isHeld(lease: Lease | undefined, clock: number): boolean {
+  if (lease === undefined) return false
+  const { expiresAt, ttlMs = 0 } = lease
+  return expiresAt === undefined || (clock < expiresAt && expiresAt - clock <= ttlMs + SET_BACK_MAX_MS)
 }
 
 function fenced(runId: string, held: Lease | undefined, epoch: number | undefined): AnnalsError {

@@ -259,7 +259,9 @@ export const alertIn = (entry: Entry | undefined): LedgerAlert | undefined => js
 export interface Lease {
   readonly epoch: number
   readonly owner: string
-  /** Until when others are kept out; absent if that is until it is released. */
+  /** How long it was granted for; absent if it holds until it is released. */
+  readonly ttlMs?: number
+  /** Until when others are kept out, by the engine's clock; absent as `ttlMs` is. */
   readonly expiresAt?: number
 }
 

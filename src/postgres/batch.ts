@@ -23,6 +23,12 @@ const TRANSACTIONS_MAX = 1_024
 const SCOPES_MAX = 256
 const BYTES_MAX = 4 * 1024 * 1024
 
+/** What a test says instead of the server: its clock, and a time that no commit is before. */
+export interface GivenTimes {
+  readonly clockMs?: number
+  readonly notBeforeMs?: number
+}
+
 interface TouchedScope {
   isWritten: boolean
   /** Two or three, mostly. */
@@ -99,13 +105,13 @@ export class Batch {
   }
 
   /** In the order of the statement. Without a `turn` the batch is not bound to what its session sent before. */
-  parameters(nowMs: number | undefined, areNew: boolean, turn?: number): unknown[] {
+  parameters({ clockMs, notBeforeMs }: GivenTimes, areNew: boolean, turn?: number): unknown[] {
     const appends = this.#sortedAppends()
     const twins = twinsOf(appends)
     const firsts = firstsOf(appends)
     const told = this.#told()
     return [
-      nowMs,
+      clockMs,
       this.#steps,
       byteaArray([...this.#scopes.keys()]),
       boolArray([...this.#scopes.values()].map(({ isWritten }) => isWritten)),
@@ -126,7 +132,7 @@ export class Batch {
       byteaArray(told.map(({ scope }) => scope)),
       int2Array(told.map(({ tag }) => tag)),
       byteaArray([...new Set(told.map(({ scope }) => tenantOf(scope)))]),
-      Math.max(commitTime(operationsOf(appends), 0), commitTime(operationsOf(this.#puts), 0)),
+      commitTime(operationsOf(this.#puts), commitTime(operationsOf(appends), notBeforeMs ?? 0)),
       turn,
     ]
   }

@@ -1,7 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Commit, CommitOutcome } from '../engine/storage.ts'
-import { Batch, tenantOf } from './batch.ts'
+import { Batch, type GivenTimes, tenantOf } from './batch.ts'
 import { batchAnswer, outcomesOf } from './batch-answer.ts'
 import type { Connection, ConnectionSettings } from './connection.ts'
 import { failure, isHeldUp, isOutOfTurn, isRefusal } from './failure.ts'
@@ -59,7 +59,7 @@ interface Calls {
  */
 export class Committer {
   readonly #lane: Lane
-  readonly #now: () => number | undefined
+  readonly #given: () => GivenTimes
   /** Takes commits that are held up, so that others don't wait behind them. Without it they are refused with `TIMEOUT`. */
   readonly #handOver: ((held: readonly Pending[]) => void) | undefined
   readonly #queue: Waiting[] = []
@@ -82,11 +82,11 @@ export class Committer {
 
   constructor(
     settings: ConnectionSettings,
-    now: () => number | undefined,
+    given: () => GivenTimes,
     handOver?: (held: readonly Pending[]) => void,
   ) {
     this.#lane = new Lane(settings)
-    this.#now = now
+    this.#given = given
     this.#handOver = handOver
   }
 
@@ -249,10 +249,10 @@ export class Committer {
     { batch, lone }: Taken,
     turn: number,
   ): Promise<readonly CommitOutcome[]> {
-    if (lone !== undefined) return [await commitLone(connection, lone, this.#now(), turn)]
+    if (lone !== undefined) return [await commitLone(connection, lone, this.#given(), turn)]
     const areNew = this.#carefulCalls === 0
     if (!areNew) this.#carefulCalls--
-    const [row] = await connection.run(STATEMENTS.commit, batch.parameters(this.#now(), areNew, turn))
+    const [row] = await connection.run(STATEMENTS.commit, batch.parameters(this.#given(), areNew, turn))
     const answer = batchAnswer(row)
     if (answer.appended.some(({ duplicate }) => duplicate)) this.#carefulCalls = CAREFUL_CALLS
     return outcomesOf(batch, answer)

@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Commit, CommitOutcome } from '../engine/storage.ts'
+import type { GivenTimes } from './batch.ts'
 import { Committer, tenantOfCommit } from './committer.ts'
 import type { ConnectionSettings } from './connection.ts'
 import { patienceMs } from './writers.ts'
@@ -23,15 +24,15 @@ interface Apart {
  */
 export class Committers {
   readonly #settings: ConnectionSettings
-  readonly #now: () => number | undefined
+  readonly #given: () => GivenTimes
   readonly #together: Committer
   readonly #apart = new Map<ByteString, Apart>()
 
-  constructor(settings: ConnectionSettings, now: () => number | undefined) {
+  constructor(settings: ConnectionSettings, given: () => GivenTimes) {
     this.#settings = settings
-    this.#now = now
+    this.#given = given
     const lockMs = Math.min(HELD_MS, Math.ceil(settings.timeoutMs / 2))
-    this.#together = new Committer({ ...settings, lockMs }, now, held => {
+    this.#together = new Committer({ ...settings, lockMs }, given, held => {
       for (const { commit, resolve, reject } of held) {
         this.#ofTenant(tenantOfCommit(commit)).commit(commit).then(resolve, reject)
       }
@@ -83,7 +84,7 @@ export class Committers {
   #ofTenant(tenant: ByteString): Committer {
     let apart = this.#apart.get(tenant)
     if (apart === undefined) {
-      const committer = new Committer({ ...this.#settings, lockMs: patienceMs(this.#settings) }, this.#now)
+      const committer = new Committer({ ...this.#settings, lockMs: patienceMs(this.#settings) }, this.#given)
       apart = { committer, timer: setTimeout(() => this.#rejoin(tenant), APART_MS).unref() }
       this.#apart.set(tenant, apart)
     }

@@ -1,7 +1,7 @@
 import { type ByteString, fromU64 } from '../core/bytes.ts'
 import type { Append, Commit, CommitOutcome, PointRead } from '../engine/storage.ts'
 import { headOfKey, isScopeShort, tailOfKey } from './address.ts'
-import { feedOf, isEntryTag } from './batch.ts'
+import { feedOf, type GivenTimes, isEntryTag } from './batch.ts'
 import type { Connection } from './connection.ts'
 import { bytes } from './reads.ts'
 import { STATEMENTS } from './statements.ts'
@@ -30,12 +30,13 @@ export function asLoneAppend({ points = [], ranges = [], operations }: Commit): 
 export async function commitLone(
   connection: Connection,
   { append, points }: LoneAppend,
-  nowMs: number | undefined,
+  { clockMs, notBeforeMs }: GivenTimes,
   turn: number,
 ): Promise<CommitOutcome> {
   const { scope, tag, time, bodyHash, body, dedupe, feed } = append
   const [{ answer }] = await connection.run(STATEMENTS.commitAppend, [
-    nowMs,
+    clockMs,
+    notBeforeMs,
     bytes(scope),
     tag,
     time,

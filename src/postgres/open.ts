@@ -2,7 +2,8 @@ import { AnnalsError } from '../core/errors.ts'
 import { Connection } from './connection.ts'
 import { failure } from './failure.ts'
 import { checkMigrated, migrate } from './migrations.ts'
-import { PostgresStore } from './store.ts'
+import { STATEMENTS } from './statements.ts'
+import { PostgresStore, type StoreSettings } from './store.ts'
 
 export interface PostgresStorageOptions {
   readonly connectionString: string
@@ -39,7 +40,7 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
       clock,
       readOnly,
       snapshotConnections: options.snapshotConnections ?? SNAPSHOT_CONNECTIONS,
-      clockOffsetMs: await clockOffset(connection),
+      opened: await clockOf(connection, clock?.()),
       sweepMs: options.sweepMs ?? SWEEP_MS,
     })
   } catch (error) {
@@ -57,10 +58,8 @@ async function checkServer(connection: Connection): Promise<void> {
   throw new AnnalsError('INVALID_OPERATION', `PostgreSQL 14 or later is needed; this is ${row['name']}`)
 }
 
-/** How far the server's clock is ahead of ours, at least: the answer takes its time. */
-async function clockOffset(connection: Connection): Promise<number> {
-  const [row] = await connection.execute(
-    'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now',
-  )
-  return (row['now'] as number) - Date.now()
+async function clockOf(connection: Connection, given: number | undefined): Promise<StoreSettings['opened']> {
+  const [row] = await connection.run(STATEMENTS.snapshot, [given])
+  const [clock, time] = [row['clock_ms'] as number, row['at_ms'] as number]
+  return { clock, readAt: performance.now(), ahead: time > clock ? time : 0 }
 }

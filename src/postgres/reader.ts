@@ -2,7 +2,7 @@ import type { Entry, Place, Range } from '../engine/storage.ts'
 import type { Connection, ConnectionSettings } from './connection.ts'
 import { failure, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
-import { type ReadTime, readPoints, readRange } from './reads.ts'
+import { type ClockMs, readPoints, readRange } from './reads.ts'
 
 /** Batches under way. */
 const CALLS_MAX = 2
@@ -21,14 +21,14 @@ interface WaitingPoints {
  */
 export class BatchedReader {
   readonly #lane: Lane
-  readonly #time: () => ReadTime
+  readonly #clockMs: () => ClockMs
   readonly #queue: WaitingPoints[] = []
   #calls = 0
   #isScheduled = false
 
-  constructor(settings: ConnectionSettings, time: () => ReadTime) {
+  constructor(settings: ConnectionSettings, clockMs: () => ClockMs) {
     this.#lane = new Lane(settings)
-    this.#time = time
+    this.#clockMs = clockMs
   }
 
   /** All as of one moment. */
@@ -40,7 +40,7 @@ export class BatchedReader {
   }
 
   range(range: Range): Promise<readonly Entry[]> {
-    return this.run(connection => readRange(connection, range, this.#time()))
+    return this.run(connection => readRange(connection, range, this.#clockMs()))
   }
 
   /** Any other statement that only reads. */
@@ -81,7 +81,7 @@ export class BatchedReader {
     this.#schedule()
     try {
       const places = sent.flatMap(waiting => waiting.places)
-      const found = await this.run(connection => readPoints(connection, places, this.#time()))
+      const found = await this.run(connection => readPoints(connection, places, this.#clockMs()))
       let at = 0
       for (const { places, resolve } of sent) {
         resolve(found.slice(at, at + places.length))

@@ -5,30 +5,24 @@ import type { Connection, Row } from './connection.ts'
 import { STATEMENTS } from './statements.ts'
 import { byteaArray, int2Array, int8Array } from './wire.ts'
 
-/** As of when an entry must not have expired. */
-export interface ReadTime {
-  /** Undefined: the server's clock. */
-  readonly ms: number | undefined
-  /** Exactly then, even if later commits are known. */
-  readonly isFixed: boolean
-}
+/** When an entry must not have expired; undefined means now, by the server's clock. */
+export type ClockMs = number | undefined
 
 /** All places as of one moment; undefined for what is absent. */
 export async function readPoints(
   connection: Connection,
   places: readonly Place[],
-  time: ReadTime,
+  clockMs: ClockMs,
 ): Promise<(Entry | undefined)[]> {
   const addresses = places.map(treeAddress)
   const rows = await connection.run(STATEMENTS.readPoints, [
-    time.ms,
+    clockMs,
     byteaArray(addresses.map(address => address.scope)),
     int2Array(addresses.map(address => address.tag)),
     int2Array(addresses.map(address => address.kind)),
     byteaArray(places.map(({ key }) => headOfKey(key))),
     byteaArray(places.map(({ key }) => tailOfKey(key))),
     int8Array(places.map(({ key }, i) => sequenceOfKey(addresses[i].kind, key))),
-    time.isFixed,
   ])
   const found: (Entry | undefined)[] = new Array(places.length).fill(undefined)
   for (const row of rows) {
@@ -41,12 +35,12 @@ export async function readPoints(
 export async function readRange(
   connection: Connection,
   range: Range,
-  time: ReadTime,
+  clockMs: ClockMs,
 ): Promise<readonly Entry[]> {
   const { scope, tag, kind } = treeAddress(range)
   const bounds = boundsOf(range)
   const rows = await connection.run(STATEMENTS.readRange, [
-    time.ms,
+    clockMs,
     bytes(scope),
     tag,
     kind,
@@ -58,7 +52,6 @@ export async function readRange(
     bounds.toNumber.sequence,
     range.reverse ?? false,
     range.limit,
-    time.isFixed,
     bounds.fromNumber.count,
     bounds.toNumber.count,
   ])

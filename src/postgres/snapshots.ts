@@ -18,6 +18,7 @@ interface Held {
   readonly connection: Connection
   readonly version: number
   readonly time: number
+  readonly clock: number
   holders: number
 }
 
@@ -29,7 +30,7 @@ interface Held {
 export class Snapshots {
   readonly #settings: ConnectionSettings
   readonly #max: number
-  readonly #givenTime: () => number | undefined
+  readonly #givenMs: () => number | undefined
   readonly #note: (time: number) => void
   readonly #free: Connection[] = []
   readonly #held = new Set<Held>()
@@ -43,13 +44,13 @@ export class Snapshots {
     settings: ConnectionSettings,
     options: {
       readonly max: number
-      readonly givenTime: () => number | undefined
+      readonly givenMs: () => number | undefined
       readonly note: (time: number) => void
     },
   ) {
     this.#settings = settings
     this.#max = options.max
-    this.#givenTime = options.givenTime
+    this.#givenMs = options.givenMs
     this.#note = options.note
   }
 
@@ -111,11 +112,12 @@ export class Snapshots {
       try {
         const [, [row]] = await Promise.all([
           connection.execute('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY'),
-          connection.run(STATEMENTS.snapshot, [this.#givenTime()]),
+          connection.run(STATEMENTS.snapshot, [this.#givenMs()]),
         ])
         const time = row['at_ms'] as number
         this.#note(time)
-        const held: Held = { connection, version: row['version'] as number, time, holders }
+        const [version, clock] = [row['version'] as number, row['clock_ms'] as number]
+        const held: Held = { connection, version, time, clock, holders }
         if (this.#closed) throw closedError()
         this.#held.add(held)
         return held
@@ -127,8 +129,7 @@ export class Snapshots {
   }
 
   #snapshot(held: Held): Snapshot {
-    const { connection, version, time } = held
-    const at = { ms: time, isFixed: true }
+    const { connection, version, time, clock } = held
     let isReleased = false
     const read = async <T>(work: () => Promise<T>): Promise<T> => {
       if (this.#closed) throw closedError()
@@ -142,16 +143,17 @@ export class Snapshots {
     return {
       version,
       time,
+      clock,
       get: (scope, tag, key) =>
         read(async () => {
           const place = { scope, tag, key }
           checkPlace(place)
-          return (await readPoints(connection, [place], at))[0]
+          return (await readPoints(connection, [place], clock))[0]
         }),
       scan: range =>
         read(() => {
           checkRange(range)
-          return readRange(connection, range, at)
+          return readRange(connection, range, clock)
         }),
       release: () => {
         if (isReleased) return

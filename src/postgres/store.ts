@@ -38,8 +38,8 @@ export interface StoreSettings extends ConnectionSettings {
   readonly clock: (() => number) | undefined
   readonly snapshotConnections: number
   readonly readOnly: boolean
-  /** How far the server's clock was ahead of ours at opening. */
-  readonly clockOffsetMs: number
+  /** What the server's clock said at opening, by `performance.now()`; and the time of the newest commit if that was later. */
+  readonly opened: { readonly clock: number; readonly readAt: number; readonly ahead: number }
   /** How often entries that have expired are removed. */
   readonly sweepMs: number
 }
@@ -64,22 +64,24 @@ export class PostgresStore implements Storage {
   readonly #remembered = new RememberedPlaces()
   readonly #underWay = new Set<Promise<unknown>>()
   /** Of all that was answered. */
-  #latestTime = 0
+  #latestTime: number
   #latestVersion = 0
+  /** How far the server's clock is ahead of `performance.now()`, which nobody sets: at opening, and again with each sweep. */
+  #serverAheadMs: number
   #closing: Promise<void> | undefined
 
   constructor(settings: StoreSettings) {
     this.#settings = settings
-    const givenTime = (): number | undefined => (settings.clock === undefined ? undefined : this.now())
-    this.#committer = new Committers(settings, givenTime)
-    this.#reader = new BatchedReader(settings, () => ({
-      // A read doesn't make time go on.
-      ms: settings.clock === undefined ? undefined : Math.max(this.#latestTime, settings.clock()),
-      isFixed: false,
-    }))
+    this.#latestTime = settings.opened.ahead
+    this.#serverAheadMs = settings.opened.clock - settings.opened.readAt
+    const givenMs = (): number | undefined => settings.clock?.()
+    this.#committer = new Committers(settings, () =>
+      settings.clock === undefined ? {} : { clockMs: settings.clock(), notBeforeMs: this.now() },
+    )
+    this.#reader = new BatchedReader(settings, givenMs)
     this.#snapshots = new Snapshots(settings, {
       max: settings.snapshotConnections,
-      givenTime,
+      givenMs,
       note: time => this.#note(0, time),
     })
     this.#listener = new Listener(settings)
@@ -149,15 +151,21 @@ export class PostgresStore implements Storage {
   /** Removes entries that have expired, so many at most; says how many it were. */
   async sweep(entriesMax: number): Promise<number> {
     this.#checkWritable()
-    const work = this.#reader.run(connection => connection.run(STATEMENTS.sweep, [entriesMax]))
+    const given = this.#settings.clock?.()
+    const work = this.#reader.run(connection => connection.run(STATEMENTS.sweep, [entriesMax, given]))
     const [row] = await this.#track(work)
+    this.#serverAheadMs = (row['clock_ms'] as number) - performance.now()
     return row['swept'] as number
   }
 
   now(): number {
-    const { clock, clockOffsetMs } = this.#settings
-    this.#latestTime = Math.max(this.#latestTime, clock === undefined ? Date.now() + clockOffsetMs : clock())
+    this.#latestTime = Math.max(this.#latestTime, this.clock())
     return this.#latestTime
+  }
+
+  /** The server's, as far as it is known here. */
+  clock(): number {
+    return this.#settings.clock?.() ?? Math.floor(performance.now() + this.#serverAheadMs)
   }
 
   close(): Promise<void> {

@@ -237,9 +237,9 @@ function expiryOf(options: PutOptions, session: Session): number {
   checkOptions('put', options, ['ttlMs'])
   const { ttlMs } = options
   if (ttlMs === undefined) return 0
-  const now = session.now()
-  const ttlMax = Number.MAX_SAFE_INTEGER - now
-  if (Number.isSafeInteger(ttlMs) && ttlMs > 0 && ttlMs <= ttlMax) return now + ttlMs
+  const clock = session.clock()
+  const ttlMax = Number.MAX_SAFE_INTEGER - clock
+  if (Number.isSafeInteger(ttlMs) && ttlMs > 0 && ttlMs <= ttlMax) return clock + ttlMs
   const why =
     Number.isSafeInteger(ttlMs) && ttlMs > 0 ? `can be at most ${ttlMax} now` : 'must be a positive integer'
   throw new AnnalsError('INVALID_ARGUMENT', `ttlMs ${why}`, { name: 'ttlMs', value: ttlMs, max: ttlMax })

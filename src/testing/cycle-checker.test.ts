@@ -136,10 +136,11 @@ const BROKEN: Readonly<Record<string, { readonly wrap: Wrap; readonly finds: Ano
   'a snapshot is not frozen': {
     wrap: storage => ({
       async snapshot(): Promise<Snapshot> {
-        const { version, time } = await storage.snapshot()
+        const { version, time, clock } = await storage.snapshot()
         return {
           version,
           time,
+          clock,
           release() {},
           get: storage.get.bind(storage),
           scan: storage.scan.bind(storage),
@@ -235,6 +236,7 @@ function withBug(wrap: Wrap, scheduler: SimulatedScheduler): Storage {
     subscribe: storage.subscribe.bind(storage),
     scopes: storage.scopes.bind(storage),
     now: storage.now.bind(storage),
+    clock: storage.clock.bind(storage),
     close: storage.close.bind(storage),
   }
   return { ...whole, ...wrap(storage, scheduler) }

@@ -393,7 +393,7 @@ class FaultRun {
     const reading = async (): Promise<true> => {
       const snapshot = await store.snapshot()
       try {
-        const wrong = await this.#history.difference(snapshot, this.#acknowledged, snapshot.time)
+        const wrong = await this.#history.difference(snapshot, this.#acknowledged, snapshot.clock)
         check(wrong === undefined, `a reader finds that ${wrong}`)
       } finally {
         snapshot.release()

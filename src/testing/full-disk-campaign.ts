@@ -132,7 +132,7 @@ class FullDisk {
     if (this.#held === undefined) return
     const { snapshot, count } = this.#held
     this.#held = undefined
-    const wrong = await this.#history.difference(snapshot, count, snapshot.time)
+    const wrong = await this.#history.difference(snapshot, count, snapshot.clock)
     check(wrong === undefined, `in a snapshot, ${wrong}`)
     snapshot.release()
   }

@@ -51,18 +51,19 @@ export class ReferenceStorage implements Storage {
 
   async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     this.#checkOpen()
-    return getIn(this.#state, { scope, tag, key }, this.#readTime())
+    return getIn(this.#state, { scope, tag, key }, this.clock())
   }
 
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#checkOpen()
-    return scanIn(this.#state, range, this.#readTime())
+    return scanIn(this.#state, range, this.clock())
   }
 
   async snapshot(): Promise<Snapshot> {
     this.#checkOpen()
     const state = this.#state
     const time = this.now()
+    const clock = this.clock()
     let released = false
     const check = (): void => {
       this.#checkOpen()
@@ -71,13 +72,14 @@ export class ReferenceStorage implements Storage {
     return {
       version: state.version,
       time,
+      clock,
       async get(scope, tag, key) {
         check()
-        return getIn(state, { scope, tag, key }, time)
+        return getIn(state, { scope, tag, key }, clock)
       },
       async scan(range) {
         check()
-        return scanIn(state, range, time)
+        return scanIn(state, range, clock)
       },
       release() {
         released = true
@@ -88,13 +90,16 @@ export class ReferenceStorage implements Storage {
   async commit(commit: Commit): Promise<CommitOutcome> {
     this.#checkOpen()
     checkOperations(commit.operations)
-    const conflict = findConflict(this.#state, commit, this.now())
+    // Time goes on with each attempt.
+    this.now()
+    const conflict = findConflict(this.#state, commit, this.clock())
     return conflict ?? this.#apply(commit.operations)
   }
 
   async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     this.#checkOpen()
-    const found = reads.map(place => getIn(this.#state, place, this.now()))
+    this.now()
+    const found = reads.map(place => getIn(this.#state, place, this.clock()))
     const { operations, result } = step(found)
     checkOperations(operations)
     return { ...this.#apply(operations), result }
@@ -128,6 +133,10 @@ export class ReferenceStorage implements Storage {
     return this.#latestTime
   }
 
+  clock(): number {
+    return this.#clock()
+  }
+
   async close(): Promise<void> {
     this.#closed = true
     for (const listener of this.#listeners) queueMicrotask(listener.call)
@@ -153,10 +162,6 @@ export class ReferenceStorage implements Storage {
       if (next.touched.has(listener.tree)) queueMicrotask(listener.call)
     }
     return { status: 'committed', version: next.version, time, appended }
-  }
-
-  #readTime(): number {
-    return Math.max(this.#latestTime, this.#clock())
   }
 
   #checkOpen(): void {

@@ -23,6 +23,7 @@ export function scheduledStorage(storage: Storage, scheduler: SimulatedScheduler
     subscribe: (tree, listener, patience) => inTurn(() => storage.subscribe(tree, listener, patience)),
     scopes: range => inTurn(() => storage.scopes(range)),
     now: () => storage.now(),
+    clock: () => storage.clock(),
     close: () => inTurn(() => storage.close()),
   }
 }
@@ -31,6 +32,7 @@ function scheduledSnapshot(snapshot: Snapshot, inTurn: <T>(call: () => Promise<T
   return {
     version: snapshot.version,
     time: snapshot.time,
+    clock: snapshot.clock,
     get: (scope, tag, key) => inTurn(() => snapshot.get(scope, tag, key)),
     scan: range => inTurn(() => snapshot.scan(range)),
     release: () => snapshot.release(),

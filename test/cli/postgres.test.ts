@@ -1,5 +1,7 @@
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
+import { TAGS } from '../../src/engine/keys.ts'
+import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { openPostgres } from '../../src/postgres.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from '../postgres/schema.ts'
 import { addRun, annals, newFolder } from './annals-command.ts'
@@ -48,6 +50,25 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
     expect(doctor.code).toBe(1)
     expect(doctor.stdout).toContain('1 run of 1 were changed: wiped-1')
     await dropSchema(wiped)
+  })
+
+  test('whose newest commit lies ahead of the clock is named by doctor', async () => {
+    const ahead = newSchema()
+    const storage = await openPostgresStorage({
+      connectionString: CONNECTION_STRING,
+      schema: ahead,
+      clock: () => Date.now() + 3_650 * 86_400_000,
+    })
+    await storage.commit({
+      operations: [{ op: 'put', scope: 'default:default:default:r', tag: TAGS.kv, key: 'k', value: 'null' }],
+    })
+    await storage.close()
+    const doctor = await annals(['doctor', '--postgres', CONNECTION_STRING, '--schema', ahead])
+    expect(doctor.code).toBe(0)
+    expect(doctor.stdout).toMatch(
+      /warning {2}The newest commit, of .*, lies ahead of the clock by 3649 d 23 h\./,
+    )
+    await dropSchema(ahead)
   })
 
   test('that is not there is not made by a command that reads', async () => {

@@ -2,11 +2,13 @@ import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test, vi } from 'vitest'
 import { deriveIdempotencyKey, open } from '../../src/index.ts'
 import { defineLaunch, startLaunch } from '../../src/launch.ts'
 import { createServer } from '../../src/server.ts'
 import { addRun, annals, makeStore, newFolder } from './annals-command.ts'
+
+const TEN_YEARS_MS = 3_650 * 86_400_000
 
 /** Of every file in a folder: its name, and what is in it. */
 function contents(folder: string): readonly string[] {
@@ -95,6 +97,23 @@ describe('doctor', () => {
     expect({ ok, code }).toEqual({ ok: true, code: 0 })
     expect(findings.find(({ name }) => name === 'log')).toMatchObject({ status: 'warning' })
     expect(contents(folder)).toEqual(before)
+  })
+
+  test('a store whose newest commit lies ahead of the clock is named, and stays as it is', async () => {
+    const folder = newFolder()
+    const clock = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + TEN_YEARS_MS)
+    const db = await open({ path: folder })
+    await addRun(db, 'from-ahead')
+    await db.close()
+    clock.mockRestore()
+    const before = contents(folder)
+    const { ok, findings, code } = await examined(folder)
+    expect({ ok, code }).toEqual({ ok: true, code: 0 })
+    const found = findings.find(({ name }) => name === 'clock')
+    expect(found).toMatchObject({ status: 'warning' })
+    expect(found?.message).toMatch(/lies ahead of the clock by 3649 d 23 h\.$/)
+    expect(contents(folder)).toEqual(before)
+    expect((await examined(data)).findings.map(({ name }) => name)).not.toContain('clock')
   })
 
   test('a store that is open elsewhere, and one that is not there, are problems with what to do', async () => {

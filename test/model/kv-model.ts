@@ -39,7 +39,7 @@ export const kvModel = {
 
   put(view: View, key: string, value: Value, options: { ttlMs?: number } = {}): void {
     checkWritable(view)
-    const expiresAt = options.ttlMs === undefined ? 0 : view.now + options.ttlMs
+    const expiresAt = options.ttlMs === undefined ? 0 : view.clock + options.ttlMs
     view.scope.kv.set(key, { value, stamp: view.stamp, time: view.time, expiresAt })
     wrote(view, `kv ${key}`)
   },

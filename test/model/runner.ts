@@ -22,7 +22,7 @@ import {
   Subject,
   type TransactionOutcome,
 } from './subject.ts'
-import { type Outcome, type TransactionModel, World } from './world.ts'
+import { type Now, type Outcome, type TransactionModel, World } from './world.ts'
 
 /** What was expected and what came. */
 class Mismatch extends Error {}
@@ -95,16 +95,22 @@ class Runner {
     await this.#subject.storage.close()
   }
 
-  /** The database's time: its clock, or later if the clock was set back. */
-  #now(): number {
-    this.#latest = Math.max(this.#latest, this.#clock.now())
-    return this.#latest
+  /** The database's time is its clock, or later if the clock was set back. */
+  #now(): Now {
+    const clock = this.#clock.now()
+    this.#latest = Math.max(this.#latest, clock)
+    return { time: this.#latest, clock }
   }
 
-  #wait(ms: number): void {
-    this.#now()
+  async #wait(ms: number): Promise<void> {
+    const { clock } = this.#now()
     // So that the database has seen the time which the model knows.
     this.#subject.storage.now()
+    if (ms < 0) {
+      // A checkpoint removes what has expired. Nobody could say what of the rest comes back.
+      await this.#subject.storage.checkpoint()
+      for (const world of this.#worlds) world.forgetExpired(clock)
+    }
     this.#clock.jump(ms)
   }
 
@@ -259,7 +265,7 @@ class Runner {
     this.#subject = subject
     this.#slots.length = 0
     for (const world of this.#worlds) world.transactions.length = 0
-    this.#clock.advance(Math.max(0, this.#now() - this.#clock.now()))
+    this.#clock.advance(Math.max(0, this.#now().time - this.#clock.now()))
     await this.#look()
   }
 

@@ -71,7 +71,9 @@ export interface View {
   readonly parts: readonly string[]
   /** When the call is made. */
   readonly now: number
-  /** As of when things are seen: what expires by then is gone. */
+  /** The clock when the call is made: lifetimes begin then. */
+  readonly clock: number
+  /** The clock as of which things are seen: what expires by then is gone. */
   readonly moment: number
   /** What records that it writes are marked with. */
   readonly stamp: Stamp

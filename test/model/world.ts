@@ -24,24 +24,31 @@ const MODELS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   runs: runsModel,
 }
 
+/** The time of a commit never goes back; the clock, which lifetimes follow, may. */
+export interface Now {
+  readonly time: number
+  readonly clock: number
+}
+
 /** A transaction: it sees one moment, and its own writes; what it does is done again when it commits. */
 export class TransactionModel {
   readonly key: string
   readonly parts: readonly string[]
-  readonly moment: number
+  /** When it began. */
+  readonly began: Now
   readonly readOnly: boolean
   /** As it was at the beginning. */
   readonly base: ScopeState
   /** The same, with own writes. */
   readonly seen: ScopeState
   readonly tracker: Tracker
-  readonly calls: { readonly call: Call; readonly now: number }[]
+  readonly calls: { readonly call: Call; readonly now: Now }[]
   ended = false
 
   constructor(of: Omit<TransactionModel, 'tracker' | 'calls' | 'ended' | 'seen'>, from?: TransactionModel) {
     this.key = of.key
     this.parts = of.parts
-    this.moment = of.moment
+    this.began = of.began
     this.readOnly = of.readOnly
     this.base = of.base
     this.seen = new ScopeState(from?.seen ?? of.base)
@@ -92,28 +99,39 @@ export class World {
   }
 
   /** A call as a transaction of its own. */
-  perform(call: SingleCall, now: number, isTogether = false): Outcome {
+  perform(call: SingleCall, now: Now, isTogether = false): Outcome {
     if (call.bad === true) return { error: 'INVALID_ARGUMENT' }
     const stamp = this.#nextStamp(isTogether)
-    if (isRunsCall(call)) return this.#performOnRuns(call.tenant, call.name, call.args, now)
+    if (isRunsCall(call)) return this.#performOnRuns(call.tenant, call.name, call.args, now.time)
     const key = keyOf(call.tenant, call.scope)
     const parts = partsOf(call.tenant, call.scope)
-    return run(call, { scope: this.scope(key), parts, now, moment: now, stamp, time: now })
+    const { time, clock } = now
+    return run(call, { scope: this.scope(key), parts, now: time, clock, moment: clock, stamp, time })
   }
 
-  begin(tenant: string, scope: string, now: number, readOnly: boolean): TransactionModel {
+  begin(tenant: string, scope: string, began: Now, readOnly: boolean): TransactionModel {
     const key = keyOf(tenant, scope)
     const parts = partsOf(tenant, scope)
-    return new TransactionModel({ key, parts, moment: now, readOnly, base: new ScopeState(this.scope(key)) })
+    return new TransactionModel({ key, parts, began, readOnly, base: new ScopeState(this.scope(key)) })
   }
 
-  performIn(tx: TransactionModel, call: Call, now: number): Outcome {
+  performIn(tx: TransactionModel, call: Call, now: Now): Outcome {
     if (call.bad === true) return { error: 'INVALID_ARGUMENT' }
     const isEmptyBatch = call.name === 'appendBatch' && (call.args[0] as unknown[]).length === 0
     if (tx.ended) return { error: 'INVALID_OPERATION' }
     tx.calls.push({ call, now })
-    const { moment, readOnly, tracker, parts } = tx
-    const view: View = { scope: tx.seen, parts, now, moment, stamp: 0, time: moment, tracker, readOnly }
+    const { began, readOnly, tracker, parts } = tx
+    const view: View = {
+      scope: tx.seen,
+      parts,
+      now: now.time,
+      clock: now.clock,
+      moment: began.clock,
+      stamp: 0,
+      time: began.time,
+      tracker,
+      readOnly,
+    }
     const outcome = run(call, view)
     if (!isAppend(call) || 'error' in outcome || isEmptyBatch) return outcome
     if (call.look !== true) return { value: UNSEEN }
@@ -122,18 +140,18 @@ export class World {
   }
 
   /** Whether a commit now has to fail, may fail, or can't. */
-  conflict(tx: TransactionModel, now: number): 'must' | 'may' | 'no' {
+  conflict(tx: TransactionModel, { clock }: Now): 'must' | 'may' | 'no' {
     if (!tx.tracker.writes) return 'no'
     const current = this.scope(tx.key)
-    const { base, moment, tracker } = tx
+    const { base, began, tracker } = tx
     const changed = (of: Tracker['must']): boolean =>
-      of.some(print => print(base, moment) !== print(current, now))
+      of.some(print => print(base, began.clock) !== print(current, clock))
     if (changed(tracker.must)) return 'must'
     return changed(tracker.may) ? 'may' : 'no'
   }
 
   /** Does it all again, on what is there now; answers what became of the appends. */
-  commit(tx: TransactionModel, now: number, isTogether = false): Outcome[] {
+  commit(tx: TransactionModel, now: Now, isTogether = false): Outcome[] {
     tx.ended = true
     // Who has written nothing was there at the beginning, and needs no place after what came since.
     if (!tx.tracker.writes) return []
@@ -141,13 +159,14 @@ export class World {
     const scope = this.scope(tx.key)
     const appended: Outcome[] = []
     for (const { call, now: askedAt } of tx.calls) {
-      const time = isAppend(call) && tx.tracker.linked ? askedAt : now
+      const time = isAppend(call) && tx.tracker.linked ? askedAt.time : now.time
       // In its own terms: what it has seen as of its moment must not expire while it is done again.
       const view = {
         scope,
         parts: tx.parts,
-        now: askedAt,
-        moment: tx.moment,
+        now: askedAt.time,
+        clock: askedAt.clock,
+        moment: tx.began.clock,
         stamp,
         time,
         readOnly: tx.readOnly,
@@ -156,6 +175,13 @@ export class World {
       if (isAppend(call) && 'value' in outcome) appended.push(outcome)
     }
     return appended
+  }
+
+  /** What has expired is removed: it doesn't come back when the clock is set back. */
+  forgetExpired(clock: number): void {
+    for (const { kv } of this.scopes.values()) {
+      for (const [key, { expiresAt }] of kv) if (expiresAt !== 0 && expiresAt <= clock) kv.delete(key)
+    }
   }
 
   /** Those of calls that are made together are in one group: nobody knows in which order they come. */

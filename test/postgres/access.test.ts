@@ -221,7 +221,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       for (const [name, commit] of Object.entries(forged)) {
         const batch = new Batch()
         batch.add(commit)
-        const parameters = batch.parameters(undefined, true)
+        const parameters = batch.parameters({}, true)
         // The third and fourth are the scopes to lock: the only ones that an honest client is looked at for.
         for (const locked of ['{}', byteaArray([scopeOf('a')])]) {
           parameters[2] = locked
@@ -257,7 +257,10 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       await client.query(`SET search_path = ${schema}`)
       const batch = new Batch()
       batch.add({ operations: [put] })
-      await client.query(STATEMENTS.commit.text, batch.parameters(8_000_000_000_000_000, true))
+      await client.query(
+        STATEMENTS.commit.text,
+        batch.parameters({ clockMs: 8_000_000_000_000_000, notBeforeMs: 8_000_000_000_000_000 }, true),
+      )
       await client.end()
       const other = await owner.commit({ operations: [{ ...put, scope: scopeOf('b') }] })
       expect(other.status === 'committed' && other.time).toBeLessThan(soon())

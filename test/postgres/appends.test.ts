@@ -102,7 +102,7 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     await other.query(`SET search_path = ${schema}; BEGIN`)
     const batch = new Batch()
     batch.add({ operations: [append('elsewhere', 'under way')] })
-    await other.query(STATEMENTS.commit.text, batch.parameters(undefined, true))
+    await other.query(STATEMENTS.commit.text, batch.parameters({}, true))
     const place = { scope: FEED, tag: feedTag(TAG), key: feedKey(0, 0) }
     let isThrough = false
     const waiting = storage
@@ -130,7 +130,7 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
       await other.query(`SET search_path = ${schema}; BEGIN`)
       const batch = new Batch()
       batch.add({ operations: [append(run, 'first')] })
-      await other.query(STATEMENTS.commit.text, batch.parameters(undefined, true))
+      await other.query(STATEMENTS.commit.text, batch.parameters({}, true))
       const released = new Promise(resolve => setTimeout(resolve, ms)).then(() => other.query('COMMIT'))
       let isReleased = false
       const keys: string[] = []

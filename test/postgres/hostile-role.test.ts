@@ -70,7 +70,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
   async function commitBySql(client: pg.Client, commit: Commit): Promise<void> {
     const batch = new Batch()
     batch.add(commit)
-    await client.query(STATEMENTS.commit.text, batch.parameters(undefined, true))
+    await client.query(STATEMENTS.commit.text, batch.parameters({}, true))
   }
 
   const put = (tenant: string, run?: string): Commit => ({

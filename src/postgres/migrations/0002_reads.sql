@@ -1,13 +1,16 @@
 -- Reading. A tree is addressed by scope, tag and kind: 0 entries, 1 a log, 2 a log's head, 3 a log's dedupe keys, 4 a
 -- feed. Kinds 1 to 3 have the tag of the log.
 
+-- The server's clock as it is now, unless a test gives another; milliseconds since 1970. Lifetimes follow it.
+CREATE FUNCTION clock_ms(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+$$;
+
 -- Milliseconds since 1970; never before the time of a commit.
 CREATE FUNCTION read_time(given bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-  RETURN (
-    SELECT greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), last_value) FROM clock
-  );
+  RETURN (SELECT greatest(clock_ms(given), last_value) FROM clock);
 END
 $$;
 

@@ -16,20 +16,22 @@ BEGIN
 END
 $$;
 
--- The next versions, and a time that is not before any other, nor before what is to be committed. Both are taken under one
+-- The next versions, a time that is not before any other, nor before what is to be committed, and the clock. They are taken under one
 -- lock, so that in the order of versions time never goes back. Nobody may wait here for a whole commit, so the lock has to end
 -- before the transaction does. The block below is a subtransaction that always fails: that releases its lock, and the numbers of
 -- sequences stay taken. Only the owner may lock the table; an advisory lock could be taken by anybody who can send SQL.
 CREATE FUNCTION tick(given bigint, not_before bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
   latest bigint;
+  clock_at bigint;
   at_ms bigint;
   version bigint;
 BEGIN
   BEGIN
     LOCK TABLE ticking IN EXCLUSIVE MODE;
     latest := coalesce(pg_sequence_last_value('clock'), 0);
-    at_ms := greatest(coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), latest, not_before);
+    clock_at := coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+    at_ms := greatest(clock_at, latest, not_before);
     IF at_ms > latest THEN
       latest := setval('clock', at_ms);
     END IF;
@@ -38,13 +40,13 @@ BEGIN
   EXCEPTION WHEN SQLSTATE 'AN000' THEN
     NULL;
   END;
-  RETURN ARRAY[version, at_ms];
+  RETURN ARRAY[version, at_ms, clock_at];
 END
 $$;
 
 -- How far ahead an event may be that comes from another machine, and move the clock of this one.
 CREATE FUNCTION ahead_ms() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-  SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + 60000
+  SELECT clock_ms(NULL) + 60000
 $$;
 
 -- What the first entry of a log is linked to.

@@ -34,7 +34,7 @@ $$;
 
 -- Which of the reads would find another version now. Entries are what most look at, and cheap to look up.
 CREATE FUNCTION wrong_points(
-  at_ms bigint, tree_scopes bytea[], tree_tags smallint[],
+  clock_at bigint, tree_scopes bytea[], tree_tags smallint[],
   trees_read integer[], kinds_read smallint[], keys bytea[], tails bytea[], sequences bigint[], versions bigint[]
 ) RETURNS integer[] LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -51,7 +51,7 @@ BEGIN
     ) t ON true
     LEFT JOIN LATERAL (
       SELECT e.version FROM entries e
-      WHERE e.tree_id = t.tree_id AND e.key = p.key AND e.tail = p.tail AND (e.expires_at = 0 OR e.expires_at > at_ms)
+      WHERE e.tree_id = t.tree_id AND e.key = p.key AND e.tail = p.tail AND (e.expires_at = 0 OR e.expires_at > clock_at)
       LIMIT 1
     ) e ON true
     WHERE coalesce(e.version, 0) <> p.version;
@@ -61,7 +61,7 @@ BEGIN
   FOR r IN
     SELECT f.i::integer AS i, f.version
     FROM read_points(
-      at_ms, false,
+      clock_at, false,
       ARRAY(SELECT tree_scopes[t] FROM unnest(trees_read) t),
       ARRAY(SELECT tree_tags[t] FROM unnest(trees_read) t),
       kinds_read,
@@ -128,10 +128,10 @@ BEGIN
 END
 $$;
 
--- Removes entries whose time has passed; nobody sees them any more. Not beyond the time of the last commit: whoever reads
--- later does so as of then or later, whatever the clock says. It waits for nobody: rows that somebody is writing or sweeping are
--- left for the next time. A role sweeps what it reaches: one that never ends its transaction keeps what it has swept locked.
-CREATE FUNCTION sweep_expired(at_most integer) RETURNS integer
+-- Removes entries whose time has passed by the clock, which nobody sees any more. It waits for nobody: rows that somebody is writing
+-- or sweeping are left for the next time. A role sweeps what it reaches: one that never ends its transaction keeps what it has swept
+-- locked. The clock is everybody's: who reaches one tenant can't give another.
+CREATE FUNCTION sweep_expired(at_most integer, given_ms bigint DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   reached bytea := reached_tenant();
@@ -139,7 +139,7 @@ DECLARE
   swept integer;
 BEGIN
   PERFORM check_scopes('{}'), sweep_listeners(reached);
-  SELECT c.last_value INTO until_ms FROM clock c;
+  until_ms := clock_ms(CASE WHEN reached = '' THEN given_ms END);
   DELETE FROM entries e WHERE e.ctid = ANY (ARRAY(
     SELECT x.ctid FROM entries x
     WHERE x.expires_at > 0 AND x.expires_at <= until_ms AND (reached = '' OR EXISTS (

@@ -41,6 +41,8 @@ DECLARE
   is_known boolean;
   ok boolean;
   now_at bigint[];
+  -- What has expired by it, was not read. Stamps are `at_ms`, which never goes back.
+  clock_at bigint;
   base bigint;
   wrong integer[];
   told_scopes bytea[];
@@ -62,10 +64,11 @@ BEGIN
   base := now_at[1];
   version := base;
   at_ms := now_at[2];
+  clock_at := now_at[3];
 
   IF cardinality(point_trees) > 0 THEN
     wrong := wrong_points(
-      at_ms, tree_scopes, tree_tags, point_trees, point_kinds, point_keys, point_tails, point_sequences, point_versions
+      clock_at, tree_scopes, tree_tags, point_trees, point_kinds, point_keys, point_tails, point_sequences, point_versions
     );
   END IF;
   IF wrong IS NOT NULL THEN
@@ -83,7 +86,7 @@ BEGIN
     IF range_digests[i] <> (
       SELECT sha256(coalesce(string_agg(int8send(f.version) || int4send(length(f.key)) || f.key, ''::bytea), ''))
       FROM read_range(
-        at_ms, false, tree_scopes[range_trees[i]], tree_tags[range_trees[i]], tree_kinds[range_trees[i]],
+        clock_at, false, tree_scopes[range_trees[i]], tree_tags[range_trees[i]], tree_kinds[range_trees[i]],
         range_from[i], range_from_tails[i], range_to[i], range_to_tails[i],
         range_from_sequences[i], range_to_sequences[i], range_from_counts[i], range_to_counts[i],
         range_backwards[i], range_limits[i]
@@ -144,7 +147,7 @@ $$;
 -- Answers with bytes, as one value is cheaper than a row: lost point, version, time of the commit, sequence, time, whether it
 -- is a duplicate (8 bytes each), hash (32), memo.
 CREATE FUNCTION commit_append(
-  given_ms bigint, of_scope bytea, of_tag smallint, given_time bigint, body_hash bytea, body bytea,
+  given_ms bigint, not_before bigint, of_scope bytea, of_tag smallint, given_time bigint, body_hash bytea, body bytea,
   of_dedupe bytea, of_dedupe_tail bytea, of_memo bytea, feed_scope bytea, feed_tag smallint,
   point_tags smallint[], point_keys bytea[], point_tails bytea[], point_versions bigint[], turn bigint
 ) RETURNS bytea
@@ -157,6 +160,7 @@ DECLARE
   now_at bigint[];
   version bigint;
   at_ms bigint;
+  clock_at bigint;
   is_heard boolean;
   lost bigint := 0;
   -- The log and its head, or what it has under the key.
@@ -193,10 +197,12 @@ BEGIN
     is_locked := make_locks(ARRAY[tenant_of(of_scope)]);
   END LOOP;
   now_at := tick(
-    CASE WHEN NOT is_bound THEN given_ms END, CASE WHEN is_bound THEN least(given_time, ahead_ms()) ELSE given_time END
+    CASE WHEN NOT is_bound THEN given_ms END,
+    CASE WHEN is_bound THEN least(given_time, ahead_ms()) ELSE greatest(given_time, not_before) END
   );
   version := now_at[1];
   at_ms := now_at[2];
+  clock_at := now_at[3];
 
   IF cardinality(point_tags) > 0 THEN
     -- With the points in the same statement, as to begin one costs more than to look them up.
@@ -212,7 +218,7 @@ BEGIN
       LEFT JOIN LATERAL (
         SELECT e.version FROM entries e
         WHERE e.tree_id = t.tree_id AND e.key = p.key AND e.tail = p.tail
-          AND (e.expires_at = 0 OR e.expires_at > at_ms)
+          AND (e.expires_at = 0 OR e.expires_at > clock_at)
         LIMIT 1
       ) e ON true
       WHERE coalesce(e.version, 0) <> p.version

@@ -145,7 +145,7 @@ BEGIN
   EXECUTE format('GRANT SELECT ON runs, run_events, logged_events, traces, snapshots, alerts TO %I', to_role);
   EXECUTE format('GRANT EXECUTE ON FUNCTION as_text, as_json, as_time, part_of TO %I', to_role);
   EXECUTE format(
-    'GRANT EXECUTE ON FUNCTION read_time, newest_version, read_points, read_range, read_feed, read_scopes,
+    'GRANT EXECUTE ON FUNCTION clock_ms, read_time, newest_version, read_points, read_range, read_feed, read_scopes,
        commit_batch, commit_append, listen_to, untold_commits, wait_for_writers, sweep_expired, reached_tenant TO %I', to_role);
 END
 $$;

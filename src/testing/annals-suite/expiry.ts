@@ -2,6 +2,7 @@ import { expect } from 'vitest'
 import { RUN, refused, type Suite } from './suite.ts'
 
 const DEADLINE_MS = 5_000
+const TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 /** P14: keys with a time to live. */
 export function testExpiry(suite: Suite): void {
@@ -81,6 +82,35 @@ export function testExpiry(suite: Suite): void {
     clock.advance(100)
     expect(await db.kv.get(RUN, 'a')).toBeUndefined()
   })
+
+  suite.holdsInTime(
+    'P14: after a commit under a clock ten years ahead, a key lives for its ttlMs',
+    async (db, clock) => {
+      clock.jump(TEN_YEARS_MS)
+      await db.kv.put(RUN, 'ahead', 1)
+      const ahead = await db.kv.getVersioned(RUN, 'ahead')
+      clock.jump(-TEN_YEARS_MS)
+      await db.kv.put(RUN, 'a', 1, { ttlMs: 300 })
+      await db.transaction(RUN, async tx => {
+        await tx.kv.put('b', 2, { ttlMs: 300 })
+        expect(await tx.kv.list()).toEqual(['a', 'ahead', 'b'])
+      })
+      clock.advance(299)
+      expect(await db.kv.entries(RUN)).toEqual([
+        ['a', 1],
+        ['ahead', 1],
+        ['b', 2],
+      ])
+      clock.advance(1)
+      expect(await db.kv.list(RUN)).toEqual(['ahead'])
+      expect(await db.kv.get(RUN, 'a')).toBeUndefined()
+      expect(await db.transaction(RUN, tx => tx.kv.get('b'))).toBeUndefined()
+      // The order of commits keeps its own time.
+      await db.kv.put(RUN, 'later', 1)
+      const later = await db.kv.getVersioned(RUN, 'later')
+      expect(later?.updatedAt).toBeGreaterThanOrEqual(ahead?.updatedAt ?? Number.NaN)
+    },
+  )
 
   suite.holdsInTime(
     'P14: an expired key is as good as none for those who read and write it',

@@ -3,6 +3,7 @@ import { bad, refused, times } from '../annals-suite/suite.ts'
 import { newEvent, RUN, said } from './events.ts'
 import type { LedgerSuite } from './suite.ts'
 
+const TEN_YEARS_MS = 10 * 365 * 86_400_000
 const HOUR = { owner: 'worker-1', ttlMs: 3_600_000 }
 
 /** LD16: who woke up late can’t write. */
@@ -45,6 +46,45 @@ export function testLeases(suite: LedgerSuite): void {
       expect(await ledger.appendEvent(said('RunStarted'))).toMatchObject({ persisted: true })
       await refused(ledger.appendEvent(said('RunPaused'), { epoch: old }), 'WRITER_FENCED')
       expect(await ledger.appendEvent(said('RunPaused'), { epoch })).toMatchObject({ persisted: true })
+    },
+    ['clock'],
+  )
+
+  suite.holds(
+    'LD16: after an event under a clock ten years ahead, a lease is held for its ttlMs',
+    async (ledger, { clock }) => {
+      clock.jump(TEN_YEARS_MS)
+      const first = await ledger.appendEvent(said('RunStarted'))
+      clock.jump(-TEN_YEARS_MS)
+      const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-1', ttlMs: 300 })
+      const next = { owner: 'worker-2', ttlMs: 300, ifFree: true }
+      clock.advance(299)
+      await refused(ledger.appendEvent(said('RunPaused')), 'WRITER_FENCED')
+      await refused(ledger.appendEvents([said('RunPaused')]), 'WRITER_FENCED')
+      await refused(ledger.acquireLease(RUN, next), 'WRITER_FENCED')
+      clock.advance(1)
+      const second = await ledger.appendEvent(said('RunPaused'))
+      expect(second).toMatchObject({ persisted: true, runSeq: 2 })
+      expect(await ledger.appendEvents([said('RunResumed')])).toMatchObject([{ runSeq: 3 }])
+      // Order keeps its time: nothing is before the event from ahead.
+      expect(second.persistedAt >= first.persistedAt).toBe(true)
+      expect(await ledger.acquireLease(RUN, next)).toEqual({ epoch: epoch + 1 })
+    },
+    ['clock'],
+  )
+
+  suite.holds(
+    'LD16: a lease from a clock ten years ahead is over when the clock is right, one from a second ahead is not',
+    async (ledger, { clock }) => {
+      await ledger.acquireLease(RUN, { owner: 'worker-1', ttlMs: 300 })
+      clock.jump(-1_000)
+      await refused(ledger.appendEvent(said('RunStarted')), 'WRITER_FENCED')
+      clock.jump(TEN_YEARS_MS)
+      const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-1', ttlMs: 300 })
+      clock.jump(-TEN_YEARS_MS)
+      expect(await ledger.appendEvent(said('RunStarted'))).toMatchObject({ persisted: true })
+      const next = { owner: 'worker-2', ttlMs: 300, ifFree: true }
+      expect(await ledger.acquireLease(RUN, next)).toEqual({ epoch: epoch + 1 })
     },
     ['clock'],
   )
