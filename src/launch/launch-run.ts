@@ -87,7 +87,7 @@ export class LaunchRun {
     this.#mirror = db === undefined ? undefined : new LedgerMirror(db, { tenant, project, environment })
     const { clock = Date.now, random, llm } = options
     const told = {
-      ...{ launch, disk, clock, warn: this.#warn, environment: options.environment },
+      ...{ launch, disk, log: options.log, clock, warn: this.#warn, environment: options.environment },
       signal: this.#telemetryEnd.signal,
     }
     this.#telemetry = openFeed(options.telemetry, told)
@@ -177,8 +177,9 @@ export class LaunchRun {
     active.set(this.folder, this)
     const { signal } = this.#options
     const onAbort = (): void => this.#endBy({ kind: 'cancel', reason: String(signal?.reason) })
+    const told = this.#telemetry?.begin() ?? Promise.resolve()
     // A ledger that refuses the run is heard of now, not after all the work.
-    const prepared = prepare().then(() => this.#mirror?.settle())
+    const prepared = told.then(prepare).then(() => this.#mirror?.settle())
     this.#result = prepared
       .then(async () => {
         if (signal?.aborted === true) onAbort()
@@ -237,11 +238,12 @@ export class LaunchRun {
 
   /** What earlier runs could not tell. */
   async #flushOthers(): Promise<void> {
-    const { runsFolder, openDisk, telemetry } = this.#options
+    const { runsFolder, openDisk, telemetry, db } = this.#options
     try {
       await flushTelemetry({
         runsFolder: resolve(runsFolder),
         ...(openDisk === undefined ? {} : { openDisk }),
+        ...(db === undefined ? {} : { db }),
         warn: this.#warn,
         signal: this.#telemetryEnd.signal,
         ...(telemetry === undefined ? {} : { telemetry }),

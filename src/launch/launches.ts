@@ -30,7 +30,7 @@ import {
 } from './run-files.ts'
 import { checkRunId, openRun, openRuns, runFolder } from './run-folder.ts'
 import { askRun, isUnlocked, type RunRequest } from './run-requests.ts'
-import { flushedBefore, tellEnded } from './run-telemetry.ts'
+import { flushedBefore, tellLog } from './run-telemetry.ts'
 import { type LaunchSnapshot, snapshotText, writeSnapshot } from './snapshot.ts'
 import { isTerminal, RUN_STATES, type StateModel } from './states.ts'
 
@@ -89,8 +89,8 @@ export async function resumeLaunch(
       throw new AnnalsError('INVALID_ARGUMENT', message, { runId, launch: memory.launch })
     }
     if (memory.hasEnded && !isForced) {
-      const { clock = Date.now, warn = process.emitWarning, environment, telemetry } = options
-      await tellEnded(telemetry, { launch, disk, clock, warn, environment }, replayed.events)
+      const { clock = Date.now, warn = process.emitWarning, environment, telemetry, log } = options
+      await tellLog(telemetry, { launch, disk, log, clock, warn, environment }, replayed.events)
       const message = `run ${JSON.stringify(runId)} is ${run_state}: it has ended. With force: true all is done again`
       throw new AnnalsError('ILLEGAL_STATE', message, { runId, state: run_state })
     }

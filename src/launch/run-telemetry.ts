@@ -1,15 +1,18 @@
 import { AnnalsError } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
 import type { Disk } from '../disk/disk.ts'
-import type { TelemetryClientOptions } from '../telemetry/client.ts'
+import type { FlushReport, TelemetryClientOptions } from '../telemetry/client.ts'
 import { openLaunchTelemetry } from '../telemetry/launch-trail.ts'
 import type { TelemetryLog } from '../telemetry/outbox.ts'
 import { flushRunsFolder, type LockedFolder, type RunFlush } from '../telemetry/runs-folder.ts'
-import type { Launch } from './definition.ts'
+import { readTold, TOLD_FILE, ToldFile } from '../telemetry/told.ts'
+import { verifyLog } from './chain.ts'
 import type { LaunchEvent } from './events.ts'
-import { isLocked } from './run-files.ts'
+import type { LaunchDatabase } from './options.ts'
+import { isLocked, readLog, syncLog } from './run-files.ts'
 import { type OpenDisk, openExistingRuns, runFolder } from './run-folder.ts'
-import { TelemetryFeed } from './telemetry-feed.ts'
+import { checkStates, type StateModel } from './states.ts'
+import { TelemetryFeed, type ToldLaunch } from './telemetry-feed.ts'
 
 /** A service that launches tell what they do. */
 export interface TelemetryOptions
@@ -46,17 +49,27 @@ export function checkTelemetry(given: unknown): void {
   }
 }
 
-/** Without the option, what the environment says; undefined if nobody wants any. */
-function serviceOf(given: TelemetryOptions | false | undefined): TelemetryOptions | undefined {
+let hasSaidThatNothingIsSent = false
+
+/** Without the option, what the environment says; undefined if there is none, which is said once in a process. */
+function serviceOf(
+  given: TelemetryOptions | false | undefined,
+  warn: (message: string) => void,
+): TelemetryOptions | undefined {
   if (given !== undefined) return given === false ? undefined : given
   const { TELEMETRY_API_URL: url, TELEMETRY_API_AUTH_TOKEN: token } = process.env
-  if (url === undefined || url === '') return undefined
-  return token === undefined || token === '' ? { url } : { url, token }
+  if (url !== undefined && url !== '') return token === undefined || token === '' ? { url } : { url, token }
+  if (!hasSaidThatNothingIsSent) {
+    hasSaidThatNothingIsSent = true
+    warn('no telemetry is sent: set TELEMETRY_API_URL to the address of a service, or pass telemetry: false')
+  }
+  return undefined
 }
 
 interface Told {
-  readonly launch: Launch
+  readonly launch: ToldLaunch
   readonly disk: Disk
+  readonly log: 'file' | 'database' | undefined
   readonly clock: () => number
   readonly warn: (message: string) => void
   readonly environment: string | undefined
@@ -65,10 +78,13 @@ interface Told {
 
 export function openFeed(
   given: TelemetryOptions | false | undefined,
-  { launch, disk, clock, warn, environment, signal }: Told,
+  { launch, disk, log = 'file', clock, warn, environment, signal }: Told,
 ): TelemetryFeed | undefined {
-  const service = serviceOf(given)
+  const service = serviceOf(given, warn)
   if (service === undefined) return undefined
+  const { states } = launch
+  const nodes = Object.fromEntries([...launch.nodes].map(([state, { name }]) => [state, name]))
+  const place = environment === undefined ? {} : { environment }
   return new TelemetryFeed(
     launch,
     ({ run_id: runId, trace_id: traceId, span_id: spanId, payload }) => {
@@ -83,22 +99,24 @@ export function openFeed(
         launchVersion: launch_version,
         traceId,
         spanId,
-        ...(environment === undefined ? {} : { environment }),
+        ...place,
       })
     },
+    new ToldFile(disk, { log, states, nodes, ...place }, warn),
     warn,
   )
 }
 
-/** For a run that has ended: whoever ended it may have died before the service heard of it. */
-export async function tellEnded(
+/** Tells the log of a run that nobody works on: the process that did may have died before the service heard of it. */
+export async function tellLog(
   given: TelemetryOptions | false | undefined,
-  told: Omit<Told, 'signal'>,
+  told: Omit<Told, 'signal'> & { readonly signal?: AbortSignal | undefined },
   events: readonly LaunchEvent[],
-): Promise<void> {
-  const feed = openFeed(given, { ...told, signal: AbortSignal.timeout(settleMsOf(given)) })
+): Promise<FlushReport | undefined> {
+  const { signal = AbortSignal.timeout(settleMsOf(given)) } = told
+  const feed = openFeed(given, { ...told, signal })
   for (const event of events) feed?.push(event, event !== events.at(-1))
-  await feed?.settle()
+  return feed?.settle()
 }
 
 function clientOf(
@@ -112,6 +130,8 @@ export interface FlushTelemetryOptions {
   readonly runsFolder: string
   /** @internal For tests: opens another disk in place of the runs' folder. */
   readonly openDisk?: OpenDisk
+  /** Where runs are whose log is in a database. */
+  readonly db?: LaunchDatabase
   /** Without it, as `TELEMETRY_API_URL` and `TELEMETRY_API_AUTH_TOKEN` say. */
   readonly telemetry?: TelemetryOptions | false
   readonly warn?: (message: string) => void
@@ -127,11 +147,14 @@ export async function flushedBefore(folder: string): Promise<void> {
   await flushing.get(folder)
 }
 
-/** Sends what runs have left behind while the service was away. Runs that are being worked on flush their own. */
+/**
+ * Sends what runs have left behind: records that wait because the service was away, and events that a process did not live to
+ * tell. Runs that are being worked on flush their own.
+ */
 export async function flushTelemetry(options: FlushTelemetryOptions): Promise<RunFlush[]> {
   const { telemetry, signal } = options
   const { warn = (message: string) => process.emitWarning(message) } = options
-  const service = serviceOf(telemetry)
+  const service = serviceOf(telemetry, warn)
   if (service === undefined) return []
   const runs = openExistingRuns(options, {})
   if (runs === undefined) return []
@@ -139,10 +162,43 @@ export async function flushTelemetry(options: FlushTelemetryOptions): Promise<Ru
     const client = { ...clientOf(service, warn), ...(signal === undefined ? {} : { signal }) }
     const lock = (runId: string): LockedFolder | undefined =>
       lockToFlush(runs, runId, runFolder(options, runId))
-    return await flushRunsFolder({ ...client, runs, lock })
+    const tellRest = async (runId: string, disk: Disk): Promise<FlushReport | undefined> => {
+      try {
+        return await tellUntold(runId, disk, service, { ...options, warn })
+      } catch (error) {
+        warn(`the telemetry of run ${runId} can't be completed: ${String(error)}`)
+        return undefined
+      }
+    }
+    return await flushRunsFolder({ ...client, runs, lock, tellRest })
   } finally {
     runs.close()
   }
+}
+
+/** Undefined if the service was told all that the log has. */
+async function tellUntold(
+  runId: string,
+  disk: Disk,
+  service: TelemetryOptions,
+  { runsFolder, db, signal, warn }: FlushTelemetryOptions & { readonly warn: (message: string) => void },
+): Promise<FlushReport | undefined> {
+  const told = readTold(disk)
+  if (told === undefined) return undefined
+  if (typeof told === 'string') throw new AnnalsError('CORRUPT', `${TOLD_FILE} is damaged: ${told}`)
+  const { log, nodes, environment } = told
+  if (log === 'database' && db === undefined)
+    throw new AnnalsError('INVALID_ARGUMENT', 'its log is in a database: pass that as db')
+  const states = told.states as StateModel
+  checkStates(states)
+  const place = { runsFolder, log, ...(db === undefined ? {} : { db }) }
+  // What the service hears of must outlive a power cut.
+  await syncLog(disk, place)
+  const { events } = verifyLog(await readLog(disk, runId, place), runId)
+  if (events.length <= told.events) return undefined
+  const names = new Map(Object.entries(nodes).map(([state, name]) => [state, { name }]))
+  const launch = { states, nodes: names }
+  return tellLog(service, { launch, disk, log, clock: Date.now, warn, environment, signal }, events)
 }
 
 function lockToFlush(runs: Disk, runId: string, folder: string): LockedFolder | undefined {

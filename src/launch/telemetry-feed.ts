@@ -1,10 +1,11 @@
 import { parseRfc3339 } from '../core/time.ts'
+import type { FlushReport } from '../telemetry/client.ts'
 import type { ChildEnd, LaunchTelemetry, Span } from '../telemetry/launch-telemetry.ts'
-import type { Launch } from './definition.ts'
+import type { ToldFile } from '../telemetry/told.ts'
 import type { LaunchEvent, LaunchFailure } from './events.ts'
 import { EvidenceStore } from './llm/evidence.ts'
 import { outcomeOf } from './session.ts'
-import { ruleOf } from './states.ts'
+import { ruleOf, type StateModel } from './states.ts'
 import { spanIdAfter, turnOf } from './turns.ts'
 import { INTERRUPTION } from './work-items.ts'
 
@@ -16,6 +17,12 @@ interface OpenChild {
   readonly startedAt: number
 }
 
+/** What of a launch its trail needs. */
+export interface ToldLaunch {
+  readonly states: StateModel
+  readonly nodes: ReadonlyMap<string, { readonly name: string }>
+}
+
 /**
  * N10: the trail of a launch, made of its log alone. Each process that works
  * on a run tells it from the first event: the ids of records follow from the
@@ -24,9 +31,12 @@ interface OpenChild {
  * call fails, and none is waited for but `settle`.
  */
 export class TelemetryFeed {
-  readonly #launch: Launch
+  readonly #launch: ToldLaunch
   readonly #open: (root: LaunchEvent) => Promise<LaunchTelemetry>
+  readonly #told: ToldFile
   readonly #warn: (message: string) => void
+  /** How many were pushed. */
+  #events = 0
   #root: LaunchEvent | undefined
   #trail: Promise<LaunchTelemetry> | undefined
   #end: Promise<void> | undefined
@@ -37,17 +47,25 @@ export class TelemetryFeed {
   readonly #items = { succeeded: 0, failed: 0, skipped: 0 }
 
   constructor(
-    launch: Launch,
+    launch: ToldLaunch,
     open: (root: LaunchEvent) => Promise<LaunchTelemetry>,
+    told: ToldFile,
     warn: (message: string) => void,
   ) {
     this.#launch = launch
     this.#open = open
+    this.#told = told
     this.#warn = warn
+  }
+
+  /** Before the first event: whatever happens to this process, the next one knows that the run has telemetry. */
+  begin(): Promise<void> {
+    return this.#told.begin()
   }
 
   /** In the order of the log. Of what is only recalled the parent hears nothing: it is told how the run stands now. */
   push(event: LaunchEvent, isRecalled = false): void {
+    this.#events++
     try {
       this.#takeRun(event, isRecalled)
       this.#takeWork(event)
@@ -58,12 +76,15 @@ export class TelemetryFeed {
   }
 
   /** Resolves when all that was told is accepted or in the outbox, and the outbox was flushed. The last call. */
-  async settle(): Promise<void> {
+  async settle(): Promise<FlushReport | undefined> {
     await this.#allTold()
     const trail = await this.#trail
     if (this.#end === undefined) await trail?.stableState()
     else await this.#end
+    if (trail?.hasLost === false)
+      await (this.#end === undefined ? this.#told.advance(this.#events) : this.#told.remove())
     await trail?.close()
+    return trail?.report
   }
 
   #takeRun(event: LaunchEvent, isRecalled: boolean): void {
@@ -71,7 +92,7 @@ export class TelemetryFeed {
     this.#root ??= event
     switch (event.type) {
       case 'RUN_CREATED':
-        this.#trail = this.#open(event)
+        this.#trail = this.#told.begin().then(() => this.#open(event))
         this.#tell(trail => trail.launchStarted({ startedAt: timeOf(event) }))
         break
       case 'RUN_RESTARTED':
@@ -87,8 +108,7 @@ export class TelemetryFeed {
         // Why the node failed is said by the event that follows.
         if (new_state !== states.failed && new_state !== states.cancelled)
           this.#closeAll(event, { status: 'success' })
-        if (!isRecalled && ruleOf(states, new_state)?.kind === 'stable')
-          this.#tell(trail => trail.stableState())
+        if (!isRecalled && ruleOf(states, new_state)?.kind === 'stable') this.#flushUpTo(this.#events)
         break
       }
       case 'PR_OPENED':
@@ -223,6 +243,7 @@ export class TelemetryFeed {
     const { status, error } = end
     const said = {
       status: status === 'timeout' ? ('failure' as const) : status,
+      endedAt: timeOf(event),
       durationMs: timeOf(event) - timeOf(this.#root ?? event),
       itemsSucceeded: succeeded,
       itemsFailed,
@@ -264,6 +285,16 @@ export class TelemetryFeed {
     if (told === undefined) return
     this.#pending.add(told)
     void told.then(() => this.#pending.delete(told))
+  }
+
+  /** Sends what waits, and remembers how far the service was told. */
+  #flushUpTo(events: number): void {
+    const before = this.#allTold()
+    this.#tell(async trail => {
+      await trail.stableState()
+      await before
+      if (!trail.hasLost) await this.#told.advance(events)
+    })
   }
 
   async #allTold(): Promise<void> {

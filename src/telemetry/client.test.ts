@@ -379,6 +379,7 @@ describe('flushing a folder of runs', () => {
     const released: string[] = []
     const runs = openNodeDisk(folder)
     const flushed = await flushRunsFolder({
+      tellRest: async () => undefined,
       runs,
       baseUrl: service.baseUrl,
       lock: name =>

@@ -80,6 +80,8 @@ export interface LlmCallEnd extends ChildEnd {
 
 export interface LaunchEnd {
   readonly status: 'success' | 'failure' | 'cancelled'
+  /** The time of the event that ended the run. */
+  readonly endedAt?: number
   readonly durationMs?: number
   readonly error?: string
   readonly itemsSucceeded?: number
@@ -93,6 +95,8 @@ export interface RecordSender {
   send(record: TelemetryRecord, ifWaiting?: TelemetryRecord): Promise<Delivery>
   flush(): Promise<FlushReport>
   close?(): Promise<void>
+  /** How many records are in the outbox. */
+  readonly waiting?: number
 }
 
 export interface LaunchTelemetryOptions {
@@ -120,6 +124,7 @@ export class LaunchTelemetry {
   readonly #parentContext: JsonMap
   /** Of the children so far, for a commit that is about them all. */
   readonly #children = new Set<string>()
+  readonly #deliveries: Record<Delivery, number> = { accepted: 0, waiting: 0, dead: 0, unwritten: 0 }
 
   constructor(options: LaunchTelemetryOptions) {
     this.#options = options
@@ -128,6 +133,18 @@ export class LaunchTelemetry {
     const { traceId, spanId, launch, launchVersion } = options
     const version = launchVersion === undefined ? {} : { launch_version: launchVersion }
     this.#parentContext = { trace_id: traceId, span_id: spanId, launch, ...version }
+  }
+
+  /** What became of the records so far. */
+  get report(): FlushReport {
+    const { accepted, dead, waiting } = this.#deliveries
+    const stillWaiting = this.#options.client.waiting ?? 0
+    return { accepted: accepted + Math.max(0, waiting - stillWaiting), dead, waiting: stillWaiting }
+  }
+
+  /** Whether a record is neither at the service nor in the outbox. */
+  get hasLost(): boolean {
+    return this.#deliveries.unwritten > 0
   }
 
   /** What an earlier process left behind goes first. A resumed launch has a parent already: it runs again. */
@@ -223,7 +240,7 @@ export class LaunchTelemetry {
       const id = fields.commit_hash
       await this.#child('commit', [id], 'commit_service', 'launch.commit', { ...span, startedAt }, id)
       const now = this.#clock()
-      for (const eventId of earlier) await this.#options.client.send(associateCommit(eventId, fields, now))
+      for (const eventId of earlier) await this.#send(associateCommit(eventId, fields, now))
       await this.#end({ ...span, status: 'success', durationMs: Math.max(0, now - startedAt) })
     })
   }
@@ -242,7 +259,7 @@ export class LaunchTelemetry {
       await client.flush()
       const now = this.#clock()
       const patch: TelemetryPatch = {
-        ...ended(end, now),
+        ...ended(end, end.endedAt ?? now),
         ...(end.itemsSucceeded === undefined ? {} : { items_succeeded: end.itemsSucceeded }),
         ...(end.itemsFailed === undefined ? {} : { items_failed: end.itemsFailed }),
         ...(end.itemsSkipped === undefined ? {} : { items_skipped: end.itemsSkipped }),
@@ -254,7 +271,7 @@ export class LaunchTelemetry {
         api_posted: false,
         context_json: context,
       }
-      await client.send(patchRun(this.#parentId, patch, now), patchRun(this.#parentId, partial, now))
+      await this.#send(patchRun(this.#parentId, patch, now), patchRun(this.#parentId, partial, now))
     })
   }
 
@@ -304,11 +321,15 @@ export class LaunchTelemetry {
   }
 
   async #post(run: TelemetryRun): Promise<void> {
-    await this.#options.client.send(postRun(run, this.#clock()))
+    await this.#send(postRun(run, this.#clock()))
   }
 
   async #patch(eventId: string, patch: TelemetryPatch): Promise<void> {
-    await this.#options.client.send(patchRun(eventId, patch, this.#clock()))
+    await this.#send(patchRun(eventId, patch, this.#clock()))
+  }
+
+  async #send(record: TelemetryRecord, ifWaiting?: TelemetryRecord): Promise<void> {
+    this.#deliveries[await this.#options.client.send(record, ifWaiting)]++
   }
 
   /** N11: whatever happens here, the launch goes on. */

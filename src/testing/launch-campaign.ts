@@ -1,5 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
 import { readFile } from '../disk/durable-file.ts'
+import type { Launch } from '../launch/definition.ts'
 import { replayLaunch, resumeLaunch, startLaunch } from '../launch/launches.ts'
 import type { LaunchOptions } from '../launch/options.ts'
 import { type FlushTelemetryOptions, flushTelemetry } from '../launch/run-telemetry.ts'
@@ -15,6 +16,7 @@ import {
   type Recovered,
 } from './launch-checks.ts'
 import {
+  ENDING_LAUNCH,
   LARGE_LAUNCH,
   type LaunchShape,
   LaunchWorld,
@@ -85,6 +87,7 @@ const LIVE_ON: readonly number[] = [0.05, 0.05, 0]
 /** The share of the moments at which a process dies: the first one, and those that resume. */
 const MOMENTS: ReadonlyMap<LaunchShape, readonly [first: number, later: number]> = new Map([
   [TINY_LAUNCH, [1, 0.1]],
+  [ENDING_LAUNCH, [1, 1]],
   [SMALL_LAUNCH, [0.1, 0.03]],
   [LARGE_LAUNCH, [0.03, 0.01]],
 ])
@@ -124,7 +127,7 @@ export async function crashLaunch(
   try {
     const line = {
       shape: chosen,
-      hasTelemetry: random.chance(0.5),
+      hasTelemetry: random.chance(0.5) || chosen === ENDING_LAUNCH,
       random,
       report,
       seen: new Set<string>(),
@@ -155,7 +158,8 @@ async function generation(
   const take = (moment: string): void => {
     const known = world.copy()
     images.push({ disk: disk.afterProcessCrash(random.fork()), kind: 'process crash', moment, world: known })
-    const all = shape === TINY_LAUNCH && depth === 1 && 2 ** disk.undecided <= EXHAUSTIVE_IMAGES_MAX
+    const isSmall = shape === TINY_LAUNCH || shape === ENDING_LAUNCH
+    const all = isSmall && depth === 1 && 2 ** disk.undecided <= EXHAUSTIVE_IMAGES_MAX
     if (all) report.exhausted++
     const cuts = disk.powerCuts(random.fork(), all ? EXHAUSTIVE_IMAGES_MAX : 2)
     for (const cut of cuts) images.push({ disk: cut, kind: 'power cut', moment, world: known.copy() })
@@ -165,6 +169,7 @@ async function generation(
       // Reading changes nothing: dying there is like dying before.
       if (READING.includes(kind)) return
       if (phase === 'end') countCall(report, kind, file)
+      if (shape === ENDING_LAUNCH && !world.isEnding) return
       if (random.chance(share)) take(`${phase} of call ${index}, ${kind} ${file}`)
     }
   }
@@ -255,14 +260,8 @@ async function workToTheEnd(
     await run.result
   } else if (found.kind === 'found' && found.hasEnded) {
     report.ended++
-    const refused = await resumeLaunch(launch, RUN_ID, options).then(
-      () => undefined,
-      (error: unknown) => error,
-    )
-    check(
-      refused instanceof AnnalsError && refused.code === 'ILLEGAL_STATE',
-      `a run that has ended was resumed: ${String(refused)}`,
-    )
+    // Whether or not somebody tries to resume it, telemetry hears of its end.
+    if (random.chance(0.5)) await checkRefused(launch, options)
   } else {
     report.resumed++
     const run = await resumeLaunch(launch, RUN_ID, { ...options, force: found.kind === 'forced' })
@@ -286,6 +285,17 @@ async function workToTheEnd(
     answered,
     found,
   })
+}
+
+async function checkRefused(launch: Launch, options: LaunchOptions): Promise<void> {
+  const refused = await resumeLaunch(launch, RUN_ID, options).then(
+    () => undefined,
+    (error: unknown) => error,
+  )
+  check(
+    refused instanceof AnnalsError && refused.code === 'ILLEGAL_STATE',
+    `a run that has ended was resumed: ${String(refused)}`,
+  )
 }
 
 function optionsOf(

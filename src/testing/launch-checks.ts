@@ -8,6 +8,7 @@ import type { LaunchState } from '../launch/reduce.ts'
 import { replayBytes, snapshotAt } from '../launch/replay.ts'
 import { readSnapshot, snapshotText } from '../launch/snapshot.ts'
 import { eventIdOf } from '../telemetry/model.ts'
+import { readTold, TOLD_FILE } from '../telemetry/told.ts'
 import { check } from './crash-workload.ts'
 import { type LaunchShape, type LaunchWorld, RUN_ID, STATES } from './launch-world.ts'
 import type { Random } from './random.ts'
@@ -43,7 +44,7 @@ export function checkImage(disk: SimulatedDisk, world: LaunchWorld): Recovered {
   const torn = bytes.subarray(bytes.length - tornBytes)
   const aside = readFile(disk, `${FOLDER}/events.ndjson.torn`) ?? Buffer.alloc(0)
   check(torn.equals(world.torn) || aside.includes(world.torn), 'ND4: a torn line is gone')
-  checkNothingMoreTold(world, events)
+  checkNothingMoreTold(disk, world, events)
   if (events.length === 0) return { kind: 'new', torn }
   checkTimeAndTrace(events)
   checkCalls(events)
@@ -192,15 +193,27 @@ export function checkTrail(disk: SimulatedDisk, { service }: LaunchWorld): void 
   }
   const open = [...service.runs.values()].filter(run => run['status'] === 'running')
   check(open.length === 0, `N10: telemetry says running: ${open.map(run => run['run_id']).join(', ')}`)
+  const ended = events.findLast(({ type }) => type === 'RUN_COMPLETED')
+  const said = service.runs.get(eventIdOf(events[0].trace_id, events[0].span_id))?.['end_time']
+  check(said === ended?.ts, `N10: telemetry says that the run ended at ${String(said)}, not at ${ended?.ts}`)
+  const told = readTold(disk.folder(FOLDER))
+  check(told === undefined, `N10: telemetry is complete, and ${TOLD_FILE} is still there`)
 }
 
-/** N10: an end that the service knows of is in the log, after a power cut too. */
-function checkNothingMoreTold({ service }: LaunchWorld, events: readonly LaunchEvent[]): void {
+/** N10: an end that the service knows of is in the log, after a power cut too. A run that it does not know the end of can be completed. */
+function checkNothingMoreTold(
+  disk: SimulatedDisk,
+  { service }: LaunchWorld,
+  events: readonly LaunchEvent[],
+): void {
   const status = service.statusOf(RUN_ID)
   if (status === undefined) return
   check(events.length > 0, 'N10: telemetry knows a run that has no event')
   const hasEnded = events.some(({ type }) => type === 'RUN_COMPLETED')
   check(hasEnded || status === 'running', 'N10: telemetry knows an end that the log has lost')
+  if (status !== 'running') return
+  const told = readTold(disk.folder(FOLDER))
+  check(typeof told === 'object', `N10: nothing says how far telemetry was told: ${told ?? 'no file'}`)
 }
 
 /** N2, N3, ND3: a log that was changed is refused, even one whose hashes were made anew. */

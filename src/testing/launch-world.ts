@@ -45,6 +45,8 @@ export const TINY_LAUNCH: LaunchShape = {
   hasModel: false,
   hasGate: false,
 }
+/** The same, with telemetry, and it dies only while it ends. */
+export const ENDING_LAUNCH: LaunchShape = { ...TINY_LAUNCH, name: 'ending' }
 export const SMALL_LAUNCH: LaunchShape = {
   name: 'small',
   scopes: ['a', 'b'],
@@ -126,6 +128,11 @@ export class LaunchWorld {
       this.now += random.chance(0.2) ? -1_000 * random.below(100) : random.below(2_000)
       return this.now
     }
+  }
+
+  /** Whether the event before RUN_COMPLETED was promised. */
+  get isEnding(): boolean {
+    return this.lines.slice(-2).some(line => line.includes(`"new_state":"${STATES.done}"`))
   }
 
   launch(shape: LaunchShape): Launch {

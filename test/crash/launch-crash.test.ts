@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { crashLaunch, launchCampaign, newLaunchReport } from '../../src/testing/launch-campaign.ts'
-import { TINY_LAUNCH } from '../../src/testing/launch-world.ts'
+import { ENDING_LAUNCH, TINY_LAUNCH } from '../../src/testing/launch-world.ts'
 import { crashOutbox } from '../../src/testing/outbox-campaign.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { crashRegistry } from '../../src/testing/registry-campaign.ts'
@@ -41,6 +41,16 @@ describe('process killed or power cut at every disk call', () => {
     console.log('crashed launch:', counts, calls)
     expect(Object.entries(counts).filter(([, count]) => count === 0)).toEqual([])
     expect(REACHED.filter(call => calls[call] === undefined)).toEqual([])
+  })
+
+  test('N10: a launch with telemetry, at every call of its end: the next flush completes its telemetry', {
+    timeout: 240_000,
+  }, async () => {
+    const { calls, images, ended } = await crashLaunch(1, newLaunchReport(1), ENDING_LAUNCH)
+    console.log(`ending launch: ${images} images, ${ended} of a run that had ended`, calls)
+    expect(ended).toBeGreaterThan(0)
+    const reached = ['rename telemetry_told.json', 'remove telemetry_told.json']
+    expect(reached.filter(call => calls[call] === undefined)).toEqual([])
   })
 
   test('N2, N5, N8, ND9: random launches with a model, gates, fixes and concurrent workers', {

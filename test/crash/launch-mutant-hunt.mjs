@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url'
 const [folder, campaign, first, seedOfOthers, seconds] = process.argv.slice(2)
 const load = file => import(pathToFileURL(`${folder}/testing/${file}.js`).href)
 const { crashLaunch, newLaunchReport } = await load('launch-campaign')
-const { SMALL_LAUNCH, TINY_LAUNCH } = await load('launch-world')
+const { ENDING_LAUNCH, SMALL_LAUNCH, TINY_LAUNCH } = await load('launch-world')
 const { crashOutbox } = await load('outbox-campaign')
 const { crashRegistry } = await load('registry-campaign')
 const { Random } = await load('random')
@@ -30,6 +30,7 @@ function launches(shape) {
 
 const campaigns = {
   'tiny launch': launches(TINY_LAUNCH),
+  'ending launch': launches(ENDING_LAUNCH),
   'small launch': launches(SMALL_LAUNCH),
   outbox: async seed => {
     images += await crashOutbox(seed)

@@ -12,7 +12,7 @@ const SOUND_SECONDS = 1
 // Always the same, so that the score is.
 const SEED = 20_260_701
 
-test.each<LaunchHunt>(['tiny launch', 'small launch', 'outbox', 'registry'])(
+test.each<LaunchHunt>(['tiny launch', 'ending launch', 'small launch', 'outbox', 'registry'])(
   'without a planted bug the %s campaign passes',
   { timeout: 120_000 },
   async campaign => {

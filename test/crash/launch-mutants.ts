@@ -9,7 +9,7 @@ export interface LaunchMutant {
   readonly patches: readonly Patch[]
 }
 
-export type LaunchHunt = 'tiny launch' | 'small launch' | 'outbox' | 'registry'
+export type LaunchHunt = 'tiny launch' | 'ending launch' | 'small launch' | 'outbox' | 'registry'
 
 function mutant(
   name: string,
@@ -262,6 +262,68 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
     'N11: a record that the service refuses is not among the dead',
     ['outbox', 1],
     ['telemetry/outbox.js', 'await this.#writeDead(line.text, death);', ''],
+  ),
+  // —— what telemetry was told ——
+  mutant(
+    'N10: a flush tells of an end that is not durable',
+    ['ending launch', 1],
+    ['launch/run-telemetry.js', 'await syncLog(disk, place);', ''],
+  ),
+  mutant(
+    'N10: who resumes a run tells of an end that is not durable',
+    ['ending launch', 2_963_954_777],
+    ['launch/launches.js', 'await syncLog(disk, options); const found', 'const found'],
+  ),
+  mutant(
+    'N10: a log that a killed process left is not synced',
+    ['ending launch', 1],
+    ['launch/log-file.js', 'await file.syncLater();', ''],
+  ),
+  mutant(
+    'N10: no file says how far telemetry was told',
+    ['ending launch', 1],
+    [
+      'telemetry/told.js',
+      'if (JSON.stringify(before) !== JSON.stringify(this.#told)) await this.#write();',
+      '',
+    ],
+  ),
+  mutant(
+    'N10: how far telemetry was told is not synced',
+    ['ending launch', 1],
+    [FILE, 'await file.syncLater();', 'if (name !== "telemetry_told.json.tmp") await file.syncLater();'],
+  ),
+  mutant(
+    'N10: the name of the file that says how far telemetry was told is not synced',
+    ['tiny launch', 7],
+    [
+      FILE,
+      'disk.syncFolder(folderOf(name)); }',
+      'if (name !== "telemetry_told.json") disk.syncFolder(folderOf(name)); }',
+    ],
+  ),
+  mutant(
+    'N10: how far telemetry was told is overwritten in place',
+    ['small launch', 7],
+    [
+      'telemetry/told.js',
+      'import { readFile, removeIfThere, replaceFile }',
+      'import { readFile, removeIfThere, writeNewFile as replaceFile }',
+    ],
+  ),
+  mutant(
+    'N10: the end counts as told before it was sent',
+    ['ending launch', 1],
+    [
+      'launch/telemetry-feed.js',
+      'else await this.#end;',
+      'else { await this.#told.remove(); await this.#end; }',
+    ],
+  ),
+  mutant(
+    'N10: the end of a run has the time at which it was told',
+    ['ending launch', 1],
+    ['telemetry/launch-telemetry.js', 'end.endedAt ?? now', 'now'],
   ),
   // —— what the log says, and how it is read ——
   mutant(
