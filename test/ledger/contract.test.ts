@@ -105,7 +105,8 @@ describe('docs/contracts, the stored record', () => {
     // Its run has not begun: an event that may not be.
     await ledger.appendEvents([early, started, next], { epoch })
     await ledger.projectSnapshot('run-1')
-    const letters = [`i${early.idempotencyKey}`, 'l', 'm', 'r', `s${'\0'.repeat(8)}`].map(key =>
+    const alerted = `u${early.eventId.toLowerCase()}`
+    const letters = [`i${early.idempotencyKey}`, 'l', 'm', 'r', `s${'\0'.repeat(8)}`, alerted].map(key =>
       Buffer.from(key),
     )
     const alert = Buffer.concat([Buffer.from('a'), u64(1)])
@@ -113,7 +114,13 @@ describe('docs/contracts, the stored record', () => {
     const listed = Buffer.concat([Buffer.from('a'), u64(TIME_MS), Buffer.from('run-1\0'), u64(1)])
     // How far the background has come is its own business.
     const shared = (await keysOf(storage, SHARED, 0x08)).filter(key => key.toString() !== 'p')
-    expect(shared).toEqual([listed, Buffer.from('erun-1')])
+    const numbered = Buffer.concat([Buffer.from('n'), u64(1)])
+    expect(shared).toEqual([listed, Buffer.from('c'), Buffer.from('erun-1'), numbered])
+    const [counted, first] = await Promise.all(
+      [Buffer.from('c'), numbered].map(key => storage.get(SHARED, 0x08, key.toString('latin1'))),
+    )
+    expect(Buffer.from(counted?.value ?? '', 'latin1')).toEqual(u64(1))
+    expect(Buffer.from(first?.value ?? '', 'latin1')).toEqual(listed.subarray(1))
     await db.close()
   })
 
