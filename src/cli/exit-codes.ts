@@ -1,17 +1,17 @@
 import type { ErrorCode } from '../index.ts'
 
-/** What a command ends with. They are part of the interface: scripts rely on them. */
+/** The exit codes of commands. They are part of the interface: scripts rely on them. */
 export const EXIT = {
   ok: 0,
   /** Something was found to be wrong, or the command failed. */
   problem: 1,
-  /** The command was typed wrong. */
+  /** A usage error: an unknown command, option or value. */
   usage: 2,
   /** What was named is not there. */
   notFound: 3,
   /** The store can't be opened or reached: locked, no folder, no server, no right to ask it. */
   unreachable: 4,
-  /** A mistake of ours. */
+  /** An internal error: a bug in Annals. */
   internal: 70,
   interrupted: 130,
 } as const

@@ -63,9 +63,9 @@ Start here:
   annals runs                    what there is
   annals <command> --help        what a command takes, with examples
 
-Exit codes: 0 well, 1 a problem was found or the command failed, 2 typed wrong, 3 not found,
-4 the store can't be opened or reached, 70 a mistake of annals itself, 130 interrupted,
-141 nobody reads the output any more.`
+Exit codes: 0 success, 1 a problem was found or the command failed, 2 usage error, 3 not found,
+4 the store can't be opened or reached, 70 internal error (a bug in Annals), 130 interrupted,
+141 the reader of the output has gone.`
 
 function versionOf(): string {
   const file = new URL('../../package.json', import.meta.url)
@@ -82,7 +82,7 @@ function report(error: unknown, terminal: Terminal): ExitCode {
   }
   const { message, stack } = error instanceof Error ? error : new Error(String(error))
   terminal.note(`${red('annals:')} ${safeText(message)}`)
-  terminal.note('This is a mistake of annals itself. With ANNALS_DEBUG=1 it says where.')
+  terminal.note('This is a bug in Annals. Set ANNALS_DEBUG=1 to see where.')
   if (terminal.env['ANNALS_DEBUG'] === '1' && stack !== undefined) noteLines(terminal, stack)
   return EXIT.internal
 }

@@ -18,7 +18,7 @@ export function addSnapshot(program: Command, context: Context): void {
   const command = program
     .command('snapshot')
     .argument('<run>', 'id of the run')
-    .description('what the records of a run come to, now or after any of them')
+    .description('show the state of a run, now or as of an event')
     .option('--at <seq>', 'after this record', wholeNumber('--at', 1))
     .action((runId: string, options: Options) => printSnapshot(runId, options, context))
   withJson(withStore(command))

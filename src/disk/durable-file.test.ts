@@ -148,7 +148,8 @@ describe('a file of lines', () => {
       { reason: { code: 'OUTCOME_UNKNOWN' } },
       { reason: { code: 'OUTCOME_UNKNOWN' } },
     ])
-    await expect(file.append('d\n')).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    for (const line of ['d\n', 'e\n', 'f\n'])
+      await expect(file.append(line)).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' })
     await file.close()
   })
 

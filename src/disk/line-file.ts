@@ -68,6 +68,7 @@ export class LineFile {
   /** Durable once it resolves. Lines come in the order of the calls; after a failure every call fails. */
   append(line: string): Promise<void> {
     invariant(line.indexOf('\n') === line.length - 1, 'a line has one LF, at its end')
+    if (this.#failure !== undefined) return Promise.reject(this.#failure)
     return new Promise((resolve, reject) => {
       this.#waiting.push({ text: line.slice(0, -1), resolve, reject })
       this.#flushing ??= this.#flush()

@@ -234,7 +234,7 @@ export class EmbeddedStore implements Storage {
     }
   }
 
-  /** Who is patient is told once of many commits of a turn: to tell takes longer than to count them. */
+  /** Patient subscribers get one notification for all commits of a tick, because notifying costs more than counting. */
   #onceATurn(listener: () => void): () => void {
     let isTold = false
     const run = (): void => {

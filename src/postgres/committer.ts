@@ -14,7 +14,9 @@ const CALLS_MAX = 2
 /** Many are shared out among the calls: were all in one, client and server would wait for each other in turns. */
 const SHARED_FROM = 16
 
-/** Known keys come in crowds, when somebody sends again: to find one where none was expected costs more than to look. */
+/**
+ * Duplicates come in bursts. After one, this many calls look keys up first, because undoing a failed insert costs more.
+ */
 const CAREFUL_CALLS = 8
 
 /** A commit, and where its outcome goes. */
@@ -27,7 +29,7 @@ export interface Pending {
 interface Waiting extends Pending {
   /** Counts up: answers come in this order. */
   readonly ticket: number
-  /** That it writes. */
+  /** The scopes that the commit writes. */
   readonly scopes: readonly ByteString[]
   /** Alone after a call that the server refused: the others in it must not suffer for one. */
   readonly isAlone: boolean
@@ -76,7 +78,7 @@ export class Committer {
   /** How many commits were sent and not answered yet. */
   #underWay = 0
   #lastSize = 0
-  /** Of that many calls some appends may be known already. */
+  /** How many more calls look keys up before they insert. */
   #carefulCalls = 0
   #isScheduled = false
 
@@ -146,8 +148,8 @@ export class Committer {
   }
 
   /**
-   * After all who were answered together had their turn: what they ask for next goes together again. Who was alone last
-   * time is probably alone again and need not wait for a turn of the event loop.
+   * Sends after all callers that were answered together have run, so that their next commits share a call. A lone caller is
+   * probably alone again, so its commit is sent at once.
    */
   #schedule(): void {
     if (this.#isScheduled || !this.#canSend) return

@@ -5,9 +5,9 @@ import { Committer, tenantOfCommit } from './committer.ts'
 import type { ConnectionSettings } from './connection.ts'
 import { patienceMs } from './writers.ts'
 
-/** Longer than a commit of another process takes: who holds a lock for so long keeps a transaction open. */
+/** Longer than a commit of another process takes: a lock that is held longer belongs to a transaction that was left open. */
 const HELD_MS = 500
-/** A tenant that was held up goes its own way until it has been quiet for so long. */
+/** A tenant that was held up keeps its own connection until it has been idle this long. */
 const APART_MS = 30_000
 
 interface Apart {
@@ -98,7 +98,8 @@ export class Committers {
     if (apart.committer.isBusy) apart.timer.refresh()
     else {
       this.#apart.delete(tenant)
-      void apart.committer.close()
+      // An idle connection that can't be closed is lost already.
+      apart.committer.close().catch(() => undefined)
     }
   }
 }
