@@ -37,6 +37,8 @@ export interface EmbeddedOptions {
   readonly verifyOnOpen?: boolean | undefined
   readonly clock?: (() => number) | undefined
   readonly scheduler?: Scheduler | undefined
+  /** The id of a store that is created, for simulations; random without it. */
+  readonly newStoreId?: (() => string) | undefined
   /** How long the log gets before a checkpoint begins. Opening after a crash reads it. */
   readonly walBytes?: number | undefined
   /** How much of the log's next segment is laid out ahead; 0 for nothing. */
@@ -103,7 +105,7 @@ function openInMemory(options: EmbeddedOptions): EmbeddedStore {
 /** Lock, manifest, log, in this order: the store is what the newest sound manifest and the log after it say. */
 async function openOnDisk(disk: Disk, options: EmbeddedOptions): Promise<EmbeddedStore> {
   const readOnly = options.readOnly === true
-  const found = await findStore(disk, readOnly)
+  const found = await findStore(disk, readOnly, options.newStoreId ?? newStoreId)
   const { storeId, current, previous, origin } = found
   const data = new DataFiles(disk, storeId, readOnly, options.fileBytes ?? FILE_BYTES_DEFAULT)
   try {
@@ -165,11 +167,11 @@ interface FoundStore extends FoundManifests {
 }
 
 /** Reads the manifests. Creates the store if there is none; on a disk without room, the first commit will try again. */
-async function findStore(disk: Disk, readOnly: boolean): Promise<FoundStore> {
+async function findStore(disk: Disk, readOnly: boolean, newId: () => string): Promise<FoundStore> {
   const found = readManifests(disk, !readOnly)
   const known = found.storeId ?? storeIdWithoutManifest(disk)
   if (known !== undefined) return { ...found, storeId: known, origin: 'found' }
-  const missing: FoundStore = { ...found, storeId: newStoreId(), origin: 'missing' }
+  const missing: FoundStore = { ...found, storeId: newId(), origin: 'missing' }
   if (readOnly) return missing
   try {
     await createStore(disk, missing.storeId)

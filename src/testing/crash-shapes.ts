@@ -189,6 +189,7 @@ export function tinyOptions(
     durability,
     clock,
     scheduler: { soon, later: soon, now: () => (tick += tickMs) },
+    newStoreId: () => disk.newStoreId(),
     warn: () => undefined,
     ...shape.sizes,
   }

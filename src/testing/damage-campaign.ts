@@ -1,5 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
-import { HEADER_BYTES } from '../embedded/format.ts'
+import { fileName, HEADER_BYTES } from '../embedded/format.ts'
+import { readManifests } from '../embedded/manifest.ts'
 import { type Durability, openEmbedded } from '../embedded/open.ts'
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
@@ -44,9 +45,9 @@ export async function damageCampaign(campaign: {
 /** One store, damaged in many ways, one at a time; everything follows from the seed. */
 async function damageProgram(seed: number, report: DamageReport): Promise<void> {
   report.stores++
-  const { disk, shape, durability, history, clock, random } = await storeAtRest(seed)
+  const { disk, shape, durability, history, clock, random } = await storeAtRest(seed, seed)
   // The same program leaves the same files, but for the store's id.
-  const twin = (await storeAtRest(seed)).disk.toFiles()
+  const twin = (await storeAtRest(seed, seed + 1)).disk.toFiles()
   const whole = await openEmbedded(
     tinyOptions(disk.afterProcessCrash(), shape, durability, () => clock.highest),
   )
@@ -56,12 +57,13 @@ async function damageProgram(seed: number, report: DamageReport): Promise<void> 
   )
   await whole.verify()
   for (let i = 0; i < DAMAGES_PER_STORE; i++) {
-    const done = damage(disk.afterProcessCrash(), twin, random)
+    const base = durability === 'durable' && random.chance(0.25) ? withoutNewestManifest(disk) : disk
+    const done = damage(base.afterProcessCrash(), durability, twin, random)
     try {
       report.damages++
       const outcome = await outcomeOf(done, shape, history, clock.highest)
       if (done.isForeign && outcome !== 'corrupt') {
-        const without = disk.afterProcessCrash()
+        const without = base.afterProcessCrash()
         without.remove(done.name)
         const needed = await outcomeOf({ ...done, disk: without }, shape, history, clock.highest)
         check(needed !== 'corrupt', 'a file of another store is taken for our own')
@@ -76,7 +78,11 @@ async function damageProgram(seed: number, report: DamageReport): Promise<void> 
   }
 }
 
-async function storeAtRest(seed: number): Promise<{
+/** The disk has a seed of its own, which decides the store's id. */
+async function storeAtRest(
+  seed: number,
+  diskSeed: number,
+): Promise<{
   readonly disk: SimulatedDisk
   readonly shape: Shape
   readonly durability: Durability
@@ -87,7 +93,7 @@ async function storeAtRest(seed: number): Promise<{
   const random = new Random(seed)
   const shape = random.pick(SHAPES)
   const durability = random.chance(0.7) ? 'durable' : 'relaxed'
-  const used = new SimulatedDisk({ seed, later: unevenly(random.fork()) })
+  const used = new SimulatedDisk({ seed: diskSeed, later: unevenly(random.fork()) })
   const history = new History(shape.trees)
   const clock = new Clock()
   await runProgram(used, history, {
@@ -108,6 +114,14 @@ async function storeAtRest(seed: number): Promise<{
   return { disk: used.afterPowerCut(random.fork(), 'none'), shape, durability, history, clock, random }
 }
 
+/** Such a store leans on the manifest before and a longer log, whose segments lead to one another. */
+function withoutNewestManifest(disk: SimulatedDisk): SimulatedDisk {
+  const image = disk.afterProcessCrash()
+  const { current, previous } = readManifests(image.afterProcessCrash(), false)
+  if (current !== undefined && previous !== undefined) image.remove(fileName('M', current.generation % 2))
+  return image
+}
+
 interface Damage {
   readonly disk: SimulatedDisk
   readonly name: string
@@ -117,21 +131,31 @@ interface Damage {
   readonly isForeign: boolean
 }
 
-function damage(disk: SimulatedDisk, twin: Readonly<Record<string, Buffer>>, random: Random): Damage {
+function damage(
+  disk: SimulatedDisk,
+  durability: Durability,
+  twin: Readonly<Record<string, Buffer>>,
+  random: Random,
+): Damage {
   const files = disk.files().filter(file => file.size > 0)
   const logs = files.filter(file => file.name.startsWith('wal'))
   const { name, size } = random.pick(logs.length > 0 && random.chance(0.4) ? logs : files)
   const draw = random.next()
   const offset = draw < 0.5 || draw > 0.8 ? random.below(size) : frameStart(disk, name, random)
+  // A commit that was answered before another was written is durable: nobody may take it for a torn tail.
+  const isKnown = (behind: number): boolean =>
+    name.startsWith('wal') && durability === 'durable' && isFollowed(disk, name, behind)
   if (draw < 0.6) {
+    const lossMax = isKnown(offset) ? 0 : CROWD_MAX
     disk.flip(name, offset, 1 << random.below(8))
     const what = `a bit of ${name} flipped at ${offset}`
-    return { disk, name, what, lossMax: CROWD_MAX, isForeign: false }
+    return { disk, name, what, lossMax, isForeign: false }
   }
   if (draw < 0.85) {
+    const lossMax = isKnown(size) ? 0 : Number.POSITIVE_INFINITY
     disk.cut(name, offset)
     const what = `${name} cut at ${offset}`
-    return { disk, name, what, lossMax: Number.POSITIVE_INFINITY, isForeign: false }
+    return { disk, name, what, lossMax, isForeign: false }
   }
   if (draw < 0.93 || twin[name] === undefined) {
     disk.remove(name)
@@ -139,6 +163,15 @@ function damage(disk: SimulatedDisk, twin: Readonly<Record<string, Buffer>>, ran
   }
   const mixed = SimulatedDisk.of({ ...disk.toFiles(), [name]: twin[name] })
   return { disk: mixed, name, what: `${name} of another store`, lossMax: 0, isForeign: true }
+}
+
+/** Whether the log goes on behind this place, in the same segment or a later one. */
+function isFollowed(disk: SimulatedDisk, name: string, offset: number): boolean {
+  return Object.entries(disk.toFiles()).some(
+    ([file, bytes]) =>
+      file.startsWith('wal') &&
+      (file > name ? bytes.includes('ANRF') : file === name && bytes.indexOf('ANRF', offset + 1) >= 0),
+  )
 }
 
 /** The start of a frame, or the link to the next segment. A log that is cut between two frames looks as if it were whole. */

@@ -22,7 +22,7 @@ export interface SimulatedDiskOptions {
   readonly capacityBytes?: number
   /** Decides when a `…Later` call ends. */
   readonly later?: (task: () => void) => void
-  /** Decides what a failed call leaves behind. */
+  /** Decides what a failed call leaves behind, and the ids of new stores. */
   readonly seed?: number
 }
 
@@ -455,6 +455,11 @@ export class SimulatedDisk implements Disk {
         settle()
       })
     })
+  }
+
+  /** For a store that is created here. It follows from the seed, and is another one after each call. */
+  newStoreId(): string {
+    return Buffer.from(this.#randomOf(this.calls).bytes(16), 'latin1').toString('hex')
   }
 
   // —— images ——

@@ -21,15 +21,14 @@ interface HuntOptions {
   readonly program?: number
 }
 
-/** Hunts mutants: those that are not rare, beginning with the program that is known to find each; or all of them, blindly. */
+/** Hunts all mutants, beginning with the program that is known to find each, or blindly. */
 export async function huntMutants(options: {
   readonly seed: number
   readonly seconds: number
   readonly blindly: boolean
 }): Promise<Score> {
   const { seed, seconds, blindly } = options
-  const hunted = blindly ? MUTANTS : MUTANTS.filter(({ isRare }) => isRare !== true)
-  return scoreOf(hunted, async mutant => {
+  return scoreOf(MUTANTS, async mutant => {
     const { first, program } = mutant
     const known = blindly || program === undefined ? {} : { program }
     const firstHunt = await huntIn(mutant, first, { seed, seconds, ...known })
