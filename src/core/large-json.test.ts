@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { AnnalsError } from './errors.ts'
 import { writeLarge } from './large-json.ts'
-import { readLarge } from './large-parse.ts'
+import { readLarge } from './large-value.ts'
 import { decodeStored, decodeValue, encodeGiven, encodeLeaf, encodeValue, PARTS } from './value.ts'
 
 /** What encoding gives: the bytes, or why the value was refused. */

@@ -3,7 +3,7 @@ import { type ByteString, isAscii } from './bytes.ts'
 import { canonicalBytes, DEPTH_MAX, tryPart } from './canonical-json.ts'
 import { AnnalsError } from './errors.ts'
 import { writeLarge } from './large-json.ts'
-import { type PartDecoder, readLarge } from './large-parse.ts'
+import { type PartDecoder, readLarge } from './large-value.ts'
 import { runInSlices } from './slices.ts'
 
 /**
@@ -152,9 +152,8 @@ function decodePart(bytes: ByteString, depth: number): Value {
 export const PARTS: PartDecoder = {
   decodePart,
   decodeText: text => (text.charCodeAt(0) === 0 ? decodeLeaf(text) : text),
-  checkDepth: depth => {
-    if (depth >= STORED_DEPTH_MAX) corrupt('nested too deep')
-  },
+  depthMax: STORED_DEPTH_MAX,
+  refuse: corrupt,
 }
 
 /** JSON that was stored around a user's value, deeply frozen; `CORRUPT` if it is none. */

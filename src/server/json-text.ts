@@ -1,12 +1,11 @@
 import { AnnalsError } from '../core/errors.ts'
+import { DIGITS_EXACT } from '../core/large-parse.ts'
 
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const MINUS = 0x2d
 const ZERO = 0x30
 const NINE = 0x39
-/** So many digits, and JavaScript may not have the number. */
-export const DIGITS_EXACT = 16
 
 /** Of the containers around a payload or a value: a batch, its list, an event. */
 const ENVELOPE_DEPTH = 4

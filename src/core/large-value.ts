@@ -1,0 +1,72 @@
+import type { ByteString } from './bytes.ts'
+import { type JsonDialect, parseLarge, stringParts } from './large-parse.ts'
+
+/** How a stored value is decoded, part by part. */
+export interface PartDecoder {
+  /** The value of a part found within so many containers, deeply frozen; refuses what is none. */
+  decodePart(bytes: ByteString, depth: number): unknown
+  /** What a text stands for. */
+  decodeText(text: string): unknown
+  /** Containers within containers. */
+  readonly depthMax: number
+  refuse(reason: string): never
+}
+
+const PART_BYTES = 16 * 1024
+/** How the encoding of bytes begins: U+0000, and a letter. */
+const BYTES = '\\u0000b'
+
+/** Reads the stored encoding of a value that is too large to be parsed in one go: the same value, deeply frozen, with pauses. */
+export function readLarge(
+  bytes: ByteString,
+  decoder: PartDecoder,
+  /** What is parsed at once, about. The tests take everything apart. */
+  partBytes: number = PART_BYTES,
+): Generator<void, unknown, void> {
+  return parseLarge(Buffer.from(bytes, 'latin1'), storedJson(decoder), partBytes)
+}
+
+/** What was checked when it was stored needs no limits, but for the depth: damage can make anything deep. */
+function storedJson(decoder: PartDecoder): JsonDialect {
+  const most = Number.POSITIVE_INFINITY
+  const { depthMax } = decoder
+  return {
+    limits: { depthMax, valuesMax: most, membersMax: most, nameBytesMax: most, numberCharsMax: most },
+    parse: (json, depth) => decoder.decodePart(json, depth),
+    textOf: (bytes, from, to) => bytes.latin1Slice(from, to),
+    *longString(bytes, from, to, pieceBytes) {
+      const isOfBytes = bytes.latin1Slice(from, Math.min(to, from + BYTES.length)) === BYTES
+      if (isOfBytes) return yield* readBytes(bytes, from + BYTES.length, to, pieceBytes, decoder)
+      // Behind an x, since a text that begins with U+0000 stands for something else.
+      const parse = (start: number, end: number): string => {
+        const part = decoder.decodePart(`["x${bytes.latin1Slice(start, end)}"]`, 0)
+        return (part as readonly string[])[0].slice(1)
+      }
+      return decoder.decodeText(yield* stringParts(bytes, from, to, pieceBytes, parse))
+    },
+    close: Object.freeze,
+    refuse: (reason = 'not JSON') => decoder.refuse(reason),
+  }
+}
+
+function* readBytes(
+  bytes: Buffer,
+  from: number,
+  to: number,
+  pieceBytes: number,
+  decoder: PartDecoder,
+): Generator<void, unknown, void> {
+  const last = bytes.latin1Slice(Math.max(from, to - 2), to)
+  const padding = last.endsWith('==') ? 2 : last.endsWith('=') ? 1 : 0
+  const all = new Uint8Array(Math.max(0, Math.floor((to - from) / 4) * 3 - padding))
+  // Four chars are three bytes.
+  for (let at = from, used = 0; at < to; at += 4 * pieceBytes) {
+    const piece = bytes.latin1Slice(at, Math.min(to, at + 4 * pieceBytes))
+    const decoded = Buffer.from(piece, 'base64')
+    if (decoded.toString('base64') !== piece) return decoder.refuse('bytes')
+    all.set(decoded, used)
+    used += decoded.length
+    yield
+  }
+  return all
+}
