@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setFlagsFromString } from 'node:v8'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { resolveScope } from '../src/engine/keys.ts'
 import {
   Annals,
   Cells,
@@ -30,6 +31,8 @@ import { longestBlock } from '../src/testing/longest-block.ts'
 const BOUND_MS = 20
 /** The best of so many counts: a pause of the machine is not a block of ours. */
 const TRIES = 5
+/** Opening also waits for the device, and for the process that takes the lock. */
+const OPEN_BOUND_MS = 60
 const ENTRIES = 100_000
 const RECORDS = 10_000
 const TRACES = 10_000
@@ -52,6 +55,11 @@ let db: Annals
 async function reopened(): Promise<void> {
   await db.close()
   db = await open({ path: join(folder, 'store'), durability: 'relaxed' })
+}
+
+/** A leaf each. */
+async function writeTrees(trees: number, value: number): Promise<void> {
+  await Promise.all(Array.from({ length: trees }, (_, i) => db.kv.put(`tree-${i}`, 'key', value)))
 }
 
 /** Opens a copy of the folder, as a crash would have left it, and reads from it. */
@@ -114,7 +122,7 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
   'Ledger.fetchAll': () => db.ledger.fetchAll({ limit: 10_000 }),
   'Ledger.getSnapshot': () => db.ledger.getSnapshot(RECORDED),
   'Ledger.projectSnapshot': () => db.ledger.projectSnapshot(RECORDED),
-  'Ledger.projectIfAny': () => db.ledger.projectIfAny(RECORDED),
+  'Ledger.projectIfAny': () => db.ledger.projectIfAny(resolveScope('default', RECORDED)),
   'Ledger.replaySnapshot': () => db.ledger.replaySnapshot(RECORDED),
   'Ledger.verifyRun': () => db.ledger.verifyRun(RECORDED),
   'Ledger.audit': () =>
@@ -128,6 +136,8 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
   'Annals.verifyIndices': () => db.verifyIndices(),
   'Annals.rebuildIndices': () => db.rebuildIndices(),
   'Annals.tenants': () => db.tenants(),
+  'Annals.scopes': () => db.scopes(),
+  'Annals.iterateScopes': () => count(db.iterateScopes({})),
   'Annals.checkpoint': () => db.checkpoint(),
   'Annals.backup': backUp,
   'Annals.copyTo': () => inAnother(other => db.forTenant('small').copyTo(other.forTenant('small'))),
@@ -146,20 +156,21 @@ const BRIEF: Readonly<Record<string, readonly string[]>> = {
   Traces: ['record', 'recordChild', 'get'],
   Runs: [
     ...['create', 'get', 'updateStatus', 'complete', 'fail', 'cancel', 'pause', 'resume', 'archive'],
-    ...['addTags', 'updateMetadata', 'delete'],
+    ...['addTags', 'updateMetadata', 'delete', 'ensure'],
   ],
   Ledger: [
     'appendEvent',
     'appendEvents',
     'lastCursor',
     'acquireLease',
+    'releaseLease',
     'stats',
     'start',
     'subscribeAlerts',
     'lastAlertCursor',
     'raisedAlerts',
   ],
-  Annals: ['forTenant', 'run', 'begin', 'stats', 'recovery', 'checkWritable'],
+  Annals: ['forTenant', 'run', 'begin', 'stats', 'recovery', 'checkWritable', 'drop'],
 }
 
 function methodsOf(type: { readonly name: string; readonly prototype: object }): string[] {
@@ -262,12 +273,31 @@ describe('the event loop turns', () => {
     }
     const work = (): Promise<void> => openCopy(options)
     let best = Number.POSITIVE_INFINITY
-    for (let i = 0; i < TRIES && best > BOUND_MS; i++) {
+    for (let i = 0; i < TRIES && best > OPEN_BOUND_MS; i++) {
       cpSync(join(folder, 'store'), join(folder, 'copy'), { recursive: true })
       best = Math.min(best, await longestBlock(work, 1))
       rmSync(join(folder, 'copy'), { recursive: true })
     }
+    expect(best).toBeLessThan(OPEN_BOUND_MS)
+  })
+
+  test('W15: during a checkpoint of many trees', async () => {
+    let best = Number.POSITIVE_INFINITY
+    for (let i = 0; i < TRIES && best > BOUND_MS; i++) {
+      await writeTrees(20_000, i)
+      best = Math.min(best, await longestBlock(() => db.checkpoint(), 1))
+    }
     expect(best).toBeLessThan(BOUND_MS)
+  })
+
+  test('W15: during a verification of a run with many alerts', async () => {
+    // Steps of a run that never started: each raises an alert.
+    const steps = Array.from({ length: RECORDS }, (_, i) => ({ ...newEvent(i + 1), runId: 'alerted' }))
+    const keyed = steps.map(step => ({ ...step, idempotencyKey: deriveIdempotencyKey(step) }))
+    for (const numbers of batches(RECORDS)) await db.ledger.appendEvents(numbers.map(i => keyed[i]))
+    await db.ledger.settle()
+    const work = (): Promise<unknown> => db.ledger.verifyRun('alerted')
+    expect(await longestBlock(work, TRIES, BOUND_MS)).toBeLessThan(BOUND_MS)
   })
 
   test('W15: every public method has a row, or is said not to need one', () => {

@@ -11,6 +11,7 @@ import {
   refuseAt,
   tryPart,
 } from './canonical-json.ts'
+import { sorted } from './long-sort.ts'
 
 /**
  * Canonical JSON of a value that is too large to be written in one go: the same
@@ -31,8 +32,6 @@ export function* writeLarge(
 }
 
 const PART_BYTES = 16 * 1024
-/** Keys that are sorted in one go. */
-const KEYS_AT_ONCE = 4096
 
 class LargeWriter {
   readonly #encodeLeaf: EncodeLeaf
@@ -174,31 +173,4 @@ function hasOwnKeys(values: readonly unknown[]): boolean {
 function endOfPiece(text: string, end: number): number {
   const unit = text.charCodeAt(end - 1)
   return unit >= 0xd800 && unit <= 0xdbff ? end + 1 : end
-}
-
-/** By UTF-16 code units, as `sort` does: short runs in one go, which are then merged. */
-function* sorted(keys: string[]): Generator<void, readonly string[], void> {
-  if (keys.length <= KEYS_AT_ONCE) return keys.sort()
-  let runs: string[][] = []
-  for (let at = 0; at < keys.length; at += KEYS_AT_ONCE) {
-    runs.push(keys.slice(at, at + KEYS_AT_ONCE).sort())
-    yield
-  }
-  while (runs.length > 1) {
-    const longer: string[][] = []
-    for (let i = 0; i < runs.length; i += 2) {
-      longer.push(i + 1 < runs.length ? yield* merged(runs[i], runs[i + 1]) : runs[i])
-    }
-    runs = longer
-  }
-  return runs[0]
-}
-
-function* merged(one: readonly string[], other: readonly string[]): Generator<void, string[], void> {
-  const all: string[] = []
-  for (let i = 0, j = 0; i < one.length || j < other.length; ) {
-    const isOne = j === other.length || (i < one.length && one[i] < other[j])
-    if (all.push(isOne ? one[i++] : other[j++]) % KEYS_AT_ONCE === 0) yield
-  }
-  return all
 }

@@ -256,7 +256,11 @@ export class Checkpointer {
   }
 
   *#writeTrees(start: Start): Steps {
-    for (const { tree, root } of start.trees) yield* this.#writeTree(tree, root, start)
+    for (const { tree, root } of start.trees) {
+      yield* this.#writeTree(tree, root, start)
+      // Many trees are one leaf each, and nothing within them pauses.
+      if (this.#sliceOver()) yield
+    }
     const { forest } = this.#options
     if (hasLongEdge(forest.directory)) forest.directory = cutEdge(forest.nodes, forest.directory)
     // A store that never held anything has no data file: see `refuseLostManifest`.

@@ -1,4 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
+import { sorted } from '../core/long-sort.ts'
 import type { LogHead } from '../engine/log.ts'
 import type { Entry, ScopeRange } from '../engine/storage.ts'
 import { DROPPED, entryBytes, Leaf, type Node } from './node.ts'
@@ -11,6 +12,8 @@ import { apply } from './tree-changes.ts'
 
 /** Trees kept at hand beyond this are forgotten once they are clean. */
 const TREES_MAX = 20_000
+/** Scopes that are looked at before a pause. */
+const SCOPES_A_PAUSE = 1_024
 const TRIM_STEPS = 4
 /** What an entry costs in memory beyond its bytes, in a map; measured. */
 const POINT_MEMORY_BYTES = 160
@@ -158,22 +161,29 @@ export class Forest {
     return [...new Set([...listed, ...known])]
   }
 
-  /** Scopes of which a tree holds something; the engine's own, which has no name, is none. All that the log holds must have been taken in. */
-  scopes({ from, to, limit }: ScopeRange): ByteString[] {
+  /** Scopes of which a tree holds something; the engine's own, which has no name, is none. All that the log holds must have been taken in. It can pause at each `yield`: what is written meanwhile may or may not be there. */
+  *scopes({ from, to, limit }: ScopeRange): Generator<void, ByteString[], void> {
     const isInside = (scope: ByteString): boolean =>
       scope !== '' && (from === undefined || scope >= from) && (to === undefined || scope < to)
-    const candidates = new Set([...this.#scopes.keys()].filter(isInside))
+    const candidates = new Set<ByteString>()
+    let looked = 0
+    for (const scope of [...this.#scopes.keys()]) {
+      if (isInside(scope)) candidates.add(scope)
+      if (++looked % SCOPES_A_PAUSE === 0) yield
+    }
     // Those that only the directory knows are as it says.
     let listed = 0
     for (const scope of this.#listedScopes(from, to)) {
+      if (++looked % SCOPES_A_PAUSE === 0) yield
       if (!isInside(scope) || candidates.has(scope)) continue
       candidates.add(scope)
       if (++listed === limit) break
     }
     const found: ByteString[] = []
-    for (const scope of [...candidates].sort()) {
+    for (const scope of yield* sorted([...candidates])) {
       if (this.#holds(scope)) found.push(scope)
       if (found.length === limit) break
+      if (++looked % SCOPES_A_PAUSE === 0) yield
     }
     return found
   }

@@ -174,7 +174,7 @@ export class EmbeddedStore implements Storage {
     this.#check()
     checkLimit(range.limit)
     await runInSlices(this.#forest.takeInAll(), () => this.#check())
-    return this.#forest.scopes(range)
+    return runInSlices(this.#forest.scopes(range), () => this.#check())
   }
 
   now(): number {

@@ -20,6 +20,8 @@ export function* verifyForest(
   const reachable: Reachable = new Map()
   for (const { scope, tag } of listTrees(forest)) {
     yield* verifyNode(forest, forest.tree(scope, tag).root, '', undefined, reachable)
+    // Many trees are one leaf each, and nothing within them pauses.
+    yield
   }
   yield* verifyNode(forest, forest.directory, '', undefined, reachable)
   if (forest.dirtyTrees.size > 0 || forest.keepAll || forest.directory.dirty) return

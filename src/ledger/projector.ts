@@ -47,6 +47,8 @@ const RUNS_AT_ONCE = 64
 const OFFERED_MAX = 64
 /** Chunks of steps that one commit stores: what goes into one is put together in one go. */
 const CHUNKS_MAX = 128
+/** Alerts that one commit stores, about: a run may consist of events that may not be. */
+const ALERTS_MAX = 512
 
 /**
  * Reduces records into stored state (Layer 3). A state knows up to which record
@@ -174,7 +176,9 @@ export class Projector {
       }
       if (entries.length > 0) this.#kept.keep(projection)
       if (entries.length < RECORDS_MAX) return { projection, isWhole: true }
-      if (projection.unstoredChunks >= CHUNKS_MAX) return { projection, isWhole: false }
+      const { unstoredChunks, pendingAlerts } = projection
+      const isEnough = unstoredChunks >= CHUNKS_MAX || pendingAlerts.length >= ALERTS_MAX
+      if (isEnough) return { projection, isWhole: false }
     }
   }
 

@@ -27,20 +27,36 @@ export function raise(
   scope: string,
   shared: string,
   pending: readonly PendingAlert[],
-  [counted, ...alerted]: readonly (Entry | undefined)[],
+  found: readonly (Entry | undefined)[],
 ): { readonly writes: readonly Put[]; readonly raised: number } {
+  const writes: Put[] = []
+  const puts = raisedPuts(scope, shared, pending, found)
+  for (;;) {
+    const put = puts.next()
+    if (put.done === true) return { writes, raised: put.value }
+    writes.push(put.value)
+  }
+}
+
+/** The same one by one; returns how many alerts were raised. */
+export function* raisedPuts(
+  scope: string,
+  shared: string,
+  pending: readonly PendingAlert[],
+  [counted, ...alerted]: readonly (Entry | undefined)[],
+): Generator<Put, number, void> {
   const first = countIn(counted)
   let count = first
-  const writes: Put[] = []
   const seen = new Set<string>()
   for (const [i, { alert, time }] of pending.entries()) {
     const mark = alertedPlace(scope, alert.eventId)
     if (alerted[i] !== undefined || seen.has(mark.key)) continue
     seen.add(mark.key)
-    writes.push(putAt(mark, ''), ...alertPuts(scope, shared, alert, time, ++count))
+    yield putAt(mark, '')
+    yield* alertPuts(scope, shared, alert, time, ++count)
   }
-  if (count > first) writes.push(putAt(placeOf(shared, ALERT_COUNT_KEY), u64(count)))
-  return { writes, raised: count - first }
+  if (count > first) yield putAt(placeOf(shared, ALERT_COUNT_KEY), u64(count))
+  return count - first
 }
 
 function countIn(entry: Entry | undefined): number {

@@ -8,9 +8,9 @@ import { bodyPrefixOf, type ChainReport, verifyChain } from '../engine/chain.ts'
 import { dedupeTag } from '../engine/keys.ts'
 import { parseDedupe, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
-import type { Entry, Reader, TreeId } from '../engine/storage.ts'
+import type { Entry, Put, Reader, TreeId } from '../engine/storage.ts'
 import { checkEnvelope } from './envelope.ts'
-import { raise } from './raised-alerts.ts'
+import { raisedPuts } from './raised-alerts.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { RunProjection } from './run-projection.ts'
 import {
@@ -161,8 +161,7 @@ async function sameState(reader: Reader, rebuilt: RunProjection): Promise<boolea
   const { scope } = rebuilt
   const expected = new ShardedMap<ByteString, ByteString>()
   let missing = 0
-  const { writes } = raise(scope, NOWHERE, rebuilt.pendingAlerts, [])
-  for (const put of rebuilt.run === undefined ? [] : [...rebuilt.unstoredPuts(), ...writes]) {
+  for (const put of putsOf(rebuilt)) {
     if (isSliceOver()) await nextSlice()
     if (put.scope !== scope) continue
     expected.set(put.key, put.value)
@@ -177,6 +176,13 @@ async function sameState(reader: Reader, rebuilt: RunProjection): Promise<boolea
     }
   }
   return missing === 0
+}
+
+/** One by one: a long run has many, and each is encoded when it is asked for. */
+function* putsOf(rebuilt: RunProjection): Generator<Put, void, void> {
+  if (rebuilt.run === undefined) return
+  yield* rebuilt.unstoredPuts()
+  yield* raisedPuts(rebuilt.scope, NOWHERE, rebuilt.pendingAlerts, [])
 }
 
 function invalid(events: number, firstInvalid: number, error: string): RunVerification {
