@@ -25,11 +25,41 @@ export function withExamples(command: Command, examples: readonly Example[]): Co
   return command.addHelpText('after', `\nExamples:\n${lines.join('\n')}`)
 }
 
+export function dataOption(): Option {
+  const option = new Option('--data <dir>', 'folder of the store').env('ANNALS_DATA').default('./.annals')
+  return option.argParser((text: string): string => {
+    if (text !== '') return text
+    throw new UsageError('--data is empty: it names the folder of a store')
+  })
+}
+
+export function serverOption(description: string): Option {
+  const example = 'http://127.0.0.1:8765'
+  return new Option('--server <url>', description)
+    .env('ANNALS_SERVER')
+    .argParser(address('--server', /^https?:\/\//i, example))
+}
+
+/** An option that is an address; what is wrong with the rest of it is said by who connects to it. */
+function address(name: string, pattern: RegExp, example: string): (text: string) => string {
+  return text => {
+    if (pattern.test(text)) return text
+    throw new UsageError(`${name} must be an address such as ${example}, not ${JSON.stringify(text)}`)
+  }
+}
+
+/** The driver also takes the folder of a socket. */
+const POSTGRES = /^(postgres(ql)?:\/\/|socket:|\/)/i
+
 /** What names a store, without the server that may have it. */
 export function withStoreOf(command: Command): Command {
   return command
-    .addOption(new Option('--data <dir>', 'folder of the store').env('ANNALS_DATA').default('./.annals'))
-    .addOption(new Option('--postgres <url>', 'a store on PostgreSQL instead').env('ANNALS_POSTGRES'))
+    .addOption(dataOption())
+    .addOption(
+      new Option('--postgres <url>', 'a store on PostgreSQL instead')
+        .env('ANNALS_POSTGRES')
+        .argParser(address('--postgres', POSTGRES, 'postgres://localhost/runs')),
+    )
     .addOption(new Option('--schema <name>', 'schema on PostgreSQL (default: annals)'))
     .addOption(new Option('--tenant <name>', 'whose runs').env('ANNALS_TENANT').default('default'))
 }
@@ -37,7 +67,7 @@ export function withStoreOf(command: Command): Command {
 /** What names the store that a command works on. */
 export function withStore(command: Command): Command {
   return withStoreOf(command)
-    .addOption(new Option('--server <url>', 'a running server instead').env('ANNALS_SERVER'))
+    .addOption(serverOption('a running server instead'))
     .addOption(new Option('--token <token>', 'for that server; better in ANNALS_TOKEN').env('ANNALS_TOKEN'))
 }
 

@@ -11,7 +11,7 @@ export function addCompletion(program: Command, context: Context): void {
   const command = program
     .command('completion')
     .addArgument(new Argument('<shell>', 'which shell').choices(['bash', 'zsh', 'fish']))
-    .description('a script that completes commands and options in your shell')
+    .description('print a script that completes commands and options in your shell')
     .action(async (shell: 'bash' | 'zsh' | 'fish') => {
       await context.terminal.raw(SCRIPTS[shell](wordsOf(program)))
     })

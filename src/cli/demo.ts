@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { type Command, Option } from 'commander'
 import { type AnnalsClient, createClient } from '../client.ts'
 import { AnnalsError, type RunEventRecord } from '../index.ts'
-import { type Context, withExamples } from './command.ts'
+import { type Context, dataOption, serverOption, withExamples } from './command.ts'
 import { loadDocsLaunch } from './demo-launch.ts'
 import { EXIT } from './exit-codes.ts'
 import { answers, runningServer } from './holder.ts'
@@ -27,13 +27,9 @@ interface Options {
 export function addDemo(program: Command, context: Context): void {
   const command = program
     .command('demo')
-    .description('a launch that writes documentation, is killed in the middle, and resumed before your eyes')
-    .addOption(new Option('--data <dir>', 'folder of the store').env('ANNALS_DATA').default('./.annals'))
-    .addOption(
-      new Option('--server <url>', 'the running server (default: the one that has the folder)').env(
-        'ANNALS_SERVER',
-      ),
-    )
+    .description('run a launch that writes documentation, kill it in the middle, and resume it')
+    .addOption(dataOption())
+    .addOption(serverOption('the running server (default: the one that has the folder)'))
     .addOption(new Option('--token <token>', 'for that server; better in ANNALS_TOKEN').env('ANNALS_TOKEN'))
     .option('--own', 'with a server of its own, also if another one runs')
     .action((options: Options) => demonstrate(options, context))

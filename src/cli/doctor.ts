@@ -1,4 +1,4 @@
-import { existsSync, statfsSync } from 'node:fs'
+import { existsSync, statfsSync, statSync } from 'node:fs'
 import type { Command } from 'commander'
 import { type Annals, AnnalsError, open } from '../index.ts'
 import { announcedServer } from './announcement.ts'
@@ -20,7 +20,7 @@ interface Options extends Read {
 export function addDoctor(program: Command, context: Context): void {
   const command = program
     .command('doctor')
-    .description('look at a store and say in plain words what is wrong; it never changes anything')
+    .description('examine a store and report what is wrong; never changes anything')
     .action((options: Options, self: Command) =>
       examine(options, self.getOptionValueSource('tenant') === 'default', context),
     )
@@ -64,6 +64,10 @@ async function openExamined({ data, tenant }: Options, report: Report): Promise<
     report.add(problem('folder', `There is no folder ${data}.`, 'Name the right one with --data.'))
     return undefined
   }
+  if (!statSync(data).isDirectory()) {
+    report.add(problem('folder', `${data} is a file.`, 'Name the folder of a store with --data.'))
+    return undefined
+  }
   const { bavail, bsize } = statfsSync(data)
   const free = bavail * bsize
   report.add(
@@ -73,6 +77,11 @@ async function openExamined({ data, tenant }: Options, report: Report): Promise<
   )
   try {
     const db = await open({ path: data, tenant, readOnly: true, verifyOnOpen: true })
+    if (db.stats().storeId === undefined) {
+      await db.close()
+      report.add(problem('folder', `There is no store in ${data}.`, 'Name the right folder with --data.'))
+      return undefined
+    }
     report.add({
       name: 'files',
       status: 'ok',

@@ -19,7 +19,7 @@ export function addEvents(program: Command, context: Context): void {
   const command = program
     .command('events')
     .argument('<run>', 'id of the run')
-    .description("a run's events in their order, one a line; with -f new ones as they come")
+    .description("print a run's events in order, one a line; with -f, new ones as they arrive")
     .option('-f, --follow', 'go on until Ctrl-C')
     .option('--after <n>', 'only those behind this number', wholeNumber('--after', 0))
     .option('--limit <n>', 'no more than these', wholeNumber('--limit', 1))

@@ -17,7 +17,7 @@ export function addExport(program: Command, context: Context): void {
   const command = program
     .command('export')
     .argument('<run>', 'id of the run')
-    .description('a run as a bundle: a file that proves itself, and that another store can import')
+    .description('write a run as a bundle: a file that can be verified alone and imported elsewhere')
     .option('-o, --output <file>', 'where to; without it to a pipe')
     .action((runId: string, options: Options) => exportRun(runId, options, context))
   withStore(command)

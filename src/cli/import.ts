@@ -11,7 +11,7 @@ export function addImport(program: Command, context: Context): void {
   const command = program
     .command('import')
     .argument('<bundle>', 'a file that `annals export` wrote, or - for a pipe')
-    .description('take the run of a bundle into the store, with every record, hash and time')
+    .description("import a bundle's run with every record, hash and time")
     .action((path: string, options: Read, self: Command) =>
       importBundle(path, options, self.getOptionValueSource('tenant') === 'default', context),
     )

@@ -8,12 +8,12 @@ import type { Launch } from '../launch.ts'
 export async function loadLaunches(path: string): Promise<readonly Launch[]> {
   const file = resolve(path)
   if (!existsSync(file)) throw refused(path, 'there is no such file')
-  if (/\.[cm]?ts$/.test(file)) throw refused(path, 'it is TypeScript: compile it, and name the JavaScript')
+  if (/\.[cm]?ts$/.test(file)) throw refused(path, 'compile it first and pass the .js file')
   const module = (await import(pathToFileURL(file).href).catch((error: unknown) => {
-    throw refused(path, `it can't be loaded: ${error instanceof Error ? error.message : String(error)}`)
+    throw refused(path, error instanceof Error ? error.message : String(error))
   })) as Readonly<Record<string, unknown>>
   const launches = Object.values(module).filter(isLaunch)
-  if (launches.length === 0) throw refused(path, 'it exports nothing that defineLaunch made')
+  if (launches.length === 0) throw refused(path, 'it exports no launch; export what defineLaunch returns')
   return launches
 }
 
@@ -25,5 +25,5 @@ function isLaunch(value: unknown): value is Launch {
 }
 
 function refused(path: string, why: string): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${path} is no module with a launch: ${why}`, { path })
+  return new AnnalsError('INVALID_ARGUMENT', `cannot load ${path}: ${why}`, { path })
 }

@@ -50,7 +50,7 @@ function programOf(context: Context): Command {
       writeErr: text => noteLines(terminal, text.trimEnd()),
       outputError: (text, write) => write(safeRefusal(text)),
     })
-    .showHelpAfterError('Add --help to see what it takes.')
+    .showHelpAfterError('Add --help to see the options.')
     .addHelpText('after', AFTER_HELP)
   for (const add of COMMANDS) add(program, context)
   return program
@@ -59,9 +59,9 @@ function programOf(context: Context): Command {
 const AFTER_HELP = `
 Start here:
   annals serve                   a server on http://127.0.0.1:8765, with its store in ./.annals
-  annals demo                    a launch that is killed and resumed before your eyes
-  annals runs                    what there is
-  annals <command> --help        what a command takes, with examples
+  annals demo                    a launch that is killed and resumed
+  annals runs                    the runs of the store
+  annals <command> --help        options and examples
 
 Exit codes: 0 success, 1 a problem was found or the command failed, 2 usage error, 3 not found,
 4 the store can't be opened or reached, 70 internal error (a bug in Annals), 130 interrupted,

@@ -23,7 +23,7 @@ export function addReplay(program: Command, context: Context): void {
     .command('replay')
     .argument('<run>', 'id of the run')
     .description(
-      'build the state of a run from its records alone, and compare it with the one that was stored; of a launch, from its log too',
+      "rebuild a run's state from its records and compare it with the stored one; of a launch, from its log too",
     )
     .action((runId: string, options: Options) => replay(runId, options, context))
   withJson(withRunsFolder(withStore(command)))

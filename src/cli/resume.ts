@@ -25,7 +25,7 @@ export function addResume(program: Command, context: Context): void {
   const command = program
     .command('resume')
     .argument('<run>', 'id of the run')
-    .description('go on with a launch that died or was stopped, or with a run that is paused')
+    .description('continue a launch that died or was stopped, or a paused run')
     .option('--launch <module>', 'the JavaScript module that exports the launch; a server may know it too')
     .option('--force', 'do all of it again, also if it has ended; its log goes on')
     .action((runId: string, options: Options) => resume(runId, options, context))
@@ -42,7 +42,9 @@ export function addResume(program: Command, context: Context): void {
 
 async function resume(runId: string, options: Options, context: Context): Promise<void> {
   const { terminal } = context
-  const opened = await openStoreOrServer(options, terminal)
+  // A launch may have its files there, and no store yet.
+  const isLaunch = existsSync(join(runsFolderOf(options), runId, 'events.ndjson'))
+  const opened = await openStoreOrServer(options, terminal, { make: isLaunch })
   const db = 'client' in opened ? undefined : opened.db
   try {
     if (options.launch !== undefined) {
@@ -58,7 +60,7 @@ async function resume(runId: string, options: Options, context: Context): Promis
         `the server goes on with ${safeText(runId)}: \`annals events ${safeText(runId)} -f\``,
       )
     }
-    if (existsSync(join(runsFolderOf(options), runId, 'events.ndjson'))) throw codeIsMissing(runId)
+    if (isLaunch) throw codeIsMissing(runId)
     if ('client' in opened) await unpause(opened.client, remoteSource(opened.client), runId)
     else await unpause(opened.db, localSource(opened.db, false), runId)
     if (options.json === true) return await terminal.json({ runId, status: 'resumed', by: 'ledger' })

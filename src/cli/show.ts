@@ -22,7 +22,7 @@ export function addShow(program: Command, context: Context): void {
   const command = program
     .command('show')
     .argument('<run>', 'id of the run')
-    .description('what a run is, how it stands, its steps and alerts')
+    .description("show a run's status, steps and alerts")
     .action((runId: string, options: Read) => showRun(runId, options, context))
   withJson(withStore(command))
   withExamples(command, [

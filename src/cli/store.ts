@@ -81,14 +81,17 @@ export async function openStore(options: StoreOptions): Promise<Annals> {
   })
 }
 
-/** For who writes a little: the store itself, or the server that has it. */
+/** For commands that write a little: the store itself, or the server that has it. With `make`, a missing store is made. */
 export async function openStoreOrServer(
   options: StoreOptions,
   terminal: Terminal,
+  { make }: { readonly make: boolean },
 ): Promise<{ readonly db: Annals } | { readonly client: AnnalsClient }> {
   checkOne(options)
   if (options.server !== undefined) return { client: clientOf(options, options.server) }
   try {
+    // Opened for writing, it would be made: a misspelt folder would look like an empty store.
+    if (!make && options.postgres === undefined) await (await openFolder(options)).close()
     return { db: await openStore(options) }
   } catch (error) {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
@@ -99,12 +102,17 @@ export async function openStoreOrServer(
 /** A command reads most things once: what it keeps of them is of no use to it. */
 const CACHE_BYTES = 8 * 1024 * 1024
 
-function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
-  if (!checkFolder(data)) {
-    const message = `there is no store in ${data}: --data names another folder, and \`annals demo\` makes a store to look at`
-    throw new AnnalsError('IO_ERROR', message, { path: data })
-  }
-  return open({ path: data, tenant, readOnly: true, cacheBytes: CACHE_BYTES })
+async function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
+  if (!checkFolder(data)) throw noStore(data)
+  const db = await open({ path: data, tenant, readOnly: true, cacheBytes: CACHE_BYTES })
+  if (db.stats().storeId !== undefined) return db
+  await db.close()
+  throw noStore(data)
+}
+
+function noStore(data: string): AnnalsError {
+  const message = `there is no store in ${data}: name another folder with --data, or make a store to look at with \`annals demo\``
+  return new AnnalsError('IO_ERROR', message, { path: data })
 }
 
 /** Only read, unless there is something to bring along first. */
@@ -169,7 +177,10 @@ function clientOf({ token, tenant }: StoreOptions, url: string): AnnalsClient {
   return createClient({ url, retry: { retries: RETRIES }, ...(token === undefined ? {} : { token }) })
 }
 
-function checkOne({ postgres, server }: StoreOptions): void {
+function checkOne({ postgres, server, schema }: StoreOptions): void {
+  if (schema !== undefined && postgres === undefined) {
+    throw new AnnalsError('INVALID_ARGUMENT', '--schema needs --postgres')
+  }
   if (postgres === undefined || server === undefined) return
   throw new AnnalsError('INVALID_ARGUMENT', '--postgres and --server name two stores: give one of them')
 }

@@ -1,6 +1,7 @@
+import { statSync } from 'node:fs'
 import type { Command } from 'commander'
 import { AnnalsError } from '../index.ts'
-import { type Context, type Json, withExamples, withJson } from './command.ts'
+import { type Context, dataOption, type Json, withExamples, withJson } from './command.ts'
 import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
@@ -14,13 +15,11 @@ interface Options extends Json {
 }
 
 export function addTelemetry(program: Command, context: Context): void {
-  const telemetry = program
-    .command('telemetry')
-    .description('what launches have to tell the telemetry service')
+  const telemetry = program.command('telemetry').description('send telemetry of launches')
   const command = telemetry
     .command('flush')
-    .description('send what launches have left behind while the service was away, in order')
-    .option('--data <dir>', 'folder of the store', './.annals')
+    .description('send the telemetry that launches could not deliver, in order')
+    .addOption(dataOption())
     .option(
       '--url <url>',
       'of the service; TELEMETRY_API_URL without it, the token is in TELEMETRY_API_AUTH_TOKEN',
@@ -42,10 +41,14 @@ async function flush(options: Options, context: Context): Promise<void> {
       'where to? Give --url http://127.0.0.1:8765, or set TELEMETRY_API_URL',
     )
   }
+  const runsFolder = runsFolderOf(options)
+  if (statSync(runsFolder, { throwIfNoEntry: false })?.isDirectory() === false) {
+    throw new AnnalsError('INVALID_ARGUMENT', `${runsFolder} is a file: --runs names a folder`)
+  }
   const token = terminal.env['TELEMETRY_API_AUTH_TOKEN']
   const { flushTelemetry } = await import('../launch.ts')
   const runs = await flushTelemetry({
-    runsFolder: runsFolderOf(options),
+    runsFolder,
     telemetry: { url, ...(token === undefined || token === '' ? {} : { token }) },
     warn: message => terminal.note(safeText(message)),
   })
@@ -53,7 +56,7 @@ async function flush(options: Options, context: Context): Promise<void> {
   if (waiting > 0) context.end(EXIT.problem)
   if (options.json === true) return terminal.json({ ok: waiting === 0, runs })
   if (runs.length === 0) {
-    terminal.note(`nothing waits in ${safeText(runsFolderOf(options))}`)
+    terminal.note(`nothing waits in ${safeText(runsFolder)}`)
     return
   }
   await printTable(terminal, runs, [

@@ -27,7 +27,7 @@ interface Tokens {
 }
 
 export function addToken(program: Command, context: Context): void {
-  const token = program.command('token').description('who may ask the server, and for what')
+  const token = program.command('token').description('manage the tokens of a server')
   const create = token
     .command('create')
     .description('make a token; it is shown once, and never again')
@@ -55,7 +55,7 @@ export function addToken(program: Command, context: Context): void {
 
 async function createToken(options: CreateOptions, { terminal }: Context): Promise<void> {
   const { role, name, tenant, expires } = options
-  const created = await withTokens(options, terminal, tokens =>
+  const created = await withTokens({ ...options, make: true }, terminal, tokens =>
     tokens.create({
       role,
       tenant,
@@ -71,7 +71,7 @@ async function createToken(options: CreateOptions, { terminal }: Context): Promi
 }
 
 async function listTokens(options: Read, { terminal }: Context): Promise<void> {
-  const tokens = await withTokens(options, terminal, store => store.list())
+  const tokens = await withTokens({ ...options, make: false }, terminal, store => store.list())
   if (options.json === true) return terminal.json(tokens)
   if (tokens.length === 0) {
     terminal.note('no tokens: `annals token create` makes one')
@@ -88,7 +88,7 @@ async function listTokens(options: Read, { terminal }: Context): Promise<void> {
 }
 
 async function revokeToken(id: string, options: Read, { terminal }: Context): Promise<void> {
-  const isRevoked = await withTokens(options, terminal, tokens => tokens.revoke(id))
+  const isRevoked = await withTokens({ ...options, make: false }, terminal, tokens => tokens.revoke(id))
   if (!isRevoked) {
     throw new AnnalsError(
       'NOT_FOUND',
@@ -101,12 +101,12 @@ async function revokeToken(id: string, options: Read, { terminal }: Context): Pr
 
 /** Of the store itself; or of the server that has it open, which then wants the token of an admin. */
 async function withTokens<T>(
-  options: Read,
+  options: Read & { readonly make: boolean },
   terminal: Terminal,
   work: (tokens: Tokens) => Promise<T>,
 ): Promise<T> {
   // The tenant is that of the new token, not of whoever asks for it.
-  const opened = await openStoreOrServer({ ...options, tenant: 'default' }, terminal)
+  const opened = await openStoreOrServer({ ...options, tenant: 'default' }, terminal, options)
   if ('client' in opened) return work(opened.client.tokens)
   try {
     const { TokenStore } = await import('../server.ts')

@@ -10,7 +10,7 @@ export function addTraces(program: Command, context: Context): void {
   const command = program
     .command('traces')
     .argument('<run>', 'id of the run')
-    .description('why a run did what it did: its thoughts, decisions and tool calls, as trees')
+    .description("show a run's thoughts, decisions and tool calls as trees")
     .action((runId: string, options: Read) => printTraces(runId, options, context))
   withJson(withStore(command))
   withExamples(command, [

@@ -11,7 +11,7 @@ export function addVerifyBundle(program: Command, context: Context): void {
   const command = program
     .command('verify-bundle')
     .argument('<bundle>', 'a file that `annals export` wrote, or - for a pipe')
-    .description('recompute a bundle from nothing, without a database: hashes, keys, snapshot')
+    .description('verify a bundle without a database: hashes, keys, snapshot')
     .action((path: string, options: Json) => verify(path, options, context))
   withJson(command)
   withExamples(command, [

@@ -24,7 +24,7 @@ export function addVerify(program: Command, context: Context): void {
   const command = program
     .command('verify')
     .argument('[run]', 'id of the run; all runs of the index without it')
-    .description('recompute hash chains, keys and snapshots from nothing: did anybody touch them?')
+    .description('recompute hash chains, keys and snapshots, and report any change')
     .action((runId: string | undefined, options: Read) => verify(runId, options, context))
   withJson(withStore(command))
   withExamples(command, [
@@ -80,7 +80,8 @@ async function verifyOne(source: Pick<Source, 'ledger' | 'events'>, runId: strin
   const events = chain.isValid && chain.length === 0 ? undefined : chain
   return {
     runId,
-    isValid: ledger?.isValid !== false && events?.isValid !== false,
+    // Whatever does not say that it is valid is not.
+    isValid: [ledger, events].every(report => report === undefined || report.isValid === true),
     ...(ledger === undefined ? {} : { ledger }),
     ...(events === undefined ? {} : { events }),
   }

@@ -20,10 +20,11 @@ export async function* pagesOf<T>(
   let next = start
   for (;;) {
     const asked: Ask = { query: { ...query, limit: left, [place]: next } }
-    const page = await transport.json<Readonly<Record<string, unknown>>>(path, asked)
-    const items = page[list] as readonly T[]
+    const page = await transport.json<Readonly<Record<string, unknown>> | null>(path, asked)
+    const items = page?.[list] as readonly T[]
+    if (!Array.isArray(items)) throw transport.foreign(200)
     yield items
-    next = page['next'] as string | number | undefined
+    next = page?.['next'] as string | number | undefined
     if (left !== undefined) left -= items.length
     if (next === undefined || left === 0) return
   }

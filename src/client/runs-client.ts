@@ -182,7 +182,7 @@ export class RunsClient {
 
   async #run(path: string, ask?: Ask): Promise<Run> {
     const response = await this.#transport.ask(path, ask)
-    return runOf(await response.json())
+    return runOf(await this.#transport.read(response))
   }
 }
 

@@ -49,7 +49,7 @@ export class TracesClient {
   async get(runId: Scope, id: string): Promise<StoredTrace | undefined> {
     const path = runPath(runId, 'traces', idPath('id', id))
     const response = await this.#transport.ask(path).catch(undefinedIfMissing)
-    return response === undefined ? undefined : traceOf(await response.json())
+    return response === undefined ? undefined : traceOf(await this.#transport.read(response))
   }
 
   async queryByType(runId: Scope, type: string): Promise<readonly StoredTrace[]> {
@@ -74,7 +74,7 @@ export class TracesClient {
   async tree(runId: Scope, id: string): Promise<TraceTree | undefined> {
     const path = runPath(runId, 'traces', idPath('id', id), 'tree')
     const response = await this.#transport.ask(path).catch(undefinedIfMissing)
-    return response === undefined ? undefined : treeOf((await response.json()) as JsonTree)
+    return response === undefined ? undefined : treeOf((await this.#transport.read(response)) as JsonTree)
   }
 
   /** The ids of all traces. */

@@ -107,11 +107,20 @@ export class Transport {
 
   /** The same, read as JSON and frozen. */
   async json<T>(path: string, ask?: Ask): Promise<T> {
-    const response = await this.ask(path, ask)
+    return frozen(await this.read(await this.ask(path, ask))) as T
+  }
+
+  /** The JSON in an answer. */
+  async read(response: Response): Promise<unknown> {
     const value = parsed(await response.text())
-    if (value !== undefined) return frozen(value) as T
-    const cause: ProblemCause = { status: response.status, requestId: undefined }
-    throw new AnnalsError('UNAVAILABLE', `what answers at ${this.#url} is no annals server`, {}, cause)
+    if (value === undefined) throw this.foreign(response.status)
+    return value
+  }
+
+  /** Another program than ours answers there. */
+  foreign(status: number): AnnalsError {
+    const cause: ProblemCause = { status, requestId: undefined }
+    return new AnnalsError('UNAVAILABLE', `what answers at ${this.#url} is no annals server`, {}, cause)
   }
 
   /** One try. */
@@ -173,9 +182,17 @@ export function isTransient(error: unknown): boolean {
   return typeof status === 'number' ? TRANSIENT_STATUS.includes(status) : error.code === 'UNAVAILABLE'
 }
 
+/** Of a connection that was never made. */
+const NOT_CONNECTED: readonly string[] = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH']
+
 function unreachable(method: string, url: string, cause: unknown): AnnalsError {
   const outcome = method === 'GET' ? {} : { outcome: 'unknown' }
-  return new AnnalsError('UNAVAILABLE', `no whole answer came from ${url}`, outcome, cause)
+  const { code } = ((cause as Error | undefined)?.cause ?? {}) as { readonly code?: unknown }
+  const message =
+    typeof code === 'string' && NOT_CONNECTED.includes(code)
+      ? `no server answers at ${url} (${code})`
+      : `no whole answer came from ${url}`
+  return new AnnalsError('UNAVAILABLE', message, outcome, cause)
 }
 
 function parsed(text: string): unknown {

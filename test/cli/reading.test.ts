@@ -227,7 +227,7 @@ describe('whatever is asked for', () => {
   test('a missing store, a misspelt command and numbers that are none end with 4 and 2, and say what to do', async () => {
     const missing = await annals(['runs', '--data', newFolder()])
     expect(missing.code).toBe(4)
-    expect(missing.stderr).toContain('--data names another folder')
+    expect(missing.stderr).toContain('name another folder with --data')
     const misspelt = await annals(['rnus'])
     expect(misspelt.code).toBe(2)
     expect(misspelt.stderr).toContain('(Did you mean runs?)')
