@@ -380,11 +380,6 @@ export const MUTANTS: readonly Mutant[] = [
     'if (lackOfDescriptors(error) !== undefined) {',
     'if (false) {',
   ]),
-  mutant('a lack of descriptors is taken for a failed sync', 'faults', [
-    'group-commit.js',
-    'if (isUnconfirmed(error)) {',
-    'if (isUnconfirmed(error) || lackOfDescriptors(error) !== undefined) {',
-  ]),
 
   // —— trees ——
   mutant('the checksum of a block is not checked', 'damage', [
