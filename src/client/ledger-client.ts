@@ -1,4 +1,4 @@
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, deletedWhileRead } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { Follower } from '../engine/follower.ts'
@@ -99,8 +99,14 @@ export class LedgerClient implements RunStateStore {
     limit: number | undefined,
   ): AsyncGenerator<readonly RunEventRecord[], void, void> {
     checkWhole('afterSeq', afterSeq)
-    const place = { limit, place: 'afterSeq', start: afterSeq }
-    return pagesOf(this.#transport, runPath(runId, 'events'), 'events', place)
+    return pagesOf<RunEventRecord>(this.#transport, runPath(runId, 'events'), 'events', {
+      limit,
+      place: 'afterSeq',
+      start: afterSeq,
+      checkSame: (last, again) => {
+        if (again?.eventId !== last.eventId) throw deletedWhileRead(last.runId)
+      },
+    })
   }
 
   /** The records of all runs in the order in which they were stored. */

@@ -57,3 +57,9 @@ export class AnnalsError extends Error {
     this.details = Object.freeze({ ...details })
   }
 }
+
+/** Ends a reading of a run that is gone, or that another run with its id has replaced. */
+export function deletedWhileRead(runId: string): AnnalsError {
+  const message = `run ${JSON.stringify(runId)} was deleted while it was read`
+  return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
+}

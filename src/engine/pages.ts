@@ -10,7 +10,10 @@ const PAGE_BYTES = 512 * 1024
  * A range bit by bit, as it is asked for: memory holds one page, however long the range is. The event loop turns between
  * pages; a caller that does more than a little with each entry has to let it turn within a page, too.
  */
-export async function* pages(reader: Reader, range: Range): AsyncGenerator<readonly Entry[], void, void> {
+export async function* pages(
+  reader: Pick<Reader, 'scan'>,
+  range: Range,
+): AsyncGenerator<readonly Entry[], void, void> {
   let limit = LIMIT_FIRST
   let rest = range
   let left = range.limit ?? Number.POSITIVE_INFINITY

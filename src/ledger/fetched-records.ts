@@ -1,28 +1,45 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { deletedWhileRead } from '../core/errors.ts'
 import { mapInSlices } from '../core/slices.ts'
 import { parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
-import type { Entry } from '../engine/storage.ts'
+import type { Entry, Range } from '../engine/storage.ts'
 import type { RunName } from '../primitives/run-scopes.ts'
 import type { LedgerContext } from './context.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { LOG, recordOf } from './stored.ts'
 
-/** The records of one run that are there, page by page. */
+/**
+ * The records of one run that are there, page by page. Between two pages the run may be deleted, and another begin under its
+ * id. Then it throws, so that nobody takes a part of a run for all of it.
+ */
 export async function* recordPages(
   { database, scopes }: LedgerContext,
   name: RunName,
   afterSeq: number,
 ): AsyncGenerator<readonly RunEventRecord[], void, void> {
   const scope = await scopes.find(database, name)
-  let lastHash: ByteString | undefined
-  for await (const page of pages(database, { scope, tag: LOG, from: u64(afterSeq) })) {
-    // Between two pages the run may have been deleted, and another have begun under its id.
-    if (lastHash !== undefined && parseLogEntry(page[0]).prevHash !== lastHash) throw deleted(name.runId)
-    lastHash = parseLogEntry(page[page.length - 1]).hash
+  let last: { readonly key: ByteString; readonly hash: ByteString } | undefined
+  const scan = async (range: Range): Promise<readonly Entry[]> => {
+    const page = await database.scan(range)
+    if (last === undefined) return page
+    // Records that follow the last one prove that it is still there. If none follow, it is looked up.
+    const isSame =
+      page.length > 0
+        ? parseLogEntry(page[0]).prevHash === last.hash
+        : hashIn(await database.get(scope, LOG, last.key)) === last.hash
+    if (!isSame) throw deletedWhileRead(name.runId)
+    return page
+  }
+  for await (const page of pages({ scan }, { scope, tag: LOG, from: u64(afterSeq) })) {
+    const entry = page[page.length - 1]
+    last = { key: entry.key, hash: parseLogEntry(entry).hash }
     yield await mapInSlices(page, recordOf)
   }
+}
+
+function hashIn(entry: Entry | undefined): ByteString | undefined {
+  return entry === undefined ? undefined : parseLogEntry(entry).hash
 }
 
 /** All records of one run behind a sequence. */
@@ -50,10 +67,4 @@ export async function firstRecords(
   // At once, so that on a server both are one round trip.
   const [scope, guessed] = await Promise.all([scopes.find(database, name), scan(guess)])
   return mapInSlices(scope === guess ? guessed : await scan(scope), recordOf)
-}
-
-/** Refuses to go on with the records of a run that another run has replaced. */
-export function deleted(runId: string): AnnalsError {
-  const message = `run ${JSON.stringify(runId)} was deleted while it was read`
-  return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
 }

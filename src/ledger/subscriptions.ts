@@ -1,5 +1,5 @@
 import { type ByteString, fromBuffer, toBuffer, u64 } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, deletedWhileRead } from '../core/errors.ts'
 import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { Changes } from '../engine/changes.ts'
 import { TAGS } from '../engine/keys.ts'
@@ -9,7 +9,6 @@ import { pages } from '../engine/pages.ts'
 import type { Entry, Reader, TreeId } from '../engine/storage.ts'
 import type { RunName } from '../primitives/run-scopes.ts'
 import type { LedgerContext } from './context.ts'
-import { deleted } from './fetched-records.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { feedTree, LOG, recordOf } from './stored.ts'
 
@@ -52,13 +51,13 @@ export async function* followRun(
     }
     if (lastHash === undefined && next > 0) lastHash = await hashAt(next)
     // The last one that was read is there no more, or one of a later run with the same id is in its place.
-    else if (lastHash !== undefined && (await hashAt(next)) !== lastHash) throw deleted(runId)
+    else if (lastHash !== undefined && (await hashAt(next)) !== lastHash) throw deletedWhileRead(runId)
     for await (const page of pages(database, { ...tree, from: u64(next) })) {
       for (const entry of page) {
         if (isSliceOver()) await nextSlice()
         const { prevHash, hash } = parseLogEntry(entry)
         // It may be of a later run with the same id.
-        if (lastHash !== undefined && prevHash !== lastHash) throw deleted(runId)
+        if (lastHash !== undefined && prevHash !== lastHash) throw deletedWhileRead(runId)
         lastHash = hash
         unwatchIndex?.()
         next++

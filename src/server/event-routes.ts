@@ -189,12 +189,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
     },
     async ({ c, run, query: { afterSeq = 0, limit: most } }) => {
       const { ledger } = c.get('db')
-      const records = inChunks(
-        afterSeq,
-        Math.min(RECORDS_AT_ONCE, most + 1),
-        (after, limit) => ledger.fetchEvents(run, { afterSeq: after, limit }),
-        ({ runSeq }) => runSeq,
-      )
+      const records = ledger.iterateEvents(run, { afterSeq })
       return pageOfEach('events', records, { limit: most, signal: c.req.raw.signal }, ({ runSeq }) => runSeq)
     },
   )

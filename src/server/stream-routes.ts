@@ -1,5 +1,5 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, deletedWhileRead } from '../core/errors.ts'
 import type { Scope } from '../engine/keys.ts'
 import type { AlertItem } from '../ledger/alert-subscriptions.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -183,7 +183,8 @@ class RunReader {
     // From the last one that was read: by it the ledger sees whether this is still the same run.
     const afterSeq = Math.max(0, after - 1)
     for await (const record of this.#ledger.subscribe({ runId: this.#run, afterSeq, signal })) {
-      if (record.runSeq === seq && eventId !== undefined && record.eventId !== eventId) throw this.#deleted()
+      if (record.runSeq === seq && eventId !== undefined && record.eventId !== eventId)
+        throw deletedWhileRead(runIdOf(this.#run))
       yield itemOfRun(record)
     }
   }
@@ -194,14 +195,8 @@ class RunReader {
     const options = isKnown ? { afterSeq: after - 1, limit: limit + 1 } : { afterSeq: after, limit }
     const found = await this.#ledger.fetchEvents(this.#run, options)
     if (!isKnown) return found
-    if (found[0]?.eventId !== eventId) throw this.#deleted()
+    if (found[0]?.eventId !== eventId) throw deletedWhileRead(runIdOf(this.#run))
     return found.slice(1)
-  }
-
-  #deleted(): AnnalsError {
-    const runId = runIdOf(this.#run)
-    const message = `run ${JSON.stringify(runId)} was deleted while it was read`
-    return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })
   }
 }
 

@@ -1,10 +1,21 @@
 import { expect } from 'vitest'
+import { AnnalsError } from '../../index.ts'
 import { bad, gather, refused, times } from '../annals-suite/suite.ts'
 import { newEvent, RUN } from './events.ts'
 import type { LedgerApi, LedgerSuite } from './suite.ts'
 
 async function note(ledger: LedgerApi, count: number): Promise<void> {
   await ledger.appendEvents(times(count, i => newEvent({ eventType: `Noted${i}` })))
+}
+
+/** Resolves if so many records came, or if the reader heard that the run was deleted. */
+async function allOrDeleted(read: Promise<number>, count: number): Promise<void> {
+  const length = await read.catch(error => {
+    if (error instanceof AnnalsError && error.code === 'EVENT_CHAIN_BROKEN') return count
+    throw error
+  })
+  // A run that was deleted before the first page was read has no records.
+  expect([0, count]).toContain(length)
 }
 
 /** LD12: reading a run’s records. */
@@ -87,6 +98,41 @@ export function testFetching(suite: LedgerSuite): void {
       )
     }
   })
+
+  suite.holds(
+    'LD12: of a run that is deleted meanwhile, a reader gets every record or an error, never a part',
+    async (ledger, { runs }) => {
+      const count = 1_100
+      const purge = (): Promise<unknown> => runs.delete(RUN, { purgeLedger: true, reason: 'a test' })
+      // Alone, and with a successor of the same id that is shorter or longer.
+      for (const successor of [0, 1, count + 100]) {
+        await note(ledger, count)
+        let seen = 0
+        const iterated = async (): Promise<number> => {
+          for await (const _ of ledger.iterateEvents(RUN)) {
+            if (++seen > 1) continue
+            await purge()
+            if (successor > 0) await note(ledger, successor)
+          }
+          return seen
+        }
+        await allOrDeleted(iterated(), count)
+        if (successor > 0) await purge()
+      }
+      for (const turns of times(6, i => i * 5)) {
+        await note(ledger, count)
+        const fetched = ledger.fetchEvents(RUN)
+        const checked = allOrDeleted(
+          fetched.then(({ length }) => length),
+          count,
+        )
+        for (let turn = 0; turn < turns; turn++) await new Promise(resolve => setImmediate(resolve))
+        await purge()
+        await checked
+      }
+    },
+    ['runs'],
+  )
 
   suite.holds('LD12: other limits and places are INVALID_ARGUMENT', async ledger => {
     await note(ledger, 1)
