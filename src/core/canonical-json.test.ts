@@ -181,8 +181,8 @@ describe('key layouts', () => {
     for (let round = 0; round < 2; round++) {
       for (let i = 0; i < 2000; i++) {
         const keys = [`k${i % 3}`, `b${i % 7}`, `a${i}`]
-        expect(layoutOf(keys).keys).toEqual(keys)
-        expect(layoutOf(keys).sorted).toEqual([...keys].sort())
+        expect(layoutOf(keys, BYTES_MAX)?.keys).toEqual(keys)
+        expect(layoutOf(keys, BYTES_MAX)?.sorted).toEqual([...keys].sort())
       }
     }
   })

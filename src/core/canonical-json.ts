@@ -246,9 +246,8 @@ function checkObjectAt(value: object, depth: number): string[] {
 function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
   const keys = checkObjectAt(value, depth)
   if (keys.length === 0) return '{}'
-  // Every property takes four bytes at least: no need to sort them all.
-  if (keys.length > limits.bytesMax / 4) tooLarge(depth)
-  const layout = layoutOf(keys)
+  const layout = layoutOf(keys, limits.bytesMax)
+  if (layout === undefined) tooLarge(depth)
   if (!layout.isWellFormed) refuse(depth, 'a key with a lone surrogate')
   const { sorted, prefixes, prefixesOfText } = layout
   let bytes = ''

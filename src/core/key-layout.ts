@@ -34,15 +34,23 @@ const LAYOUTS_PER_FIRST_KEY_MAX = 8
 const layoutsByFirstKey = new Map<string, Layout[]>()
 let layoutCount = 0
 
-export function layoutOf(keys: readonly string[]): Layout {
-  if (keys.length > KEYS_MAX) return makeLayout(keys)
+/** Undefined if the keys alone take more than so many bytes: then there is no need to sort and quote them. */
+export function layoutOf(keys: readonly string[], bytesMax: number): Layout | undefined {
+  if (keys.length > KEYS_MAX) return isWithin(keys, bytesMax) ? makeLayout(keys) : undefined
   const known = layoutsByFirstKey.get(keys[0])
   if (known !== undefined) {
     for (let i = 0; i < known.length; i++) {
       if (hasKeys(known[i], keys)) return known[i]
     }
   }
-  return remember(keys)
+  return isWithin(keys, bytesMax) ? remember(keys) : undefined
+}
+
+/** Every property takes four bytes at least, besides its key. */
+function isWithin(keys: readonly string[], bytesMax: number): boolean {
+  let left = bytesMax - 4 * keys.length
+  for (let i = 0; i < keys.length && left >= 0; i++) left -= keys[i].length
+  return left >= 0
 }
 
 /** Property keys are interned, so that each comparison is one of pointers. From the end: shapes often start alike. */

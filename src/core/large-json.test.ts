@@ -1,5 +1,7 @@
+import { inspect } from 'node:util'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { longestBlock } from '../testing/longest-block.ts'
 import { AnnalsError } from './errors.ts'
 import { writeLarge } from './large-json.ts'
 import { readLarge } from './large-value.ts'
@@ -87,6 +89,39 @@ describe('a large value, encoded with pauses', () => {
     expect(inSmallParts(object, 1024)).toBe(encodeValue(object))
   })
 
+  test('P5: defaults that an application sets for `inspect` change nothing', async () => {
+    const before = { ...inspect.defaultOptions }
+    const many = Array.from({ length: 60_000 }, (_, i) => i)
+    const own = Object.assign([...many], { own: 1 })
+    try {
+      for (const options of [
+        { compact: false, showHidden: true, breakLength: 10 },
+        { colors: true, sorted: true, getters: true, showProxy: true },
+        { depth: null, maxArrayLength: null, maxStringLength: null, numericSeparator: true },
+      ]) {
+        Object.assign(inspect.defaultOptions, options)
+        expect(await encodeGiven(many)).toBe(encodeValue(many))
+        await expect((async () => encodeGiven(own))()).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+        Object.assign(inspect.defaultOptions, before)
+      }
+    } finally {
+      Object.assign(inspect.defaultOptions, before)
+    }
+  })
+
+  test('P5: a key that is deleted meanwhile, or an array that is shortened, is told as such', async () => {
+    const reason = 'it was changed while it was being stored'
+    const object: Record<string, unknown> = { a: 'x'.repeat(5_000_000), b: 1 }
+    const array = ['x'.repeat(5_000_000), 1, 2]
+    const encoded = [encodeGiven(object), encodeGiven(array)]
+    delete object['b']
+    array.length = 1
+    for (const [i, result] of (await Promise.allSettled(encoded)).entries()) {
+      const details = { path: i === 0 ? '$.b' : '$[1]', reason }
+      expect(result).toMatchObject({ reason: { code: 'INVALID_ARGUMENT', details } })
+    }
+  })
+
   test('P5: 16 MiB are the most, in slices too', async () => {
     const most = 'x'.repeat(16 * 1024 * 1024 - 2)
     expect(await encodeGiven(most)).toBe(`"${most}"`)
@@ -142,6 +177,23 @@ describe('a large value, decoded with pauses', () => {
     }
   })
 
+  test('P5: damage to a name that is longer than a part is CORRUPT', () => {
+    for (const damaged of ['{"a long name"}', '{"a long name":}', '{"a long name" "another":1}']) {
+      expect(() => toEnd(readLarge(damaged, PARTS, 3)), damaged).toThrow(/a stored value can't be read/)
+    }
+    const sound = encodeValue({ a: 1, 'a long "name"': [2], 'b\0 long name': 'a long text', c: 3 })
+    for (let at = 0; at < sound.length; at++) {
+      for (const piece of ['', ',', '"', ':1']) {
+        const damaged = `${sound.slice(0, at)}${piece}${sound.slice(at + 1)}`
+        const once = outcome(() => JSON.stringify(decodeValue(damaged)))
+        expect(
+          outcome(() => JSON.stringify(toEnd(readLarge(damaged, PARTS, 3)))),
+          damaged,
+        ).toBe(once)
+      }
+    }
+  })
+
   test('P5: what is no encoding is CORRUPT, wherever the damage is', () => {
     const sound = encodeValue([
       { a: 'text"\\é\0', b: [1, [2, new Uint8Array(7)], { c: null }] },
@@ -173,6 +225,33 @@ describe('a large value, decoded with pauses', () => {
       list: Array.from({ length: 50_000 }, (_, i) => [i, `é${i}`]),
     }
     expect(await decodeStored(encodeValue(value))).toStrictEqual(value)
+  })
+})
+
+describe('W15: the event loop turns', () => {
+  const BOUND_MS = 20
+  const QUOTES = '"'.repeat(4_000_000)
+  const within = (value: unknown, arrays: number): unknown => {
+    let whole = value
+    for (let i = 0; i < arrays; i++) whole = [whole]
+    return whole
+  }
+
+  test.each([
+    ['a text', QUOTES],
+    ['a text in 63 arrays', within(QUOTES, 63)],
+    ['a key', { [QUOTES]: 1 }],
+    ['a key in 62 arrays', within({ [QUOTES]: [1] }, 62)],
+  ])('while %s of millions of quotes is encoded and decoded', async (_, value) => {
+    let bytes = ''
+    const encode = async (): Promise<void> => {
+      bytes = await encodeGiven(value)
+    }
+    expect(await longestBlock(encode, 5, BOUND_MS)).toBeLessThan(BOUND_MS)
+    const decode = async (): Promise<unknown> => decodeStored(bytes)
+    expect(await longestBlock(decode, 5, BOUND_MS)).toBeLessThan(BOUND_MS)
+    expect(bytes).toBe(encodeValue(value))
+    expect(encodeValue(await decode())).toBe(bytes)
   })
 })
 

@@ -1,4 +1,4 @@
-import { inspect } from 'node:util'
+import { type InspectOptions, inspect } from 'node:util'
 import type { ByteString } from './bytes.ts'
 import {
   BYTES_MAX,
@@ -74,13 +74,17 @@ class LargeWriter {
     if (text.length > BYTES_MAX) this.#refuseSize()
     // As `encodeLeaf` does it.
     this.#add(text.charCodeAt(0) === 0 ? '"\\u0000s' : '"')
+    yield* this.#writeText(text)
+    this.#add('"')
+  }
+
+  *#writeText(text: string): Generator<void, void, void> {
     for (let at = 0; at < text.length; ) {
       const end = endOfPiece(text, at + this.#pieceChars)
       this.#add(quotePiece(text.slice(at, end), this.#path))
       at = end
       if (this.#isPauseDue()) yield
     }
-    this.#add('"')
   }
 
   *#writeBytes(bytes: Uint8Array): Generator<void, void, void> {
@@ -104,6 +108,7 @@ class LargeWriter {
       this.#path[depth] = i
       const value = values[i]
       if (value === undefined) {
+        if (values.length !== length) this.#refuse(CHANGED)
         this.#refuse(Object.hasOwn(values, i) ? 'undefined is not a value' : 'a hole in an array')
       }
       if (!this.#writeShort(value)) yield* this.write(value)
@@ -123,11 +128,13 @@ class LargeWriter {
       if (!key.isWellFormed()) this.#refuse('a key with a lone surrogate')
       this.#path[depth] = key
       const property = Object.getOwnPropertyDescriptor(value, key)
-      // Absent if it was deleted during a pause.
-      if (property === undefined || property.get !== undefined || property.set !== undefined) {
+      if (property === undefined) this.#refuse(CHANGED)
+      if (property.get !== undefined || property.set !== undefined) {
         this.#refuse('an accessor property')
       }
-      this.#add(`${i === 0 ? '' : ','}"${quotePiece(key, this.#path)}":`)
+      this.#add(i === 0 ? '"' : ',"')
+      yield* this.#writeText(key)
+      this.#add('":')
       if (!this.#writeShort(property.value)) yield* this.write(property.value)
       if (this.#isPauseDue()) yield
       this.#path.length = depth
@@ -158,14 +165,33 @@ class LargeWriter {
   }
 }
 
+/** A key that is gone, or an array that is shorter than it was: its owner changed the value during a pause. */
+const CHANGED = 'it was changed while it was being stored'
+
 const ELEMENTS_ONLY = /^\[( \.\.\. \d+ more items? )?\]$/
+
+/** All options that `inspect` has, because an application may set other defaults for each of them. */
+const ELEMENTS_SHOWN: Required<InspectOptions> = {
+  showHidden: false,
+  depth: 0,
+  colors: false,
+  customInspect: false,
+  showProxy: false,
+  maxArrayLength: 0,
+  maxStringLength: 0,
+  breakLength: Number.POSITIVE_INFINITY,
+  compact: 3,
+  sorted: false,
+  getters: false,
+  numericSeparator: false,
+}
 
 /**
  * Whether an array has other keys than its elements. `Object.keys` makes a text for each element, in one go: 300 ms for two
  * million. `inspect` asks V8 for the other keys alone; nothing else in JavaScript can.
  */
 function hasOwnKeys(values: readonly unknown[]): boolean {
-  const shown = inspect(values, { maxArrayLength: 0, maxStringLength: 0, depth: 0, customInspect: false })
+  const shown = inspect(values, ELEMENTS_SHOWN)
   return Object.getOwnPropertySymbols(values).length === 0 && !ELEMENTS_ONLY.test(shown)
 }
 

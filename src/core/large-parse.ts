@@ -10,6 +10,8 @@ export interface JsonDialect {
   textOf(bytes: Buffer, from: number, to: number): string
   /** A string that is longer than a piece, from behind its first quote to before its last. */
   longString(bytes: Buffer, from: number, to: number, pieceBytes: number): Generator<void, unknown, void>
+  /** The same of a member's name. */
+  longName(bytes: Buffer, from: number, to: number, pieceBytes: number): Generator<void, string, void>
   /** Refuses a number of which JavaScript may not have the value. */
   checkNumber?(number: string): void
   /** A container that was put together is complete. */
@@ -47,8 +49,10 @@ interface Open {
   at: number
   /** Where the items begin that are not parsed yet. */
   runAt: number
-  /** Where the current item begins. */
+  /** Where the current item begins; behind its name, if that was parsed by itself. */
   itemAt: number
+  /** The name of the current item, if it is so long that it was parsed by itself. */
+  name: string | undefined
   count: number
   /** What its parsed items are in; undefined while it may still be parsed as a whole. */
   container: unknown[] | Record<string, unknown> | undefined
@@ -237,6 +241,9 @@ class LargeJson {
       this.#checkBlank(frame.takenEnd, this.#at)
       frame.isTaken = false
       frame.runAt = this.#at + 1
+    } else if (frame.name !== undefined) {
+      this.#takeRun(frame, frame.itemAt, this.#at)
+      frame.runAt = this.#at + 1
     }
     frame.itemAt = ++this.#at
     this.#relieve()
@@ -291,9 +298,12 @@ class LargeJson {
       if (!isBlank(before)) this.#dialect.refuse()
       ;(frame.container as unknown[]).push(value)
     } else {
-      const keys = Object.keys(this.#dialect.parse(`{${before}""}`, depth - 1, false) as object)
+      const keys = Object.keys(
+        this.#dialect.parse(`{${nameIn(frame)}${before}""}`, depth - 1, false) as object,
+      )
       if (keys.length !== 1) this.#dialect.refuse()
-      put(frame.container as Record<string, unknown>, keys[0], value)
+      put(frame.container as Record<string, unknown>, frame.name ?? keys[0], value)
+      frame.name = undefined
     }
     frame.isTaken = true
   }
@@ -314,10 +324,13 @@ class LargeJson {
       for (const item of items) container.push(item)
       return
     }
-    const members = this.#dialect.parse(`{${text}}`, depth, this.#isSuspect) as Record<string, unknown>
+    const json = `{${nameIn(frame)}${text}}`
+    const members = this.#dialect.parse(json, depth, this.#isSuspect) as Record<string, unknown>
     const keys = Object.keys(members)
     if (keys.length === 0) this.#dialect.refuse()
-    for (const key of keys) put(container as Record<string, unknown>, key, members[key])
+    // An item with a long name is a run of its own.
+    for (const key of keys) put(container as Record<string, unknown>, frame.name ?? key, members[key])
+    frame.name = undefined
   }
 
   /** Parses what is left of a container that ends here. */
@@ -327,29 +340,42 @@ class LargeJson {
       return
     }
     this.#takeItems(frame)
-    // Behind a comma there has to be something.
-    if (frame.count > 0 || !this.#isBlank(frame.runAt, end)) this.#takeRun(frame, frame.runAt, end)
+    // Behind a comma, and behind a name, there has to be something.
+    if (frame.count > 0 || frame.name !== undefined || !this.#isBlank(frame.runAt, end))
+      this.#takeRun(frame, frame.runAt, end)
   }
 
   /** A string that is longer than a piece. */
   *#takeString(from: number): Generator<void, void, void> {
     const end = this.#at - 1
     const innermost = this.#frames[this.#depth]
-    if (!innermost.isArray && this.#isBlank(innermost.itemAt, from)) {
+    const isName = !innermost.isArray && this.#isBlank(innermost.itemAt, from)
+    if (isName) {
       const { nameBytesMax } = this.#limits
+      if (innermost.name !== undefined) this.#dialect.refuse()
       if (end - from > nameBytesMax) this.#dialect.refuse(`a name of more than ${nameBytesMax / 1024} KiB`)
-      return
     }
-    for (;;) {
-      const frame = this.#frames[this.#split]
-      if (frame.isTaken) this.#dialect.refuse()
-      this.#takeItems(frame)
-      if (this.#split === this.#depth) break
-      this.#splitNext(frame)
+    this.#splitAll()
+    if (isName) {
+      innermost.name = yield* this.#dialect.longName(this.#bytes, from + 1, end, this.#pieceBytes)
+      innermost.runAt = this.#at
+      innermost.itemAt = this.#at
+      return
     }
     const value = yield* this.#dialect.longString(this.#bytes, from + 1, end, this.#pieceBytes)
     this.#take(innermost, from, value, this.#depth)
     innermost.takenEnd = this.#at
+  }
+
+  /** From now on every open container is put together from runs. */
+  #splitAll(): void {
+    for (;;) {
+      const frame = this.#frames[this.#split]
+      if (frame.isTaken) this.#dialect.refuse()
+      this.#takeItems(frame)
+      if (this.#split === this.#depth) return
+      this.#splitNext(frame)
+    }
   }
 
   #isBlank(from: number, to: number): boolean {
@@ -372,10 +398,16 @@ function reset(frame: Open, isArray: boolean, at: number): void {
   frame.at = at
   frame.runAt = at + 1
   frame.itemAt = at + 1
+  frame.name = undefined
   frame.count = 0
   frame.container = undefined
   frame.isTaken = false
   frame.takenEnd = 0
+}
+
+/** Stands for a name that was parsed by itself. */
+function nameIn({ name }: Open): string {
+  return name === undefined ? '' : '""'
 }
 
 /**

@@ -30,19 +30,21 @@ export function readLarge(
 function storedJson(decoder: PartDecoder): JsonDialect {
   const most = Number.POSITIVE_INFINITY
   const { depthMax } = decoder
+  const readText: JsonDialect['longName'] = (bytes, from, to, pieceBytes) =>
+    stringParts(bytes, from, to, pieceBytes, (start, end) => {
+      // Behind an x, since a text that begins with U+0000 stands for something else.
+      const part = decoder.decodePart(`["x${bytes.latin1Slice(start, end)}"]`, 0)
+      return (part as readonly string[])[0].slice(1)
+    })
   return {
     limits: { depthMax, valuesMax: most, membersMax: most, nameBytesMax: most, numberCharsMax: most },
     parse: (json, depth) => decoder.decodePart(json, depth),
     textOf: (bytes, from, to) => bytes.latin1Slice(from, to),
+    longName: readText,
     *longString(bytes, from, to, pieceBytes) {
       const isOfBytes = bytes.latin1Slice(from, Math.min(to, from + BYTES.length)) === BYTES
       if (isOfBytes) return yield* readBytes(bytes, from + BYTES.length, to, pieceBytes, decoder)
-      // Behind an x, since a text that begins with U+0000 stands for something else.
-      const parse = (start: number, end: number): string => {
-        const part = decoder.decodePart(`["x${bytes.latin1Slice(start, end)}"]`, 0)
-        return (part as readonly string[])[0].slice(1)
-      }
-      return decoder.decodeText(yield* stringParts(bytes, from, to, pieceBytes, parse))
+      return decoder.decodeText(yield* readText(bytes, from, to, pieceBytes))
     },
     close: Object.freeze,
     refuse: (reason = 'not JSON') => decoder.refuse(reason),

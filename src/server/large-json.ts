@@ -48,6 +48,16 @@ async function checkUtf8(bytes: Uint8Array): Promise<void> {
   }
 }
 
+function longText(
+  bytes: Buffer,
+  from: number,
+  to: number,
+  pieceBytes: number,
+): Generator<void, string, void> {
+  const parse = (start: number, end: number): string => JSON.parse(`"${bytes.utf8Slice(start, end)}"`)
+  return stringParts(bytes, from, to, pieceBytes, parse)
+}
+
 function bodyJson({ membersMax = MEMBERS_MAX, mend }: LargeJsonOptions): JsonDialect {
   return {
     limits: {
@@ -63,10 +73,8 @@ function bodyJson({ membersMax = MEMBERS_MAX, mend }: LargeJsonOptions): JsonDia
       return isSuspect && mend !== undefined ? JSON.parse(mend(json)) : parsed
     },
     textOf: (bytes, from, to) => bytes.utf8Slice(from, to),
-    longString(bytes, from, to, pieceBytes) {
-      const parse = (start: number, end: number): string => JSON.parse(`"${bytes.utf8Slice(start, end)}"`)
-      return stringParts(bytes, from, to, pieceBytes, parse)
-    },
+    longString: longText,
+    longName: longText,
     ...(mend === undefined ? { checkNumber } : {}),
     refuse: reason => {
       throw reason === undefined ? notJson() : refused(reason)
