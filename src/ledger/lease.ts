@@ -97,11 +97,11 @@ const SET_BACK_MAX_MS = 60_000
 
 /**
  * Whether the lease keeps out writers without an epoch. One that would last longer than it was granted for was granted under a
- * clock that was ahead: it is over.
+ * clock that was ahead, and is over. Of a lease that is stored without `ttlMs`, `expiresAt` alone says when it ends.
  */
-function isHeld(lease: Lease | undefined, clock: number): boolean {
+export function isHeld(lease: Lease | undefined, clock: number): boolean {
   if (lease === undefined) return false
-  const { expiresAt, ttlMs = 0 } = lease
+  const { expiresAt, ttlMs = Number.POSITIVE_INFINITY } = lease
   return expiresAt === undefined || (clock < expiresAt && expiresAt - clock <= ttlMs + SET_BACK_MAX_MS)
 }
 
