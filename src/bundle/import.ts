@@ -7,7 +7,8 @@ import { headOf } from '../engine/chain.ts'
 import type { Database } from '../engine/database.ts'
 import { HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
 import { type LogEntry, type LogHead, parseHead, parseLogEntry } from '../engine/log.ts'
-import type { Append, Entry, Operation, Place } from '../engine/storage.ts'
+import type { Write, WriteStep } from '../engine/session.ts'
+import type { Append, Entry, Place, Put } from '../engine/storage.ts'
 import type { Envelope } from '../ledger/envelope.ts'
 import { type ImportedRange, importedPut, importedRanges } from '../ledger/imported.ts'
 import { checkFence } from '../ledger/lease.ts'
@@ -15,6 +16,7 @@ import { dedupeOf, HEADING_KEY, LEASE_KEY, LOG, leaseIn, placeOf, putJson } from
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event.ts'
 import type { Run } from '../primitives/run.ts'
+import { notesMoved } from '../primitives/run-creation.ts'
 import { runOf, runOperations } from '../primitives/run-records.ts'
 import type { RunScopes } from '../primitives/run-scopes.ts'
 import { type BundleItem, itemsIn } from './bundle-verification.ts'
@@ -277,20 +279,30 @@ class Import {
       placeOf(scopes.byDefault(header.runId), LEASE_KEY),
       scopes.record(header.runId),
     ]
-    const { appended } = await database.update(reads, ([events, records, heading, lease, early, record]) => {
-      const indexed = recordIn(scopes, scope, header, record)
-      checkStands(header.runId, parseHead(events), this.#events)
-      checkStands(header.runId, parseHead(records), this.#records)
-      if (range !== undefined) checkFence(header.runId, leaseIn(lease), undefined, clock)
-      const operations: Operation[] = [...appends]
-      if (heading === undefined && range !== undefined) operations.push(headingPut(scope, this.#heading))
-      // A lease that was taken before the run exists is noted where the run would begin.
-      if (range !== undefined && indexed === undefined)
-        checkFence(header.runId, leaseIn(early), undefined, clock)
-      if (indexed === undefined) operations.push(...this.#indexed(appends))
-      if (range !== undefined) operations.push(importedPut(scopes.index, range))
-      return { operations, result: undefined }
-    })
+    const writesRecords = header.records.count > this.#plan.records.length
+    const step =
+      (moved: readonly Write[]): WriteStep<undefined> =>
+      ([events, records, heading, lease, early, record]) => {
+        const indexed = recordIn(scopes, scope, header, record)
+        checkStands(header.runId, parseHead(events), this.#events)
+        checkStands(header.runId, parseHead(records), this.#records)
+        if (writesRecords) checkFence(header.runId, leaseIn(lease), undefined, clock)
+        // A lease that was taken before the run exists is noted where the run would begin.
+        if (writesRecords && indexed === undefined) checkFence(header.runId, leaseIn(early), undefined, clock)
+        const operations: Write[] = [...appends]
+        if (heading === undefined && range !== undefined) operations.push(headingPut(scope, this.#heading))
+        const entry = indexed === undefined ? this.#indexed(appends) : []
+        // The run is created with this commit, and what was noted before goes with it.
+        if (entry.length > 0) operations.push(...entry, ...moved)
+        if (range !== undefined) operations.push(importedPut(scopes.index, range))
+        return { operations, result: undefined }
+      }
+    const { appended } =
+      scope === scopes.byDefault(header.runId)
+        ? await database.update(reads, step([]))
+        : await database.transaction(async tx =>
+            tx.update(reads, step(await notesMoved(tx, scopes, header.runId, scope))),
+          )
     const wrong = appended.findIndex(({ hash, duplicate }, i) => duplicate || hash !== hashes[i])
     if (wrong >= 0) {
       const message = 'an entry has another hash in this store: its run was written to meanwhile'
@@ -329,7 +341,7 @@ class Import {
   }
 
   /** Its entry in the index: that of the bundle, or one such as its first record would have made (LD15). */
-  #indexed(appends: readonly Append[]): readonly Operation[] {
+  #indexed(appends: readonly Append[]): readonly Write[] {
     const { run, runId, app, agent } = this.#plan.header
     const time = appends.find(({ tag }) => tag === LOG)?.time
     if (run === null && time === undefined) return []
@@ -356,7 +368,7 @@ function appendOf(
   return { op: 'append', scope, tag, body, bodyHash: bodyHashOf(body), time }
 }
 
-function headingPut(scope: ByteString, first: Envelope | undefined): Operation {
+function headingPut(scope: ByteString, first: Envelope | undefined): Put {
   const { tenantId, projectId, environmentId, planId, planVersion } = first as Envelope
   return putJson(placeOf(scope, HEADING_KEY), { tenantId, projectId, environmentId, planId, planVersion })
 }

@@ -10,7 +10,6 @@ import { indexKey, indexRange } from '../engine/indexes.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Write } from '../engine/session.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
-import type { Transaction } from '../engine/transaction.ts'
 import { placeIn, type Run } from './run.ts'
 import { BY_PARENT, BY_TIME, notFound, runOf, runOperations, stored } from './run-records.ts'
 import type { RunName, RunScopes } from './run-scopes.ts'
@@ -84,25 +83,9 @@ export class RunCreation {
       const known = await tx.get(record.scope, record.tag, record.key)
       if (known !== undefined) return answer(name, known)
       if (parent !== undefined) await this.#checkParent(tx, run.runId, parent)
-      await tx.write([...operations, ...(await this.#notesMoved(tx, run.runId, scope))])
+      await tx.write([...operations, ...(await notesMoved(tx, this.#scopes, run.runId, scope))])
       return run
     })
-  }
-
-  /**
-   * A writer may take the lease of a run, and a producer may choose the ids of its events, before the run exists. The
-   * ledger notes that where the run would begin, and it goes with the run to where it is created: a lease that is held
-   * must fence writers off there.
-   */
-  async #notesMoved(tx: Transaction, runId: string, to: ByteString): Promise<Write[]> {
-    const from = this.#scopes.byDefault(runId)
-    if (from === to) return []
-    const tag = TAGS.projection
-    const notes = await tx.scan({ scope: from, tag })
-    return notes.flatMap(({ key, value }): Write[] => [
-      { op: 'put', scope: to, tag, key, value },
-      { op: 'delete', scope: from, tag, key },
-    ])
   }
 
   /** The parent exists, and the run is none of its ancestors: an id that was used before may still have children. */
@@ -136,6 +119,27 @@ export class RunCreation {
     const proof = run === undefined ? key : indexKey(BY_TIME, '', run.createdAt, utf8(name.runId))
     return (await tx.get(scope, tag, proof)) === undefined ? undefined : run
   }
+}
+
+/**
+ * A writer may take the lease of a run, and a producer may choose the ids of its events, before the run exists. The
+ * ledger notes that where the run would begin, and it goes with the run to where it is created: a lease that is held
+ * must fence writers off there.
+ */
+export async function notesMoved(
+  tx: Reader,
+  scopes: RunScopes,
+  runId: string,
+  to: ByteString,
+): Promise<Write[]> {
+  const from = scopes.byDefault(runId)
+  if (from === to) return []
+  const tag = TAGS.projection
+  const notes = await tx.scan({ scope: from, tag })
+  return notes.flatMap(({ key, value }): Write[] => [
+    { op: 'put', scope: to, tag, key, value },
+    { op: 'delete', scope: from, tag, key },
+  ])
 }
 
 function exists({ runId }: RunName, _known: Entry): never {

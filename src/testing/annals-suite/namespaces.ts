@@ -9,6 +9,7 @@ import {
   tenantShared,
   verifyBundle,
 } from '../../index.ts'
+import { said } from '../ledger-suite/events.ts'
 import { bad, contentsOf, expectFrozen, gather, outcomes, RUN, refused, type Suite, times } from './suite.ts'
 
 /** A run of another app and agent. */
@@ -17,6 +18,12 @@ const OTHERS: readonly Namespace[] = [placed('research', 'default'), placed('def
 
 function placed(app: string, agent: string, run = RUN, tenant = 'default'): Namespace {
   return namespace({ tenant, app, agent, run })
+}
+
+function bundleOf(lines: readonly Uint8Array[]): () => AsyncIterable<Uint8Array> {
+  return async function* () {
+    yield* lines
+  }
 }
 
 /** P27: runs in an app or agent namespace are runs; and what is in a scope without a run can be found and removed. */
@@ -236,9 +243,7 @@ export function testNamespaces(suite: Suite): void {
     await fill(db, RUN, 'here')
     const lines = await gather(db.exportRun(RUN))
     expect(await gather(db.exportRun(THERE))).toEqual(lines)
-    const bundle = async function* (): AsyncGenerator<Uint8Array> {
-      yield* lines
-    }
+    const bundle = bundleOf(lines)
     expect(await verifyBundle(bundle())).toMatchObject({
       isValid: true,
       runId: RUN,
@@ -264,6 +269,39 @@ export function testNamespaces(suite: Suite): void {
     expect(await verifyBundle(db.exportRun(placed('a', 'b', 'loose')))).toMatchObject({ app: 'a', events: 1 })
     expect(await verifyBundle(db.exportRun('loose'))).not.toHaveProperty('app')
   })
+
+  suite.holds(
+    'P27, LD16, L22: an early lease and early event ids go with a run that is imported into a namespace',
+    async db => {
+      const { registry } = db.ledger
+      await db.runs.create({ runId: THERE })
+      await fill(db, THERE, 'there')
+      const plain = await gather(db.exportRun(RUN))
+      await db.ledger.appendEvent(said('RunStarted', { runId: RUN }))
+      const recorded = await gather(db.exportRun(RUN))
+      const { idempotencyKey, eventId } = said('RunPaused', { runId: RUN })
+      const other = said('RunPaused', { runId: RUN }).eventId
+      for (const bundle of [plain, recorded]) {
+        await db.runs.delete(RUN, { purgeLedger: true, reason: 'a test' })
+        const { epoch } = await db.ledger.acquireLease(RUN, { owner: 'early' })
+        expect(await registry.claim(RUN, idempotencyKey, eventId)).toBe(eventId)
+        if (bundle === recorded) {
+          // Its records would be written past the holder of the lease.
+          await refused(db.importRun(bundleOf(bundle)), 'WRITER_FENCED')
+          expect(await db.runs.list()).toEqual([])
+          await db.ledger.releaseLease(RUN, epoch)
+        }
+        await db.importRun(bundleOf(bundle))
+        expect(await registry.claim(RUN, idempotencyKey, other)).toBe(eventId)
+        if (bundle === plain) {
+          await refused(db.ledger.appendEvent(said('RunResumed', { runId: RUN })), 'WRITER_FENCED')
+        }
+        const paused = said('RunPaused', { runId: RUN, eventId })
+        expect(await db.ledger.appendEvent(paused, { epoch })).toMatchObject({ persisted: true })
+        expect(await db.scopes()).toEqual([])
+      }
+    },
+  )
 
   suite.holds('P27: scopes lists what has data and no run, by its namespace', async db => {
     const { tenant } = db
