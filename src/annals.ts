@@ -291,8 +291,8 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Removes all that a scope without a run holds, in one commit, for good. `INVALID_OPERATION` if the scope has a run or
-   * ledger records. If the scope had an event log, a tombstone says how long it was.
+   * Removes all that a scope without a run holds, in one commit, for good. `INVALID_OPERATION` if the scope has a run,
+   * ledger records, or a lease that is held. If the scope had an event log, a tombstone says how long it was.
    * @example
    * await db.kv.put('scratch-1', 'draft', 'hello')
    * await db.drop('scratch-1')

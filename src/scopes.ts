@@ -17,6 +17,8 @@ import {
 } from './engine/keys.ts'
 import { parseHead } from './engine/log.ts'
 import type { Entry, Operation, Place } from './engine/storage.ts'
+import { isHeld } from './ledger/lease.ts'
+import { LEASE_KEY, leaseIn, placeOf } from './ledger/stored.ts'
 import { placeIn } from './primitives/run.ts'
 import type { RunScopes } from './primitives/run-scopes.ts'
 import { buried, newGrave } from './primitives/tombstones.ts'
@@ -81,7 +83,7 @@ export async function dropScope(context: DroppableScopes, scope: ByteString): Pr
   const log: Place = { scope, tag: headTag(TAGS.event), key: HEAD_KEY }
   await database.update([log, ...ownerPlaces(context, scope, parts)], ([events, ...found]) => {
     const owner = ownerIn(context, scope, parts, found)
-    if (owner !== undefined) throw refusal(scope, `has ${owner}: use runs.delete`)
+    if (owner !== undefined) throw refusal(scope, `has ${owner}`)
     const operations: Operation[] = [{ op: 'drop', scope }]
     if (parseHead(events).length > 0) {
       const { put } = buried(grave, { runId: parts.run, ...placeIn(parts) }, events)
@@ -98,17 +100,25 @@ function ownerPlaces(
   parts: NamespaceParts,
 ): readonly Place[] {
   if (isShared(parts)) return []
-  return [scopes.record(parts.run), { scope, tag: headTag(TAGS.ledger), key: HEAD_KEY }]
+  return [
+    scopes.record(parts.run),
+    { scope, tag: headTag(TAGS.ledger), key: HEAD_KEY },
+    placeOf(scope, LEASE_KEY),
+  ]
 }
 
+/** What the scope belongs to, and what to do about it; undefined if it can be dropped. */
 function ownerIn(
-  { scopes }: DroppableScopes,
+  { database, scopes }: DroppableScopes,
   scope: ByteString,
   { run }: NamespaceParts,
-  [record, ledger]: readonly (Entry | undefined)[],
+  [record, ledger, lease]: readonly (Entry | undefined)[],
 ): string | undefined {
-  if (record !== undefined && scopes.scopeIn(run, record) === scope) return 'a run'
-  return ledger === undefined ? undefined : 'ledger records'
+  if (record !== undefined && scopes.scopeIn(run, record) === scope) return 'a run: use runs.delete'
+  if (ledger !== undefined) return 'ledger records: use runs.delete'
+  const held = leaseIn(lease)
+  if (held === undefined || !isHeld(held, database.clock())) return undefined
+  return `a lease that ${JSON.stringify(held.owner)} holds: use ledger.releaseLease`
 }
 
 function refusal(scope: ByteString, why: string): AnnalsError {

@@ -360,6 +360,23 @@ export function testNamespaces(suite: Suite): void {
     expect((await db.events.append(RUN, 'n', 1)).sequence).toBe(0)
   })
 
+  suite.holds('P27, LD16: a lease that is held is not dropped, and its scope not listed', async db => {
+    const { epoch } = await db.ledger.acquireLease(RUN, { owner: 'early' })
+    expect(await db.scopes()).toEqual([])
+    await refused(db.drop(RUN), 'INVALID_OPERATION')
+    await refused(db.ledger.appendEvent(said('RunStarted', { runId: RUN })), 'WRITER_FENCED')
+    // Data beside a lease that is held stays, too: one commit drops all of a scope.
+    await fill(db, RUN, 1)
+    expect(await db.scopes()).toEqual([])
+    await refused(db.drop(RUN), 'INVALID_OPERATION')
+    expect(await db.kv.get(RUN, 'k')).toBe(1)
+    await db.ledger.releaseLease(RUN, epoch)
+    expect((await db.scopes()).map(({ run }) => run)).toEqual([RUN])
+    await db.drop(RUN)
+    expect(await db.scopes()).toEqual([])
+    expect(await db.ledger.acquireLease(RUN, { owner: 'later' })).toEqual({ epoch: epoch + 1 })
+  })
+
   suite.holds('P27: a scope that has a run or ledger records, or is ours, is not dropped', async db => {
     await db.runs.create({ runId: THERE })
     await db.runs.create({ runId: 'plain' })
