@@ -410,9 +410,16 @@ export class Annals implements AsyncDisposable {
     return storage instanceof EmbeddedStore ? storage.recovery : undefined
   }
 
-  /** Waits for what is under way. After it, every call is refused with `CLOSED`; closing twice is fine. */
-  close(): Promise<void> {
-    return this.#store.database.close()
+  /**
+   * Waits for what is under way, and up to 5 s for an `onAlert` that has not been told of all alerts. After it, every call is
+   * refused with `CLOSED`; closing twice is fine.
+   */
+  async close(): Promise<void> {
+    const { database, ledger } = this.#store
+    if (ledger?.onAlert !== undefined) {
+      await Promise.all(Array.from(this.#tenants.values(), parts => parts.ledger.teller?.close()))
+    }
+    await database.close()
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -62,7 +62,8 @@ export class Ledger implements RunStateStore {
   readonly #context: LedgerContext
   readonly #authority: Authority
   readonly #projector: Projector
-  readonly #teller: AlertTeller | undefined
+  /** @internal To be closed before the store is. */
+  readonly teller: AlertTeller | undefined
   readonly #readOnly: boolean
 
   /** @internal Use `open`. */
@@ -70,8 +71,8 @@ export class Ledger implements RunStateStore {
     this.#context = context
     this.#readOnly = readOnly
     const { onAlert } = context
-    this.#teller = readOnly || onAlert === undefined ? undefined : new AlertTeller(context, onAlert)
-    this.#projector = new Projector(context, async () => this.#teller?.counted())
+    this.teller = readOnly || onAlert === undefined ? undefined : new AlertTeller(context, onAlert)
+    this.#projector = new Projector(context, async () => this.teller?.counted())
     this.#authority = new Authority(context, this.#projector)
     this.registry = new StoredRegistry(context.database, context.scopes)
   }
@@ -102,7 +103,8 @@ export class Ledger implements RunStateStore {
     const envelope = acceptEvent(event, this.#context.tenant)
     const epoch = options === undefined ? undefined : epochOf(options)
     const one = this.#authority.appendOne(envelope, epoch)
-    if (one === undefined) return this.#end(this.#authority.append([envelope], epoch), since).then(first)
+    if (one === undefined)
+      return this.#end(this.#authority.append([envelope], epoch), since).then(([one]) => one)
     return one.then(updated => {
       const answer = this.#authority.answerOne(updated, envelope, epoch)
       if (answer instanceof Promise) return this.#end(answer, since)
@@ -458,9 +460,8 @@ export class Ledger implements RunStateStore {
 
   /** @internal Projects in the background from now on. */
   start(): void {
-    if (this.#readOnly) return
-    this.#teller?.start()
-    this.#projector.start()
+    this.teller?.start()
+    if (!this.#readOnly) this.#projector.start()
   }
 
   #ended(since: number): void {
@@ -478,10 +479,6 @@ export class Ledger implements RunStateStore {
     if (error instanceof AnnalsError && error.code === 'WRITER_FENCED') this.#context.metrics.fenced++
     throw error
   }
-}
-
-function first<T>([one]: readonly T[]): T {
-  return one
 }
 
 function unknown(runId: string): never {

@@ -240,4 +240,45 @@ export function testAlerts(suite: LedgerSuite): void {
     },
     ['onAlert', 'reopen'],
   )
+
+  suite.holds(
+    'LD17: a store that is closed has told a slow onAlert of every alert that was raised',
+    async (ledger, given) => {
+      const { heard } = given
+      heard.delay = () => new Promise(resolve => setTimeout(resolve, 5))
+      const runs = times(20, i => `run-${i}`)
+      await ledger.appendEvents(runs.map(runId => newEvent({ runId, eventType: 'RunPaused' })))
+      for (const runId of runs) await ledger.projectSnapshot(runId)
+      const raised = await ledger.alerts()
+      expect(raised).toHaveLength(20)
+      await given.reopen()
+      expect(heard.alerts.map(({ runId }) => runId).toSorted()).toEqual(runs.toSorted())
+    },
+    ['onAlert', 'reopen'],
+  )
+
+  suite.holds(
+    'LD17: whatever onAlert throws becomes a warning that names the event, and alerts are read on',
+    async (ledger, { heard }) => {
+      const warnings: string[] = []
+      const note = ({ message }: Error): void => void warnings.push(message)
+      process.on('warning', note)
+      try {
+        for (const [i, failure] of [Symbol('planted'), Object.create(null), null, 7].entries()) {
+          heard.failure = failure
+          await ledger.appendEvent(newEvent({ runId: `run-${i}`, eventType: 'RunPaused' }))
+          await heard.reach(i + 1)
+        }
+        // Tests of other ledgers may run in this process, and warn too.
+        await eventually(
+          async () => heard.alerts.filter(({ eventId }) => !warnings.some(text => text.includes(eventId))),
+          missing => missing.length === 0,
+        )
+      } finally {
+        process.off('warning', note)
+      }
+      expect(warnings.filter(text => !text.startsWith('onAlert failed for event'))).toEqual([])
+    },
+    ['onAlert'],
+  )
 }

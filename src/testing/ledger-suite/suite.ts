@@ -162,13 +162,16 @@ export class Given {
 export class HeardAlerts {
   readonly alerts: LedgerAlert[] = []
   /** If it is set, `onAlert` fails with it, after the alert was taken. */
-  failure: Error | undefined
+  failure: unknown
+  /** If it is set, `onAlert` takes this long, after the alert was taken. */
+  delay: (() => Promise<unknown>) | undefined
   #wake: () => void = () => {}
 
-  readonly take = (alert: LedgerAlert): void => {
+  readonly take = (alert: LedgerAlert): Promise<unknown> | undefined => {
     this.alerts.push(alert)
     this.#wake()
     if (this.failure !== undefined) throw this.failure
+    return this.delay?.()
   }
 
   /** Resolves once there are so many. */
