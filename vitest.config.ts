@@ -38,8 +38,8 @@ const config: ViteUserConfig = defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     sequence: { sequencer: SlowestFirst },
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
     coverage: { include: ['src/**/*.ts'], exclude: ['src/testing/**'], reporter: ['text-summary', 'lcov'] },
   },
 })

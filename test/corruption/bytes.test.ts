@@ -129,6 +129,6 @@ describe('failure matrix, a flipped bit, a cut file', () => {
       )
       print(variant, tally)
       expect(tally.size).toBeGreaterThan(0)
-    }, 240_000)
+    }, 600_000)
   }
 })

@@ -12,7 +12,7 @@ describe('process killed or power cut at any operation, also during recovery, ch
   })
 
   test('every acknowledged transaction is there; one in flight is wholly in or out; recovering twice changes nothing', {
-    timeout: 240_000,
+    timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
     console.log(`crash campaign: ANNALS_SEED=${seed}`)

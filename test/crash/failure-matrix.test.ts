@@ -90,7 +90,7 @@ describe('disk full, short write', () => {
 
 describe('a flipped bit, a cut file', () => {
   test('CORRUPT, or everything is there, or the end of the log is missing and reported: never silent', {
-    timeout: 120_000,
+    timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
     console.log(`damage campaign: ANNALS_SEED=${seed}`)

@@ -13,14 +13,14 @@ const FOLDERS = 300
 describe('fsync fails, disk full, short write: every disk call of a program fails, in every way, once and for ever', () => {
   test.each(FAULT_SEEDS.map(([seed, bug, share = SHARE]) => [seed, bug, share] as const))(
     'the program with seed %i, which once found that %s',
-    { timeout: 120_000 },
+    { timeout: 600_000 },
     async (seed, _bug, share) => {
       await faultProgram(seed, { share })
     },
   )
 
   test('callers hear a code, readers see what was acknowledged, and whoever opens the store next finds it and can build on it', {
-    timeout: 240_000,
+    timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
     console.log(`fault campaign: ANNALS_SEED=${seed}`)
@@ -45,7 +45,7 @@ describe('disk full: disks of every size, that get room again', () => {
   })
 
   test('the commit is refused, the log is cut back, reads go on, reopening works, and with room again so does the handle', {
-    timeout: 120_000,
+    timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
     console.log(`full disk campaign: ANNALS_SEED=${seed}`)
@@ -57,7 +57,7 @@ describe('disk full: disks of every size, that get room again', () => {
 
 describe('a folder that is replaced while commits and checkpoints are under way', () => {
   test('no commit is acknowledged from then on, and the store that took its place keeps everything', {
-    timeout: 120_000,
+    timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
     console.log(`replaced folder campaign: ANNALS_SEED=${seed}`)

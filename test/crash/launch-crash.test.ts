@@ -33,7 +33,7 @@ const REACHED = [
 
 describe('process killed or power cut at every disk call', () => {
   test('N2, N5, N8: a small launch, at every call and with every image that a power cut can leave', {
-    timeout: 240_000,
+    timeout: 600_000,
   }, async () => {
     const report = await crashLaunch(1, newLaunchReport(1), TINY_LAUNCH)
     // Not every launch is forced to start over.
@@ -44,7 +44,7 @@ describe('process killed or power cut at every disk call', () => {
   })
 
   test('N10: a launch with telemetry, at every call of its end: the next flush completes its telemetry', {
-    timeout: 240_000,
+    timeout: 600_000,
   }, async () => {
     const { calls, images, ended } = await crashLaunch(1, newLaunchReport(1), ENDING_LAUNCH)
     console.log(`ending launch: ${images} images, ${ended} of a run that had ended`, calls)
@@ -54,7 +54,7 @@ describe('process killed or power cut at every disk call', () => {
   })
 
   test('N2, N5, N8, ND9: random launches with a model, gates, fixes and concurrent workers', {
-    timeout: 240_000,
+    timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
     console.log(`launch campaign: ANNALS_SEED=${seed}`)
@@ -64,13 +64,13 @@ describe('process killed or power cut at every disk call', () => {
   })
 
   test('N11: records that wait for the telemetry service are kept, in order', {
-    timeout: 120_000,
+    timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
     console.log(`outbox campaign: ANNALS_SEED=${seed}, ${await crashOutbox(seed)} images`)
   })
 
-  test('L22: an event id that the file registry gave is given again', { timeout: 120_000 }, async () => {
+  test('L22: an event id that the file registry gave is given again', { timeout: 600_000 }, async () => {
     const seed = seedOfRun()
     console.log(`registry campaign: ANNALS_SEED=${seed}`)
     const random = new Random(seed)

@@ -14,7 +14,7 @@ const SEED = 20_260_701
 
 test.each<LaunchHunt>(['tiny launch', 'ending launch', 'small launch', 'outbox', 'registry'])(
   'without a planted bug the %s campaign passes',
-  { timeout: 120_000 },
+  { timeout: 600_000 },
   async campaign => {
     expect((await huntNoLaunchMutant(campaign, SOUND_SECONDS)).failure).toBeUndefined()
   },

@@ -19,7 +19,7 @@ test('the engine without a planted bug passes', { timeout: 60_000 }, async () =>
   expect((await huntNothing(SOUND_SECONDS)).failure).toBeUndefined()
 })
 
-test('each planted bug is caught', { timeout: 300_000 }, async () => {
+test('each planted bug is caught', { timeout: 900_000 }, async () => {
   const { table, hunted, caught, survivors } = await huntMutants({
     seed: SEED,
     seconds: HUNT_SECONDS,

@@ -19,7 +19,7 @@ beforeAll(async () => {
   expect(await whole.work('start')).toMatchObject({ status: 'completed', state: 'DONE' })
   expected = await whole.comesTo()
   events = whole.events().length
-}, 120_000)
+}, 600_000)
 afterAll(async () => {
   await whole?.close()
   launches.remove()

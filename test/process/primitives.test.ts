@@ -39,7 +39,7 @@ async function die(args: readonly string[], answersMax: number): Promise<void> {
 }
 
 test(`nothing acknowledged is lost and nothing is half there over ${STORES * DEATHS} writers killed with SIGKILL`, {
-  timeout: 240_000,
+  timeout: 600_000,
 }, async () => {
   const seed = seedOfRun()
   const random = new Random(seed)
