@@ -189,7 +189,16 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
     },
     async ({ c, run, query: { afterSeq = 0, limit: most } }) => {
       const { ledger } = c.get('db')
-      const records = ledger.iterateEvents(run, { afterSeq })
+      // A short page is one read of as many records as it has, and one: each may be large.
+      const records =
+        most < RECORDS_AT_ONCE
+          ? inChunks(
+              afterSeq,
+              most + 1,
+              (after, limit) => ledger.fetchEvents(run, { afterSeq: after, limit }),
+              ({ runSeq }) => runSeq,
+            )
+          : ledger.iterateEvents(run, { afterSeq })
       return pageOfEach('events', records, { limit: most, signal: c.req.raw.signal }, ({ runSeq }) => runSeq)
     },
   )
