@@ -54,12 +54,12 @@ export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Arr
   yield bytesOf(headerLine(header))
   const { database } = location
   for await (const page of entriesOf(database, scope, TAGS.event, events, eventBodyHash(scope))) {
-    yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(eventLine(parsed))))
+    yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(eventLine(parsed)), readBytes))
   }
   const reducer = new Reducer()
   let heading: RunHeading | undefined
   for await (const page of entriesOf(database, scope, LOG, records, recordBodyHash(scope))) {
-    yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(recordLine(parsed))))
+    yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(recordLine(parsed)), readBytes))
     for (const { entry } of page) {
       if (isSliceOver()) await nextSlice()
       heading ??= recordOf(entry)
@@ -128,6 +128,10 @@ async function upToDate(reader: Reader, scope: ByteString, run: Run): Promise<Ru
 interface Read {
   readonly entry: Parameters<typeof parseLogEntry>[0]
   readonly parsed: LogEntry
+}
+
+function readBytes({ entry }: Read): number {
+  return entry.value.length
 }
 
 async function* entriesOf(

@@ -34,7 +34,7 @@ async function turnsUntil(done: Promise<unknown>): Promise<number> {
 test('short work runs without waiting for a turn of the event loop', async () => {
   await new Promise(resolve => setImmediate(resolve))
   let isDone = false
-  const done = mapInSlices([1, 2, 3], item => item + 1).then(mapped => {
+  const done = Promise.resolve(mapInSlices([1, 2, 3], item => item + 1)).then(mapped => {
     isDone = true
     return mapped
   })

@@ -62,47 +62,77 @@ export function hasWaitingSlices(): boolean {
   return waiting.length > 0
 }
 
-/** So few items are mapped at once, whatever the time: to let others run would take longer. */
-const FEW = 128
+/** So much of a list is mapped before the call returns, whatever the time. */
+const AT_ONCE_ITEMS = 256
+const AT_ONCE_BYTES = 128 * 1024
+/** One look at the clock serves so much, since most items take less time than that look. */
 const ITEMS_A_LOOK = 16
+export const BYTES_A_LOOK: number = 16 * 1024
 
-/** Maps a list of any length in slices. */
-export async function mapInSlices<T, U>(
-  list: readonly T[],
-  map: (item: T, index: number) => U,
-): Promise<U[]> {
-  if (list.length <= FEW) return list.map(map)
-  const mapped: U[] = []
-  for (let i = 0; i < list.length; ) {
-    // One look at the clock serves several items, since most take less than that look.
-    if (isSliceOver()) await nextSlice()
-    for (const end = Math.min(i + ITEMS_A_LOOK, list.length); i < end; i++) mapped.push(map(list[i], i))
-  }
-  return mapped
+/** How many bytes an item has; 0 where the items are known to be small. */
+type BytesOf<T, U> = (item: T, mapped: U) => number
+
+/** Of a stored entry. */
+export function valueBytes({ value }: { readonly value: string }): number {
+  return value.length
 }
 
-/** The same where an item may take long by itself: then it is mapped to a promise. */
-export async function mapLargeInSlices<T, U>(
-  list: readonly T[],
-  map: (item: T) => U | Promise<U>,
-): Promise<U[]> {
-  const mapped: U[] = []
-  for (const item of list) {
-    if (isSliceOver()) await nextSlice()
-    mapped.push(await map(item))
-  }
-  return mapped
-}
-
-/** So many items of a caller's list are read before the call returns. */
-const GIVEN_AT_ONCE = 256
+const SMALL = (): number => 0
 
 /**
- * Whether a list is so long that it is mapped in slices. A shorter one is mapped at once, so that whoever gave it may change
- * it as soon as the call returns.
+ * Maps a list of any length and size. Up to 256 items of up to 128 KiB together are mapped before the call returns, so that the
+ * caller may change them then; the rest is mapped in slices. An item that takes long by itself may be mapped to a promise,
+ * which is awaited before the next item.
  */
-export function isLong(list: readonly unknown[]): boolean {
-  return list.length > GIVEN_AT_ONCE
+export function mapInSlices<T, U>(
+  list: readonly T[],
+  map: (item: T, index: number) => U | Promise<U>,
+  bytesOf: BytesOf<T, U> = SMALL,
+): U[] | Promise<U[]> {
+  const mapped: U[] = []
+  let bytes = 0
+  for (let i = 0; i < list.length; i++) {
+    if (i === AT_ONCE_ITEMS || bytes > AT_ONCE_BYTES) return mapRest(list, mapped, map, bytesOf)
+    const one = map(list[i], i)
+    if (one instanceof Promise) return mapRest(list, mapped, map, bytesOf, one)
+    mapped.push(one)
+    bytes += bytesOf(list[i], one)
+  }
+  return mapped
+}
+
+/** `next` is what the next item is mapped to, if that is known already. */
+async function mapRest<T, U>(
+  list: readonly T[],
+  mapped: U[],
+  map: (item: T, index: number) => U | Promise<U>,
+  bytesOf: BytesOf<T, U>,
+  next?: Promise<U>,
+): Promise<U[]> {
+  if (next !== undefined) mapped.push(await next)
+  let items = ITEMS_A_LOOK
+  let bytes = 0
+  for (let i = mapped.length; i < list.length; i++) {
+    if (items === ITEMS_A_LOOK || bytes > BYTES_A_LOOK) {
+      if (isSliceOver()) await nextSlice()
+      items = 0
+      bytes = 0
+    }
+    const one = map(list[i], i)
+    const done = one instanceof Promise ? await one : one
+    mapped.push(done)
+    items++
+    bytes += bytesOf(list[i], done)
+  }
+  return mapped
+}
+
+/** Whether so much is in a list that it is mapped in slices. */
+export function isLong<T>(list: readonly T[], bytesOf: (item: T) => number): boolean {
+  if (list.length > AT_ONCE_ITEMS) return true
+  let bytes = 0
+  for (let i = 0; i < list.length && bytes <= AT_ONCE_BYTES; i++) bytes += bytesOf(list[i])
+  return bytes > AT_ONCE_BYTES
 }
 
 /** Runs work that can stop at each `yield`, in slices. `check` is asked before each further one, and throws to end the work. */

@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { ErrorDetails } from '../core/errors.ts'
-import { mapInSlices } from '../core/slices.ts'
+import { mapInSlices, nextSlice } from '../core/slices.ts'
 import { decodeJson } from '../core/value.ts'
 import { parseDedupe, parseHead } from '../engine/log.ts'
 import type { Write } from '../engine/session.ts'
@@ -82,9 +82,11 @@ export class AppendRequest {
   /** Hashes the events beforehand, so that judging them takes less. */
   async prepare(): Promise<void> {
     const { shared } = this.#context
-    this.#appends ??= await mapInSlices(this.#envelopes, envelope =>
-      appendOf(this.#runs.get(envelope.runId) as ByteString, shared, envelope),
-    )
+    const prepared = (envelope: Envelope): Append =>
+      appendOf(this.#runs.get(envelope.runId) as ByteString, shared, envelope)
+    this.#appends ??= await mapInSlices(this.#envelopes, prepared, ({ bytes }) => bytes.length)
+    // The commit is one step, so it begins in a slice of its own.
+    await nextSlice()
   }
 
   lookAtIndex(): void {

@@ -155,7 +155,7 @@ export class Authority {
     const { database, metrics } = this.#context
     const request = new AppendRequest(this.#context, envelopes, epoch, runId => this.#begun.get(runId)?.scope)
     for (;;) {
-      if (isLong(envelopes)) await request.prepare()
+      if (isLong(envelopes, ({ bytes }) => bytes.length)) await request.prepare()
       const { result, appended, version } = await database.update(request.reads, found =>
         request.judge(found),
       )
@@ -171,14 +171,14 @@ export class Authority {
           typeof source === 'number' ? appended[source] : source
         const answerOf = (answer: Answer): AppendResult =>
           this.#answer(answer.scope, foundOf(answer), answer.envelope, answer.isDuplicate, version)
-        const answers = isLong(result.answers)
-          ? await mapInSlices(result.answers, answerOf)
-          : result.answers.map(answerOf)
+        const answers = await mapInSlices(result.answers, answerOf)
         const known = result.answers.filter(({ isDuplicate }) => isDuplicate)
-        const isDivergent = (answer: Answer): Promise<boolean> =>
-          this.#isDivergent(answer.scope, foundOf(answer), answer.envelope)
-        const divergent = isLong(known) ? await mapInSlices(known, isDivergent) : known.map(isDivergent)
-        for (const each of await Promise.all(divergent)) this.#count(each)
+        // In a list each, so that all are asked for before the first is awaited.
+        const isDivergent = (answer: Answer): readonly [Promise<boolean>] => [
+          this.#isDivergent(answer.scope, foundOf(answer), answer.envelope),
+        ]
+        const asked = await mapInSlices(known, isDivergent)
+        for (const each of await Promise.all(asked.flat())) this.#count(each)
         return answers
       }
     }

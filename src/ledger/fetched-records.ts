@@ -1,6 +1,6 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { deletedWhileRead } from '../core/errors.ts'
-import { mapInSlices } from '../core/slices.ts'
+import { mapInSlices, valueBytes } from '../core/slices.ts'
 import { parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Range } from '../engine/storage.ts'
@@ -34,7 +34,7 @@ export async function* recordPages(
   for await (const page of pages({ scan }, { scope, tag: LOG, from: u64(afterSeq) })) {
     const entry = page[page.length - 1]
     last = { key: entry.key, hash: parseLogEntry(entry).hash }
-    yield await mapInSlices(page, recordOf)
+    yield await mapInSlices(page, recordOf, valueBytes)
   }
 }
 
@@ -66,5 +66,5 @@ export async function firstRecords(
   const guess = scopes.guess(name)
   // At once, so that on a server both are one round trip.
   const [scope, guessed] = await Promise.all([scopes.find(database, name), scan(guess)])
-  return mapInSlices(scope === guess ? guessed : await scan(scope), recordOf)
+  return mapInSlices(scope === guess ? guessed : await scan(scope), recordOf, valueBytes)
 }

@@ -3,7 +3,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
-import { isLong, mapInSlices } from '../core/slices.ts'
+import { mapInSlices } from '../core/slices.ts'
 import { Follower } from '../engine/follower.ts'
 import type { Scope } from '../engine/keys.ts'
 import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
@@ -121,8 +121,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Stores several events, of one run or many, all or none, in their order. More than 256 are checked in slices: leave such
-   * a list as it is until the promise settles.
+   * Stores several events, of one run or many, all or none, in their order. More than 256, or 128 KiB, are checked in slices:
+   * leave such a list as it is until the promise settles.
    * @example
    * const [started, step] = await db.ledger.appendEvents([
    *   newEvent({ eventType: 'RunStarted' }),
@@ -141,9 +141,9 @@ export class Ledger implements RunStateStore {
     const epoch = options === undefined ? undefined : epochOf(options)
     // A copy: holes count as undefined, and the caller's list may change.
     const given = Array.from(events as readonly unknown[])
-    const { tenant } = this.#context
-    const check = (event: unknown, index: number): Envelope => acceptEvent(event, tenant, index)
-    const envelopes = isLong(given) ? await mapInSlices(given, check) : given.map(check)
+    const check = (event: unknown, i: number): Envelope => acceptEvent(event, this.#context.tenant, i)
+    const checked = mapInSlices(given, check, (_, { bytes }) => bytes.length)
+    const envelopes = checked instanceof Promise ? await checked : checked
     if (envelopes.length === 0) return Object.freeze([])
     const since = performance.now()
     return Object.freeze(await this.#end(this.#authority.append(envelopes, epoch), since))

@@ -136,8 +136,10 @@ export async function recordsListed(
     return { scope, tag: LOG, key: u64(sequence) }
   })
   const found = await getMany(reader, places)
-  return mapInSlices(found, (entry, i) =>
-    entry?.version === listed[i].version ? recordOf(entry) : undefined,
+  return mapInSlices(
+    found,
+    (entry, i) => (entry?.version === listed[i].version ? recordOf(entry) : undefined),
+    entry => entry?.value.length ?? 0,
   )
 }
 

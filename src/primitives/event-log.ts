@@ -3,7 +3,7 @@ import { type ByteString, hex, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
-import { isLong, isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
+import { BYTES_A_LOOK, isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import type { Value } from '../core/value.ts'
 import { type ChainReport, headOf } from '../engine/chain.ts'
 import { Changes } from '../engine/changes.ts'
@@ -71,8 +71,8 @@ export class Events {
   }
 
   /**
-   * Appends several events, all or none, one after the other. More than 256 are encoded in slices: leave such a list as it is
-   * until the promise settles.
+   * Appends several events, all or none, one after the other. More than 256, or 128 KiB, are encoded in slices: leave such a
+   * list as it is until the promise settles.
    * @example
    * const receipts = await db.events.appendBatch(run, [
    *   { type: 'tool_call', payload: { tool: 'search' } },
@@ -216,20 +216,18 @@ export class ScopedEvents {
     }
     // A copy: holes count as undefined, and the caller's list may change.
     const given = Array.from(events as readonly NewEvent[])
-    const isInSlices = isLong(given)
-    const appends: Append[] = []
-    for (const event of given) {
-      if (isInSlices && isSliceOver()) await nextSlice()
+    const encode = (event: NewEvent): Append | Promise<Append> => {
       checkOptions('an event', event, ['type', 'payload'])
-      const append = appendOf(this.#scope, event.type, event.payload)
-      appends.push(append instanceof Promise ? await append : append)
+      return appendOf(this.#scope, event.type, event.payload)
     }
+    const encoded = mapInSlices(given, encode, (_, { body }) => body.length)
+    const appends = encoded instanceof Promise ? await encoded : encoded
     // Also of no events: who may not append hears it.
     const appended =
       appends.length === 0
         ? (await this.#session.update([], () => ({ operations: [], result: undefined }))).appended
         : await this.#session.write(appends)
-    return Object.freeze(isLong(appended) ? await mapInSlices(appended, receiptOf) : appended.map(receiptOf))
+    return Object.freeze(await mapInSlices(appended, receiptOf))
   }
 
   async read(sequence: number): Promise<Event | undefined> {
@@ -375,7 +373,8 @@ async function* eventsFrom(
   for await (const page of pages(reader, { scope, tag: TAG, from: u64(from) })) {
     for (const entry of page) {
       // A consumer that waits for nothing but this iteration would otherwise never let the event loop turn.
-      if (++events % EVENTS_A_LOOK === 0 && isSliceOver()) await nextSlice()
+      const isLookDue = ++events % EVENTS_A_LOOK === 0 || entry.value.length > BYTES_A_LOOK
+      if (isLookDue && isSliceOver()) await nextSlice()
       const event = readEvent(entry)
       before = follow(before, event instanceof Promise ? await event : event)
       yield before

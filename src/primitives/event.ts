@@ -1,6 +1,6 @@
 import { type ByteString, fromU64, fromUtf8 } from '../core/bytes.ts'
 import { bodyHashAfter } from '../core/hash.ts'
-import { mapInSlices, mapLargeInSlices, nextSlice } from '../core/slices.ts'
+import { mapInSlices, nextSlice, valueBytes } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
 import { decodeStored, decodeValue, encodeGiven, isLarge, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, verifyChain } from '../engine/chain.ts'
@@ -98,9 +98,8 @@ export function readEvent(entry: Entry): Event | Promise<Event> {
 }
 
 /** @internal */
-export function readEvents(entries: readonly Entry[]): Promise<Event[]> {
-  const isAnyLarge = entries.some(({ value }) => isLarge(value))
-  return isAnyLarge ? mapLargeInSlices(entries, readEvent) : mapInSlices(entries, eventOf)
+export function readEvents(entries: readonly Entry[]): Event[] | Promise<Event[]> {
+  return mapInSlices(entries, readEvent, valueBytes)
 }
 
 function eventWith(entry: Entry, type: ByteString, payload: Value): Event {

@@ -2,9 +2,9 @@ import { type ByteString, fromUtf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkLimit } from '../core/numbers.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
-import { mapInSlices, mapLargeInSlices } from '../core/slices.ts'
+import { mapInSlices, valueBytes } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
-import { decodeStored, decodeValue, encodeGiven, isLarge, type Value } from '../core/value.ts'
+import { decodeStored, encodeGiven, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Session } from '../engine/session.ts'
@@ -183,10 +183,7 @@ export class ScopedKv {
 
   async entries(options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
     const found = await this.#session.scan(rangeOf(this.#scope, options))
-    const isAnyLarge = found.some(({ value }) => isLarge(value))
-    return Object.freeze(
-      await (isAnyLarge ? mapLargeInSlices(found, largePairOf) : mapInSlices(found, pairOf)),
-    )
+    return Object.freeze(await mapInSlices(found, pairOf, valueBytes))
   }
 
   #find(key: string): Promise<Entry | undefined> {
@@ -221,12 +218,11 @@ async function versioned(entry: Entry | undefined): Promise<VersionedValue | und
 }
 
 /** A pair of a list. */
-function pairOf({ key, value }: Entry): readonly [string, Value] {
-  return Object.freeze([fromUtf8(key), decodeValue(value)] as const)
-}
-
-async function largePairOf({ key, value }: Entry): Promise<readonly [string, Value]> {
-  return Object.freeze([fromUtf8(key), await decodeStored(value)] as const)
+function pairOf({ key, value }: Entry): readonly [string, Value] | Promise<readonly [string, Value]> {
+  const pairWith = (decoded: Value): readonly [string, Value] =>
+    Object.freeze([fromUtf8(key), decoded] as const)
+  const decoded = decodeStored(value)
+  return decoded instanceof Promise ? decoded.then(pairWith) : pairWith(decoded)
 }
 
 function checkKey(key: string, name = 'key'): ByteString {

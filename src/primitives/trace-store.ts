@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkEndTime, checkOrder, checkTime } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
-import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
+import { isSliceOver, mapInSlices, nextSlice, valueBytes } from '../core/slices.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { decodeValue, encodeFields, encodeRecord, joinFields, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
@@ -357,7 +357,7 @@ export class ScopedTraces {
 
   async #find(reader: Reader, range: Range): Promise<readonly StoredTrace[]> {
     const keys = await mapInSlices(await reader.scan(range), ({ key }) => key)
-    return Object.freeze(await mapInSlices(await recordsOf(reader, range, keys), traceOf))
+    return Object.freeze(await mapInSlices(await recordsOf(reader, range, keys), traceOf, valueBytes))
   }
 
   #index(kind: string, component: ByteString, from?: number, to?: number): Range {
