@@ -100,6 +100,29 @@ describe('the event loop turns although each of few items is large', () => {
     expect(await longestBlock(work, TRIES, BOUND_MS)).toBeLessThan(BOUND_MS)
   })
 
+  test('W15: during Traces.record and Traces.get of a trace of several megabytes', async () => {
+    const data = Array.from({ length: 40_000 }, (_, i) => ({ id: i, name: `item ${i}`, tags: ['a', 'b'] }))
+    let id = ''
+    const record = async (): Promise<void> => {
+      id = await db.traces.record('large', { type: 'Custom', traceType: 'plan', data }, { metadata: data })
+    }
+    expect(await longestBlock(record, TRIES, BOUND_MS)).toBeLessThan(BOUND_MS)
+    expect(await longestBlock(() => db.traces.get('large', id), TRIES, BOUND_MS)).toBeLessThan(BOUND_MS)
+    const found = await db.traces.get('large', id)
+    expect(found?.metadata).toEqual(data)
+    expect(found?.trace).toEqual({ type: 'Custom', traceType: 'plan', data })
+  })
+
+  test('a large part of a trace that is no value is refused with its path', async () => {
+    const metadata = { list: [...Array(60_000).fill('text'), new Date(0)] } as unknown as Value
+    await expect(db.traces.record(RUN, { type: 'Thought', content: '' }, { metadata })).rejects.toMatchObject(
+      {
+        code: 'INVALID_ARGUMENT',
+        details: { path: '$.metadata.list[60000]' },
+      },
+    )
+  })
+
   test('a list that is short in items and bytes is read before the call returns', async () => {
     const events = [{ type: 'note', payload: 'before' }]
     const appended = db.events.appendBatch('short', events)

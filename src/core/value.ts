@@ -4,7 +4,7 @@ import { canonicalBytes, DEPTH_MAX, tryPart } from './canonical-json.ts'
 import { AnnalsError } from './errors.ts'
 import { writeLarge } from './large-json.ts'
 import { type PartDecoder, readLarge } from './large-value.ts'
-import { runInSlices } from './slices.ts'
+import { mapInSlices, runInSlices } from './slices.ts'
 
 /**
  * What Annals stores. Everything comes back as it went in, NaN, ±Infinity, -0
@@ -64,20 +64,43 @@ export function encodeRecord(fields: Readonly<Record<string, unknown>>): ByteStr
   return joinFields(encodeFields(fields))
 }
 
-export function encodeFields(fields: Readonly<Record<string, unknown>>): Record<string, ByteString> {
-  return Object.fromEntries(Object.entries(fields).map(([name, value]) => [name, encodeField(name, value)]))
+function encodeFields(fields: Readonly<Record<string, unknown>>): Record<string, ByteString> {
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => [name, encodeField(name, value, encodeValue)]),
+  )
 }
 
-/** What is refused is refused with its whole path. */
-function encodeField(name: string, value: unknown): ByteString {
-  try {
-    return encodeValue(value)
-  } catch (error) {
-    if (!(error instanceof AnnalsError)) throw error
-    const { path, reason } = error.details
-    const whole = `$.${name}${String(path).slice(1)}`
-    throw new AnnalsError(error.code, `invalid value at ${whole}: ${reason}`, { path: whole, reason })
+/** The same for fields that a caller gave: at once if they are short, else in slices. See `encodeGiven`. */
+export function encodeGivenFields(
+  fields: Readonly<Record<string, unknown>>,
+): Record<string, ByteString> | Promise<Record<string, ByteString>> {
+  type Field = readonly [name: string, bytes: ByteString]
+  const encode = ([name, value]: readonly [string, unknown]): Field | Promise<Field> => {
+    const bytes = encodeField(name, value, encodeGiven)
+    if (typeof bytes === 'string') return [name, bytes]
+    return bytes.then(
+      encoded => [name, encoded],
+      error => refuseField(name, error),
+    )
   }
+  const encoded = mapInSlices(Object.entries(fields), encode, (_, [, bytes]) => bytes.length)
+  return encoded instanceof Promise ? encoded.then(Object.fromEntries) : Object.fromEntries(encoded)
+}
+
+function encodeField<T>(name: string, value: unknown, encode: (value: unknown) => T): T {
+  try {
+    return encode(value)
+  } catch (error) {
+    return refuseField(name, error)
+  }
+}
+
+/** A value is refused with its whole path. */
+function refuseField(name: string, error: unknown): never {
+  if (!(error instanceof AnnalsError)) throw error
+  const { path, reason } = error.details
+  const whole = `$.${name}${String(path).slice(1)}`
+  throw new AnnalsError(error.code, `invalid value at ${whole}: ${reason}`, { path: whole, reason })
 }
 
 /** A value of the largest size with what a record has around it; what an engine takes under one key. */

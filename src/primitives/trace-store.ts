@@ -5,7 +5,7 @@ import { checkEndTime, checkOrder, checkTime } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { isSliceOver, mapInSlices, nextSlice, valueBytes } from '../core/slices.ts'
 import { checkTags, checkText } from '../core/text.ts'
-import { decodeValue, encodeFields, encodeRecord, joinFields, type Value } from '../core/value.ts'
+import { decodeStored, decodeValue, encodeGivenFields, joinFields, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Indexing, idOfIndexKey, indexKey, indexRange, recordKey, recordsOf } from '../engine/indexes.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
@@ -223,7 +223,9 @@ export class ScopedTraces {
       tags: checkTags(tags),
       ...(metadata === undefined ? {} : { metadata }),
     }
-    const value = joinFields({ ...encodeFields(fields), trace: encodeRecord(checked) })
+    const given = [encodeGivenFields(fields), encodeGivenFields(checked)] as const
+    const [around, within] = areEncoded(given) ? given : await Promise.all(given)
+    const value = joinFields({ ...around, trace: joinFields(within) })
     const index = indexKeysOf({ ...fields, trace: checked as unknown as Trace })
     await this.#session.update([record, ...parent], ([known, found]) => {
       if (known !== undefined) {
@@ -253,7 +255,7 @@ export class ScopedTraces {
   async get(id: string): Promise<StoredTrace | undefined> {
     const { scope, tag, key } = this.#place(recordKey(checkId('id', id)))
     const entry = await this.#session.get(scope, tag, key)
-    return entry === undefined ? undefined : traceOf(entry)
+    return entry === undefined ? undefined : readTrace(entry)
   }
 
   async queryByType(type: string): Promise<readonly StoredTrace[]> {
@@ -280,7 +282,7 @@ export class ScopedTraces {
     const key = recordKey(checkId('id', id))
     return this.#session.view(async reader => {
       const root = await reader.get(this.#scope, TAG, key)
-      return root === undefined ? undefined : this.#grow(reader, traceOf(root))
+      return root === undefined ? undefined : this.#grow(reader, await readTrace(root))
     })
   }
 
@@ -325,7 +327,7 @@ export class ScopedTraces {
       const keys = page.map(({ key }) => key)
       for (const record of await recordsOf(this.#session, range, keys)) {
         if (isSliceOver()) await nextSlice()
-        const trace = traceOf(record)
+        const trace = await readTrace(record)
         const isOfType = type === undefined || trace.trace.type === type
         if (isOfType && (tag === undefined || trace.tags.includes(tag))) yield trace
       }
@@ -357,7 +359,7 @@ export class ScopedTraces {
 
   async #find(reader: Reader, range: Range): Promise<readonly StoredTrace[]> {
     const keys = await mapInSlices(await reader.scan(range), ({ key }) => key)
-    return Object.freeze(await mapInSlices(await recordsOf(reader, range, keys), traceOf, valueBytes))
+    return Object.freeze(await mapInSlices(await recordsOf(reader, range, keys), readTrace, valueBytes))
   }
 
   #index(kind: string, component: ByteString, from?: number, to?: number): Range {
@@ -387,6 +389,19 @@ function indexKeysOf({ id, parentId, trace, timestamp, tags }: StoredTrace): Byt
   const keys = [key(BY_TYPE, trace.type), key(BY_TIME, ''), ...tags.map(tag => key(BY_TAG, tag))]
   return parentId === undefined ? keys : [...keys, key(BY_PARENT, parentId)]
 }
+
+/** Decodes a large trace in slices. */
+function readTrace({ value }: Entry): StoredTrace | Promise<StoredTrace> {
+  return decodeStored(value) as unknown as StoredTrace | Promise<StoredTrace>
+}
+
+/** Whether nothing of what was given is so large that it is encoded in slices. */
+function areEncoded(given: readonly [Encoding, Encoding]): given is readonly [Encoded, Encoded] {
+  return !given.some(fields => fields instanceof Promise)
+}
+
+type Encoded = Record<string, ByteString>
+type Encoding = Encoded | Promise<Encoded>
 
 function traceOf({ value }: Entry): StoredTrace {
   return decodeValue(value) as unknown as StoredTrace
