@@ -77,6 +77,14 @@ test('both parsers take the same texts and make the same of them, however long t
   expect(refusals).toBeGreaterThan(500)
 })
 
+test('a long text without a comma before it is refused, wherever it stands', async () => {
+  const long = 'x'.repeat(100)
+  for (const text of [`{"a":1"${long}"}`, `{"a":1"${long}":2}`, `[1"${long}"]`, `{"a" "${long}"}`]) {
+    expect(await judged(() => parse(text, 16)), text).toEqual(await judged(() => parseJsonText(text)))
+    expect(await judged(() => parse(text, 16)), text).toMatchObject({ code: 'INVALID_ARGUMENT' })
+  }
+})
+
 describe('bodies are bounded before they are parsed', () => {
   const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth)
   const wide = (values: number): string => `[${'1,'.repeat(values - 2)}1]`

@@ -262,11 +262,11 @@ export const MUTANTS: readonly Mutant[] = [
     'if (later.id > segment.id) cutFile(disk, later.name, SEGMENT_START);',
     '{}',
   ]),
-  mutant('links that were found are not written anew', 'sync faults', [
-    'open.js',
-    'replayed.tailBytes > 0 || replayed.segments > 1',
-    'replayed.tailBytes > 0',
-  ]),
+  mutant(
+    'links that were found are not written anew',
+    ['sync faults', 66_581_827],
+    ['open.js', 'replayed.tailBytes > 0 || replayed.segments > 1', 'replayed.tailBytes > 0'],
+  ),
   mutant('the only manifest is gone for a moment', 'crashes', [
     'checkpointer.js',
     'const only = manifest === this.current && this.#previous === undefined;',
