@@ -24,8 +24,9 @@ export interface CopyReport {
   readonly events: number
 }
 
-const OPERATIONS_MAX = 1_000
-const BYTES_MAX = 1024 * 1024
+/** A commit is one step of the event loop, so it is kept short. */
+const OPERATIONS_MAX = 256
+const BYTES_MAX = 256 * 1024
 /** Runs whose keys are kept in memory. */
 const RUNS_MAX = 64
 /** Trees that are copied entry by entry. */
@@ -237,6 +238,7 @@ async function dedupesIn(
   const dedupes = new ShardedMap<number, Dedupe>()
   for await (const page of pages(reader, { scope, tag: dedupeTag(log) })) {
     for (const entry of page) {
+      if (isSliceOver()) await nextSlice()
       const { sequence, memo } = parseDedupe(entry)
       dedupes.set(sequence, { key: entry.key, memo })
     }

@@ -41,8 +41,9 @@ export interface ImportTarget {
   readonly scopes: RunScopes
 }
 
-const OPERATIONS_MAX = 1_000
-const BYTES_MAX = 4 * 1024 * 1024
+/** A commit is one step of the event loop, so it is kept short. */
+const OPERATIONS_MAX = 256
+const BYTES_MAX = 256 * 1024
 /** How far two clocks may be apart that are both called right. */
 const AHEAD_MAX_MS = 60_000
 /** What a date can be at most. */
