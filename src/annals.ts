@@ -3,7 +3,7 @@ import { exportRun } from './bundle/export.ts'
 import { type Bundle, type ImportReport, importRun } from './bundle/import.ts'
 import { type CopyReport, copyTenant } from './copying.ts'
 import type { ByteString } from './core/bytes.ts'
-import { AnnalsError } from './core/errors.ts'
+import { AnnalsError, invalidArgument } from './core/errors.ts'
 import { checkFunction } from './core/options.ts'
 import { type FolderId, folderIdOf, isWithin, openNodeDisk } from './disk/node-disk.ts'
 import { type Durability, openEmbedded } from './embedded/open.ts'
@@ -315,7 +315,7 @@ export class Annals implements AsyncDisposable {
     const { path } = this.#store
     // Whoever loses the store's folder must not lose the backup with it; and its files are the store's own business.
     if (path !== undefined && typeof folder === 'string' && isWithin(path, folder)) {
-      throw invalid('folder', "must not be in the store's own folder", folder)
+      throw invalidArgument('folder', "must not be in the store's own folder", folder)
     }
     await embedded.backup(openNodeDisk(folder))
   }
@@ -356,10 +356,10 @@ export class Annals implements AsyncDisposable {
    */
   async copyTo(other: Annals): Promise<CopyReport> {
     if (!(other instanceof Annals) || other.#store === this.#store) {
-      throw invalid('other', 'must be another store that was opened', undefined)
+      throw invalidArgument('other', 'must be another store that was opened', undefined)
     }
     if (other.tenant !== this.tenant) {
-      throw invalid(
+      throw invalidArgument(
         'other',
         `must be a handle of the same tenant, ${JSON.stringify(this.tenant)}`,
         other.tenant,
@@ -478,8 +478,4 @@ export class Annals implements AsyncDisposable {
 function engineOf({ storage, path, durability = 'durable' }: Store): EngineInfo {
   if (!(storage instanceof EmbeddedStore)) return { kind: 'postgres', durability: 'durable' }
   return path === undefined ? { kind: 'memory', durability: 'relaxed' } : { kind: 'embedded', durability }
-}
-
-function invalid(name: string, why: string, value: unknown): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
 }

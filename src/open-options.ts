@@ -1,4 +1,4 @@
-import { AnnalsError } from './core/errors.ts'
+import { invalidArgument } from './core/errors.ts'
 import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
 import type { Durability } from './embedded/open.ts'
 import { tenantShared } from './engine/keys.ts'
@@ -54,13 +54,15 @@ export function checkOpenOptions(options: OpenOptions): OpenOptions {
   checkOptions('open', options, OPTIONS)
   const { path, memory, durability, cacheBytes } = options
   for (const name of ['memory', 'readOnly', 'verifyOnOpen'] as const) checkFlag(name, options[name])
-  if (memory === true && path !== undefined) throw invalid('path', 'is of no use with memory: true', path)
-  if (memory !== true && path === undefined) throw invalid('path', 'is missing (or give memory: true)', path)
+  if (memory === true && path !== undefined)
+    throw invalidArgument('path', 'is of no use with memory: true', path)
+  if (memory !== true && path === undefined)
+    throw invalidArgument('path', 'is missing (or give memory: true)', path)
   if (durability !== undefined && durability !== 'durable' && durability !== 'relaxed') {
-    throw invalid('durability', "must be 'durable' or 'relaxed'", durability)
+    throw invalidArgument('durability', "must be 'durable' or 'relaxed'", durability)
   }
   if (cacheBytes !== undefined && !(Number.isSafeInteger(cacheBytes) && cacheBytes >= 0)) {
-    throw invalid('cacheBytes', 'must be a whole number, 0 or more', cacheBytes)
+    throw invalidArgument('cacheBytes', 'must be a whole number, 0 or more', cacheBytes)
   }
   checkGuards(options.guards ?? {})
   checkLedgerOptions(options.ledger ?? {})
@@ -77,10 +79,7 @@ export function checkLedgerOptions(options: LedgerOptions): void {
 }
 
 export function checkGuards(guards: unknown): void {
-  if (typeof guards !== 'object' || guards === null) throw invalid('guards', 'must be an object', guards)
+  if (typeof guards !== 'object' || guards === null)
+    throw invalidArgument('guards', 'must be an object', guards)
   for (const [name, guard] of Object.entries(guards)) checkFunction(`the guard ${name}`, guard)
-}
-
-function invalid(name: string, why: string, value: unknown): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
 }

@@ -1,4 +1,4 @@
-import { AnnalsError, deletedWhileRead } from '../core/errors.ts'
+import { AnnalsError, deletedWhileRead, invalidArgument } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { Follower } from '../engine/follower.ts'
@@ -66,7 +66,7 @@ export class LedgerClient implements RunStateStore {
     options: AppendOptions = {},
   ): Promise<readonly AppendResult[]> {
     const query = epochIn(options)
-    if (!Array.isArray(events)) throw invalid('events', 'must be an array', events)
+    if (!Array.isArray(events)) throw invalidArgument('events', 'must be an array', events)
     const json = Array.from(events as readonly unknown[], checkEventJson)
     const answer = await this.#transport.json<{ results: readonly AppendResult[] }>('/v1/events/batch', {
       method: 'POST',
@@ -156,7 +156,7 @@ export class LedgerClient implements RunStateStore {
     checkOptions('audit', query, [...FILTERS, 'from', 'to', 'after'])
     for (const name of FILTERS) {
       if (query[name] !== undefined && typeof query[name] !== 'string')
-        throw invalid(name, 'must be a string', query[name])
+        throw invalidArgument(name, 'must be a string', query[name])
     }
     const { after, from, to, ...filters } = query
     const options = {
@@ -271,17 +271,17 @@ function epochIn(options: AppendOptions): { readonly epoch?: number } {
 
 function checkLimit(limit: number): number {
   if (Number.isSafeInteger(limit) && limit >= 1 && limit <= LIMIT_MAX) return limit
-  throw invalid('limit', `must be a whole number from 1 to ${LIMIT_MAX}`, limit)
+  throw invalidArgument('limit', `must be a whole number from 1 to ${LIMIT_MAX}`, limit)
 }
 
 function checkCursor(cursor: unknown): void {
   if (cursor === undefined || (typeof cursor === 'string' && cursor !== '')) return
-  throw invalid('cursor', 'is none that the ledger has given', cursor)
+  throw invalidArgument('cursor', 'is none that the ledger has given', cursor)
 }
 
 function timeOf(name: string, time: unknown): string {
   if (typeof time === 'string' || typeof time === 'number') return `${time}`
-  throw invalid(name, 'must be an RFC 3339 time in UTC, or milliseconds since 1970', time)
+  throw invalidArgument(name, 'must be an RFC 3339 time in UTC, or milliseconds since 1970', time)
 }
 
 /** What the server gives as the cursor behind a record. */
@@ -291,8 +291,4 @@ function cursorOf({ persistedAt, runId, runSeq }: NonNullable<AuditQuery['after'
     .replaceAll('+', '-')
     .replaceAll('/', '_')
     .replaceAll('=', '')
-}
-
-function invalid(name: string, why: string, value: unknown): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
 }

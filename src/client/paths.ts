@@ -1,13 +1,13 @@
-import { AnnalsError } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import type { NamespaceParts, Scope } from '../engine/keys.ts'
 
 const PARTS = ['tenant', 'app', 'agent', 'run'] as const
 
 /** An id in a path: `.` and `..` would be taken for steps on the way, encoded or not. */
 function segmentOf(name: string, id: unknown): string {
-  if (typeof id !== 'string') throw invalid(name, 'must be a string')
-  if (id === '') throw invalid(name, 'must not be empty')
-  if (!id.isWellFormed()) throw invalid(name, 'contains a lone surrogate')
+  if (typeof id !== 'string') throw invalidArgument(name, 'must be a string')
+  if (id === '') throw invalidArgument(name, 'must not be empty')
+  if (!id.isWellFormed()) throw invalidArgument(name, 'contains a lone surrogate')
   const mark = id === '.' || id === '..' || id.startsWith('~') ? '~' : ''
   return mark + encodeURIComponent(id)
 }
@@ -30,7 +30,7 @@ function scopeSegment(name: string, scope: Scope | NamespaceParts): string {
 function namespaceOf(name: string, scope: NamespaceParts | null): string {
   const parts = PARTS.map(part => scope?.[part])
   const isNamespace = parts.every(part => typeof part === 'string' && part.isWellFormed())
-  if (!isNamespace) throw invalid(name, 'must be a run id or a namespace')
+  if (!isNamespace) throw invalidArgument(name, 'must be a run id or a namespace')
   return `~:${encodeURIComponent(parts.map(escaped).join(':'))}`
 }
 
@@ -40,8 +40,4 @@ function escaped(part: string | undefined): string {
 
 export function idPath(name: string, id: string): string {
   return segmentOf(name, id)
-}
-
-function invalid(name: string, why: string): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name })
 }

@@ -1,4 +1,4 @@
-import { AnnalsError, type ErrorCode, type ErrorDetails } from '../core/errors.ts'
+import { AnnalsError, type ErrorCode, type ErrorDetails, invalidArgument } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
 import { type RetryOptions, retried } from '../ledger/retry.ts'
 
@@ -55,10 +55,10 @@ export class Transport {
     checkFunction('fetch', ask)
     for (const [name, value] of Object.entries({ timeoutMs, idleMs })) {
       if (!(Number.isSafeInteger(value) && value > 0))
-        throw invalid(name, 'must be a positive integer', value)
+        throw invalidArgument(name, 'must be a positive integer', value)
     }
     if (token !== undefined && !TOKEN.test(token))
-      throw invalid('token', 'must be visible ASCII characters', '…')
+      throw invalidArgument('token', 'must be visible ASCII characters', '…')
     this.#url = checkUrl(url)
     this.#token = token
     this.#fetch = ask
@@ -242,10 +242,6 @@ function checkUrl(url: unknown): string {
     name: 'url',
     value: url,
   })
-}
-
-function invalid(name: string, why: string, value: unknown): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
 }
 
 /** What was read is nobody's to change, as it is where it came from. */

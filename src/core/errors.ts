@@ -58,6 +58,12 @@ export class AnnalsError extends Error {
   }
 }
 
+/** The error for an argument that can't be used. `why` completes a sentence that starts with the argument's name. */
+export function invalidArgument(name: string, why: string, value?: unknown): AnnalsError {
+  const details = value === undefined ? { name } : { name, value }
+  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, details)
+}
+
 /** Ends a reading of a run that is gone, or that another run with its id has replaced. */
 export function deletedWhileRead(runId: string): AnnalsError {
   const message = `run ${JSON.stringify(runId)} was deleted while it was read`

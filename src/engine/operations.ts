@@ -1,5 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { RECORD_BYTES_MAX } from '../core/value.ts'
 import { isEngineTag, isLogTag } from './keys.ts'
 import type { Operation, Place, Range, TreeId } from './storage.ts'
@@ -37,7 +37,7 @@ export function checkOperation(operation: Operation): number {
   if (operation.op === 'append') {
     if (!isLogTag(tag)) throw refused(`tag ${tag} is no log: it takes puts and deletes`, tag)
     if (operation.bodyHash.length !== BODY_HASH_BYTES) {
-      throw invalid('bodyHash', `is ${operation.bodyHash.length} bytes long, not ${BODY_HASH_BYTES}`)
+      throw invalidArgument('bodyHash', `is ${operation.bodyHash.length} bytes long, not ${BODY_HASH_BYTES}`)
     }
     checkValue('body', operation.body, RECORD_BYTES_MAX)
     checkTime('time', operation.time)
@@ -79,12 +79,12 @@ export function checkRange(range: Range): void {
 
 export function checkLimit(limit: number | undefined): void {
   if (limit === undefined || (Number.isSafeInteger(limit) && limit >= 1)) return
-  throw invalid('limit', 'is not a positive integer', limit)
+  throw invalidArgument('limit', 'is not a positive integer', limit)
 }
 
 export function checkTree({ scope, tag }: TreeId): void {
   checkScope(scope)
-  if (!Number.isInteger(tag) || tag < 1 || tag > 255) throw invalid('tag', 'is not 1 to 255', tag)
+  if (!Number.isInteger(tag) || tag < 1 || tag > 255) throw invalidArgument('tag', 'is not 1 to 255', tag)
 }
 
 /** The scopes that were checked last: operations come in crowds of the same, a run's own and one that runs share. */
@@ -94,31 +94,27 @@ let scopeBefore: ByteString | undefined
 function checkScope(scope: ByteString): void {
   if (scope === lastScope || scope === scopeBefore) return
   if (scope.length < 1 || scope.length > SCOPE_BYTES_MAX) {
-    throw invalid('scope', `is not 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
+    throw invalidArgument('scope', `is not 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
   }
   // Flat keys end a scope with it.
-  if (scope.includes('\0')) throw invalid('scope', 'holds a byte 0')
+  if (scope.includes('\0')) throw invalidArgument('scope', 'holds a byte 0')
   scopeBefore = lastScope
   lastScope = scope
 }
 
 function checkValue(name: string, value: ByteString, bytesMax: number): void {
-  if (value.length > bytesMax) throw invalid(name, `is longer than ${bytesMax} bytes`, value.length)
+  if (value.length > bytesMax) throw invalidArgument(name, `is longer than ${bytesMax} bytes`, value.length)
 }
 
 function checkKey(name: string, key: ByteString): void {
   if (key.length < 1 || key.length > KEY_BYTES_MAX) {
-    throw invalid(name, `is not 1 to ${KEY_BYTES_MAX} bytes long`, key.length)
+    throw invalidArgument(name, `is not 1 to ${KEY_BYTES_MAX} bytes long`, key.length)
   }
 }
 
 function checkTime(name: string, time: number | undefined): void {
   if (time === undefined || (Number.isSafeInteger(time) && time >= 0)) return
-  throw invalid(name, 'is not a whole number of milliseconds', time)
-}
-
-function invalid(name: string, why: string, value?: unknown): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
+  throw invalidArgument(name, 'is not a whole number of milliseconds', time)
 }
 
 function refused(message: string, tag: number): AnnalsError {

@@ -1,5 +1,5 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
@@ -171,7 +171,7 @@ function checkAudit(query: AuditQuery): Window {
   checkOptions('audit', query, [...FILTERS, 'from', 'to', 'after'])
   for (const name of FILTERS) {
     if (query[name] !== undefined && typeof query[name] !== 'string')
-      throw invalid(name, 'must be a string', query[name])
+      throw invalidArgument(name, 'must be a string', query[name])
   }
   const { after } = query
   const fromMs = boundOf('from', query.from)
@@ -186,7 +186,7 @@ function checkAudit(query: AuditQuery): Window {
 
 function checkPosition(after: unknown): void {
   if (typeof after !== 'object' || after === null || typeof (after as Position).runId !== 'string') {
-    throw invalid('after', 'must be a record that audit has given', after)
+    throw invalidArgument('after', 'must be a record that audit has given', after)
   }
   checkWhole('after.runSeq', (after as Position).runSeq)
 }
@@ -204,9 +204,5 @@ function boundOf(name: string, value: unknown): number {
 function timeOf(name: string, value: unknown): number {
   const ms = typeof value === 'string' ? parseRfc3339(value, { offset: 'any' }) : undefined
   if (ms !== undefined) return ms
-  throw invalid(name, 'must be an RFC 3339 time, whole milliseconds since 1970, or infinite', value)
-}
-
-function invalid(name: string, why: string, value: unknown): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name, value })
+  throw invalidArgument(name, 'must be an RFC 3339 time, whole milliseconds since 1970, or infinite', value)
 }

@@ -1,5 +1,5 @@
 import type { OpenAPIHono } from '@hono/zod-openapi'
-import { AnnalsError } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
 import { isReservedTenant } from '../core/tenant.ts'
 import type { LaunchRegistry } from './launch-registry.ts'
@@ -105,16 +105,16 @@ export function settingsOf(options: ServerOptions): ServerSettings {
   const { host = '127.0.0.1', port = 8765, tenant = 'default', staticToken, rateLimit, log } = options
   const isLocal = isLoopback(host)
   const { auth = isLocal && staticToken === undefined ? 'off' : 'required' } = options
-  if (auth !== 'off' && auth !== 'required') throw invalid('auth', "must be 'required' or 'off'")
+  if (auth !== 'off' && auth !== 'required') throw invalidArgument('auth', "must be 'required' or 'off'")
   if (auth === 'off' && !isLocal) {
-    throw invalid('auth', `can't be off on ${host}: only on loopback nobody else can ask`)
+    throw invalidArgument('auth', `can't be off on ${host}: only on loopback nobody else can ask`)
   }
-  if (isReservedTenant(tenant)) throw invalid('tenant', 'is reserved')
+  if (isReservedTenant(tenant)) throw invalidArgument('tenant', 'is reserved')
   if (staticToken !== undefined && staticToken.length < STATIC_TOKEN_CHARS_MIN) {
-    throw invalid('staticToken', `must have at least ${STATIC_TOKEN_CHARS_MIN} characters`)
+    throw invalidArgument('staticToken', `must have at least ${STATIC_TOKEN_CHARS_MIN} characters`)
   }
   if (!(Number.isSafeInteger(port) && port >= 0 && port <= 65_535)) {
-    throw invalid('port', 'must be a whole number from 0 to 65535')
+    throw invalidArgument('port', 'must be a whole number from 0 to 65535')
   }
   const numbers = {
     streamsMax: options.streamsMax ?? 10_000,
@@ -130,14 +130,15 @@ export function settingsOf(options: ServerOptions): ServerSettings {
     ...(rateLimit === undefined ? {} : { perMinute: rateLimit.perMinute }),
   }
   for (const [name, value] of Object.entries(numbers)) {
-    if (!(Number.isSafeInteger(value) && value > 0)) throw invalid(name, 'must be a positive integer')
+    if (!(Number.isSafeInteger(value) && value > 0)) throw invalidArgument(name, 'must be a positive integer')
   }
-  if (numbers.heavyPerTenant > numbers.heavyMax) throw invalid('heavyPerTenant', 'must be at most heavyMax')
+  if (numbers.heavyPerTenant > numbers.heavyMax)
+    throw invalidArgument('heavyPerTenant', 'must be at most heavyMax')
   if (numbers.bodyBytesPerTenant < BODY_BYTES_MIN) {
-    throw invalid('bodyBytesPerTenant', `must be at least ${BODY_BYTES_MIN}: a value may have 16 MiB`)
+    throw invalidArgument('bodyBytesPerTenant', `must be at least ${BODY_BYTES_MIN}: a value may have 16 MiB`)
   }
   if (numbers.bodyBytesPerTenant > numbers.bodyBytesMax) {
-    throw invalid('bodyBytesPerTenant', 'must be at most bodyBytesMax')
+    throw invalidArgument('bodyBytesPerTenant', 'must be at most bodyBytesMax')
   }
   const { clock = Date.now } = options
   checkFunction('clock', clock)
@@ -161,8 +162,4 @@ export function settingsOf(options: ServerOptions): ServerSettings {
 
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(host)
-}
-
-function invalid(name: string, why: string): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name })
 }

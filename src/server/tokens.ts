@@ -1,6 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import type { Annals } from '../annals.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import { checkOptions } from '../core/options.ts'
 import { isReservedTenant } from '../core/tenant.ts'
 import { checkText } from '../core/text.ts'
@@ -74,9 +74,9 @@ export class TokenStore {
     const { name = '', tenant = 'default', role, ttlMs } = options
     if (name !== '') checkText('name', name, { bytesMax: NAME_BYTES_MAX })
     checkTenant(tenant)
-    if (!ROLES.includes(role)) throw invalid('role', `must be one of ${ROLES.join(', ')}`)
+    if (!ROLES.includes(role)) throw invalidArgument('role', `must be one of ${ROLES.join(', ')}`)
     if (ttlMs !== undefined && !(Number.isSafeInteger(ttlMs) && ttlMs > 0 && ttlMs <= TTL_MAX_MS)) {
-      throw invalid('ttlMs', 'must be a positive integer, of a hundred years at most')
+      throw invalidArgument('ttlMs', 'must be a positive integer, of a hundred years at most')
     }
     const id = randomBytes(8).toString('hex')
     const token = `${TOKEN_PREFIX}${id}_${randomBytes(SECRET_BYTES).toString('base64url')}`
@@ -107,7 +107,7 @@ export class TokenStore {
     readonly tenant?: string
     readonly after?: string | undefined
   } = {}): AsyncGenerator<TokenRecord, void, void> {
-    if (after !== undefined && !ID.test(after)) throw invalid('after', 'is none that was given')
+    if (after !== undefined && !ID.test(after)) throw invalidArgument('after', 'is none that was given')
     const entries = inChunks(
       after,
       TOKENS_AT_ONCE,
@@ -183,9 +183,5 @@ function recordOf(stored: Value): TokenRecord {
 
 function checkTenant(tenant: unknown): void {
   checkText('tenant', tenant, { bytesMax: 256 })
-  if (isReservedTenant(tenant as string)) throw invalid('tenant', 'is reserved')
-}
-
-function invalid(name: string, why: string): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name })
+  if (isReservedTenant(tenant as string)) throw invalidArgument('tenant', 'is reserved')
 }
