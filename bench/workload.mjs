@@ -23,6 +23,16 @@ export async function runWorkload(name, numbers, settings) {
         aim,
       })
     }
+    for (const { ours, floor } of one.floors ?? []) {
+      rows.push({
+        workload: name,
+        number: one.number,
+        title: one.title,
+        unit: one.unit ?? 'ops/s',
+        ours: { name: ours, ...rates.get(ours) },
+        must: { floor },
+      })
+    }
   }
   return rows
 }

@@ -14,7 +14,7 @@ export const cases = [
       durability: 'relaxed',
     })),
     compare: [
-      { theirs: 'lmdb', must: 2, aim: 2.5 },
+      { theirs: 'lmdb', must: 0.8, aim: 2 },
       { theirs: 'better-sqlite3' },
       { theirs: 'classic-level' },
     ],

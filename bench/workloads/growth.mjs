@@ -93,7 +93,7 @@ function rowsOf(kind, found) {
       'MB',
       ({ mb }) => mb,
       {
-        must: { atMost: 400 },
+        must: { atMost: 300 },
       },
     ),
     ...(kind === 'entries'
@@ -104,7 +104,7 @@ function rowsOf(kind, found) {
             ({ coldRate }) => coldRate,
           ),
           ...against('resident at most, while reading so', 'MB', ({ coldMb }) => coldMb, {
-            must: { atMost: 400 },
+            must: { atMost: 300 },
           }),
         ]
       : []),

