@@ -20,6 +20,7 @@ import type {
   Storage,
   TreeId,
   Updated,
+  UpdateOptions,
 } from './storage.ts'
 import {
   closedError,
@@ -106,18 +107,19 @@ export class Database implements Session {
   }
 
   /** One step over declared reads; never conflicts. `step` must be pure. */
-  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+  update<T>(reads: readonly Place[], step: Step<T>, options?: UpdateOptions): Promise<Updated<T>> {
     if (this.#inStep) return Promise.reject(writesInStep())
     const { closed } = this.#gate
-    if (closed !== undefined) return closed.then(() => this.update(reads, step))
-    return this.#storage.update(reads, found => {
+    if (closed !== undefined) return closed.then(() => this.update(reads, step, options))
+    const guarded: Step<T> = found => {
       this.#inStep = true
       try {
         return step(found)
       } finally {
         this.#inStep = false
       }
-    })
+    }
+    return this.#storage.update(reads, guarded, options)
   }
 
   /** Blind operations, all or none. */

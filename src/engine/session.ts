@@ -1,4 +1,4 @@
-import type { Append, Appended, Delete, Place, Put, Reader, Step } from './storage.ts'
+import type { Append, Appended, Delete, Place, Put, Reader, Step, UpdateOptions } from './storage.ts'
 
 /**
  * What primitives are written against, so that each is written once: the
@@ -12,7 +12,7 @@ export interface Session extends Reader {
   /** Blind writes, all or none; answers for the appends, in order. */
   write(operations: readonly Write[]): Promise<readonly Appended[]>
   /** One step over declared reads, without anything in between. `step` must be pure: it may run more than once. */
-  update<T>(reads: readonly Place[], step: WriteStep<T>): Promise<StepOutcome<T>>
+  update<T>(reads: readonly Place[], step: WriteStep<T>, options?: UpdateOptions): Promise<StepOutcome<T>>
   /** Deletes an entry; answers whether it was there. In a transaction that answer is no read: it is not validated. */
   remove(place: Place): Promise<boolean>
   /** Several reads as of one moment. */

@@ -32,14 +32,14 @@ export interface Storage extends Reader {
   snapshot(): Promise<Snapshot>
   commit(commit: Commit): Promise<CommitOutcome>
   /**
-   * One step over declared reads: `step` sees the newest entries, commits not
-   * yet durable included, and its operations follow them without a gap, so
-   * it never conflicts. It must be pure: it may run more than once. What it
-   * throws rejects the promise and changes nothing. A step that reads a place
-   * of a feed comes after every append under way that the feed will list, in
-   * any process.
+   * Runs one step over declared reads. `step` sees the newest entries, those
+   * of commits that are not yet durable included, and no other commit comes
+   * between its reads and its operations, so it never conflicts. The step must
+   * be pure because it may run more than once. An error that it throws rejects
+   * the promise and changes nothing. A step that reads a place of a feed runs
+   * after every append under way that the feed will list, in any process.
    */
-  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>>
+  update<T>(reads: readonly Place[], step: Step<T>, options?: UpdateOptions): Promise<Updated<T>>
   /**
    * Calls back after each commit (or several at once) that touched the tree, and at closing; now and then also for nothing.
    * Resolves once in force.
@@ -213,6 +213,15 @@ export type CommitOutcome = Committed | Conflict
 export type Step<T> = (found: readonly (Entry | undefined)[]) => {
   readonly operations: readonly Operation[]
   readonly result: T
+}
+
+export interface UpdateOptions {
+  /**
+   * A hint: the step usually returns appends and nothing else. Appends never conflict with each other, so an engine may run
+   * such a step beside other steps on the same places instead of after them. A step that returns other operations after
+   * all, or an append whose dedupe key the log knows, has the same outcome as without the hint.
+   */
+  readonly appends?: boolean | undefined
 }
 
 export interface Updated<T> extends Committed {

@@ -156,8 +156,10 @@ export class Authority {
     const request = new AppendRequest(this.#context, envelopes, epoch, runId => this.#begun.get(runId)?.scope)
     for (;;) {
       if (isLong(envelopes, ({ bytes }) => bytes.length)) await request.prepare()
-      const { result, appended, version } = await database.update(request.reads, found =>
-        request.judge(found),
+      const { result, appended, version } = await database.update(
+        request.reads,
+        found => request.judge(found),
+        { appends: true },
       )
       // It was deleted since it was known to have begun.
       if (result.kind === 'begins') request.lookAtIndex()

@@ -19,7 +19,7 @@ export function scheduledStorage(storage: Storage, scheduler: SimulatedScheduler
     scan: range => inTurn(() => storage.scan(range)),
     snapshot: () => inTurn(async () => scheduledSnapshot(await storage.snapshot(), inTurn)),
     commit: commit => inTurn(() => storage.commit(commit)),
-    update: (reads, step) => inTurn(() => storage.update(reads, step)),
+    update: (reads, step, options) => inTurn(() => storage.update(reads, step, options)),
     subscribe: (tree, listener, patience) => inTurn(() => storage.subscribe(tree, listener, patience)),
     scopes: range => inTurn(() => storage.scopes(range)),
     now: () => storage.now(),

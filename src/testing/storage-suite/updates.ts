@@ -1,5 +1,6 @@
 import { expect } from 'vitest'
-import type { Step, Storage } from '../../engine/storage.ts'
+import type { Step, Storage, Updated, UpdateOptions } from '../../engine/storage.ts'
+import { bodiesOfChain } from './logs.ts'
 import {
   append,
   commit,
@@ -113,6 +114,35 @@ export function testUpdates(suite: Suite): void {
     },
   )
 
+  suite.holds('steps that are said to append may do anything else', async storage => {
+    const appends = true
+    const dedupe = { key: 'once', memo: 'first' }
+    const once = (body: string): Promise<Updated<undefined>> =>
+      storage.update([], () => ({ operations: [append(body, { dedupe })], result: undefined }), { appends })
+    expect((await once('1')).appended).toMatchObject([{ sequence: 0, duplicate: false }])
+    // The step has not read the dedupe key, so the engine alone knows that this is a duplicate.
+    expect((await once('2')).appended).toMatchObject([{ sequence: 0, duplicate: true, memo: 'first' }])
+    const counted = await Promise.all(Array.from({ length: 20 }, () => increment(storage, 'n', { appends })))
+    expect(counted.map(({ result }) => result).sort((a, b) => a - b)).toEqual(
+      Array.from({ length: 20 }, (_, i) => i + 1),
+    )
+    const nothing = storage.update([place('n')], ([n]) => ({ operations: [], result: n?.value }), { appends })
+    expect(await nothing).toMatchObject({ result: '20', appended: [] })
+  })
+
+  suite.holds('a step that appends sees every commit before it, as other steps do', async storage => {
+    // Appends the counter's value while it is counted up: no value is older than one appended before it.
+    const work = Array.from({ length: 100 }, (_, i) => {
+      if (i % 2 === 0) return increment(storage, 'n')
+      const step: Step<undefined> = ([n]) => ({ operations: [append(n?.value ?? '0')], result: undefined })
+      return storage.update([place('n')], step, { appends: true })
+    })
+    await Promise.all(work)
+    const seen = (await bodiesOfChain(storage)).map(Number)
+    expect(seen).toEqual([...seen].sort((a, b) => a - b))
+    expect(seen).toHaveLength(50)
+  })
+
   suite.holds('P12: an update makes a commit that had read the old value conflict', async storage => {
     const point = await readPoint(storage, 'n')
     const [, outcome] = await Promise.all([
@@ -124,9 +154,10 @@ export function testUpdates(suite: Suite): void {
   })
 }
 
-function increment(storage: Storage, key: string): Promise<{ result: number; version: number }> {
-  return storage.update<number>([place(key)], ([entry]) => {
+function increment(storage: Storage, key: string, options?: UpdateOptions): Promise<Updated<number>> {
+  const step: Step<number> = ([entry]) => {
     const next = Number(entry?.value ?? '0') + 1
     return { operations: [put(key, `${next}`)], result: next }
-  })
+  }
+  return storage.update([place(key)], step, options)
 }
