@@ -1,10 +1,13 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 
-/** Every `js` block of the documentation runs as a program of its own, in an empty folder, against the built package. */
+/**
+ * Checks the documentation. Every `js` block runs as a program of its own, in an empty folder, against the built package.
+ * Links lead to files, and the commands that the pages name exist.
+ */
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)))
 
 interface Sample {
@@ -15,7 +18,15 @@ interface Sample {
 
 function markdownFiles(): string[] {
   const docs = readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
-  const all = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', ...docs.map(name => join('docs', name))]
+  const all = [
+    'README.md',
+    'ARCHITECTURE.md',
+    'CONTRIBUTING.md',
+    'SECURITY.md',
+    'CHANGELOG.md',
+    'bench/README.md',
+    ...docs.map(name => join('docs', name)),
+  ]
   return all.filter(name => name.endsWith('.md') && !name.startsWith(join('docs', 'api')))
 }
 
@@ -28,12 +39,12 @@ function samplesOf(file: string): Sample[] {
   }))
 }
 
-/** What a comment behind a `console.log` says that it prints. */
+/** The output that the comment after each `console.log` promises. */
 function expectedOutput(code: string): string[] {
   return [...code.matchAll(/^console\.log\(.*\) \/\/ (.*)$/gm)].map(match => match[1].replaceAll("'", ''))
 }
 
-// Inside the package, so that `import 'annals'` finds it by its own name, as an installed one would be found.
+// The folder is inside the package, so that `import 'annals'` resolves to the package itself, as it would after an install.
 mkdirSync(join(ROOT, 'temp'), { recursive: true })
 const folder = mkdtempSync(join(ROOT, 'temp', 'docs-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
@@ -42,7 +53,7 @@ function run(sample: Sample, name: string): string {
   const cwd = join(folder, name)
   mkdirSync(cwd, { recursive: true })
   const program = join(cwd, 'sample.mjs')
-  // Nobody waits here for work that a sample only makes believe it does.
+  // Samples pretend to work for a second. The test need not wait for that.
   writeFileSync(program, sample.code.replaceAll('sleep(1_000)', 'sleep(1)'))
   return execFileSync(process.execPath, [program], { cwd, encoding: 'utf8', timeout: 30_000 })
 }
@@ -60,13 +71,50 @@ describe('the documentation', () => {
       for (const line of expectedOutput(sample.code)) {
         expect(output.replace(/\s+/g, ' ')).toContain(line.replace(/\s+/g, ' '))
       }
-      // A program that goes on where it was does so: the second time nothing is different.
+      // A sample must also succeed on the data that its first run left behind.
       run(sample, `sample-${index}`)
     }, 60_000)
   }
 })
 
-test('what the README links to is in the package', () => {
+/** The relative links of a page, as paths from the root of the repository. */
+function linksOf(file: string): string[] {
+  const text = readFileSync(join(ROOT, file), 'utf8').replace(/^```[\s\S]*?^```$/gm, '')
+  return [...text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g)].map(([, link]) => join(dirname(file), link ?? ''))
+}
+
+test('every link in the documentation leads to a file', () => {
+  const missing = markdownFiles().flatMap(file =>
+    linksOf(file)
+      .filter(link => !existsSync(join(ROOT, link)))
+      .map(link => `${file} links to ${link}`),
+  )
+  expect(missing).toEqual([])
+})
+
+test('the README and the index link every guide, and the index links every decision', () => {
+  const pagesIn = (folder: string): string[] =>
+    readdirSync(join(ROOT, folder)).map(name => join(folder, name))
+  const guides = pagesIn('docs/guides')
+  expect(guides.length).toBeGreaterThan(5)
+  expect(linksOf('README.md')).toEqual(expect.arrayContaining(guides))
+  expect(linksOf('docs/README.md')).toEqual(expect.arrayContaining([...guides, ...pagesIn('docs/decisions')]))
+})
+
+test('every npm script that the documentation names exists', () => {
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+    readonly scripts: Readonly<Record<string, string>>
+  }
+  const named = markdownFiles().flatMap(file =>
+    [...readFileSync(join(ROOT, file), 'utf8').matchAll(/\bnpm (?:run ([\w:]+)|(start|test)\b)/g)].map(
+      match => match[1] ?? match[2] ?? '',
+    ),
+  )
+  expect(named).toContain('demo')
+  expect(Object.keys(scripts)).toEqual(expect.arrayContaining(named))
+})
+
+test('every file that the README links to is in the package', () => {
   const args = ['pack', '--dry-run', '--json', '--ignore-scripts']
   const packed = JSON.parse(
     execFileSync('npm', args, { cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }),
