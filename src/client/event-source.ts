@@ -1,11 +1,11 @@
 import { AnnalsError } from '../core/errors.ts'
 import { pause } from '../core/pause.ts'
+import { backoffMs } from '../core/retry.ts'
 import { type SseEvent, SseReader } from '../core/sse.ts'
 import type { Ask, Transport } from './transport.ts'
 import { isTransient, problemIn, problemOf } from './transport.ts'
 
-const WAIT_FIRST_MS = 100
-const WAIT_MAX_MS = 5_000
+const BACKOFF = { firstMs: 100, maxMs: 5_000 }
 
 export interface StreamRequest {
   readonly path: string
@@ -46,7 +46,7 @@ export async function* eventsOf(
     } finally {
       connection.end()
     }
-    await pause(Math.min(WAIT_MAX_MS, WAIT_FIRST_MS * 2 ** failures), signal)
+    await pause(backoffMs(failures, BACKOFF), { signal })
   }
 }
 

@@ -1,6 +1,7 @@
 import { AnnalsError, type ErrorCode, type ErrorDetails, invalidArgument } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
-import { type RetryOptions, retried } from '../ledger/retry.ts'
+import { pause } from '../core/pause.ts'
+import { type RetryOptions, retried } from '../core/retry.ts'
 
 export interface ClientOptions {
   /** Where the server is, such as `http://127.0.0.1:8765`. */
@@ -101,7 +102,7 @@ export class Transport {
   async #waitAsTold(response: Response): Promise<void> {
     const seconds = Number(response.headers.get('Retry-After') ?? Number.NaN)
     if (!TRANSIENT_STATUS.includes(response.status) || !(seconds > 1)) return
-    const { sleep = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, ms)) } = this.retry
+    const { sleep = pause } = this.retry
     await sleep(Math.min(seconds * 1_000, RETRY_AFTER_MAX_MS))
   }
 

@@ -18,10 +18,10 @@ test('a pause lasts as long as it was asked for', async () => {
 test('a pause ends at once when its signal aborts, before or meanwhile, and leaves nothing behind', async () => {
   vi.useFakeTimers()
   try {
-    await pause(1_000, AbortSignal.abort())
+    await pause(1_000, { signal: AbortSignal.abort() })
     const controller = new AbortController()
     const removed = vi.spyOn(controller.signal, 'removeEventListener')
-    const paused = pause(1_000, controller.signal)
+    const paused = pause(1_000, { signal: controller.signal })
     controller.abort()
     await paused
     expect(removed).toHaveBeenCalledOnce()

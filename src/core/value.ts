@@ -2,8 +2,8 @@ import { isUtf8 } from 'node:buffer'
 import { type ByteString, isAscii } from './bytes.ts'
 import { canonicalBytes, DEPTH_MAX, tryPart } from './canonical-json.ts'
 import { AnnalsError } from './errors.ts'
-import { writeLarge } from './large-json.ts'
 import { type PartDecoder, readLarge } from './large-value.ts'
+import { writeLarge } from './large-write.ts'
 import { mapInSlices, runInSlices } from './slices.ts'
 
 /**

@@ -1,7 +1,9 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
-import { onAbort } from './follower.ts'
+import { onAbort } from '../core/on-abort.ts'
+import { pause } from '../core/pause.ts'
+import { backoffMs } from '../core/retry.ts'
 import { Gate } from './gate.ts'
 import type { Session } from './session.ts'
 import type {
@@ -57,8 +59,8 @@ export interface Timing {
 
 const TIMEOUT_MS = 30_000
 const RETRIES_MAX = 16
-const BACKOFF_FIRST_MS = 1
-const BACKOFF_MAX_MS = 100
+/** Wholly random, so that transactions that collided do not collide again. */
+const BACKOFF = { firstMs: 2, maxMs: 100, jitter: 1 }
 /** Conflicts after which a transaction is let through alone, and how long the others wait for it at most. */
 const CONFLICTS_MAX = 4
 const ALONE_MS = 100
@@ -67,7 +69,7 @@ const TIMER_MAX_MS = 2_147_483_647
 
 const REAL_TIMING: Timing = {
   random: Math.random,
-  sleep: ms => new Promise(resolve => setTimeout(resolve, ms)),
+  sleep: pause,
   timer(ms, fire, awaited) {
     const timeout = setTimeout(fire, ms)
     if (!awaited) timeout.unref()
@@ -269,7 +271,8 @@ export class Database implements Session {
         }
         if (outcome.status === 'committed') return result
         if (attempt > maxRetries) throw conflictError(attempt, outcome)
-        await Promise.race([interrupted, this.#timing.sleep(backoffMs(attempt, this.#timing.random()))])
+        const waitMs = backoffMs(attempt - 1, { ...BACKOFF, random: () => this.#timing.random() })
+        await Promise.race([interrupted, this.#timing.sleep(waitMs)])
       }
     } finally {
       // After a commit it has ended and this does nothing.
@@ -289,11 +292,6 @@ function writesInStep(): AnnalsError {
 function appendedOf(outcome: CommitOutcome): readonly Appended[] {
   invariant(outcome.status === 'committed', 'what has read nothing never conflicts')
   return outcome.appended
-}
-
-/** Anywhere between nothing and a bound that doubles: transactions that collided once shall not meet again. */
-function backoffMs(attempt: number, random: number): number {
-  return random * Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** attempt)
 }
 
 /** A function that throws before its first `await` is a rejection like any other. */

@@ -1,3 +1,5 @@
+import { onAbort } from '../core/on-abort.ts'
+
 /** Is told with which signal of the caller's it ends, too, and gives back the one to look at. */
 type EndWith = (signal: AbortSignal | undefined) => AbortSignal
 type Follow<T> = (endWith: EndWith) => AsyncGenerator<T, void, void>
@@ -48,33 +50,4 @@ export class Follower<T> implements AsyncGenerator<T, void, void> {
       unlink()
     }
   }
-}
-
-/** Who waits for a signal: one listener calls them all, as Node warns of more than ten. */
-const waiting = new WeakMap<AbortSignal, Set<() => void>>()
-
-/** Calls back once the signal aborts, at once if it has; returns what calls it off. */
-export function onAbort(signal: AbortSignal, call: () => void): () => void {
-  if (signal.aborted) {
-    call()
-    return () => {}
-  }
-  let calls = waiting.get(signal)
-  if (calls === undefined) {
-    const all = new Set<() => void>()
-    signal.addEventListener(
-      'abort',
-      () => {
-        for (const each of all) each()
-      },
-      { once: true },
-    )
-    waiting.set(signal, all)
-    calls = all
-  }
-  const mine = calls
-  // A function of its own, so that one may wait twice.
-  const each = (): void => call()
-  mine.add(each)
-  return () => void mine.delete(each)
 }

@@ -1,5 +1,6 @@
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
+import { pause } from '../core/pause.ts'
 import type { Disk } from '../disk/disk.ts'
 import {
   filesIn,
@@ -44,7 +45,7 @@ export async function askRun(runId: string, place: RunsPlace, request: RunReques
     await replaceFile(disk, asked, Buffer.from(JSON.stringify(request)))
     const giveUpAt = Date.now() + TAKEN_WITHIN_MS
     for (let looks = 1; ; looks++) {
-      await new Promise(resolve => setTimeout(resolve, LOOK_MS))
+      await pause(LOOK_MS)
       // First whether it is free: an answer that comes in between is found below.
       const isFree = looks % LOOKS_FOR_LIFE === 0 && isUnlocked(runId, place)
       const answerText = readFile(disk, answered)?.toString('utf8')

@@ -1,7 +1,8 @@
-import { setTimeout as wait } from 'node:timers/promises'
 import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { sha256Hex } from '../core/hash.ts'
+import { pause } from '../core/pause.ts'
+import { backoffMs } from '../core/retry.ts'
 import { artifactPart } from './artifacts.ts'
 import type { AnyWorkOptions, LaunchEvents, WorkerContext } from './context.ts'
 import type { RuntimeWorker } from './definition.ts'
@@ -23,8 +24,7 @@ import {
 } from './work-items.ts'
 
 const ATTEMPTS_MAX = 3
-const BACKOFF_MS = 100
-const BACKOFF_MS_MAX = 30_000
+const BACKOFF = { firstMs: 100, maxMs: 30_000 }
 /** The name under which the hash of what a worker is given stands among its inputs; no artifact has it. */
 const GIVEN = '$input'
 const OUTPUT_SCHEMA = 'urn:annals:launch:worker-output:1'
@@ -113,9 +113,9 @@ export class WorkerRuns {
         const { attemptsMax = ATTEMPTS_MAX } = definition
         if (!answer.failure.retryable || failures >= attemptsMax) throw answer.cause
         release()
-        await wait(backoffMs(definition, failures), undefined, { signal }).catch(() =>
-          signal.throwIfAborted(),
-        )
+        const { backoffMs: firstMs = BACKOFF.firstMs } = definition
+        await pause(backoffMs(failures - 1, { ...BACKOFF, firstMs }), { signal })
+        signal.throwIfAborted()
       } finally {
         release()
       }
@@ -252,8 +252,4 @@ export class WorkerRuns {
 
 function outputName({ worker, scope }: Pick<WorkKey, 'worker' | 'scope'>): string {
   return `output/${artifactPart(worker)}/${artifactPart(scope)}.json`
-}
-
-function backoffMs({ backoffMs: first = BACKOFF_MS }: RuntimeWorker, failures: number): number {
-  return Math.min(first * 2 ** (failures - 1), BACKOFF_MS_MAX)
 }

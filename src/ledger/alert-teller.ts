@@ -47,7 +47,7 @@ export class AlertTeller {
   async close(): Promise<void> {
     this.#end.abort()
     const told = new AbortController()
-    await Promise.race([this.#following, pause(CLOSE_MS, told.signal)])
+    await Promise.race([this.#following, pause(CLOSE_MS, { signal: told.signal })])
     told.abort()
     this.#isOver = true
   }
@@ -73,7 +73,7 @@ export class AlertTeller {
         warn(`alerts can't be read, and will be read again: ${error}`)
       }
       if (signal.aborted) return
-      await pause(RETRY_MS, signal)
+      await pause(RETRY_MS, { signal })
     }
   }
 

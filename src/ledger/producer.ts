@@ -3,11 +3,11 @@ import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
+import { type RetryOptions, retried } from '../core/retry.ts'
 import { parseJson } from '../core/value.ts'
 import type { EventIdRegistry } from './event-id-registry.ts'
 import { deriveIdempotencyKey } from './idempotency-key.ts'
 import { factOf, Reducer, type Refusal } from './reduce.ts'
-import { type RetryOptions, retried } from './retry.ts'
 import type {
   AppendResult,
   KnownRunEventType,

@@ -1,5 +1,6 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { pause } from '../core/pause.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { Changes } from '../engine/changes.ts'
 import { parseScope } from '../engine/keys.ts'
@@ -234,13 +235,13 @@ export class Projector {
         let failure: unknown
         try {
           // Who has appended what is to be done need not read it, and goes first.
-          if (this.#progress !== undefined && !this.#hasOffered) await pause(OTHER_MS)
+          if (this.#progress !== undefined && !this.#hasOffered) await pause(OTHER_MS, { unref: true })
           since = performance.now()
           this.#hasOffered = false
           this.#kept.beginLook()
           this.#takeOffered()
           if (await this.#isLeftToOther()) {
-            await pause(OTHER_MS)
+            await pause(OTHER_MS, { unref: true })
             continue
           }
           await this.#drain()
@@ -253,7 +254,7 @@ export class Projector {
         const tookMs = performance.now() - since
         await changes.beyond(seen, failure === undefined ? undefined : AbortSignal.timeout(RETRY_MS))
         if (failure === undefined)
-          await pause(Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MS, PAUSE_FACTOR * tookMs)))
+          await pause(Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MS, PAUSE_FACTOR * tookMs)), { unref: true })
       }
     } catch (error) {
       if (!isClosed(error)) this.#report(error)
@@ -408,10 +409,6 @@ export async function takeAll(reader: Reader, projection: RunProjection): Promis
       projection.take(projectableIn(entry))
     }
   }
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise(resolve => setTimeout(resolve, ms).unref())
 }
 
 function stateMisfit(runId: string): AnnalsError {

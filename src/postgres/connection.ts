@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { AnnalsError } from '../core/errors.ts'
 import { pause } from '../core/pause.ts'
+import { backoffMs } from '../core/retry.ts'
 import { loadDriver } from './driver.ts'
 import { failure, isHopeless, messageOf } from './failure.ts'
 import type { Statement } from './statements.ts'
@@ -15,8 +16,7 @@ export interface ConnectionSettings {
   readonly lockMs?: number
 }
 
-const RETRY_FIRST_MS = 20
-const RETRY_MAX_MS = 500
+const BACKOFF = { firstMs: 20, maxMs: 500 }
 
 /**
  * Only indexes, because a plan is made once and kept: made while a table is
@@ -46,14 +46,15 @@ export class Connection {
   static async open(settings: ConnectionSettings, signal?: AbortSignal): Promise<Connection> {
     const { Client } = await loadDriver()
     const end = performance.now() + settings.timeoutMs
-    for (let pauseMs = RETRY_FIRST_MS; ; pauseMs = Math.min(RETRY_MAX_MS, pauseMs * 2)) {
+    for (let retry = 0; ; retry++) {
       try {
         return await Connection.#attempt(Client, settings, Math.max(1, Math.ceil(end - performance.now())))
       } catch (error) {
+        const pauseMs = backoffMs(retry, BACKOFF)
         if (isHopeless(error) || signal?.aborted === true || performance.now() + pauseMs > end) {
           throw new AnnalsError('IO_ERROR', `PostgreSQL can't be reached: ${messageOf(error)}`, {}, error)
         }
-        await pause(pauseMs, signal)
+        await pause(pauseMs, { signal })
       }
     }
   }

@@ -45,7 +45,7 @@ export class AlertLog {
         // Closing the store ends it too.
         if (signal.aborted || (error as { code?: unknown }).code === 'CLOSED') return
         this.#write({ message: 'alerts are not followed', tenant, error: String(error) })
-        await pause(RETRY_MS, signal)
+        await pause(RETRY_MS, { signal })
       }
     }
   }

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { Annals } from '../annals.ts'
 import { AnnalsError } from '../core/errors.ts'
+import { pause } from '../core/pause.ts'
 import { jsonText, type Reply } from './reply.ts'
 import { headerOf } from './request-header.ts'
 import type { ServerContext } from './server-env.ts'
@@ -88,7 +89,7 @@ export class RememberedAnswers {
       }
       if ('body' in known) return replayed(known)
       // Another server is at work on it: its answer is waited for.
-      await new Promise(resolve => setTimeout(resolve, POLL_MS))
+      await pause(POLL_MS)
     }
     try {
       const reply = await answer(idOf(name))

@@ -1,4 +1,5 @@
 import { pause } from '../core/pause.ts'
+import { backoffMs } from '../core/retry.ts'
 import { formatRfc3339 } from '../core/time.ts'
 import type { Disk } from '../disk/disk.ts'
 import { postRun, readRecord, type TelemetryRecord, truncationRun } from './model.ts'
@@ -53,7 +54,7 @@ type Answer =
   | { readonly kind: 'never'; readonly death: Death }
 
 const TRIES_MAX = 3
-const WAITS_MS: readonly number[] = [1_000, 2_000]
+const BACKOFF = { firstMs: 1_000, maxMs: 2_000 }
 const RETRY_AFTER_MAX_MS = 10_000
 /** Besides 5xx: those that may pass by themselves. */
 const LATER: readonly number[] = [408, 425, 429]
@@ -174,11 +175,11 @@ export class TelemetryClient {
   }
 
   async #askAgain(record: TelemetryRecord): Promise<Answer> {
-    const { signal, sleep = (ms: number) => pause(ms, signal) } = this.#options
+    const { signal, sleep = (ms: number) => pause(ms, { signal }) } = this.#options
     for (let tries = 1; ; tries++) {
       const answer = await this.#ask(record)
       if (answer.kind !== 'later' || tries === TRIES_MAX || signal?.aborted === true) return answer
-      await sleep(Math.min(answer.retryAfterMs ?? WAITS_MS[tries - 1], RETRY_AFTER_MAX_MS))
+      await sleep(Math.min(answer.retryAfterMs ?? backoffMs(tries - 1, BACKOFF), RETRY_AFTER_MAX_MS))
     }
   }
 

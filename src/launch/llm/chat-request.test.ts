@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { retryAfterMs } from '../../telemetry/retry-after.ts'
 import { type ChatBody, checkChatBody, hashesOf, withoutUndefined } from './chat-request.ts'
-import { difference, nearest } from './nearest.ts'
+import { difference, nearestRequest } from './nearest-request.ts'
 import { checkPrices, costUsd, LIST_PRICES } from './prices.ts'
 
 const BODY: ChatBody = {
@@ -117,7 +117,7 @@ describe('the nearest request', () => {
   test('is itself at distance 0, and never farther than another', () => {
     fc.assert(
       fc.property(fc.array(json, { minLength: 1, maxLength: 5 }), json, (recorded, asked) => {
-        const found = nearest(recorded, value => value, asked)!
+        const found = nearestRequest(recorded, value => value, asked)!
         for (const value of recorded) {
           expect(found.difference.distance).toBeLessThanOrEqual(difference(value, asked).distance)
         }

@@ -5,7 +5,7 @@ import { ChunkAssembler, streamOf } from './chunks.ts'
 import { type Completion, readCompletion } from './completion.ts'
 import type { AnsweredEvidence } from './evidence.ts'
 import { clip, type Failure, type RawAnswer } from './failure.ts'
-import { nearest } from './nearest.ts'
+import { nearestRequest } from './nearest-request.ts'
 import { SseParser } from './sse.ts'
 import { type Fetch, type IncomingStream, type Received, sendOnce } from './transport.ts'
 import { type LlmRetryOptions, type TriesResult, withTries } from './tries.ts'
@@ -97,7 +97,7 @@ export class Exchanges {
   }
 
   async #miss(record: CallRecord): Promise<Failure> {
-    const found = nearest(
+    const found = nearestRequest(
       await this.#recording.store.newest(NEAREST_AMONG),
       evidence => evidence.request.body,
       record.request,

@@ -1,3 +1,6 @@
+import { onAbort } from '../../core/on-abort.ts'
+import { pause } from '../../core/pause.ts'
+import { backoffMs } from '../../core/retry.ts'
 import type { Failure } from './failure.ts'
 
 export interface LlmRetryOptions {
@@ -63,39 +66,31 @@ export async function withTries<T>(
 function pauseMs(attempts: number, retryAfterMs: number | undefined, options: LlmRetryOptions): number {
   const { firstMs = 500, maxMs = 8_000, random = Math.random } = options
   if (retryAfterMs !== undefined) return retryAfterMs
-  // Anywhere in the upper half: many who failed together shall not come back together.
-  return Math.round(Math.min(maxMs, firstMs * 2 ** (attempts - 1)) * (0.5 + random() / 2))
+  return Math.round(backoffMs(attempts - 1, { firstMs, maxMs, jitter: 0.5, random }))
 }
 
-/** False if it was called off. */
+/** Waits, and returns false if the signal aborted the wait. */
 async function slept(
   ms: number,
-  options: LlmRetryOptions,
+  { sleep }: LlmRetryOptions,
   signal: AbortSignal | undefined,
 ): Promise<boolean> {
   if (signal?.aborted) return false
-  let timer: NodeJS.Timeout | undefined
-  const pause =
-    options.sleep?.(ms) ??
-    new Promise<void>(resolve => {
-      timer = setTimeout(resolve, ms)
-    })
-  if (signal === undefined) {
-    await pause
-    return true
-  }
-  let onAbort = (): void => undefined
+  if (sleep === undefined) await pause(ms, { signal })
+  else await unlessAborted(sleep(ms), signal)
+  return signal?.aborted !== true
+}
+
+/** Resolves with the wait, or as soon as the signal aborts. */
+async function unlessAborted(wait: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  if (signal === undefined) return wait
+  let unlisten = (): void => {}
   const aborted = new Promise<void>(resolve => {
-    onAbort = resolve
-    signal.addEventListener('abort', onAbort, { once: true })
-    // Called off since the first look: then there is no event to wait for.
-    if (signal.aborted) resolve()
+    unlisten = onAbort(signal, resolve)
   })
   try {
-    await Promise.race([pause, aborted])
-    return !signal.aborted
+    await Promise.race([wait, aborted])
   } finally {
-    clearTimeout(timer)
-    signal.removeEventListener('abort', onAbort)
+    unlisten()
   }
 }

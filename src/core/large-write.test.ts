@@ -3,8 +3,8 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { longestBlock } from '../testing/longest-block.ts'
 import { AnnalsError } from './errors.ts'
-import { writeLarge } from './large-json.ts'
 import { readLarge } from './large-value.ts'
+import { writeLarge } from './large-write.ts'
 import { decodeStored, decodeValue, encodeGiven, encodeLeaf, encodeValue, PARTS } from './value.ts'
 
 /** What encoding gives: the bytes, or why the value was refused. */

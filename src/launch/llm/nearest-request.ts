@@ -27,8 +27,8 @@ export function difference(recorded: unknown, asked: unknown): Difference {
   return { distance, words }
 }
 
-/** The recorded one that differs least; of equals the first. */
-export function nearest<T>(
+/** The recorded request that differs least from the one asked for; the first of equals. */
+export function nearestRequest<T>(
   recorded: readonly T[],
   bodyOf: (item: T) => unknown,
   asked: unknown,
