@@ -2,11 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll } from 'vitest'
-import { Annals, open } from './annals.ts'
+import { type Annals, open } from './annals.ts'
 import { openNodeDisk } from './disk/node-disk.ts'
 import { openEmbedded } from './embedded/open.ts'
-import { Database } from './engine/database.ts'
 import { type OpenAnnalsOptions, testAnnals } from './testing/annals-suite.ts'
+import { openOver } from './testing/open-over.ts'
 
 const folders: string[] = []
 afterAll(() => {
@@ -29,7 +29,7 @@ async function openIn(path: string | undefined, { guards = {}, clock }: OpenAnna
   }
   const disk = path === undefined ? undefined : openNodeDisk(path)
   const storage = await openEmbedded({ disk, clock, verifyOnOpen, durability })
-  return new Annals({ storage, database: new Database(storage), guards }, 'default')
+  return openOver(storage, { guards })
 }
 
 testAnnals(

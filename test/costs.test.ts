@@ -4,7 +4,7 @@ import type { Disk, DiskFile } from '../src/disk/disk.ts'
 import { openEmbedded } from '../src/embedded/open.ts'
 import { Database } from '../src/engine/database.ts'
 import { TAGS } from '../src/engine/keys.ts'
-import { SimulatedDisk } from '../src/testing/simulated-disk.ts'
+import { SimulatedDisk } from './simulation/simulated-disk.ts'
 
 /**
  * What things cost, counted in what is asked of the disk: seconds would tell of

@@ -8,7 +8,7 @@ import {
   type RunEventWrite,
   type Value,
 } from '../src/index.ts'
-import { longestBlock } from '../src/testing/longest-block.ts'
+import { longestBlock } from './longest-block.ts'
 
 /**
  * Few items can be as much work as many. A list of large items is mapped in slices by its bytes, not only by the number of its

@@ -20,7 +20,7 @@ import {
   type Value,
   verifyBundle,
 } from '../src/index.ts'
-import { longestBlock } from '../src/testing/longest-block.ts'
+import { longestBlock } from './longest-block.ts'
 
 /**
  * One tenant never stops the others: no call that reads or verifies much holds

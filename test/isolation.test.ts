@@ -5,9 +5,9 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { openNodeDisk } from '../src/disk/node-disk.ts'
 import { type EmbeddedOptions, openEmbedded } from '../src/embedded/open.ts'
 import { Database } from '../src/engine/database.ts'
-import { checkHistory } from '../src/testing/cycle-checker.ts'
-import { runListAppend } from '../src/testing/list-append-workload.ts'
 import { seedOfRun } from '../src/testing/random.ts'
+import { checkHistory } from './isolation/cycle-checker.ts'
+import { runListAppend } from './isolation/list-append-workload.ts'
 
 const folders: string[] = []
 function newDisk(): EmbeddedOptions['disk'] {

@@ -50,7 +50,7 @@ export async function run({ sizes = SIZES, only }) {
 }
 
 export async function measure({ folder, size, only }) {
-  const { longestBlock } = await import('../../dist/testing/longest-block.js')
+  const { longestBlock } = await import('../../temp/programs/test/longest-block.js')
   const store = new MeasuredStore(folder, size)
   await store.build()
   const chosen = new RegExp(only ?? '')

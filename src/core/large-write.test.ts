@@ -1,7 +1,7 @@
 import { inspect } from 'node:util'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { longestBlock } from '../testing/longest-block.ts'
+import { longestBlock } from '../../test/longest-block.ts'
 import { AnnalsError } from './errors.ts'
 import { readLarge } from './large-value.ts'
 import { writeLarge } from './large-write.ts'

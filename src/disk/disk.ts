@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 /**
  * A folder of files, and the folders below it: all that Annals asks of a disk.
  * Names are relative paths, with `/` between their parts. The real disk is
- * `node-disk.ts`; its faulty twin, for the tests, is `testing/simulated-disk.ts`.
+ * `node-disk.ts`; its faulty twin, for the tests, is `test/simulation/simulated-disk.ts`.
  * Every call may throw an error with a `code` (`EIO`, `ENOSPC`, …).
  */
 export interface Disk {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
+import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import { Random } from '../testing/random.ts'
-import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { filesIn, makeFolders, readFile, replaceFile } from './durable-file.ts'
 import { LineFile, wholeLines } from './line-file.ts'
 

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
+import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import { sha256 } from '../core/hash.ts'
 import { HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
 import { parseHead } from '../engine/log.ts'
 import type { Append, Committed, Drop, Operation, Put } from '../engine/storage.ts'
 import { Random } from '../testing/random.ts'
-import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { type EmbeddedOptions, openEmbedded } from './open.ts'
 import type { EmbeddedStore } from './store.ts'
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
+import { blocksReadBy } from '../../test/simulation/blocks-read.ts'
+import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import type { Operation, Put } from '../engine/storage.ts'
-import { blocksReadBy } from '../testing/blocks-read.ts'
 import { Random, seedOfRun } from '../testing/random.ts'
-import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { openEmbedded } from './open.ts'
 import type { EmbeddedStore } from './store.ts'
 

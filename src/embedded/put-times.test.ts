@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
+import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import { TAGS } from '../engine/keys.ts'
 import type { Put } from '../engine/storage.ts'
-import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { openEmbedded } from './open.ts'
 import type { EmbeddedStore } from './store.ts'
 

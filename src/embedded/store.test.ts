@@ -2,10 +2,10 @@ import { cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
+import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import { openNodeDisk } from '../disk/node-disk.ts'
 import type { Operation, Snapshot } from '../engine/storage.ts'
 import { Random, seedOfRun } from '../testing/random.ts'
-import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { type EmbeddedOptions, openEmbedded } from './open.ts'
 
 const folders: string[] = []

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
+import { SimulatedScheduler } from '../../test/simulation/simulated-scheduler.ts'
 import { ReferenceStorage } from '../testing/reference-storage.ts'
 import { SimulatedClock } from '../testing/simulated-clock.ts'
-import { SimulatedScheduler } from '../testing/simulated-scheduler.ts'
 import { Database, type TransactionOptions } from './database.ts'
 import { TAGS } from './keys.ts'
 import type { Commit, CommitOutcome, Snapshot } from './storage.ts'

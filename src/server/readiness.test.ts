@@ -2,10 +2,10 @@ import { mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import { type Annals, annalsOver, open } from '../annals.ts'
 import { openEmbedded } from '../embedded/open.ts'
 import { Database } from '../engine/database.ts'
-import { SimulatedDisk } from '../testing/simulated-disk.ts'
 import { createServer, type Server } from './server.ts'
 
 /** `/ready` is 200 only while writes can succeed. */

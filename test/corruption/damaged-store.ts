@@ -6,7 +6,7 @@ import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { dedupeTag, TAGS } from '../../src/engine/keys.ts'
 import type { Operation } from '../../src/engine/storage.ts'
 import { Random } from '../../src/testing/random.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 
 /** Small stores on the simulated disk, what they hold at each version, and the verdict on what damage did to one. */
 

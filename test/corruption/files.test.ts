@@ -1,8 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { FORMAT } from '../../src/embedded/format.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
 import { inFormat } from '../other-format.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { type BuiltStore, buildStore, type Files, judge, openOn, type Verdict } from './damaged-store.ts'
 
 /** Failure matrix: "a cut file", "checkpoint damaged", "a newer file format", for whole files. */

@@ -3,7 +3,7 @@ import { fileName } from '../../src/embedded/format.ts'
 import { type EmbeddedOptions, openEmbedded } from '../../src/embedded/open.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { TAGS } from '../../src/engine/keys.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 
 /**
  * Failure matrix: "a flipped bit, a cut file", for the segments of the log. The manifest names the first one and each

@@ -1,7 +1,7 @@
 import { Session } from 'node:inspector'
 import { expect, test } from 'vitest'
-import { crashProgram } from '../../src/testing/crash-campaign.ts'
 import { Random } from '../../src/testing/random.ts'
+import { crashProgram } from '../campaigns/crash-campaign.ts'
 
 /** What the crash campaign must come through, by the names of the functions that do it. */
 const REACHED: Readonly<Record<string, readonly string[]>> = {

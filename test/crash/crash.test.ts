@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { crashCampaign, crashProgram, newReport } from '../../src/testing/crash-campaign.ts'
 import { seedOfRun } from '../../src/testing/random.ts'
+import { crashCampaign, crashProgram, newReport } from '../campaigns/crash-campaign.ts'
 import { CRASH_SEEDS } from './regression-seeds.ts'
 
 const IMAGES = 100_000

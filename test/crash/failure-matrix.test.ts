@@ -5,10 +5,10 @@ import { type EmbeddedOptions, openEmbedded } from '../../src/embedded/open.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { TAGS } from '../../src/engine/keys.ts'
 import type { Committed, Operation } from '../../src/engine/storage.ts'
-import { damageCampaign } from '../../src/testing/damage-campaign.ts'
 import { seedOfRun } from '../../src/testing/random.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { damageCampaign } from '../campaigns/damage-campaign.ts'
 import { inFormat } from '../other-format.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 
 /** What must happen when something fails: the rows of the failure matrix that concern one process and its disk. */
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { FAULTS, faultCampaign, faultProgram } from '../../src/testing/fault-campaign.ts'
-import { fullDiskCampaign, fullDiskProgram } from '../../src/testing/full-disk-campaign.ts'
 import { seedOfRun } from '../../src/testing/random.ts'
-import { replacedFolderCampaign } from '../../src/testing/replaced-folder-campaign.ts'
+import { FAULTS, faultCampaign, faultProgram } from '../campaigns/fault-campaign.ts'
+import { fullDiskCampaign, fullDiskProgram } from '../campaigns/full-disk-campaign.ts'
+import { replacedFolderCampaign } from '../campaigns/replaced-folder-campaign.ts'
 import { FAULT_SEEDS, FULL_DISK_SEEDS } from './regression-seeds.ts'
 
 const PROGRAMS = 2

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { crashLaunch, launchCampaign, newLaunchReport } from '../../src/testing/launch-campaign.ts'
-import { ENDING_LAUNCH, TINY_LAUNCH } from '../../src/testing/launch-world.ts'
-import { crashOutbox } from '../../src/testing/outbox-campaign.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
-import { crashRegistry } from '../../src/testing/registry-campaign.ts'
+import { crashLaunch, launchCampaign, newLaunchReport } from '../campaigns/launch-campaign.ts'
+import { ENDING_LAUNCH, TINY_LAUNCH } from '../campaigns/launch-world.ts'
+import { crashOutbox } from '../campaigns/outbox-campaign.ts'
+import { crashRegistry } from '../campaigns/registry-campaign.ts'
 
 /**
  * Launches, the telemetry outbox and the file registry on the simulated disk. The process is killed, and the power is

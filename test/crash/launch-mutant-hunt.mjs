@@ -5,12 +5,12 @@
 import { pathToFileURL } from 'node:url'
 
 const [folder, campaign, first, seedOfOthers, seconds] = process.argv.slice(2)
-const load = file => import(pathToFileURL(`${folder}/testing/${file}.js`).href)
-const { crashLaunch, newLaunchReport } = await load('launch-campaign')
-const { ENDING_LAUNCH, SMALL_LAUNCH, TINY_LAUNCH } = await load('launch-world')
-const { crashOutbox } = await load('outbox-campaign')
-const { crashRegistry } = await load('registry-campaign')
-const { Random } = await load('random')
+const load = file => import(pathToFileURL(`${folder}/${file}.js`).href)
+const { crashLaunch, newLaunchReport } = await load('test/campaigns/launch-campaign')
+const { ENDING_LAUNCH, SMALL_LAUNCH, TINY_LAUNCH } = await load('test/campaigns/launch-world')
+const { crashOutbox } = await load('test/campaigns/outbox-campaign')
+const { crashRegistry } = await load('test/campaigns/registry-campaign')
+const { Random } = await load('src/testing/random')
 
 const random = new Random(Number(seedOfOthers))
 /** Of work, not of waiting: how busy the machine is must not decide what is found. */

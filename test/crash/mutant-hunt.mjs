@@ -5,13 +5,13 @@
 import { pathToFileURL } from 'node:url'
 
 const [folder, first, program, seedOfOthers, seconds] = process.argv.slice(2)
-const load = file => import(pathToFileURL(`${folder}/testing/${file}.js`).href)
-const { crashProgram, newReport } = await load('crash-campaign')
-const { faultProgram, newFaultReport } = await load('fault-campaign')
-const { fullDiskProgram } = await load('full-disk-campaign')
-const { damageCampaign } = await load('damage-campaign')
-const { replacedFolderCampaign } = await load('replaced-folder-campaign')
-const { Random } = await load('random')
+const load = file => import(pathToFileURL(`${folder}/${file}.js`).href)
+const { crashProgram, newReport } = await load('test/campaigns/crash-campaign')
+const { faultProgram, newFaultReport } = await load('test/campaigns/fault-campaign')
+const { fullDiskProgram } = await load('test/campaigns/full-disk-campaign')
+const { damageCampaign } = await load('test/campaigns/damage-campaign')
+const { replacedFolderCampaign } = await load('test/campaigns/replaced-folder-campaign')
+const { Random } = await load('src/testing/random')
 
 const random = new Random(Number(seedOfOthers))
 /** Of work, not of waiting: how busy the machine is must not decide what is found. */

@@ -15,8 +15,10 @@ import { promisify } from 'node:util'
 
 /** Bugs planted into copies of the built package, each hunted in a process of its own. */
 
-const dist = fileURLToPath(new URL('../../dist', import.meta.url))
 const HUNTERS = 2
+const dist = fileURLToPath(new URL('../../dist', import.meta.url))
+const programs = fileURLToPath(new URL('../../temp/programs/test', import.meta.url))
+/** The parts of the package that a campaign imports, without those that no campaign reaches. */
 const PARTS = ['core', 'disk', 'embedded', 'engine', 'launch', 'ledger', 'primitives', 'telemetry', 'testing']
 
 export interface Patch {
@@ -76,20 +78,23 @@ export async function huntPlanted<T>(
   }
 }
 
-/** Links every file of its own, so that one of them can be replaced. */
+/** Links the built package as `src` and the compiled campaigns as `test`, file by file, so that one file can be replaced. */
 function linkPackage(folder: string): void {
-  for (const part of PARTS) {
-    for (const name of readdirSync(join(dist, part), { recursive: true, encoding: 'utf8' })) {
-      if (!name.endsWith('.js')) continue
-      mkdirSync(dirname(join(folder, part, name)), { recursive: true })
-      symlinkSync(join(dist, part, name), join(folder, part, name))
-    }
-  }
+  for (const part of PARTS) linkFiles(join(dist, part), join(folder, 'src', part))
+  linkFiles(programs, join(folder, 'test'))
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
 }
 
+function linkFiles(from: string, to: string): void {
+  for (const name of readdirSync(from, { recursive: true, encoding: 'utf8' })) {
+    if (!name.endsWith('.js')) continue
+    mkdirSync(dirname(join(to, name)), { recursive: true })
+    symlinkSync(join(from, name), join(to, name))
+  }
+}
+
 function plant({ file, find, replace }: Patch, folder: string): void {
-  const path = join(folder, file)
+  const path = join(folder, 'src', file)
   const text = readFileSync(path, 'utf8')
   const pattern = find.trim().split(/\s+/).map(escapePattern).join('\\s*')
   const found = [...text.matchAll(new RegExp(pattern, 'g'))]

@@ -6,7 +6,7 @@ import { Database } from '../../src/engine/database.ts'
 import type { RunEventRecord } from '../../src/index.ts'
 import { Random } from '../../src/testing/random.ts'
 import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { newEvent } from './run-event.ts'
 
 test('a window of time that is over is complete: what was on its way to the disk is waited for', async () => {

@@ -1,9 +1,9 @@
 import { Annals } from '../../src/annals.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
 import { Database } from '../../src/engine/database.ts'
-import { Clock, SMALL, tinyOptions, unevenly } from '../../src/testing/crash-shapes.ts'
 import { Random } from '../../src/testing/random.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { Clock, SMALL, tinyOptions, unevenly } from '../campaigns/crash-shapes.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import {
   checkFinished,
   checkRecovered,

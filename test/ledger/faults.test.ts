@@ -4,7 +4,7 @@ import { openEmbedded } from '../../src/embedded/open.ts'
 import { Database } from '../../src/engine/database.ts'
 import { type AnnalsError, createProducer, type Producer, type RunEventRecord } from '../../src/index.ts'
 import { Random } from '../../src/testing/random.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { newEvent, PLAN } from './run-event.ts'
 
 /** Failure matrix: "fsync fails" and "disk full", for run events: what can't be written is refused, and reads go on. */

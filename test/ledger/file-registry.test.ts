@@ -6,7 +6,7 @@ import { sha256Hex } from '../../src/core/hash.ts'
 import { newId } from '../../src/core/id.ts'
 import { openFileRegistry } from '../../src/index.ts'
 import { FileRegistry } from '../../src/ledger/event-id-registry.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 
 const root = mkdtempSync(join(tmpdir(), 'annals-registry-'))
 afterAll(() => rmSync(root, { recursive: true, force: true }))

@@ -8,10 +8,10 @@ import {
   type OpenTransaction,
   type ScopedTransaction,
 } from '../../src/index.ts'
-import { SMALL, tinyOptions, unevenly } from '../../src/testing/crash-shapes.ts'
 import type { Random } from '../../src/testing/random.ts'
 import type { SimulatedClock } from '../../src/testing/simulated-clock.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { SMALL, tinyOptions, unevenly } from '../campaigns/crash-shapes.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { BAD_CELL_FUNCTIONS, CELL_FUNCTIONS } from './cell-functions.ts'
 import { GUARDS } from './machines-model.ts'
 import { RUN_NAMES, SCOPE_NAMES, scopeOf } from './scopes.ts'

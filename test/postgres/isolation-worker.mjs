@@ -1,6 +1,7 @@
 // One of several processes that write one history: prints its part of it as JSON.
+import { Database } from '../../dist/engine/database.js'
 import { openPostgresStorage } from '../../dist/postgres/open.js'
-import { Database, runListAppend } from '../../dist/testing.js'
+import { runListAppend } from '../../temp/programs/test/isolation/list-append-workload.js'
 
 const { connectionString, schema, name, seed, transactions } = JSON.parse(process.argv[2])
 const storage = await openPostgresStorage({ connectionString, schema, snapshotConnections: 8 })

@@ -4,10 +4,10 @@ import { promisify } from 'node:util'
 import { afterAll, describe, expect, test } from 'vitest'
 import { Database } from '../../src/engine/database.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
-import { checkHistory } from '../../src/testing/cycle-checker.ts'
-import type { TransactionRecord } from '../../src/testing/history.ts'
-import { runListAppend } from '../../src/testing/list-append-workload.ts'
 import { seedOfRun } from '../../src/testing/random.ts'
+import { checkHistory } from '../isolation/cycle-checker.ts'
+import type { TransactionRecord } from '../isolation/history.ts'
+import { runListAppend } from '../isolation/list-append-workload.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
 const WORKER = fileURLToPath(new URL('./isolation-worker.mjs', import.meta.url))

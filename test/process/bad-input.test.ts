@@ -7,7 +7,7 @@ import { openEmbedded } from '../../src/embedded/open.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { TAGS } from '../../src/engine/keys.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
-import { SimulatedDisk } from '../../src/testing/simulated-disk.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import {
   checkNumbers,
   commitNumber,

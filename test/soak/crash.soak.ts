@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { crashCampaign } from '../../src/testing/crash-campaign.ts'
-import { faultCampaign } from '../../src/testing/fault-campaign.ts'
-import { fullDiskCampaign } from '../../src/testing/full-disk-campaign.ts'
 import { seedOfRun } from '../../src/testing/random.ts'
+import { crashCampaign } from '../campaigns/crash-campaign.ts'
+import { faultCampaign } from '../campaigns/fault-campaign.ts'
+import { fullDiskCampaign } from '../campaigns/full-disk-campaign.ts'
 
 const IMAGES = 5_000_000
 const TELL_EVERY_IMAGES = 250_000

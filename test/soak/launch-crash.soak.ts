@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { launchCampaign } from '../../src/testing/launch-campaign.ts'
-import { crashOutbox } from '../../src/testing/outbox-campaign.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
-import { crashRegistry } from '../../src/testing/registry-campaign.ts'
+import { launchCampaign } from '../campaigns/launch-campaign.ts'
+import { crashOutbox } from '../campaigns/outbox-campaign.ts'
+import { crashRegistry } from '../campaigns/registry-campaign.ts'
 import { huntLaunchMutants } from '../crash/launch-mutant-hunts.ts'
 import { LAUNCH_MUTANTS } from '../crash/launch-mutants.ts'
 

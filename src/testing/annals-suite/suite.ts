@@ -1,5 +1,6 @@
+import type { Annals, Guard } from 'annals'
 import { expect, it } from 'vitest'
-import { type Annals, AnnalsError, type ErrorCode, type Guard, type Scope } from '../../index.ts'
+import { AnnalsError, type ErrorCode, type Scope } from '../../index.ts'
 import { SimulatedClock } from '../simulated-clock.ts'
 
 /** A database for one test. */

@@ -1,4 +1,3 @@
-import { it } from 'vitest'
 import type {
   EventIdRegistry,
   Ledger,
@@ -7,7 +6,8 @@ import type {
   RunEventRecord,
   RunEventWrite,
   Runs,
-} from '../../index.ts'
+} from 'annals'
+import { it } from 'vitest'
 import { SimulatedClock } from '../simulated-clock.ts'
 import { RUN, said } from './events.ts'
 

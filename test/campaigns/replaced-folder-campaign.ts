@@ -1,11 +1,11 @@
-import { AnnalsError } from '../core/errors.ts'
-import { type Durability, openEmbedded } from '../embedded/open.ts'
-import type { EmbeddedStore } from '../embedded/store.ts'
+import { AnnalsError } from '../../src/core/errors.ts'
+import { type Durability, openEmbedded } from '../../src/embedded/open.ts'
+import type { EmbeddedStore } from '../../src/embedded/store.ts'
+import { Random } from '../../src/testing/random.ts'
+import { inSeededSlices } from '../simulation/seeded-slices.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, inTurns, randomOperations } from './crash-workload.ts'
-import { Random } from './random.ts'
-import { inSeededSlices } from './seeded-slices.ts'
-import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Programs whose folder is replaced at some disk call, while commits and checkpoints are under way. From then on the

@@ -1,14 +1,14 @@
 import { describe, expect, test } from 'vitest'
-import { Database } from '../engine/database.ts'
-import type { Commit, CommitOutcome, Snapshot, Storage } from '../engine/storage.ts'
+import { Database } from '../../src/engine/database.ts'
+import type { Commit, CommitOutcome, Snapshot, Storage } from '../../src/engine/storage.ts'
+import { seedOfRun } from '../../src/testing/random.ts'
+import { ReferenceStorage } from '../../src/testing/reference-storage.ts'
+import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
+import { scheduledStorage } from '../simulation/scheduled-storage.ts'
+import { SimulatedScheduler } from '../simulation/simulated-scheduler.ts'
 import { type AnomalyKind, checkHistory } from './cycle-checker.ts'
 import type { HistoryStep, TransactionRecord } from './history.ts'
 import { runListAppend } from './list-append-workload.ts'
-import { seedOfRun } from './random.ts'
-import { ReferenceStorage } from './reference-storage.ts'
-import { scheduledStorage } from './scheduled-storage.ts'
-import { SimulatedClock } from './simulated-clock.ts'
-import { SimulatedScheduler } from './simulated-scheduler.ts'
 
 const read = (list: string, ...elements: string[]): HistoryStep => ({ kind: 'read', list, elements })
 const add = (list: string, element: string): HistoryStep => ({ kind: 'append', list, element })

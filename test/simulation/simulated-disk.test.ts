@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Random, seedOfRun } from './random.ts'
+import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 const IMAGES = 1000

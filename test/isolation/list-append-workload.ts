@@ -1,11 +1,11 @@
-import { AnnalsError } from '../core/errors.ts'
-import type { Database } from '../engine/database.ts'
-import { TAGS } from '../engine/keys.ts'
-import { parseLogEntry } from '../engine/log.ts'
-import type { Entry, Range } from '../engine/storage.ts'
-import type { ManualTransaction, Transaction } from '../engine/transaction.ts'
+import { AnnalsError } from '../../src/core/errors.ts'
+import type { Database } from '../../src/engine/database.ts'
+import { TAGS } from '../../src/engine/keys.ts'
+import { parseLogEntry } from '../../src/engine/log.ts'
+import type { Entry, Range } from '../../src/engine/storage.ts'
+import type { ManualTransaction, Transaction } from '../../src/engine/transaction.ts'
+import { Random } from '../../src/testing/random.ts'
 import type { HistoryStep, TransactionRecord } from './history.ts'
-import { Random } from './random.ts'
 
 export interface ListAppendOptions {
   readonly seed: number

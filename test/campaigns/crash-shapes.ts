@@ -1,9 +1,9 @@
-import type { EmbeddedOptions } from '../embedded/open.ts'
-import { dedupeTag, headTag, TAGS } from '../engine/keys.ts'
-import type { TreeId } from '../engine/storage.ts'
+import type { EmbeddedOptions } from '../../src/embedded/open.ts'
+import { dedupeTag, headTag, TAGS } from '../../src/engine/keys.ts'
+import type { TreeId } from '../../src/engine/storage.ts'
+import type { Random } from '../../src/testing/random.ts'
+import type { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { MARKER } from './crash-history.ts'
-import type { Random } from './random.ts'
-import type { SimulatedDisk } from './simulated-disk.ts'
 
 /** Which trees and keys a program uses, and how small everything is that a store would have large. */
 export interface Shape {

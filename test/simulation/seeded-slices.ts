@@ -1,5 +1,5 @@
-import { simulateSlices } from '../core/slices.ts'
-import { Random } from './random.ts'
+import { simulateSlices } from '../../src/core/slices.ts'
+import { Random } from '../../src/testing/random.ts'
 
 /** How often a slice is over when work asks: often enough that most programs pause somewhere. */
 const OVER_CHANCE = 0.05

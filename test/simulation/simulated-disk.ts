@@ -1,6 +1,7 @@
-import { AnnalsError } from '../core/errors.ts'
-import { invariant } from '../core/invariant.ts'
-import { type Disk, type DiskFile, folderGone } from '../disk/disk.ts'
+import { AnnalsError } from '../../src/core/errors.ts'
+import { invariant } from '../../src/core/invariant.ts'
+import { type Disk, type DiskFile, folderGone } from '../../src/disk/disk.ts'
+import { Random } from '../../src/testing/random.ts'
 import {
   type DiskCall,
   type DiskCallKind,
@@ -12,7 +13,6 @@ import {
 import { folderHandle } from './folder-handle.ts'
 import { PagedBytes } from './paged-bytes.ts'
 import { ExhaustiveFate, type Fate, KEEP_ALL, RandomFate, type Tear } from './power-cut.ts'
-import { Random } from './random.ts'
 import { SimulatedFile } from './simulated-file.ts'
 import { isFolderEntry, SimulatedNames } from './simulated-names.ts'
 

@@ -1,13 +1,13 @@
-import { AnnalsError } from '../core/errors.ts'
-import { fileName, HEADER_BYTES } from '../embedded/format.ts'
-import { readManifests } from '../embedded/manifest.ts'
-import { type Durability, openEmbedded } from '../embedded/open.ts'
+import { AnnalsError } from '../../src/core/errors.ts'
+import { fileName, HEADER_BYTES } from '../../src/embedded/format.ts'
+import { readManifests } from '../../src/embedded/manifest.ts'
+import { type Durability, openEmbedded } from '../../src/embedded/open.ts'
+import { Random } from '../../src/testing/random.ts'
+import { inSeededSlices } from '../simulation/seeded-slices.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, countIn, inTurns, runProgram } from './crash-workload.ts'
-import { Random } from './random.ts'
-import { inSeededSlices } from './seeded-slices.ts'
-import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Stores whose files were damaged on the device: a flipped bit, a file cut

@@ -2,10 +2,10 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { expect, it } from 'vitest'
-import type { Disk, DiskFile } from '../disk/disk.ts'
-import { openNodeDisk } from '../disk/node-disk.ts'
+import type { Disk, DiskFile } from '../../src/disk/disk.ts'
+import { openNodeDisk } from '../../src/disk/node-disk.ts'
+import { Random, seedOfRun } from '../../src/testing/random.ts'
 import type { DiskCallKind } from './disk-faults.ts'
-import { Random, seedOfRun } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 it('a simulated disk without faults behaves like the real one', async () => {

@@ -1,10 +1,10 @@
-import type { Random as RandomBytes } from '../core/id.ts'
-import { lineOf } from '../launch/chain.ts'
-import type { AnyNodeContext, FixInput, LaunchObserver, WorkerContext } from '../launch/context.ts'
-import { defineLaunch, defineWorker, type Launch } from '../launch/definition.ts'
-import type { LaunchEvent } from '../launch/events.ts'
-import type { Random } from './random.ts'
-import { TelemetryTwin } from './telemetry-twin.ts'
+import type { Random as RandomBytes } from '../../src/core/id.ts'
+import { lineOf } from '../../src/launch/chain.ts'
+import type { AnyNodeContext, FixInput, LaunchObserver, WorkerContext } from '../../src/launch/context.ts'
+import { defineLaunch, defineWorker, type Launch } from '../../src/launch/definition.ts'
+import type { LaunchEvent } from '../../src/launch/events.ts'
+import type { Random } from '../../src/testing/random.ts'
+import { TelemetryTwin } from '../simulation/telemetry-twin.ts'
 
 /** The world around launches that crash: what their workers, models and telemetry have seen outlives every process. */
 

@@ -1,13 +1,13 @@
-import { readFile } from '../disk/durable-file.ts'
-import { wholeLines } from '../disk/line-file.ts'
-import { TelemetryClient } from '../telemetry/client.ts'
-import { eventIdOf, patchRun, postRun, type TelemetryRecord } from '../telemetry/model.ts'
-import { DEAD_FILE, OUTBOX_FILE } from '../telemetry/outbox.ts'
+import { readFile } from '../../src/disk/durable-file.ts'
+import { wholeLines } from '../../src/disk/line-file.ts'
+import { TelemetryClient } from '../../src/telemetry/client.ts'
+import { eventIdOf, patchRun, postRun, type TelemetryRecord } from '../../src/telemetry/model.ts'
+import { DEAD_FILE, OUTBOX_FILE } from '../../src/telemetry/outbox.ts'
+import { Random } from '../../src/testing/random.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
+import { TelemetryTwin } from '../simulation/telemetry-twin.ts'
 import { unevenly } from './crash-shapes.ts'
 import { check } from './crash-workload.ts'
-import { Random } from './random.ts'
-import { SimulatedDisk } from './simulated-disk.ts'
-import { TelemetryTwin } from './telemetry-twin.ts'
 
 /**
  * Records on their way to a service that is away now and then. At every disk

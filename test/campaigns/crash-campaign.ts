@@ -1,5 +1,9 @@
-import { openEmbedded } from '../embedded/open.ts'
-import { TAGS } from '../engine/keys.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import { TAGS } from '../../src/engine/keys.ts'
+import { Random } from '../../src/testing/random.ts'
+import type { DiskCall } from '../simulation/disk-faults.ts'
+import { inSeededSlices } from '../simulation/seeded-slices.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, TINY, tinyOptions, unevenly } from './crash-shapes.ts'
 import {
@@ -10,10 +14,6 @@ import {
   type Progress,
   runProgram,
 } from './crash-workload.ts'
-import type { DiskCall } from './disk-faults.ts'
-import { Random } from './random.ts'
-import { inSeededSlices } from './seeded-slices.ts'
-import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Programs run on a simulated disk; around every disk call, and whenever

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { type DiskFile, writeAll } from '../disk/disk.ts'
+import { type DiskFile, writeAll } from '../../src/disk/disk.ts'
+import { Random } from '../../src/testing/random.ts'
 import type { DiskCall, DiskCallKind } from './disk-faults.ts'
-import { Random } from './random.ts'
 import { SimulatedDisk } from './simulated-disk.ts'
 
 function bytes(text: string): Buffer {

@@ -1,14 +1,14 @@
-import { AnnalsError } from '../core/errors.ts'
-import { type Durability, openEmbedded } from '../embedded/open.ts'
-import type { EmbeddedStore } from '../embedded/store.ts'
-import type { Committed, Snapshot } from '../engine/storage.ts'
+import { AnnalsError } from '../../src/core/errors.ts'
+import { type Durability, openEmbedded } from '../../src/embedded/open.ts'
+import type { EmbeddedStore } from '../../src/embedded/store.ts'
+import type { Committed, Snapshot } from '../../src/engine/storage.ts'
+import { Random } from '../../src/testing/random.ts'
+import type { DiskCall } from '../simulation/disk-faults.ts'
+import { inSeededSlices } from '../simulation/seeded-slices.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, countIn, inTurns, randomOperations } from './crash-workload.ts'
-import type { DiskCall } from './disk-faults.ts'
-import { Random } from './random.ts'
-import { inSeededSlices } from './seeded-slices.ts'
-import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Programs on disks that get full, at every size from nearly nothing on.

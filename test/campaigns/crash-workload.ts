@@ -1,12 +1,12 @@
-import { sha256 } from '../core/hash.ts'
-import { openEmbedded } from '../embedded/open.ts'
-import type { EmbeddedStore } from '../embedded/store.ts'
-import { TAGS } from '../engine/keys.ts'
-import type { Committed, Operation, Snapshot, TreeId } from '../engine/storage.ts'
+import { sha256 } from '../../src/core/hash.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import type { EmbeddedStore } from '../../src/embedded/store.ts'
+import { TAGS } from '../../src/engine/keys.ts'
+import type { Committed, Operation, Snapshot, TreeId } from '../../src/engine/storage.ts'
+import type { Random } from '../../src/testing/random.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { type History, MARKER, sameAnswers } from './crash-history.ts'
 import { type Clock, type Shape, tinyOptions } from './crash-shapes.ts'
-import type { Random } from './random.ts'
-import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Small random programs against a store on a simulated disk: commits alone and

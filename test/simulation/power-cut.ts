@@ -1,5 +1,5 @@
+import type { Random } from '../../src/testing/random.ts'
 import type { PagedBytes } from './paged-bytes.ts'
-import type { Random } from './random.ts'
 
 /**
  * What a power cut does to what was never synced. A change of a file is

@@ -1,6 +1,6 @@
-import { hasWaitingSlices } from '../core/slices.ts'
-import { Random } from './random.ts'
-import type { SimulatedClock } from './simulated-clock.ts'
+import { hasWaitingSlices } from '../../src/core/slices.ts'
+import { Random } from '../../src/testing/random.ts'
+import type { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 
 interface Timer {
   readonly at: number

@@ -1,11 +1,11 @@
-import { sha256Hex } from '../core/hash.ts'
-import { newId } from '../core/id.ts'
-import { FileRegistry } from '../ledger/event-id-registry.ts'
+import { sha256Hex } from '../../src/core/hash.ts'
+import { newId } from '../../src/core/id.ts'
+import { FileRegistry } from '../../src/ledger/event-id-registry.ts'
+import { Random } from '../../src/testing/random.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { unevenly } from './crash-shapes.ts'
 import { check } from './crash-workload.ts'
 import { randomBytesOf } from './launch-world.ts'
-import { Random } from './random.ts'
-import { SimulatedDisk } from './simulated-disk.ts'
 
 /** L22: ids are claimed and adopted; killed or without power at any disk call, the registry gives those that it has given. */
 

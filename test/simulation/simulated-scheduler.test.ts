@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { Random, seedOfRun } from './random.ts'
-import { SimulatedClock } from './simulated-clock.ts'
+import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 import { SimulatedScheduler } from './simulated-scheduler.ts'
 
 describe('clock', () => {

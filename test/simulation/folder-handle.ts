@@ -1,5 +1,5 @@
-import { invariant } from '../core/invariant.ts'
-import type { Disk } from '../disk/disk.ts'
+import { invariant } from '../../src/core/invariant.ts'
+import type { Disk } from '../../src/disk/disk.ts'
 
 /** What only the simulated disk itself can do. */
 export interface FolderOwner {

@@ -1,12 +1,14 @@
-import { AnnalsError } from '../core/errors.ts'
-import { readFile } from '../disk/durable-file.ts'
-import type { Launch } from '../launch/definition.ts'
-import { replayLaunch, resumeLaunch, startLaunch } from '../launch/launches.ts'
-import type { LaunchOptions } from '../launch/options.ts'
-import { type FlushTelemetryOptions, flushTelemetry } from '../launch/run-telemetry.ts'
+import { AnnalsError } from '../../src/core/errors.ts'
+import { readFile } from '../../src/disk/durable-file.ts'
+import type { Launch } from '../../src/launch/definition.ts'
+import { replayLaunch, resumeLaunch, startLaunch } from '../../src/launch/launches.ts'
+import type { LaunchOptions } from '../../src/launch/options.ts'
+import { type FlushTelemetryOptions, flushTelemetry } from '../../src/launch/run-telemetry.ts'
+import { Random } from '../../src/testing/random.ts'
+import type { DiskCall } from '../simulation/disk-faults.ts'
+import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { unevenly } from './crash-shapes.ts'
 import { check } from './crash-workload.ts'
-import type { DiskCall } from './disk-faults.ts'
 import {
   checkEnd,
   checkImage,
@@ -26,8 +28,6 @@ import {
   STATES,
   TINY_LAUNCH,
 } from './launch-world.ts'
-import { Random } from './random.ts'
-import { SimulatedDisk } from './simulated-disk.ts'
 
 /**
  * Launches run on a simulated disk; at every call that changes something the

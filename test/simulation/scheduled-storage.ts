@@ -1,4 +1,4 @@
-import type { Snapshot, Storage } from '../engine/storage.ts'
+import type { Snapshot, Storage } from '../../src/engine/storage.ts'
 import type { SimulatedScheduler } from './simulated-scheduler.ts'
 
 /**

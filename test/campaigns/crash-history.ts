@@ -1,8 +1,25 @@
-import { fromU64, u64 } from '../core/bytes.ts'
-import { linkHash, sha256, ZERO_HASH } from '../core/hash.ts'
-import { dedupeTag, HEAD_KEY, headTag, isEngineTag, isLogTag, logOfHeadTag, TAGS } from '../engine/keys.ts'
-import { parseHead, parseLogEntry } from '../engine/log.ts'
-import type { Append, Appended, Entry, Operation, Place, Reader, Storage, TreeId } from '../engine/storage.ts'
+import { fromU64, u64 } from '../../src/core/bytes.ts'
+import { linkHash, sha256, ZERO_HASH } from '../../src/core/hash.ts'
+import {
+  dedupeTag,
+  HEAD_KEY,
+  headTag,
+  isEngineTag,
+  isLogTag,
+  logOfHeadTag,
+  TAGS,
+} from '../../src/engine/keys.ts'
+import { parseHead, parseLogEntry } from '../../src/engine/log.ts'
+import type {
+  Append,
+  Appended,
+  Entry,
+  Operation,
+  Place,
+  Reader,
+  Storage,
+  TreeId,
+} from '../../src/engine/storage.ts'
 
 /**
  * What a store must hold after the first `count` commits of a history, for any
