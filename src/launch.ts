@@ -1,3 +1,4 @@
+export type { JsonSchema } from './core/schema.ts'
 export type {
   Activity,
   FinishedActivity,
@@ -29,26 +30,41 @@ export {
   type WorkerDefinition,
   type Workers,
 } from './launch/definition.ts'
+export {
+  DOCS_STATES as RUN_STATES,
+  type DocsState as RunState,
+  type DocsStates as RunStates,
+  SECTION_STATES,
+  type SectionState,
+} from './launch/docs/pipeline.ts'
 export type {
+  ArtifactEntry,
   ArtifactRef,
   ClonedInput,
+  GateResult,
   Issue,
   IssueLocation,
   LaunchEvent,
   LaunchEventType,
   LaunchFailure,
   LaunchPayloads,
+  LaunchSnapshot,
   LlmCallFailed,
   LlmCallFinished,
   LlmCallStarted,
   LlmEventType,
+  LogSeal,
+  NamedArtifact,
   PullRequest,
   Severity,
   TokenUsage,
+  TrackedIssue,
+  WorkItem,
+  WorkItemStatus,
 } from './launch/events.ts'
 export type { Spans } from './launch/journal.ts'
-export type { JsonSchema } from './launch/json-schema.ts'
 export type { LaunchResult, LaunchRun, LaunchStatus } from './launch/launch-run.ts'
+export type { LaunchMemory, LaunchState } from './launch/launch-state.ts'
 export {
   cancelLaunch,
   pauseLaunch,
@@ -100,33 +116,17 @@ export type {
   StartOptions,
 } from './launch/options.ts'
 export { type ProgressOptions, type ProgressOutput, showProgress } from './launch/progress.ts'
-export type {
-  ArtifactEntry,
-  GateResult,
-  LaunchMemory,
-  LaunchState,
-  NamedArtifact,
-  TrackedIssue,
-  WorkItem,
-  WorkItemStatus,
-} from './launch/reduce.ts'
 export {
   type FlushTelemetryOptions,
   flushTelemetry,
   type TelemetryOptions,
 } from './launch/run-telemetry.ts'
-export type { LaunchSnapshot, LogSeal } from './launch/snapshot.ts'
-export {
-  type ActiveStateOf,
-  type NextStateOf,
-  RUN_STATES,
-  type RunState,
-  type RunStates,
-  SECTION_STATES,
-  type SectionState,
-  type StateModel,
-  type StateOf,
-  type StateRule,
+export type {
+  ActiveStateOf,
+  NextStateOf,
+  StateModel,
+  StateOf,
+  StateRule,
 } from './launch/states.ts'
 export type { FlushReport } from './telemetry/client.ts'
 export type { ChildEnd, LlmCallEnd, LlmCallStart, Span } from './telemetry/launch-telemetry.ts'

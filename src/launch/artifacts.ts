@@ -11,9 +11,8 @@ import {
   writeNewFile,
 } from '../disk/durable-file.ts'
 import type { ReadableArtifacts } from './context.ts'
-import type { ArtifactRef } from './events.ts'
+import type { ArtifactEntry, ArtifactRef } from './events.ts'
 import type { Journal, Spans } from './journal.ts'
-import type { ArtifactEntry } from './reduce.ts'
 
 const FOLDER = 'artifacts'
 const PENDING = '.pending'

@@ -1,16 +1,14 @@
+import type { DocsMethods } from './docs/pipeline.ts'
 import type {
   ArtifactRef,
-  ClonedInput,
   Issue,
   LaunchEvent,
   LaunchFailure,
   LaunchPayloads,
   LlmEventType,
-  PullRequest,
 } from './events.ts'
 import type { Spans } from './journal.ts'
 import type { LlmClient } from './llm/llm.ts'
-import type { SectionState } from './states.ts'
 
 /** What the code of a user is given, and what others plug into a launch. */
 
@@ -91,14 +89,11 @@ export interface FixInput {
 }
 
 /** What a node gets, whatever the types of its launch. */
-export interface AnyNodeContext extends RunContext {
+export interface AnyNodeContext extends RunContext, DocsMethods {
   readonly artifacts: ReadableArtifacts
   work(worker: string, options?: AnyWorkOptions): Promise<unknown>
-  inputsCloned(inputs: readonly ClonedInput[]): Promise<void>
-  section(name: string, state: SectionState): Promise<void>
   validate(): Promise<{ readonly ok: boolean; readonly issues: readonly Issue[] }>
   fix(): Promise<void>
-  prOpened(pullRequest: PullRequest): Promise<void>
 }
 
 export interface AnyWorkOptions {

@@ -1,14 +1,13 @@
 import { AnnalsError } from '../core/errors.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
 import type { AnyNodeContext, FixInput, GateContext, WorkerContext } from './context.ts'
+import { DOCS_STATES, type DocsStates } from './docs/pipeline.ts'
 import type { Issue, IssueLocation, Severity } from './events.ts'
 import {
   type ActiveStateOf,
   checkStates,
   isTerminal,
   type NextStateOf,
-  RUN_STATES,
-  type RunStates,
   ruleOf,
   type StateModel,
 } from './states.ts'
@@ -97,7 +96,7 @@ export type NodeDefinition<M extends StateModel, W extends Workers, G extends Ga
 export interface LaunchDefinition<M extends StateModel, W extends Workers, G extends Gates> {
   readonly name: string
   readonly version: string
-  /** `RUN_STATES` without it. */
+  /** `DOCS_STATES` without it. */
   readonly states?: M
   readonly workers: W
   readonly gates?: G
@@ -148,7 +147,7 @@ const CONCURRENCY_DEFAULT = 4
 
 /** Refuses, with `INVALID_ARGUMENT`, what could not work: a run must not be the first to find out. */
 export function defineLaunch<
-  const M extends StateModel = RunStates,
+  const M extends StateModel = DocsStates,
   W extends Workers = Workers,
   G extends Gates = Gates,
 >(definition: LaunchDefinition<M, W, G>): Launch {
@@ -159,7 +158,7 @@ export function defineLaunch<
   const gates: Gates = definition.gates ?? {}
   checkName('a launch', name)
   checkName('a version', version)
-  const states: StateModel = definition.states ?? RUN_STATES
+  const states: StateModel = definition.states ?? DOCS_STATES
   checkStates(states)
   checkCount('concurrency', concurrency)
   for (const [worker, its] of Object.entries(workers)) checkWorker(worker, its)

@@ -1,165 +1,68 @@
-import type { SectionState } from './states.ts'
+import type { FromFields, FromName } from '../core/schema.ts'
+import type { DOCS_PAYLOADS, DOCS_RECORDS, DOCS_SNAPSHOT, DOCS_VALUES } from './docs/formats.ts'
+import type { EVENT, PAYLOADS, RECORDS, SNAPSHOT, VALUES } from './formats.ts'
 
-/** The events of a launch, as they are on disk: names and words are the contract's. */
+/** The types of a launch's events and snapshots. They follow from the formats, field by field. */
 
-export type Severity = 'info' | 'warn' | 'error' | 'blocker'
-
-export interface IssueLocation {
-  readonly path?: string
-  readonly line?: number
-  readonly column?: number
+type Formats = {
+  readonly values: typeof VALUES & typeof DOCS_VALUES
+  readonly records: typeof RECORDS & typeof DOCS_RECORDS
 }
+type Format<N extends string> = FromName<N, Formats>
+type Payloads = typeof PAYLOADS & typeof DOCS_PAYLOADS
 
-/** Something that a gate has found wrong. */
-export interface Issue {
-  readonly issue_id: string
-  readonly gate: string
-  readonly severity: Severity
-  readonly message: string
-  readonly error_code?: string
-  readonly files?: readonly string[]
-  readonly location?: IssueLocation
-  readonly suggested_fix?: string
-}
+/** How bad an issue is. A run can't complete with open issues that are errors or blockers. */
+export type Severity = Format<'severity'>
+/** The place of an issue in a file. */
+export type IssueLocation = Format<'issue-location'>
+/** A problem that a gate found. */
+export type Issue = Format<'issue'>
+/** Why a work item or a run failed. */
+export type LaunchFailure = Format<'failure'>
+/** The name of an artifact and the hash of its content at that time. */
+export type ArtifactRef = Format<'artifact-ref'>
+/** An input of a run, and where it came from. */
+export type ClonedInput = Format<'cloned-input'>
+/** A pull request that a run opened. */
+export type PullRequest = Format<'pull-request'>
+/** How many tokens a model read and wrote. */
+export type TokenUsage = Format<'token-usage'>
+/** An artifact in a snapshot. */
+export type ArtifactEntry = Format<'artifact'>
+/** An artifact with its name. */
+export type NamedArtifact = ArtifactEntry & { readonly name: string }
+/** One execution of a worker on a scope. A retry is another work item. */
+export type WorkItem = Format<'work-item'>
+/** The status of a work item. */
+export type WorkItemStatus = Format<'item-status'>
+/** An issue, and whether it is still open. */
+export type TrackedIssue = Format<'tracked-issue'>
+/** The result of a gate's last run. */
+export type GateResult = Format<'gate-result'>
+/** The part of the log that a snapshot covers. It seals the ids that the hash chain leaves out, and reveals a lost end. */
+export type LogSeal = Format<'seal'>
+/** `snapshot.json`: the state of a run after an event of its log. */
+export type LaunchSnapshot = FromFields<typeof SNAPSHOT & typeof DOCS_SNAPSHOT, Formats>
 
-export interface LaunchFailure {
-  readonly code: string
-  readonly message: string
-  readonly retryable: boolean
-}
+/** The payload of each event type. */
+export type LaunchPayloads = { readonly [T in keyof Payloads]: FromFields<Payloads[T], Formats> }
+/** The start of a call of a model. */
+export type LlmCallStarted = LaunchPayloads['LLM_CALL_STARTED']
+/** The end of a call that a model answered. */
+export type LlmCallFinished = LaunchPayloads['LLM_CALL_FINISHED']
+/** The end of a call that failed. */
+export type LlmCallFailed = LaunchPayloads['LLM_CALL_FAILED']
 
-/** An artifact by its name, with the hash that it had. */
-export interface ArtifactRef {
-  readonly name: string
-  readonly sha256: string
-}
-
-export interface ClonedInput {
-  readonly name: string
-  readonly ref: string
-  readonly sha256?: string
-}
-
-export interface PullRequest {
-  readonly branch: string
-  readonly commit_sha: string
-  readonly url?: string
-}
-
-interface WorkItemName {
-  readonly work_item_id: string
-}
-
-export interface LlmCallStarted {
-  readonly call_id: string
-  readonly model: string
-  readonly provider_base_url: string
-  readonly prompt_hash: string
-  readonly input_hash: string
-  readonly tool_schema_hash: string
-  readonly temperature?: number
-  readonly max_tokens?: number
-}
-
-export interface TokenUsage {
-  readonly input_tokens: number
-  readonly output_tokens: number
-  readonly total_tokens: number
-}
-
-export interface LlmCallFinished {
-  readonly call_id: string
-  readonly latency_ms: number
-  readonly token_usage: TokenUsage
-  readonly finish_reason: string
-  readonly output_hash: string
-  readonly attempts: number
-  readonly cached: boolean
-  readonly api_cost_usd?: number
-}
-
-export interface LlmCallFailed {
-  readonly call_id: string
-  readonly error_class: string
-  readonly error_summary: string
-  readonly retryable: boolean
-  readonly latency_ms: number
-  readonly attempts: number
-}
-
-/** What each type of event says. */
-export interface LaunchPayloads {
-  readonly RUN_CREATED: {
-    readonly run_id: string
-    readonly launch: string
-    readonly launch_version: string
-    readonly run_config: { readonly [name: string]: unknown }
-  }
-  readonly INPUTS_CLONED: { readonly inputs: readonly ClonedInput[] }
-  readonly ARTIFACT_WRITTEN: {
-    readonly name: string
-    readonly path: string
-    readonly sha256: string
-    readonly schema_id: string
-    readonly writer_worker: string
-  }
-  readonly WORK_ITEM_QUEUED: {
-    readonly work_item_id: string
-    readonly worker: string
-    readonly scope_key: string
-    readonly attempt: number
-    readonly inputs: readonly ArtifactRef[]
-  }
-  readonly WORK_ITEM_STARTED: WorkItemName
-  readonly WORK_ITEM_FINISHED: WorkItemName & { readonly outputs: readonly ArtifactRef[] }
-  readonly WORK_ITEM_FAILED: WorkItemName & { readonly error: LaunchFailure }
-  readonly WORK_ITEM_SKIPPED: WorkItemName & { readonly reason: string }
-  readonly GATE_RUN_STARTED: { readonly gate: string }
-  readonly GATE_RUN_FINISHED: { readonly gate: string; readonly ok: boolean; readonly issues: number }
-  readonly ISSUE_OPENED: { readonly issue: Issue }
-  readonly ISSUE_RESOLVED: { readonly issue_id: string }
-  readonly RUN_STATE_CHANGED: { readonly old_state: string; readonly new_state: string }
-  readonly SECTION_STATE_CHANGED: {
-    readonly section: string
-    readonly old_state: SectionState
-    readonly new_state: SectionState
-  }
-  readonly PR_OPENED: PullRequest
-  readonly RUN_COMPLETED: Readonly<Record<string, never>>
-  readonly RUN_FAILED: { readonly error: LaunchFailure }
-  readonly RUN_CANCELLED: { readonly reason: string }
-  readonly RUN_PAUSED: { readonly reason?: string }
-  readonly RUN_RESUMED: { readonly from_state: string; readonly cause: 'resume' | 'unpause' }
-  readonly RESUME_REWIND: { readonly from_state: string; readonly to_state: string }
-  readonly RUN_RESTARTED: { readonly generation: number; readonly from_state: string }
-  readonly LLM_CALL_STARTED: LlmCallStarted
-  readonly LLM_CALL_FINISHED: LlmCallFinished
-  readonly LLM_CALL_FAILED: LlmCallFailed
-}
-
+/** The type of an event. */
 export type LaunchEventType = keyof LaunchPayloads
-/** Those that a worker may append itself. */
+/** The event types that workers and gates may append: those about calls of models. */
 export type LlmEventType = Extract<LaunchEventType, `LLM_CALL_${string}`>
 
-interface EventOf<T extends LaunchEventType> {
-  readonly event_id: string
-  readonly run_id: string
-  /** RFC 3339; never before that of the event before it. */
-  readonly ts: string
+type EventOf<T extends LaunchEventType> = Omit<FromFields<typeof EVENT, Formats>, 'type' | 'payload'> & {
   readonly type: T
   readonly payload: LaunchPayloads[T]
-  /** 32 hex digits, the same for all events of a run. */
-  readonly trace_id: string
-  /** 16 hex digits. */
-  readonly span_id: string
-  readonly parent_span_id?: string
-  /** The hash of the event before it; empty for the first. */
-  readonly prev_hash: string
-  readonly event_hash: string
 }
-
-/** A line of a launch's log: by its type one knows its payload. */
+/** A line of a launch's log. Its `type` tells the type of its payload. */
 export type LaunchEvent = { readonly [T in LaunchEventType]: EventOf<T> }[LaunchEventType]
-
-/** Any event, before its type was looked at. */
+/** An event whose type was not examined yet. */
 export type AnyLaunchEvent = EventOf<LaunchEventType>

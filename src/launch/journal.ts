@@ -3,12 +3,13 @@ import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newId, type Random } from '../core/id.ts'
 import { formatRfc3339, parseRfc3339 } from '../core/time.ts'
+import { applyEvent } from './apply-event.ts'
 import { eventHash, lineOf } from './chain.ts'
 import { contractProblems } from './contracts.ts'
-import type { LaunchEvent, LaunchEventType, LaunchPayloads } from './events.ts'
+import type { LaunchEvent, LaunchEventType, LaunchPayloads, LaunchSnapshot } from './events.ts'
+import type { LaunchState } from './launch-state.ts'
 import type { EventLog } from './log.ts'
-import { type LaunchState, reduce } from './reduce.ts'
-import { type LaunchSnapshot, snapshotOf } from './snapshot.ts'
+import { snapshotOf } from './snapshot.ts'
 import type { StateModel } from './states.ts'
 import { spanIdAfter, turnOf } from './turns.ts'
 
@@ -110,7 +111,7 @@ export class Journal {
     const { log, model, onEvent, writeSnapshot } = this.#options
     if (this.#failure !== undefined) throw this.#failure
     const event = this.#event(type, payload, spans)
-    const state = reduce(this.#state, event, model)
+    const state = applyEvent(this.#state, event, model)
     const line = lineOf(event)
     this.#state = state
     this.#count(event, line)

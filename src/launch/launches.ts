@@ -5,6 +5,8 @@ import { checkFlag } from '../core/options.ts'
 import type { Disk } from '../disk/disk.ts'
 import { makeFolder } from '../disk/durable-file.ts'
 import type { Launch } from './definition.ts'
+import { DOCS_STATES } from './docs/pipeline.ts'
+import type { LaunchSnapshot } from './events.ts'
 import { activeRun, LaunchRun } from './launch-run.ts'
 import type { EventLog } from './log.ts'
 import {
@@ -31,8 +33,8 @@ import {
 import { checkRunId, openRun, openRuns, runFolder } from './run-folder.ts'
 import { askRun, isUnlocked, type RunRequest } from './run-requests.ts'
 import { flushedBefore, tellLog } from './run-telemetry.ts'
-import { type LaunchSnapshot, snapshotText, writeSnapshot } from './snapshot.ts'
-import { isTerminal, RUN_STATES, type StateModel } from './states.ts'
+import { snapshotText, writeSnapshot } from './snapshot.ts'
+import { isTerminal, type StateModel } from './states.ts'
 
 /** Starts a run. Resolves once it is created, durably; `RUN_EXISTS` if there is one of that id. */
 export async function startLaunch(launch: Launch, options: StartOptions): Promise<LaunchRun> {
@@ -101,7 +103,7 @@ export async function resumeLaunch(
 /** Cancels a run, whoever works on it: this process, another one, or nobody. */
 export async function cancelLaunch(runId: string, options: CancelOptions): Promise<void> {
   checkLaunchOptions('cancelLaunch', options)
-  const { reason = 'cancelled', states = RUN_STATES } = options
+  const { reason = 'cancelled', states = DOCS_STATES } = options
   const folder = runFolder(options, runId)
   for (let isAskedFor = false; ; isAskedFor = true) {
     // Who was asked may have done it, and died before he could say so.
@@ -126,7 +128,7 @@ export async function cancelLaunch(runId: string, options: CancelOptions): Promi
 
 /** One that nobody works on. */
 async function cancelIdle(runId: string, options: CancelOptions): Promise<void> {
-  const { reason = 'cancelled', states = RUN_STATES, ...common } = options
+  const { reason = 'cancelled', states = DOCS_STATES, ...common } = options
   await takeOver(bystander(states), runId, common, async ({ replayed }) => {
     const { run_state } = replayed.state
     if (isTerminal(states, run_state)) {
@@ -190,7 +192,7 @@ export interface ReplayedLaunch {
  */
 export async function replayLaunch(runId: string, options: ReplayOptions): Promise<ReplayedLaunch> {
   checkLaunchOptions('replayLaunch', options)
-  const { states = RUN_STATES, atEvent } = options
+  const { states = DOCS_STATES, atEvent } = options
   const { replayed, snapshot: found } = await lookAtRun(runId, options, states, atEvent)
   const snapshot = snapshotAt(replayed)
   const text = snapshotText(snapshot)

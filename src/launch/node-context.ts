@@ -1,8 +1,7 @@
 import { setMaxListeners } from 'node:events'
-import { canonicalJson } from '../core/canonical-json.ts'
 import type { AnyNodeContext } from './context.ts'
+import { docsMethods } from './docs/pipeline.ts'
 import { fix, validate } from './fix-loop.ts'
-import { sectionState } from './reduce.ts'
 import type { Session } from './session.ts'
 import type { WorkerRuns } from './worker-runs.ts'
 
@@ -36,17 +35,7 @@ export function nodeContext(
       ended.throwIfAborted()
       return workers.run(worker, options, { parentSpanId: spans.spanId, signal: either })
     },
-    inputsCloned: async inputs => {
-      await allowed()
-      if (isSame(journal.state.memory.clonedInputs, inputs)) return
-      await journal.append('INPUTS_CLONED', { inputs }, spans)
-    },
-    section: async (section, new_state) => {
-      await allowed()
-      const old_state = sectionState(journal.state.section_states, section)
-      if (old_state === new_state) return
-      await journal.append('SECTION_STATE_CHANGED', { section, old_state, new_state }, spans)
-    },
+    ...docsMethods(journal, spans, allowed),
     validate: async () => {
       await allowed()
       return validate(session, workers, spans.spanId)
@@ -55,14 +44,5 @@ export function nodeContext(
       await allowed()
       await fix(session, workers, spans.spanId)
     },
-    prOpened: async pullRequest => {
-      await allowed()
-      if (isSame(journal.state.memory.pullRequest, pullRequest)) return
-      await journal.append('PR_OPENED', pullRequest, spans)
-    },
   }
-}
-
-function isSame(a: unknown, b: unknown): boolean {
-  return a !== undefined && canonicalJson(a) === canonicalJson(b)
 }

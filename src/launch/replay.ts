@@ -1,9 +1,10 @@
 import { AnnalsError } from '../core/errors.ts'
 import { sha256Hex } from '../core/hash.ts'
+import { applyEvent } from './apply-event.ts'
 import { broken, lineOf, type VerifiedLog, verifyLog } from './chain.ts'
-import type { LaunchEvent } from './events.ts'
-import { type LaunchState, reduce } from './reduce.ts'
-import { type LaunchSnapshot, type LogSeal, type ReadSnapshot, snapshotOf, snapshotText } from './snapshot.ts'
+import type { LaunchEvent, LaunchSnapshot, LogSeal } from './events.ts'
+import type { LaunchState } from './launch-state.ts'
+import { type ReadSnapshot, snapshotOf, snapshotText } from './snapshot.ts'
 import type { StateModel } from './states.ts'
 
 /** From the lines of a log to a state: pure, and no worker has a part in it. */
@@ -62,7 +63,7 @@ function reduceLine(
   line: number,
 ): LaunchState {
   try {
-    return reduce(state, event, model)
+    return applyEvent(state, event, model)
   } catch (error) {
     if (!(error instanceof AnnalsError)) throw error
     throw broken(line, `${error.message}. If the launch has states of its own, give them`, {}, error)

@@ -4,22 +4,9 @@ import { invariant } from '../core/invariant.ts'
 import type { Disk } from '../disk/disk.ts'
 import { readFile, replaceFile } from '../disk/durable-file.ts'
 import { contractProblems } from './contracts.ts'
-import type { ArtifactEntry, LaunchState, NamedArtifact, WorkItem } from './reduce.ts'
+import type { ArtifactEntry, LaunchSnapshot, LogSeal, NamedArtifact, WorkItem } from './events.ts'
+import type { LaunchState } from './launch-state.ts'
 import { SNAPSHOT_FILE } from './run-folder.ts'
-
-/** The log up to the event of a snapshot. It seals what the chain's formula leaves out, and shows that an end is missing. */
-export interface LogSeal {
-  readonly events: number
-  readonly bytes: number
-  readonly sha256: string
-}
-
-/** What the events of a run come to, as it is on disk. */
-export interface LaunchSnapshot extends Omit<LaunchState, 'memory' | 'artifacts'> {
-  readonly schema_version: 1
-  readonly artifacts_index: Readonly<Record<string, ArtifactEntry>>
-  readonly log: LogSeal
-}
 
 export function snapshotOf({ memory: _, artifacts, ...state }: LaunchState, log: LogSeal): LaunchSnapshot {
   return { schema_version: 1, ...state, artifacts_index: indexOf(artifacts), log }

@@ -37,46 +37,7 @@ export type NextStateOf<M extends StateModel, S extends StateOf<M>> = M['states'
   ? N & string
   : never
 
-/** The states of a documentation launch: what a launch has that brings none of its own. */
-export const RUN_STATES = {
-  initial: 'CREATED',
-  done: 'DONE',
-  failed: 'FAILED',
-  cancelled: 'CANCELLED',
-  states: {
-    CREATED: { kind: 'stable', next: ['CLONED_INPUTS'] },
-    CLONED_INPUTS: { kind: 'stable', next: ['INGESTED'] },
-    INGESTED: { kind: 'stable', next: ['FACTS_READY'] },
-    FACTS_READY: { kind: 'stable', next: ['PLAN_READY'] },
-    PLAN_READY: { kind: 'stable', next: ['DRAFTING'] },
-    DRAFTING: { kind: 'transitional', next: ['DRAFT_READY'], rewindTo: 'PLAN_READY' },
-    DRAFT_READY: { kind: 'stable', next: ['LINKING'] },
-    LINKING: { kind: 'transitional', next: ['VALIDATING'], rewindTo: 'DRAFT_READY' },
-    VALIDATING: { kind: 'transitional', next: ['FIXING', 'READY_FOR_PR'], rewindTo: 'DRAFT_READY' },
-    FIXING: { kind: 'transitional', next: ['VALIDATING'], rewindTo: 'DRAFT_READY' },
-    READY_FOR_PR: { kind: 'stable', next: ['PR_OPENED'] },
-    PR_OPENED: { kind: 'stable', next: ['DONE'] },
-    DONE: { kind: 'terminal' },
-    FAILED: { kind: 'terminal' },
-    CANCELLED: { kind: 'terminal' },
-  },
-} as const
-
-export type RunStates = typeof RUN_STATES
-export type RunState = StateOf<RunStates>
-
-export const SECTION_STATES = [
-  'NOT_STARTED',
-  'OUTLINED',
-  'DRAFTED',
-  'MERGED_IN_WORKTREE',
-  'DONE',
-  'BLOCKED',
-] as const
-
-export type SectionState = (typeof SECTION_STATES)[number]
-
-/** As `RUN_STATES`; undefined for what is no state of the model. */
+/** The rule of a state; undefined for a name that the model does not have. */
 export function ruleOf(model: StateModel, state: string): StateRule | undefined {
   return Object.hasOwn(model.states, state) ? model.states[state] : undefined
 }

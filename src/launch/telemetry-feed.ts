@@ -2,6 +2,7 @@ import { parseRfc3339 } from '../core/time.ts'
 import type { FlushReport } from '../telemetry/client.ts'
 import type { ChildEnd, LaunchTelemetry, Span } from '../telemetry/launch-telemetry.ts'
 import type { ToldFile } from '../telemetry/told.ts'
+import { commitIn } from './docs/pipeline.ts'
 import type { LaunchEvent, LaunchFailure } from './events.ts'
 import { EvidenceStore } from './llm/evidence.ts'
 import { outcomeOf } from './session.ts'
@@ -111,9 +112,6 @@ export class TelemetryFeed {
         if (!isRecalled && ruleOf(states, new_state)?.kind === 'stable') this.#flushUpTo(this.#events)
         break
       }
-      case 'PR_OPENED':
-        this.#commit(event)
-        break
       case 'RUN_COMPLETED':
         this.#endBy(event, { status: 'success' }, isRecalled)
         break
@@ -124,6 +122,8 @@ export class TelemetryFeed {
         this.#endBy(event, { status: 'cancelled', error: event.payload.reason }, isRecalled)
         break
     }
+    const commit = commitIn(event)
+    if (commit !== undefined) this.#commit(event, commit)
     const state = turnOf(event, this.#root.span_id, states)
     if (state === undefined) return
     const name = this.#launch.nodes.get(state)?.name ?? state
@@ -221,8 +221,7 @@ export class TelemetryFeed {
     }
   }
 
-  #commit(event: Extract<LaunchEvent, { type: 'PR_OPENED' }>): void {
-    const { commit_sha } = event.payload
+  #commit(event: LaunchEvent, commit_sha: string): void {
     if (!/^[0-9a-f]{7,40}$/i.test(commit_sha)) {
       this.#warn(`telemetry takes commits of 7 to 40 hex digits: ${commit_sha} is on no record`)
       return

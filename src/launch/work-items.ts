@@ -1,5 +1,5 @@
-import type { ArtifactRef, LaunchFailure } from './events.ts'
-import type { LaunchState, WorkItem } from './reduce.ts'
+import type { ArtifactRef, LaunchFailure, WorkItem } from './events.ts'
+import type { LaunchState } from './launch-state.ts'
 
 /** Questions about the work items of a run; pure. */
 

@@ -1,12 +1,13 @@
 import { readdir } from 'node:fs/promises'
 import { AnnalsError } from '../core/errors.ts'
 import type { Launch } from '../launch/definition.ts'
+import { DOCS_STATES } from '../launch/docs/pipeline.ts'
+import type { LaunchSnapshot } from '../launch/events.ts'
 import { cancelLaunch, resumeLaunch } from '../launch/launches.ts'
 import type { LaunchOptions } from '../launch/options.ts'
 import { snapshotAt } from '../launch/replay.ts'
 import { lookAtRun, readFirstLine } from '../launch/run-files.ts'
-import type { LaunchSnapshot } from '../launch/snapshot.ts'
-import { RUN_STATES, type StateModel } from '../launch/states.ts'
+import type { StateModel } from '../launch/states.ts'
 
 /** A part of a list. */
 export interface LaunchPage {
@@ -39,7 +40,7 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
   const nameOf = async (runId: string): Promise<string | undefined> =>
     launchIn(await readFirstLine(runId, common))
   const statesOf = async (runId: string): Promise<StateModel> =>
-    byName.get((await nameOf(runId)) ?? '')?.states ?? RUN_STATES
+    byName.get((await nameOf(runId)) ?? '')?.states ?? DOCS_STATES
   return {
     async list({ limit = Number.POSITIVE_INFINITY, after = '' } = {}) {
       const entries = await readdir(common.runsFolder, { withFileTypes: true }).catch(noneIfMissing)

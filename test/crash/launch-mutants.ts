@@ -364,7 +364,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
     'N9: a forced replay keeps old sections',
     ['small launch', 2],
     [
-      'launch/reduce.js',
+      'launch/apply-event.js',
       'section_states: {}, memory: { launch, launchVersion,',
       'memory: { launch, launchVersion,',
     ],
@@ -373,7 +373,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
     'N9: a forced replay keeps old issues',
     ['small launch', 2],
     [
-      'launch/reduce.js',
+      'launch/apply-event.js',
       'paused: false, issues: [], gates: [], section_states: {}, memory',
       'paused: false, gates: [], section_states: {}, memory',
     ],
@@ -381,7 +381,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   mutant(
     'N9: a forced replay keeps old gates',
     ['small launch', 2],
-    ['launch/reduce.js', 'gates: [], section_states: {}, memory', 'section_states: {}, memory'],
+    ['launch/apply-event.js', 'gates: [], section_states: {}, memory', 'section_states: {}, memory'],
   ),
   mutant(
     'N8: finished work is run again',
@@ -391,6 +391,6 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   mutant(
     'N9: a forced replay takes finished work for done',
     ['small launch', 2],
-    ['launch/reduce.js', 'firstItem: state.work_items.length', 'firstItem: state.memory.firstItem'],
+    ['launch/apply-event.js', 'firstItem: state.work_items.length', 'firstItem: state.memory.firstItem'],
   ),
 ]

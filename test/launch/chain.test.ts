@@ -2,9 +2,9 @@ import { describe, expect, test } from 'vitest'
 import { canonicalJson } from '../../src/core/canonical-json.ts'
 import { eventHash, verifyLog } from '../../src/launch/chain.ts'
 import { CONTRACTS } from '../../src/launch/contracts.ts'
+import { DOCS_STATES } from '../../src/launch/docs/pipeline.ts'
 import { replayBytes } from '../../src/launch/replay.ts'
 import { snapshotText } from '../../src/launch/snapshot.ts'
-import { RUN_STATES } from '../../src/launch/states.ts'
 import { failureOf } from './failure-of.ts'
 import { newJournal, rewritten, TYPES_SEEN_IN_RESTARTS, writeFullLog } from './written-log.ts'
 
@@ -94,7 +94,7 @@ describe('the chain', () => {
       if (at % 4 !== 0 && bytes[at] !== 0x0a) continue
       const changed = Buffer.from(bytes)
       changed[at] ^= 1 << (at % 8)
-      const failure = failureOf(() => replayBytes(changed, 'run-1', RUN_STATES, found))
+      const failure = failureOf(() => replayBytes(changed, 'run-1', DOCS_STATES, found))
       expect(failure.code).toBe('EVENT_CHAIN_BROKEN')
       if (failure.details['fromLine'] === 1) {
         // Spans are not in the formula: only the seal notices.
@@ -122,7 +122,7 @@ describe('the chain', () => {
     })
     const check = (changed: readonly string[], line: number): void => {
       const text = changed.map(each => `${each}\n`).join('')
-      const failure = failureOf(() => replayBytes(Buffer.from(text), 'run-1', RUN_STATES, found))
+      const failure = failureOf(() => replayBytes(Buffer.from(text), 'run-1', DOCS_STATES, found))
       expect(failure).toMatchObject({ code: 'EVENT_CHAIN_BROKEN', details: { line } })
     }
     for (const at of lines.keys()) {
@@ -165,7 +165,7 @@ describe('the chain', () => {
       ...event,
       payload: { old_state: 'CLONED_INPUTS', new_state: 'DONE' },
     }))
-    expect(failureOf(() => replayBytes(Buffer.from(jump), 'run-1', RUN_STATES, MISSING))).toMatchObject({
+    expect(failureOf(() => replayBytes(Buffer.from(jump), 'run-1', DOCS_STATES, MISSING))).toMatchObject({
       code: 'EVENT_CHAIN_BROKEN',
       details: { line: 4 },
     })

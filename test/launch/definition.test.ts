@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { AnnalsError } from '../../src/core/errors.ts'
 import { defineGate, defineLaunch, defineWorker } from '../../src/launch/definition.ts'
+import { DOCS_STATES } from '../../src/launch/docs/pipeline.ts'
 import { startLaunch } from '../../src/launch/launches.ts'
-import { RUN_STATES } from '../../src/launch/states.ts'
 import { newRunsFolder, SMALL_STATES, smallLaunch } from './small-launch.ts'
 
 const runId = 'r1'
@@ -79,7 +79,7 @@ describe('definitions', () => {
 })
 
 test('ND2: the default states are those of the documentation launch', () => {
-  const kinds = Object.entries(RUN_STATES.states).filter(([, { kind }]) => kind === 'stable')
+  const kinds = Object.entries(DOCS_STATES.states).filter(([, { kind }]) => kind === 'stable')
   expect(kinds.map(([state]) => state)).toEqual([
     ...['CREATED', 'CLONED_INPUTS', 'INGESTED', 'FACTS_READY', 'PLAN_READY', 'DRAFT_READY', 'READY_FOR_PR'],
     'PR_OPENED',

@@ -6,8 +6,7 @@ import { sha256Hex } from '../../src/core/hash.ts'
 import { verifyLog } from '../../src/launch/chain.ts'
 import type { AnyNodeContext, FixInput, GateContext, WorkerContext } from '../../src/launch/context.ts'
 import { defineLaunch, defineWorker, type FoundIssue, type Launch } from '../../src/launch/definition.ts'
-import type { LaunchEvent } from '../../src/launch/events.ts'
-import type { LaunchSnapshot } from '../../src/launch/snapshot.ts'
+import type { LaunchEvent, LaunchSnapshot } from '../../src/launch/events.ts'
 
 /** A launch of four states, whose parts a test brings: small enough to see what it does. */
 

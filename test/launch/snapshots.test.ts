@@ -5,9 +5,9 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { openNodeDisk } from '../../src/disk/node-disk.ts'
 import { lineOf } from '../../src/launch/chain.ts'
 import { contractProblems } from '../../src/launch/contracts.ts'
+import { DOCS_STATES } from '../../src/launch/docs/pipeline.ts'
 import { replayBytes, snapshotAt } from '../../src/launch/replay.ts'
 import { inOurWords, readSnapshot, snapshotText, writeSnapshot } from '../../src/launch/snapshot.ts'
-import { RUN_STATES } from '../../src/launch/states.ts'
 import { failureOf } from './failure-of.ts'
 import { writeFullLog } from './written-log.ts'
 
@@ -21,7 +21,7 @@ describe('snapshots', () => {
     const { log, snapshots } = await writeFullLog()
     expect(snapshots.length).toBeGreaterThan(15)
     for (const live of snapshots) {
-      const replayed = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, MISSING, live.log.events)
+      const replayed = replayBytes(Buffer.from(log.text), 'run-1', DOCS_STATES, MISSING, live.log.events)
       expect(snapshotText(snapshotAt(replayed))).toBe(snapshotText(live))
     }
   })
@@ -52,8 +52,8 @@ describe('snapshots', () => {
     const last = snapshots.at(-1)!
     const found = { kind: 'read', snapshot: last, text: snapshotText(last) } as const
     const shorter = log.text.slice(0, log.text.lastIndexOf('\n', log.text.length - 2) + 1)
-    replayBytes(Buffer.from(shorter), 'run-1', RUN_STATES, MISSING)
-    expect(failureOf(() => replayBytes(Buffer.from(shorter), 'run-1', RUN_STATES, found))).toMatchObject({
+    replayBytes(Buffer.from(shorter), 'run-1', DOCS_STATES, MISSING)
+    expect(failureOf(() => replayBytes(Buffer.from(shorter), 'run-1', DOCS_STATES, found))).toMatchObject({
       code: 'EVENT_CHAIN_BROKEN',
     })
   })
@@ -63,13 +63,13 @@ describe('snapshots', () => {
     const folder = newFolder()
     const disk = openNodeDisk(folder)
     await writeSnapshot(disk, snapshots.at(-1)!)
-    const good = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, readSnapshot(disk, 'run-1'))
+    const good = replayBytes(Buffer.from(log.text), 'run-1', DOCS_STATES, readSnapshot(disk, 'run-1'))
     expect(good.snapshotProblem).toBeUndefined()
     const path = join(folder, 'snapshot.json')
     const text = readFileSync(path, 'utf8')
     for (const bad of [text.slice(1), text.replace('"DONE"', '"LINKING"'), 'null', '[]', '{}', '']) {
       writeFileSync(path, bad)
-      const replayed = replayBytes(Buffer.from(log.text), 'run-1', RUN_STATES, readSnapshot(disk, 'run-1'))
+      const replayed = replayBytes(Buffer.from(log.text), 'run-1', DOCS_STATES, readSnapshot(disk, 'run-1'))
       expect(replayed.snapshotProblem).toBeDefined()
       expect(snapshotText(snapshotAt(replayed))).toBe(text)
     }

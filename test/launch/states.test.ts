@@ -1,18 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import {
-  checkStates,
-  isLegalTransition,
-  RUN_STATES,
-  SECTION_STATES,
-  type StateModel,
-  stableStateOf,
-} from '../../src/launch/states.ts'
+import { DOCS_STATES, SECTION_STATES } from '../../src/launch/docs/pipeline.ts'
+import { checkStates, isLegalTransition, type StateModel, stableStateOf } from '../../src/launch/states.ts'
 import { failureOf } from './failure-of.ts'
 import { writeFullLog } from './written-log.ts'
 
 describe('states', () => {
   test('N1: there are the fifteen states of a run and the six of a section', () => {
-    expect(Object.keys(RUN_STATES.states)).toEqual([
+    expect(Object.keys(DOCS_STATES.states)).toEqual([
       ...['CREATED', 'CLONED_INPUTS', 'INGESTED', 'FACTS_READY', 'PLAN_READY', 'DRAFTING', 'DRAFT_READY'],
       ...['LINKING', 'VALIDATING', 'FIXING', 'READY_FOR_PR', 'PR_OPENED', 'DONE', 'FAILED', 'CANCELLED'],
     ])
@@ -27,13 +21,13 @@ describe('states', () => {
     const steps = [...path.split(' '), 'READY_FOR_PR', 'PR_OPENED', 'DONE']
     const legal = new Set(steps.slice(1).map((to, i) => `${steps[i]}→${to}`))
     legal.add('VALIDATING→FIXING').add('FIXING→VALIDATING')
-    const states = Object.keys(RUN_STATES.states)
+    const states = Object.keys(DOCS_STATES.states)
     const ended = ['DONE', 'FAILED', 'CANCELLED']
     for (const from of states.filter(state => !ended.includes(state))) {
       legal.add(`${from}→FAILED`).add(`${from}→CANCELLED`)
     }
     const found = states.flatMap(from =>
-      states.filter(to => isLegalTransition(RUN_STATES, from, to)).map(to => `${from}→${to}`),
+      states.filter(to => isLegalTransition(DOCS_STATES, from, to)).map(to => `${from}→${to}`),
     )
     expect(new Set(found)).toEqual(legal)
   })
@@ -57,7 +51,7 @@ describe('states', () => {
   })
 
   test('ND2: transitional states go back, stable ones stay', () => {
-    const back = Object.keys(RUN_STATES.states).map(state => [state, stableStateOf(RUN_STATES, state)])
+    const back = Object.keys(DOCS_STATES.states).map(state => [state, stableStateOf(DOCS_STATES, state)])
     const rewinds = Object.fromEntries(back.filter(([state, to]) => state !== to))
     const draft = 'DRAFT_READY'
     expect(rewinds).toEqual({ DRAFTING: 'PLAN_READY', LINKING: draft, VALIDATING: draft, FIXING: draft })

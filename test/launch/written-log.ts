@@ -1,10 +1,10 @@
 import { canonicalJson } from '../../src/core/canonical-json.ts'
 import { eventHash } from '../../src/launch/chain.ts'
-import type { LaunchEvent, LaunchEventType } from '../../src/launch/events.ts'
+import { DOCS_STATES } from '../../src/launch/docs/pipeline.ts'
+import type { LaunchEvent, LaunchEventType, LaunchSnapshot } from '../../src/launch/events.ts'
 import { Journal } from '../../src/launch/journal.ts'
 import type { EventLog } from '../../src/launch/log.ts'
-import type { LaunchSnapshot } from '../../src/launch/snapshot.ts'
-import { RUN_STATES, type StateModel } from '../../src/launch/states.ts'
+import type { StateModel } from '../../src/launch/states.ts'
 
 /** A log in memory, and a journal that writes it. */
 
@@ -39,7 +39,7 @@ export function newJournal(
   let now = Date.parse('2026-01-28T00:00:00Z')
   const journal = new Journal({
     runId: options.runId ?? 'run-1',
-    model: options.model ?? RUN_STATES,
+    model: options.model ?? DOCS_STATES,
     log,
     writeSnapshot: async snapshot => void snapshots.push(snapshot),
     onEvent: event => events.push(event),

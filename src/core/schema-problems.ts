@@ -1,45 +1,18 @@
-/**
- * JSON Schema, draft 2020-12: the part of it that the contracts use, and not a
- * word more. A keyword that is not here is a type error in `contracts.ts`, so
- * nothing is written into a schema that would not be checked.
- */
+import type { JsonSchema, JsonType } from './schema.ts'
 
-type JsonType = 'object' | 'array' | 'string' | 'integer' | 'number' | 'boolean' | 'null'
-
-export interface JsonSchema {
-  readonly $schema?: string
-  readonly $id?: string
-  readonly $defs?: Readonly<Record<string, JsonSchema>>
-  readonly $ref?: string
-  readonly title?: string
-  readonly description?: string
-  readonly type?: JsonType
-  readonly const?: string | number | boolean
-  readonly enum?: readonly string[]
-  readonly pattern?: string
-  readonly minLength?: number
-  readonly minimum?: number
-  readonly properties?: Readonly<Record<string, JsonSchema>>
-  readonly required?: readonly string[]
-  readonly additionalProperties?: boolean | JsonSchema
-  readonly items?: JsonSchema
-  readonly allOf?: readonly JsonSchema[]
-  readonly if?: JsonSchema
-  readonly then?: JsonSchema
-}
-
+/** One way in which a value differs from its schema. */
 export interface SchemaProblem {
-  /** `$.payload.inputs[0]` */
+  /** Where in the value, such as `$.payload.inputs[0]`. */
   readonly path: string
   readonly message: string
-  /** The keyword that was not met. */
+  /** The keyword of the schema that the value violates. */
   readonly keyword: keyof JsonSchema
 }
 
-/** The schema that a `$ref` names. */
+/** Finds the schema that a `$ref` names. */
 export type ResolveSchema = (ref: string) => JsonSchema
 
-/** What is wrong with the value; nothing if it is as the schema says. */
+/** All problems of a value by a schema. The list is empty for a valid value. */
 export function schemaProblems(
   schema: JsonSchema,
   value: unknown,
@@ -67,6 +40,9 @@ export function schemaProblems(
   if (typeof value === 'number' && schema.minimum !== undefined && value < schema.minimum) {
     wrong('minimum', `is less than ${schema.minimum}`)
   }
+  if (typeof value === 'number' && schema.maximum !== undefined && value > schema.maximum) {
+    wrong('maximum', `is more than ${schema.maximum}`)
+  }
   if (Array.isArray(value) && schema.items !== undefined) {
     for (const [index, item] of value.entries()) also(schema.items, item, `${path}[${index}]`)
   }
@@ -84,6 +60,7 @@ function checkString(
   wrong: (keyword: keyof JsonSchema, message: string) => void,
 ): void {
   if (schema.minLength !== undefined && text.length < schema.minLength) wrong('minLength', 'is too short')
+  if (schema.maxLength !== undefined && text.length > schema.maxLength) wrong('maxLength', 'is too long')
   if (schema.pattern !== undefined && !expressionOf(schema.pattern).test(text)) {
     wrong('pattern', `does not match ${schema.pattern}`)
   }
@@ -91,7 +68,7 @@ function checkString(
 
 const expressions = new Map<string, RegExp>()
 
-/** Made once: to make one takes longer than to use it. */
+/** Expressions are cached, because compiling one takes longer than running it. */
 function expressionOf(pattern: string): RegExp {
   const known = expressions.get(pattern)
   if (known !== undefined) return known

@@ -1,97 +1,16 @@
-import { AnnalsError } from '../core/errors.ts'
-import type {
-  ArtifactRef,
-  ClonedInput,
-  Issue,
-  LaunchEvent,
-  LaunchFailure,
-  LaunchPayloads,
-  PullRequest,
-} from './events.ts'
-import { isLegalTransition, isTerminal, type SectionState, type StateModel, stableStateOf } from './states.ts'
+import { docsChanges } from './docs/pipeline.ts'
+import type { Issue, LaunchEvent, LaunchPayloads, TrackedIssue, WorkItem, WorkItemStatus } from './events.ts'
+import { gateRunsOf, illegal, type LaunchState, withEntry } from './launch-state.ts'
+import { isLegalTransition, isTerminal, type StateModel, stableStateOf } from './states.ts'
 
-/** From events to state: pure, without a clock and without I/O. */
+/** Derives the state of a run from its events: pure, without a clock and without I/O. */
 
-export interface ArtifactEntry {
-  readonly path: string
-  readonly sha256: string
-  readonly schema_id: string
-  readonly writer_worker: string
-  readonly ts: string
-  readonly event_id: string
-}
-
-export interface NamedArtifact extends ArtifactEntry {
-  readonly name: string
-}
-
-export type WorkItemStatus = 'queued' | 'running' | 'finished' | 'failed' | 'skipped'
-
-export interface WorkItem {
-  readonly work_item_id: string
-  readonly worker: string
-  readonly scope_key: string
-  readonly attempt: number
-  readonly status: WorkItemStatus
-  readonly inputs: readonly ArtifactRef[]
-  readonly outputs: readonly ArtifactRef[]
-  readonly queued_at: string
-  readonly started_at?: string
-  readonly finished_at?: string
-  readonly error?: LaunchFailure
-}
-
-export interface TrackedIssue extends Issue {
-  readonly status: 'OPEN' | 'RESOLVED'
-  readonly resolved_at?: string
-}
-
-export interface GateResult {
-  readonly name: string
-  readonly ok: boolean
-  readonly finished_at: string
-  /** How many it found. */
-  readonly issues: number
-}
-
-/** How a run stands. */
-export interface LaunchState {
-  readonly run_id: string
-  readonly run_state: string
-  /** From 1; a forced restart begins the next. */
-  readonly generation: number
-  readonly paused: boolean
-  /** In the order in which they were first written. A list: to copy one is cheap, and each event makes a new state. */
-  readonly artifacts: readonly NamedArtifact[]
-  /** In the order in which they were queued. */
-  readonly work_items: readonly WorkItem[]
-  /** In the order in which they were opened. */
-  readonly issues: readonly TrackedIssue[]
-  readonly gates: readonly GateResult[]
-  readonly section_states: Readonly<Record<string, SectionState>>
-  readonly created_at: string
-  /** The `ts` of the last event. */
-  readonly updated_at: string
-  /** What a snapshot does not show, but who goes on has to know. */
-  readonly memory: LaunchMemory
-}
-
-export interface LaunchMemory {
-  readonly launch: string
-  readonly launchVersion: string
-  readonly config: { readonly [name: string]: unknown }
-  /** Work items before this index belong to earlier generations. */
-  readonly firstItem: number
-  readonly clonedInputs?: readonly ClonedInput[]
-  readonly pullRequest?: PullRequest
-  /** How often each gate was run. */
-  readonly gateRuns: Readonly<Record<string, number>>
-  /** The event that follows the last change of state was written. */
-  readonly hasEnded: boolean
-}
-
-/** The state after one event more; `ILLEGAL_STATE` if the event can't follow. */
-export function reduce(state: LaunchState | undefined, event: LaunchEvent, model: StateModel): LaunchState {
+/** The state after one more event. Throws `ILLEGAL_STATE` for an event that may not follow. */
+export function applyEvent(
+  state: LaunchState | undefined,
+  event: LaunchEvent,
+  model: StateModel,
+): LaunchState {
   if (event.type === 'RUN_CREATED') return created(state, event, model)
   if (state === undefined) throw illegal(`${event.type} before RUN_CREATED`)
   if (state.memory.hasEnded && event.type !== 'RUN_RESTARTED')
@@ -135,8 +54,6 @@ type Changes = Partial<LaunchState>
 function changes(state: LaunchState, event: LaunchEvent, model: StateModel): Changes {
   const { ts } = event
   switch (event.type) {
-    case 'INPUTS_CLONED':
-      return { memory: { ...state.memory, clonedInputs: event.payload.inputs } }
     case 'ARTIFACT_WRITTEN': {
       const artifact = { ...event.payload, ts, event_id: event.event_id }
       return { artifacts: replaced(state.artifacts, ({ name }) => name === artifact.name, artifact) }
@@ -175,10 +92,6 @@ function changes(state: LaunchState, event: LaunchEvent, model: StateModel): Cha
       return { issues: withOpened(state.issues, event.payload.issue) }
     case 'ISSUE_RESOLVED':
       return { issues: withResolved(state.issues, event.payload.issue_id, ts) }
-    case 'SECTION_STATE_CHANGED':
-      return { section_states: withSection(state.section_states, event.payload) }
-    case 'PR_OPENED':
-      return { memory: { ...state.memory, pullRequest: event.payload } }
     case 'RUN_STATE_CHANGED':
       return { run_state: nextState(state, event.payload, model) }
     case 'RUN_COMPLETED':
@@ -199,14 +112,9 @@ function changes(state: LaunchState, event: LaunchEvent, model: StateModel): Cha
     case 'RUN_RESTARTED':
       return restarted(state, event.payload, model)
     default:
-      // Calls of models are part of the story and change nothing.
-      return {}
+      // Calls of models change nothing.
+      return docsChanges(state, event)
   }
-}
-
-/** A computed key is an own property whatever its name is, `__proto__` too. */
-function withEntry<T>(map: Readonly<Record<string, T>>, name: string, value: T): Record<string, T> {
-  return { ...map, [name]: value }
 }
 
 function withQueued(
@@ -241,7 +149,7 @@ function replaced<T>(list: readonly T[], isIt: (item: T) => boolean, item: T): r
   return at === -1 ? [...list, item] : list.with(at, item)
 }
 
-/** One that was resolved and comes back keeps its place. */
+/** An issue that was resolved and is opened again keeps its place in the list. */
 function withOpened(issues: readonly TrackedIssue[], issue: Issue): readonly TrackedIssue[] {
   const known = issues.find(({ issue_id }) => issue_id === issue.issue_id)
   if (known?.status === 'OPEN') throw illegal(`issue ${issue.issue_id} is open already`)
@@ -252,23 +160,6 @@ function withResolved(issues: readonly TrackedIssue[], id: string, ts: string): 
   const at = issues.findIndex(({ issue_id, status }) => issue_id === id && status === 'OPEN')
   if (at === -1) throw illegal(`there is no open issue ${id}`)
   return issues.with(at, { ...issues[at], status: 'RESOLVED', resolved_at: ts })
-}
-
-function withSection(
-  sections: LaunchState['section_states'],
-  { section, old_state, new_state }: LaunchPayloads['SECTION_STATE_CHANGED'],
-): Record<string, SectionState> {
-  const now = sectionState(sections, section)
-  if (now !== old_state) throw illegal(`section ${section} is ${now}, not ${old_state}`)
-  return withEntry(sections, section, new_state)
-}
-
-export function sectionState(sections: LaunchState['section_states'], section: string): SectionState {
-  return Object.hasOwn(sections, section) ? sections[section] : 'NOT_STARTED'
-}
-
-export function gateRunsOf({ memory: { gateRuns } }: LaunchState, gate: string): number {
-  return Object.hasOwn(gateRuns, gate) ? gateRuns[gate] : 0
 }
 
 function nextState(
@@ -297,7 +188,7 @@ function rewound(
   throw illegal(`${from_state} does not go back to ${to_state}`)
 }
 
-/** Artifacts stay, as a cache; work items stay, because attempts are counted over the whole run. */
+/** Artifacts stay as a cache. Work items stay because attempts are counted over the whole run. */
 function restarted(
   state: LaunchState,
   { generation, from_state }: LaunchPayloads['RUN_RESTARTED'],
@@ -319,8 +210,4 @@ function restarted(
 
 function checkFrom(state: LaunchState, expected: string): void {
   if (state.run_state !== expected) throw illegal(`the run is in state ${state.run_state}, not ${expected}`)
-}
-
-function illegal(why: string): AnnalsError {
-  return new AnnalsError('ILLEGAL_STATE', why, { reason: why })
 }
