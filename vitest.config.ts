@@ -2,7 +2,7 @@ import { defineConfig, type ViteUserConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 import { SkipReporter } from './test/skip-reporter.ts'
 
-/** Those that take half a minute and more; whichever began last would be waited for alone. */
+/** The slowest test files, half a minute or more each. They start first, so that none of them runs alone at the end. */
 const SLOWEST: readonly string[] = [
   'test/crash/crash.test.ts',
   'test/postgres/suites.test.ts',
@@ -34,13 +34,17 @@ const config: ViteUserConfig = defineConfig({
     reporters: ['default', new SkipReporter()],
     globalSetup: ['test/postgres/global-setup.ts'],
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
-    // Processes, not threads: tests kill their children, lock folders and measure memory.
+    // Each test file gets a process, not a thread, because tests kill their children, lock folders and measure memory.
     pool: 'forks',
     maxWorkers: 2,
     sequence: { sequencer: SlowestFirst },
     testTimeout: 120_000,
     hookTimeout: 120_000,
-    coverage: { include: ['src/**/*.ts'], exclude: ['src/testing/**'], reporter: ['text-summary', 'lcov'] },
+    coverage: {
+      include: ['src/**/*.ts'],
+      exclude: ['src/testing/**'],
+      reporter: ['text-summary', 'json-summary', 'lcov'],
+    },
   },
 })
 

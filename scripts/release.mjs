@@ -1,19 +1,26 @@
-// Publishes the version in package.json. `npm run release -- --dry-run` does everything but publish and tag.
+// Publishes the version in package.json. `npm run release -- --dry-run` does everything except publishing and tagging.
 //
-// A release is made from a clean main whose CHANGELOG has a section for the version, after `.ci/run` passed on that commit in a
-// clone of its own. It is published with provenance, so that users can check which commit and which build it came from.
+// A release is made from a clean checkout of main whose CHANGELOG.md has a dated section for the version. `.ci/run` must pass on
+// that commit in a clone of its own. The package is published with provenance, so that users can check which commit and which
+// build it came from. Only a CI can state provenance, so a real release runs in the workflow "Release".
 
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 
 const isDryRun = process.argv.includes('--dry-run')
-const root = new URL('..', import.meta.url).pathname
+const root = fileURLToPath(new URL('..', import.meta.url))
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 const { version } = manifest
 
-const problems = [...problemsOfManifest(), ...problemsOfChangelog(), ...problemsOfCheckout()]
+const problems = [
+  ...problemsOfManifest(),
+  ...problemsOfChangelog(),
+  ...problemsOfCheckout(),
+  ...problemsOfMachine(),
+]
 if (problems.length > 0) {
   for (const problem of problems) console.error(`release: ${problem}`)
   process.exit(1)
@@ -51,9 +58,15 @@ function problemsOfCheckout() {
   const problems = []
   if (output('git', ['status', '--porcelain']) !== '') problems.push('the checkout has uncommitted changes')
   const branch = output('git', ['rev-parse', '--abbrev-ref', 'HEAD'])
-  if (branch !== 'main') problems.push(`releases are made from main, and this is ${branch}`)
-  if (output('git', ['tag', '--list', `v${version}`]) !== '') problems.push(`v${version} was released before`)
+  if (branch !== 'main') problems.push(`a release is made from main, not from ${branch}`)
+  if (output('git', ['tag', '--list', `v${version}`]) !== '') problems.push(`v${version} is released already`)
   return problems
+}
+
+function problemsOfMachine() {
+  return isDryRun || process.env.GITHUB_ACTIONS === 'true'
+    ? []
+    : ['npm states provenance only for packages that a CI publishes: run the workflow "Release"']
 }
 
 function output(command, args) {
