@@ -12,8 +12,8 @@ export interface Disk {
    * that creates, replaces or removes a name, before it does anything: another store may be at the same path by now.
    */
   check(): void
-  /** Held until `close`, and not longer than the process lives. `LOCKED` if somebody has it. */
-  lock(): void
+  /** Held until `close`, and not longer than the process lives. Rejects with `LOCKED` if another holder has it. */
+  lock(): Promise<void>
   /** The names of the files in the folder, or in one below it, sorted. `ENOENT` if there is no such folder. */
   list(folder?: string): string[]
   /** The names of the folders in it, sorted. */

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { longestBlock } from '../../test/longest-block.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { lockFolder } from './lock.ts'
 
@@ -17,7 +18,7 @@ import { spawn } from 'node:child_process'
 import { lockFolder } from ${JSON.stringify(LOCK_MODULE)}
 const start = performance.now()
 try {
-  lockFolder(process.argv[2])
+  await lockFolder(process.argv[2])
   const child = process.argv[3] && spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { detached: true, stdio: 'ignore' })
   console.log(JSON.stringify({ code: 'HELD', ms: performance.now() - start, child: child?.pid }))
   setInterval(() => {}, 1000)
@@ -78,7 +79,7 @@ describe('the folder lock', () => {
   it('is free as soon as its holder is killed', async () => {
     const first = await startHolder()
     await kill(first.process)
-    lockFolder(folder).release()
+    ;(await lockFolder(folder)).release()
   })
 
   it('is free as soon as its holder is killed, though a child of the holder lives on', async () => {
@@ -87,64 +88,76 @@ describe('the folder lock', () => {
     try {
       await kill(first.process)
       expect(() => process.kill(grandchild, 0)).not.toThrow()
-      lockFolder(folder).release()
+      ;(await lockFolder(folder)).release()
     } finally {
       process.kill(grandchild, 'SIGKILL')
     }
   })
 
-  it('is refused to the process that has it, and free after release', () => {
-    const lock = lockFolder(folder)
-    expect(() => lockFolder(folder)).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+  it('is refused to the process that has it, and free after release', async () => {
+    const lock = await lockFolder(folder)
+    await expect(lockFolder(folder)).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     lock.release()
     lock.release()
-    lockFolder(folder).release()
+    ;(await lockFolder(folder)).release()
   })
 
-  it('survives the release of another lock of the same process', () => {
+  it('survives the release of another lock of the same process', async () => {
     // POSIX record locks would fail here: closing any descriptor of a file drops all of them.
-    const lock = lockFolder(folder)
+    const lock = await lockFolder(folder)
     mkdirSync(join(root, 'other'))
-    lockFolder(join(root, 'other')).release()
-    expect(() => lockFolder(folder)).toThrow(AnnalsError)
-    expect(() => lockFolder(folder)).toThrow(AnnalsError)
+    ;(await lockFolder(join(root, 'other'))).release()
+    await expect(lockFolder(folder)).rejects.toThrow(AnnalsError)
+    await expect(lockFolder(folder)).rejects.toThrow(AnnalsError)
     lock.release()
   })
 
-  it('follows the folder, not its name', () => {
-    const lock = lockFolder(folder)
+  it('follows the folder, not its name', async () => {
+    const lock = await lockFolder(folder)
     renameSync(folder, join(root, 'moved'))
-    expect(() => lockFolder(join(root, 'moved'))).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    await expect(lockFolder(join(root, 'moved'))).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     lock.release()
   })
 
   // reason: elsewhere the lock is a file, which a folder must be writable for
-  it.runIf(process.platform === 'linux')('works in a folder that can only be read', () => {
+  it.runIf(process.platform === 'linux')('works in a folder that can only be read', async () => {
     chmodSync(folder, 0o555)
-    const lock = lockFolder(folder)
-    expect(() => lockFolder(folder)).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    const lock = await lockFolder(folder)
+    await expect(lockFolder(folder)).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     lock.release()
   })
 
   // reason: elsewhere the lock needs no command
   it.runIf(process.platform === 'linux')(
     'is never granted unguarded: without the flock command, a clear refusal',
-    () => {
+    async () => {
       vi.stubEnv('PATH', root)
-      expect(() => lockFolder(folder)).toThrow(
+      await expect(lockFolder(folder)).rejects.toThrow(
         expect.objectContaining({ code: 'IO_ERROR', message: expect.stringContaining('util-linux') }),
       )
     },
   )
 
   // reason: elsewhere the lock needs no command
-  it.runIf(process.platform === 'linux')('says what is wrong if the command fails for another reason', () => {
-    writeFileSync(join(root, 'flock'), '#!/bin/sh\necho "flock: 3: No locks available" >&2\nexit 71\n', {
-      mode: 0o755,
-    })
-    vi.stubEnv('PATH', root)
-    expect(() => lockFolder(folder)).toThrow(
-      expect.objectContaining({ code: 'IO_ERROR', message: expect.stringContaining('No locks available') }),
-    )
+  it.runIf(process.platform === 'linux')(
+    'says what is wrong if the command fails for another reason',
+    async () => {
+      writeFileSync(join(root, 'flock'), '#!/bin/sh\necho "flock: 3: No locks available" >&2\nexit 71\n', {
+        mode: 0o755,
+      })
+      vi.stubEnv('PATH', root)
+      await expect(lockFolder(folder)).rejects.toThrow(
+        expect.objectContaining({ code: 'IO_ERROR', message: expect.stringContaining('No locks available') }),
+      )
+    },
+  )
+
+  // reason: elsewhere the lock needs no command
+  it.runIf(process.platform === 'linux')('the event loop turns while the command runs', async () => {
+    const slowMs = 300
+    writeFileSync(join(root, 'flock'), `#!/bin/sh\nsleep ${slowMs / 1_000}\n`, { mode: 0o755 })
+    vi.stubEnv('PATH', `${root}:${process.env['PATH']}`)
+    const blockMs = await longestBlock(async () => (await lockFolder(folder)).release(), 3, slowMs / 2)
+    expect(blockMs).toBeLessThan(slowMs / 2)
   })
 })

@@ -1,4 +1,4 @@
-import { spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { AnnalsError } from '../core/errors.ts'
@@ -30,10 +30,10 @@ const LOCK_FILE_FLAGS: Partial<Record<NodeJS.Platform, number>> = {
   win32: WINDOWS_O_EXLOCK,
 }
 
-/** Throws `LOCKED` if any process, this one included, has the lock. Never waits. */
-export function lockFolder(path: string): FolderLock {
+/** Rejects with `LOCKED` if any process, this one included, has the lock. Never waits for the lock. */
+export async function lockFolder(path: string): Promise<FolderLock> {
   const flags = LOCK_FILE_FLAGS[process.platform]
-  const descriptor = flags === undefined ? lockFolderItself(path) : lockFile(path, flags)
+  const descriptor = flags === undefined ? await lockFolderItself(path) : lockFile(path, flags)
   let held = true
   return {
     release() {
@@ -50,10 +50,10 @@ export function lockFolder(path: string): FolderLock {
  * with O_CLOEXEC, so no other child of ours inherits it and outlives us with
  * the lock. It needs no file and works in a folder we can only read.
  */
-function lockFolderItself(path: string): number {
+async function lockFolderItself(path: string): Promise<number> {
   const descriptor = openSync(path, constants.O_RDONLY | constants.O_DIRECTORY)
   try {
-    runFlock(path, descriptor)
+    await runFlock(path, descriptor)
     // Somebody may have replaced the folder between open and lock: then we hold a lock that nobody else will see.
     const ours = fstatSync(descriptor, { bigint: true })
     const there = statSync(path, { bigint: true })
@@ -69,30 +69,36 @@ function lockFolderItself(path: string): number {
   }
 }
 
-function runFlock(path: string, descriptor: number): void {
-  const { error, status, stderr } = spawnSync('flock', ['-n', '-x', '3'], {
-    stdio: ['ignore', 'ignore', 'pipe', descriptor],
-    // The current folder may be gone, which would look like a missing command.
-    cwd: '/',
-    // It doesn't wait for a lock, but on a network file system the call itself may hang.
-    timeout: 5_000,
+/** On a network file system the call itself may hang, although `-n` never waits for a lock. */
+const FLOCK_TIMEOUT_MS = 5_000
+
+async function runFlock(path: string, descriptor: number): Promise<void> {
+  const { status, complaint } = await flock(descriptor).catch((error: NodeJS.ErrnoException) => {
+    const reason = error.code === 'ENOENT' ? 'it is not on the PATH' : error.message
+    const message = `can't lock ${path}: the command flock (util-linux, busybox) is needed, and ${reason}`
+    throw new AnnalsError('IO_ERROR', message, { path }, error)
   })
-  if (error) {
-    const missing = (error as NodeJS.ErrnoException).code === 'ENOENT'
-    const reason = missing ? 'there is none on the PATH' : error.message
-    throw new AnnalsError(
-      'IO_ERROR',
-      `can't lock ${path}: it takes the command flock (util-linux, busybox): ${reason}`,
-      { path },
-      error,
-    )
-  }
   if (status === 0) return
-  const complaint = stderr.toString().trim()
-  // Busybox ends with 1 for everything, but is silent only if somebody else holds the lock.
+  // Busybox ends with 1 for every failure, but prints nothing only if another process holds the lock.
   if (status === 1 && !complaint.includes('flock:')) throw locked(path)
-  throw new AnnalsError('IO_ERROR', `can't lock ${path}: ${complaint || `flock ended with ${status}`}`, {
-    path,
+  const reason = complaint || `flock ended with ${status ?? 'a signal'}`
+  throw new AnnalsError('IO_ERROR', `can't lock ${path}: ${reason}`, { path })
+}
+
+function flock(descriptor: number): Promise<{ readonly status: number | null; readonly complaint: string }> {
+  return new Promise((resolve, reject) => {
+    const child = spawn('flock', ['-n', '-x', '3'], {
+      stdio: ['ignore', 'ignore', 'pipe', descriptor],
+      // The current folder may be gone, which would look like a missing command.
+      cwd: '/',
+      timeout: FLOCK_TIMEOUT_MS,
+    })
+    let complaint = ''
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      complaint += text
+    })
+    child.once('error', reject)
+    child.once('close', status => resolve({ status, complaint: complaint.trim() }))
   })
 }
 

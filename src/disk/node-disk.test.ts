@@ -89,7 +89,7 @@ describe('opening a folder', () => {
       try { openNodeDisk(${JSON.stringify(folder)}) } catch (error) { report.write = { code: error.code, message: error.message } }
       try { openNodeDisk(${JSON.stringify(join(folder, 'new'))}) } catch (error) { report.make = { code: error.code } }
       const disk = openNodeDisk(${JSON.stringify(folder)}, { readOnly: true })
-      disk.lock()
+      await disk.lock()
       report.names = disk.list()
       report.size = disk.open('data', 'read').size()
       try { disk.remove('data') } catch (error) { report.remove = error.code }
@@ -138,13 +138,13 @@ describe('a folder', () => {
     expect(() => disk.open('../a', 'read')).toThrow(expect.objectContaining({ code: 'ILLEGAL_STATE' }))
   })
 
-  it('is locked until it is closed', () => {
-    disk.lock()
+  it('is locked until it is closed', async () => {
+    await disk.lock()
     const other = openNodeDisk(join(root, 'store'))
-    expect(() => other.lock()).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    await expect(other.lock()).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     disk.close()
     disk.close()
-    other.lock()
+    await other.lock()
     other.close()
   })
 

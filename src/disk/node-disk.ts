@@ -109,12 +109,18 @@ class NodeDisk implements Disk {
     if (!isSame(there, this.#identity)) throw folderGone(this.#path)
   }
 
-  lock(): void {
+  async lock(): Promise<void> {
     this.#checkOpen()
     invariant(this.#lock === undefined, 'a disk is locked once')
-    this.#lock = lockFolder(this.#path)
-    // The lock was taken by the path: it must be that of the folder that files are written to.
-    this.check()
+    const lock = await lockFolder(this.#path)
+    try {
+      // The lock was taken by the path, so this checks that the path still leads to the folder that was opened.
+      this.check()
+    } catch (error) {
+      lock.release()
+      throw error
+    }
+    this.#lock = lock
   }
 
   list(folder = ''): string[] {

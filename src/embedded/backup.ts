@@ -18,7 +18,7 @@ export async function copyCheckpoint(
   log: boolean,
 ): Promise<void> {
   try {
-    to.lock()
+    await to.lock()
     if (to.list().length > 0) {
       throw new AnnalsError('INVALID_ARGUMENT', 'the folder of a backup must be empty', { files: to.list() })
     }

@@ -64,7 +64,7 @@ export async function openEmbedded(options: EmbeddedOptions = {}): Promise<Embed
   if (options.disk === undefined) return openInMemory(options)
   const disk = withOneFolderFailure(options.disk)
   try {
-    lock(disk)
+    await lock(disk)
     return await openOnDisk(disk, options)
   } catch (error) {
     disk.close()
@@ -73,9 +73,9 @@ export async function openEmbedded(options: EmbeddedOptions = {}): Promise<Embed
 }
 
 /** `LOCKED` names the store's id too, so that the caller can tell which server has it open. */
-function lock(disk: Disk): void {
+async function lock(disk: Disk): Promise<void> {
   try {
-    disk.lock()
+    await disk.lock()
   } catch (error) {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
     const storeId = storeIdUnlocked(disk)

@@ -49,8 +49,7 @@ export async function startLaunch(launch: Launch, options: StartOptions): Promis
   let log: EventLog | undefined
   try {
     disk = runs.folder(runId)
-    await flushedBefore(folder)
-    lockRun(disk, runId, options)
+    await lockToWork(disk, runId, options)
     await refuseKnown(disk, runId, options)
     log = await openLog(disk, runId, options)
     // Of a process that died before its first line was whole.
@@ -169,7 +168,7 @@ async function atWork(
     await act(run)
     return
   }
-  if (!isUnlocked(runId, place) && (await askRun(runId, place, request))) return
+  if (!(await isUnlocked(runId, place)) && (await askRun(runId, place, request))) return
   throw new AnnalsError('ILLEGAL_STATE', `nobody works on run ${JSON.stringify(runId)}: resume it first`, {
     runId,
   })
@@ -205,7 +204,7 @@ export async function replayLaunch(runId: string, options: ReplayOptions): Promi
 async function writeIfIdle(runId: string, options: ReplayOptions, states: StateModel): Promise<boolean> {
   const disk = openRun(runId, options)
   try {
-    lockRun(disk, runId, options)
+    await lockRun(disk, runId, options)
     // A snapshot of lines that are not on the device would outlive them, and say that the log has lost its end.
     await syncLog(disk, options)
     await writeSnapshot(disk, snapshotAt((await findRun(disk, runId, options, states)).replayed))
@@ -218,6 +217,20 @@ async function writeIfIdle(runId: string, options: ReplayOptions, states: StateM
   }
 }
 
+/** Locks a run to work on it. If this process holds the lock only to send telemetry of the run, waits for that. */
+async function lockToWork(disk: Disk, runId: string, options: LaunchOptions): Promise<void> {
+  const folder = runFolder(options, runId)
+  await flushedBefore(folder)
+  for (;;) {
+    try {
+      return await lockRun(disk, runId, options)
+    } catch (error) {
+      // The flush may have begun while the lock was being taken.
+      if (!isLocked(error) || !(await flushedBefore(folder))) throw error
+    }
+  }
+}
+
 /** Locks a run, looks at it, and only if all is well opens its log to write. */
 async function takeOver(
   launch: Launch,
@@ -226,11 +239,10 @@ async function takeOver(
   judge: (found: FoundRun, disk: Disk) => Promise<(run: LaunchRun) => Promise<void>>,
 ): Promise<LaunchRun> {
   const folder = runFolder(options, runId)
-  await flushedBefore(folder)
   const disk = openRun(runId, options)
   let log: EventLog | undefined
   try {
-    lockRun(disk, runId, options)
+    await lockToWork(disk, runId, options)
     await syncLog(disk, options)
     const found = await findRun(disk, runId, options, launch.states)
     const work = await judge(found, disk)

@@ -73,9 +73,9 @@ export async function openLog(disk: Disk, runId: string, { log, db }: LaunchPlac
 }
 
 /** ND12: at once, or `LOCKED`. The kernel lets go of it when the process dies; closing the disk releases it. */
-export function lockRun(disk: Disk, runId: string, place: LaunchPlace): void {
+export async function lockRun(disk: Disk, runId: string, place: LaunchPlace): Promise<void> {
   try {
-    disk.lock()
+    await disk.lock()
   } catch (error) {
     if (!isLocked(error)) throw error
     const message = `run ${JSON.stringify(runId)} is being worked on, in this process or in another one`

@@ -47,7 +47,7 @@ export async function askRun(runId: string, place: RunsPlace, request: RunReques
     for (let looks = 1; ; looks++) {
       await pause(LOOK_MS)
       // First whether it is free: an answer that comes in between is found below.
-      const isFree = looks % LOOKS_FOR_LIFE === 0 && isUnlocked(runId, place)
+      const isFree = looks % LOOKS_FOR_LIFE === 0 && (await isUnlocked(runId, place))
       const answerText = readFile(disk, answered)?.toString('utf8')
       if (answerText !== undefined) {
         const answer = JSON.parse(answerText) as Answer
@@ -72,10 +72,10 @@ function filesOf(id: string): { asked: string; taken: string; answered: string }
   return { asked: name('.json'), taken: name('.taken.json'), answered: name('.answer.json') }
 }
 
-export function isUnlocked(runId: string, place: RunsPlace): boolean {
+export async function isUnlocked(runId: string, place: RunsPlace): Promise<boolean> {
   const disk = openRun(runId, place)
   try {
-    lockRun(disk, runId, place)
+    await lockRun(disk, runId, place)
     return true
   } catch (error) {
     if (isLocked(error)) return false

@@ -142,9 +142,11 @@ export interface FlushTelemetryOptions {
 /** The folders of runs whose outbox this process is flushing: whoever wants the run waits for it. */
 const flushing = new Map<string, Promise<void>>()
 
-/** Resolves when nobody in this process holds the lock of a run only to flush its outbox. */
-export async function flushedBefore(folder: string): Promise<void> {
-  await flushing.get(folder)
+/** Resolves when this process no longer holds the lock of a run only to flush its outbox; false if it did not hold it. */
+export async function flushedBefore(folder: string): Promise<boolean> {
+  const flush = flushing.get(folder)
+  await flush
+  return flush !== undefined
 }
 
 /**
@@ -160,7 +162,7 @@ export async function flushTelemetry(options: FlushTelemetryOptions): Promise<Ru
   if (runs === undefined) return []
   try {
     const client = { ...clientOf(service, warn), ...(signal === undefined ? {} : { signal }) }
-    const lock = (runId: string): LockedFolder | undefined =>
+    const lock = (runId: string): Promise<LockedFolder | undefined> =>
       lockToFlush(runs, runId, runFolder(options, runId))
     const tellRest = async (runId: string, disk: Disk): Promise<FlushReport | undefined> => {
       try {
@@ -201,28 +203,29 @@ async function tellUntold(
   return tellLog(service, { launch, disk, log, clock: Date.now, warn, environment, signal }, events)
 }
 
-function lockToFlush(runs: Disk, runId: string, folder: string): LockedFolder | undefined {
+/** Undefined if the run is at work, or being flushed already. */
+async function lockToFlush(runs: Disk, runId: string, folder: string): Promise<LockedFolder | undefined> {
+  if (flushing.has(folder)) return undefined
   const disk = runs.folder(runId)
-  try {
-    disk.lock()
-  } catch (error) {
-    disk.close()
-    if (isLocked(error)) return undefined
-    throw error
-  }
   let done: () => void = () => undefined
+  // Before the lock is taken, so that nobody finds the run locked without knowing why.
   flushing.set(
     folder,
     new Promise(resolve => {
       done = resolve
     }),
   )
-  return {
-    disk,
-    release: () => {
-      disk.close()
-      flushing.delete(folder)
-      done()
-    },
+  const release = (): void => {
+    disk.close()
+    flushing.delete(folder)
+    done()
+  }
+  try {
+    await disk.lock()
+    return { disk, release }
+  } catch (error) {
+    release()
+    if (isLocked(error)) return undefined
+    throw error
   }
 }

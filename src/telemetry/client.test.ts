@@ -382,7 +382,7 @@ describe('flushing a folder of runs', () => {
       tellRest: async () => undefined,
       runs,
       baseUrl: service.baseUrl,
-      lock: name =>
+      lock: async name =>
         name === 'run-b' ? undefined : { disk: runs.folder(name), release: () => void released.push(name) },
     })
     expect(flushed.map(run => [run.runId, run.accepted])).toEqual([

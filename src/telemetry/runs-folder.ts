@@ -10,7 +10,7 @@ export interface RunsFolderOptions extends Omit<TelemetryClientOptions, 'disk' |
    * Takes the lock of a run's folder and gives the folder; undefined if the run is at work. Two processes on one outbox
    * would take each other's lines for their own: the process that works on the run flushes it.
    */
-  readonly lock: (runId: string) => LockedFolder | undefined
+  readonly lock: (runId: string) => Promise<LockedFolder | undefined>
   /** Tells what the log of a run has and the service was not told; undefined if there is nothing. */
   readonly tellRest: (runId: string, disk: Disk) => Promise<FlushReport | undefined>
 }
@@ -37,7 +37,7 @@ export async function flushRunsFolder(options: RunsFolderOptions): Promise<RunFl
     const files = runs.list(runId)
     const [isWaiting, isIncomplete] = [files.includes(OUTBOX_FILE), files.includes(TOLD_FILE)]
     if (!isWaiting && !isIncomplete) continue
-    const locked = lock(runId)
+    const locked = await lock(runId)
     if (locked === undefined) continue
     try {
       const { disk } = locked

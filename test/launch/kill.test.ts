@@ -62,7 +62,7 @@ describe('a documentation launch that is killed', () => {
     const place = await launches.place('locked')
     expect(await place.work('start', 20)).toEqual({ status: 'killed' })
     // The holder was killed with the lock in its hands.
-    const lock = lockFolder(place.runFolder)
+    const lock = await lockFolder(place.runFolder)
     const before = fingerprint(place.runFolder)
     const refused = await place.work('resume')
     expect(refused).toMatchObject({ status: 'refused', code: 'LOCKED' })

@@ -107,7 +107,7 @@ describe('a run that another process works on', () => {
     await began('a')
     child.kill('SIGKILL')
     await once(child, 'exit')
-    const lock = lockFolder(join(runsFolder, runId))
+    const lock = await lockFolder(join(runsFolder, runId))
     const before = types()
     const asked = pauseLaunch(runId, { runsFolder })
     await expect(asked).rejects.toMatchObject({

@@ -22,7 +22,7 @@ export function folderHandle(disk: Disk, path: string, owner: FolderOwner): Disk
   }
   return {
     check: () => owner.check(),
-    lock() {
+    async lock() {
       invariant(open, 'the disk is open')
       owner.lock(this)
     },

@@ -265,14 +265,14 @@ describe('a process crash', () => {
     expect(outcomes(image, 'b')).toEqual(new Set(['']))
   })
 
-  it('frees the lock and forgets the hook, the faults and the open files', () => {
+  it('frees the lock and forgets the hook, the faults and the open files', async () => {
     const disk = diskWith({ a: '' })
-    disk.lock()
+    await disk.lock()
     disk.open('a', 'read')
     disk.fail({ error: 'EIO', times: Number.POSITIVE_INFINITY })
     disk.onCall = () => expect.unreachable()
     const image = disk.afterProcessCrash()
-    image.lock()
+    await image.lock()
     expect(image.list()).toEqual(['a'])
     expect(image.openFiles).toBe(0)
   })
@@ -424,19 +424,19 @@ describe('the hook', () => {
 })
 
 describe('the lock', () => {
-  it('is refused to another handle of the folder until its holder is closed', () => {
+  it('is refused to another handle of the folder until its holder is closed', async () => {
     const disk = new SimulatedDisk()
-    disk.lock()
+    await disk.lock()
     const other = disk.handle()
-    expect(() => other.lock()).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    await expect(other.lock()).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     other.close()
-    expect(() => disk.lock()).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    await expect(disk.lock()).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     disk.close()
     const third = disk.handle()
-    third.lock()
-    expect(() => disk.lock()).toThrow(expect.objectContaining({ code: 'LOCKED' }))
+    await third.lock()
+    await expect(disk.lock()).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     third.close()
-    disk.lock()
+    await disk.lock()
     expect(() => third.list()).toThrow(expect.objectContaining({ code: 'ILLEGAL_STATE' }))
   })
 })

@@ -74,7 +74,7 @@ export class SimulatedDisk implements Disk {
 
   // —— the disk ——
 
-  lock(): void {
+  async lock(): Promise<void> {
     this.#takeLock(this, '')
   }
 
