@@ -1,10 +1,10 @@
-/** The data of every workload: the same for each contestant, from a fixed seed. */
+/** The data of every workload. They come from a fixed seed and are the same for every contestant. */
 
 export const VALUE_BYTES = 400
 const VALUES = 1024
 export const ENTRIES_PER_RUN = 1000
 
-/** Mulberry32: small, fast, and good enough to pick keys. */
+/** The generator Mulberry32, which is small, fast, and good enough to pick keys. */
 export function random(seed) {
   let state = seed >>> 0
   return () => {
@@ -15,7 +15,7 @@ export function random(seed) {
   }
 }
 
-/** What is stored: an object of 400 bytes as JSON; `value(i)` differs from its neighbours. */
+/** The stored values: objects of 400 bytes as JSON. `value(i)` differs from its neighbours. */
 const values = Array.from({ length: VALUES }, (_, i) => {
   const next = random(i + 1)
   const start = `{"step":${i},"tool":"search","status":"ok","text":"`
@@ -28,14 +28,14 @@ export function value(i) {
   return values[i % VALUES]
 }
 
-/** Such a value that no other entry has: a store must not live on everything being the same. */
+/** A value that no other entry has, so that no store profits from equal values. */
 export function ownValue(i) {
   const { text, ...rest } = value(i)
   const mark = String(i)
   return { ...rest, text: mark + text.slice(mark.length) }
 }
 
-/** Whether it is such a value, whole and with its parts: one that is made only when looked at would be too cheap. */
+/** Checks that a value is complete. Reading its parts also forces stores that decode lazily to do their work. */
 export function isValue(found) {
   return found?.status === 'ok' && found.text.length > 300 && values[found.step].tool === found.tool
 }
@@ -48,23 +48,23 @@ export function keyName(i) {
   return `key-${String(i).padStart(8, '0')}`
 }
 
-/** Entry `i` of a store whose data came run by run, a thousand entries in each. */
+/** The place of entry `i` in a store with a thousand entries in each run. */
 export function placeByRun(i) {
   return [runName(Math.floor(i / ENTRIES_PER_RUN)), keyName(i % ENTRIES_PER_RUN)]
 }
 
-/** Entry `i` of a store that is one single tree. */
+/** The place of entry `i` in a store with one single run. */
 export function placeInOneTree(i) {
   return ['run-00000', keyName(i)]
 }
 
-/** `length` numbers below `below`, uniformly. */
+/** `length` uniformly distributed numbers below `below`. */
 export function randomIndexes(length, below, seed) {
   const next = random(seed)
   return Uint32Array.from({ length }, () => Math.floor(next() * below))
 }
 
-/** 0 … count-1 in random order. */
+/** The numbers 0 to count - 1 in random order. */
 export function shuffled(count, seed) {
   const next = random(seed)
   const order = Uint32Array.from({ length: count }, (_, i) => i)
@@ -79,12 +79,12 @@ export function shuffled(count, seed) {
 
 const COMPLETED = ' completed'
 
-/** The dedupe key of the n-th event of a writer, each its own: as in a run, steps begin and end one after the other. */
+/** The unique dedupe key of a writer's n-th event. As in a run, steps start and complete one after the other. */
 export function stepKey(n, writer = 0) {
   return `step-${writer}-${n >> 1}${n % 2 === 0 ? '' : COMPLETED}`
 }
 
-/** What such a key says as a run event. */
+/** The type and step of the run event with this dedupe key. */
 export function stepOf(key) {
   return key.endsWith(COMPLETED)
     ? { eventType: 'StepCompleted', stepId: key.slice(0, -COMPLETED.length) }

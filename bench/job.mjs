@@ -1,6 +1,6 @@
 /**
- * A process of its own for a piece of a measurement: `node job.mjs <module> <function> <json>`
- * imports the module, calls the function, and sends back what it returns.
+ * Runs a part of a measurement in its own process: `node job.mjs <module> <function> <json>` imports the module, calls the
+ * function, and sends its result to the parent process.
  */
 const [module, name, json] = process.argv.slice(2)
 

@@ -5,7 +5,7 @@ import { checkAnswers } from './peers/check.mjs'
 import { nextMessage, startJob, syncFolder, withFolder } from './processes.mjs'
 import { ofRunEvents } from './run-event.mjs'
 
-/** How often a lane looks at the clock: often enough for fsyncs, seldom enough for gets. */
+/** A lane reads the clock after this many steps. More would be too coarse for syncs, fewer would slow down gets. */
 const STEPS_PER_LOOK = 8
 
 export function median(numbers) {
@@ -15,12 +15,9 @@ export function median(numbers) {
 }
 
 /**
- * A duel: each contestant in a process of its own (no shared heap, no shared inline
- * caches), one at work at a time, in turns: a warm-up each (so many rounds' time), then
- * round after round.
- * What a turn leaves undone (background work, unwritten pages, garbage) is ended
- * before the next.
- * Gives each contestant's median rate, by name.
+ * Measures contestants against each other. Each has its own process, so they share neither heap nor compiled code. They take
+ * turns: first a warm-up of `warmUp` rounds, then one round after the other. Work that a turn leaves behind (background work,
+ * unwritten pages, garbage) is finished before the next turn. Returns each contestant's median rate by name.
  */
 export async function duel(module, index, { contestants, warmUp = 0.5 }, { rounds, seconds }) {
   return withFolder(async folder => {
@@ -55,7 +52,7 @@ export async function duel(module, index, { contestants, warmUp = 0.5 }, { round
   })
 }
 
-/** The contestant's side: opens, proves that its answers are right, prepares, and runs rounds when asked. */
+/** The contestant's process: it opens a store, checks its answers, prepares the data, and runs rounds on request. */
 export async function contend({ module, index, contestant, folder }) {
   const { openStore } = await import(`./peers/${contestant.peer}.mjs`)
   const { cases } = await import(module)
@@ -63,7 +60,7 @@ export async function contend({ module, index, contestant, folder }) {
   mkdirSync(folder)
   const opened = await openStore(folder, { inFlight, ...contestant })
   const store = contestant.runEvents ? ofRunEvents(opened) : opened
-  // Others of its kind, on the same data, would find the answers there.
+  // Of several processes on the same data, only the first can run the checks: the others would find its data.
   if (!contestant.isChecked) await checkAnswers(store)
   const step = await prepare(store, contestant)
   const conflictsBefore = store.conflicts?.()
@@ -83,9 +80,9 @@ export async function contend({ module, index, contestant, folder }) {
 }
 
 /**
- * Steps a second, with so many in flight; each lane awaits its own step before the next.
- * Once a millisecond all lanes let the event loop turn, as any program does: else a
- * store that answers within the turn would put off its background work until after the round.
+ * Returns steps per second with `inFlight` lanes, each of which awaits its step before the next. Once a millisecond all lanes
+ * let the event loop turn, as real programs do. Otherwise a store that answers within a turn could postpone its background
+ * work until after the round.
  */
 async function runFor(milliseconds, inFlight, step, verify) {
   let steps = 0
@@ -98,7 +95,7 @@ async function runFor(milliseconds, inFlight, step, verify) {
     do {
       for (let i = 0; i < STEPS_PER_LOOK; i++) {
         const answer = await step(number)
-        if (!verify(answer)) throw new Error(`a wrong answer: ${JSON.stringify(answer)}`)
+        if (!verify(answer)) throw new Error(`wrong answer: ${JSON.stringify(answer)}`)
       }
       steps += STEPS_PER_LOOK
       now = performance.now()

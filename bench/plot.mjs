@@ -1,4 +1,4 @@
-/** The ratios as horizontal bars on a logarithmic scale, with a line at 1× and a mark at each "must". */
+/** Draws the ratios as horizontal bars on a logarithmic scale, with a line at 1× and a mark at each goal. */
 
 const WIDTH = 980
 const LABELS = 470

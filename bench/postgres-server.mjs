@@ -5,10 +5,10 @@ import pg from 'pg'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const BUILT = fileURLToPath(new URL('.built', import.meta.url))
-/** What makes an answered commit survive a power cut; the defaults of every server. */
+/** The settings that make an acknowledged commit survive a power cut. They are PostgreSQL's defaults. */
 const DURABLE = { fsync: 'on', synchronous_commit: 'on', full_page_writes: 'on' }
 
-/** Calls back with the connection string of a real server that nobody else uses: the one of the tests, from npm. */
+/** Starts the PostgreSQL server of the tests, from npm, for the benchmark alone, and passes its connection string to `work`. */
 export async function withServer(work) {
   const { TestServer } = await import(compiled('test/postgres/server.ts'))
   const server = await TestServer.start()
@@ -20,7 +20,7 @@ export async function withServer(work) {
   }
 }
 
-/** The harness is TypeScript, and Node 20 runs JavaScript only. */
+/** Compiles the test harness, because it is TypeScript and Node 20 runs only JavaScript. */
 function compiled(file) {
   const tsc = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc')
   const options = [
@@ -40,7 +40,7 @@ function compiled(file) {
   return new URL(`file://${join(BUILT, 'server.js')}`).href
 }
 
-/** Each contestant has a database of its own; gives its connection string. */
+/** Creates a database for one contestant and returns its connection string. */
 export async function newDatabase(connectionString, name) {
   const client = new pg.Client({ connectionString })
   await client.connect()

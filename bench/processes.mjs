@@ -16,7 +16,7 @@ function removeEverything() {
 process.on('exit', removeEverything)
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => process.exit(1))
 
-/** Calls back with a new folder and removes it afterwards, whatever happened. */
+/** Passes a new folder to `work` and removes it afterwards, also after an error. */
 export async function withFolder(work) {
   const folder = mkdtempSync(join(tmpdir(), 'annals-bench-'))
   folders.add(folder)
@@ -29,8 +29,8 @@ export async function withFolder(work) {
 }
 
 /**
- * Brings every file in the folder to the device. Not for the process that has the
- * store open: to close a file there would drop the locks that the store holds on it.
+ * Syncs every file in the folder. Must not run in a process that has a store open there: closing a file would drop the locks
+ * that the store holds on it.
  */
 export function syncFolder(folder) {
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
@@ -45,9 +45,11 @@ export function syncFolder(folder) {
   }
 }
 
-/** Starts `job.mjs`. `done` resolves with what the function returned. */
+/** Starts `job.mjs` with the flags of this process and `execArgv`. `done` resolves with the function's result. */
 export function startJob(module, name, argument, { execArgv = [] } = {}) {
-  const child = fork(JOB, [module, name, JSON.stringify(argument)], { execArgv })
+  const child = fork(JOB, [module, name, JSON.stringify(argument)], {
+    execArgv: [...process.execArgv, ...execArgv],
+  })
   children.add(child)
   const done = new Promise((resolve, reject) => {
     child.on('message', message => {
@@ -63,7 +65,7 @@ export function startJob(module, name, argument, { execArgv = [] } = {}) {
   return { child, done }
 }
 
-/** The child's next message that has this property. */
+/** Returns the property of the child's next message that has it. */
 export function nextMessage({ child, done }, property) {
   return new Promise((resolve, reject) => {
     const listen = message => {

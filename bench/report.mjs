@@ -15,7 +15,7 @@ export function machine() {
   }
 }
 
-/** Node reads "unknown" on some virtual machines; `lscpu` may know better. */
+/** The model of the processor. Node reports "unknown" on some virtual machines where `lscpu` knows it. */
 function cpuModel() {
   const model = cpus()[0]?.model.trim()
   if (model && model !== 'unknown') return model
@@ -26,7 +26,7 @@ function cpuModel() {
   }
 }
 
-/** The slowest and the fastest round differ by half and more: something else used the machine. */
+/** A row is noisy if its fastest round is more than half faster than its slowest: something else used the machine. */
 function noisy({ ours, theirs }) {
   return [ours, theirs].some(
     side => side?.rounds && Math.max(...side.rounds) > 1.5 * Math.min(...side.rounds),
@@ -40,7 +40,7 @@ function verdict({ ratio, ours, must, aim }) {
   return reaches(must, aim, ratio, ours) ? 'met, aim too' : 'met'
 }
 
-/** A goal is a ratio (`atLeast`), or a figure of our own that must not be above (`atMost`) or below (`floor`). */
+/** A goal is a minimum ratio (`atLeast`), or a maximum (`atMost`) or minimum (`floor`) of our own figure. */
 function reaches(must, goal, ratio, { value }) {
   if (must.atLeast !== undefined) return ratio >= goal
   return must.floor === undefined ? value <= goal : value >= goal
@@ -53,11 +53,12 @@ export function table({ machine, settings, rows }) {
   return [
     '# Benchmarks',
     '',
-    `${date}; ${cpu}, ${cores} cores, ${memory}; ${system}; Node ${node}. Figures are medians of ${settings.rounds} rounds of`,
-    `${settings.seconds} s, Annals and the peers in turns; what each workload does and how the peers are set is in`,
-    '`bench/README.md`. Absolute figures are of this machine; the ratios are the point.',
+    `Measured on ${date} with ${cpu}, ${cores} cores, ${memory}, ${system}, Node ${node}.`,
     '',
-    `${judged.length - missed.length} of ${judged.length} goals met.`,
+    `Each figure is the median of ${settings.rounds} rounds of ${settings.seconds} s. Annals and the peers take turns. \`bench/README.md\` describes the`,
+    'workloads and the settings of the peers. Compare the ratios: the absolute figures depend on the machine.',
+    '',
+    `Annals meets ${judged.length - missed.length} of ${judged.length} goals.`,
     '',
     '| | workload | Annals | against | its figure | ratio | must | aim | |',
     '|---|---|--:|---|--:|--:|--:|--:|---|',

@@ -2,8 +2,8 @@ import { hash, randomUUID } from 'node:crypto'
 import { stepOf } from './data.mjs'
 
 /**
- * The run event that Annals stores, made without it: for the peers to store the same. Its key is the contract's, a SHA-256;
- * so keys come in no order, for everybody.
+ * Builds the run event that Annals stores, without Annals, so that the peers store the same. Its key is the SHA-256 of the
+ * contract, so keys come in random order for every peer.
  */
 export function runEvent(runId, dedupeKey, payload) {
   const { eventType, stepId } = stepOf(dedupeKey)
@@ -25,7 +25,7 @@ export function runEvent(runId, dedupeKey, payload) {
   }
 }
 
-/** A store of bodies under dedupe keys, as one of run events. */
+/** Wraps a store of bodies with dedupe keys so that it stores run events. */
 export function ofRunEvents(store) {
   return {
     ...store,
@@ -33,7 +33,7 @@ export function ofRunEvents(store) {
       const event = runEvent(run, dedupeKey, payload)
       return store.appendOnce(run, event, event.idempotencyKey)
     },
-    /** The same events again and again: what a producer that retries has in its hands. */
+    /** Returns a function that sends the i-th of these events again, as a producer that retries does. */
     async prepared(run, events) {
       const made = events.map(([payload, dedupeKey]) => runEvent(run, dedupeKey, payload))
       return i => store.appendOnce(run, made[i], made[i].idempotencyKey)

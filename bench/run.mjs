@@ -8,7 +8,7 @@ import { machine, table, write } from './report.mjs'
 
 const BENCH = fileURLToPath(new URL('.', import.meta.url))
 const ROOT = join(BENCH, '..')
-/** By module, the numbers of the goals that it measures. */
+/** Each workload module with the numbers of the goals that it measures. */
 const WORKLOADS = {
   append: ['W1', 'W2', 'W3', 'W4'],
   read: ['W5'],
@@ -39,7 +39,7 @@ const { values: options, positionals } = parseArgs({
 })
 const unknown = positionals.filter(name => !NAMES.includes(name))
 if (unknown.length > 0) {
-  console.error(`unknown: ${unknown.join(', ')}; there are ${NAMES.join(', ')}`)
+  console.error(`unknown workload: ${unknown.join(', ')}. Choose from: ${NAMES.join(', ')}`)
   process.exit(2)
 }
 const chosen = Object.entries(WORKLOADS).flatMap(([name, numbers]) => {
@@ -51,10 +51,10 @@ const chosen = Object.entries(WORKLOADS).flatMap(([name, numbers]) => {
 installPeers()
 buildAnnals()
 
-// Imported here: its peers may have been installed only now.
+// Imported only now, because the peers may have just been installed.
 const { runWorkload } = await import('./workload.mjs')
 if (loadavg()[0] > availableParallelism() / 2) {
-  console.error(`the machine is busy (load ${loadavg()[0].toFixed(1)}): expect noise`)
+  console.error(`the machine is busy (load ${loadavg()[0].toFixed(1)}), so expect noise`)
 }
 const settings = {
   rounds: Number(options.rounds),
@@ -70,21 +70,19 @@ for (const { name, numbers } of chosen) {
 }
 const result = { machine: machine(), settings, rows }
 console.log(table(result))
-// A part alone would leave the page half old and half new.
+// A partial run writes nothing, because it would leave old and new figures on one page.
 if (positionals.length === 0 || options.write) write(result, join(ROOT, 'docs', 'benchmarks'))
 
 function installPeers() {
   if (existsSync(join(BENCH, 'node_modules'))) return
-  console.error(
-    'bench/node_modules is missing: npm ci --prefix bench (better-sqlite3 compiles for a minute or two)',
-  )
+  console.error('installing the peers into bench/node_modules (better-sqlite3 compiles for a minute or two)')
   npm('ci', '--prefix', BENCH, '--no-audit', '--no-fund')
 }
 
 function buildAnnals() {
   const built = join(ROOT, 'dist', 'index.js')
   if (existsSync(built) && statSync(built).mtimeMs >= newest(join(ROOT, 'src'))) return
-  console.error('dist/ is missing or older than src/: npm run build')
+  console.error('building Annals, because dist/ is missing or older than src/')
   npm('run', 'build')
 }
 

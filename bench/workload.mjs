@@ -1,12 +1,28 @@
+import { isBuiltin } from 'node:module'
 import { duel } from './measure.mjs'
 
-/** Runs one workload, or those of its cases that belong to one of the numbers, and gives the rows of its table. */
+/** Node 22.13 and later have SQLite built in (22.5 and later with --experimental-sqlite). The benchmark runs without it too. */
+const NODE_SQLITE = isBuiltin('node:sqlite') ? 'node:sqlite' : undefined
+
+/** Adds `node:sqlite`, without a goal, to a case that has better-sqlite3. */
+function withNodeSqlite(one) {
+  const model = one.contestants.find(({ name }) => name === 'better-sqlite3')
+  if (NODE_SQLITE === undefined || model === undefined) return one
+  return {
+    ...one,
+    contestants: [...one.contestants, { ...model, name: NODE_SQLITE, peer: 'node-sqlite' }],
+    compare: [...one.compare, { theirs: NODE_SQLITE }],
+  }
+}
+
+/** Runs one workload, or only its cases with one of the numbers, and returns the rows of its table. */
 export async function runWorkload(name, numbers, settings) {
   const module = `./workloads/${name}.mjs`
   const { cases, run } = await import(module)
   if (run) return (await run(settings)).map(row => ({ workload: name, number: numbers[0], ...row }))
   const rows = []
-  for (const [index, one] of cases.entries()) {
+  for (const [index, declared] of cases.entries()) {
+    const one = withNodeSqlite(declared)
     if (!numbers.includes(one.number)) continue
     console.error(`${name}: ${one.title}`)
     const rates = await duel(module, index, one, settings)

@@ -7,8 +7,8 @@ import { ledgerStore } from './annals-ledger.mjs'
 const SERVER = fileURLToPath(new URL('http-server.mjs', import.meta.url))
 
 /**
- * The ledger of a server in another process. The events are made and written out here; each goes over one of `inFlight`
- * connections that are kept open. The HTTP is written by hand, so that what is measured is the server.
+ * The ledger of a server in another process. This process makes the events and sends each over one of `inFlight` open
+ * connections. It writes HTTP by hand, so that the server is measured and not a client library.
  */
 export async function openStore(folder, { durability, inFlight }) {
   const server = fork(SERVER, [folder, durability])
@@ -41,7 +41,7 @@ export async function openStore(folder, { durability, inFlight }) {
 
 const HEAD_END = '\r\n\r\n'
 
-/** One request at a time. */
+/** An HTTP connection that sends one request at a time. */
 class Connection {
   static async to(port) {
     const socket = connect(port, '127.0.0.1')
@@ -55,7 +55,7 @@ class Connection {
     socket.setNoDelay(true)
     socket.setEncoding('utf8')
     socket.on('data', piece => this.#read(piece))
-    socket.on('close', () => this.reject?.(new Error('the server has closed a connection')))
+    socket.on('close', () => this.reject?.(new Error('the server closed a connection')))
     socket.on('error', error => this.reject?.(error))
   }
 
@@ -74,7 +74,7 @@ class Connection {
     const head = this.text.indexOf(HEAD_END)
     if (head < 0) return
     const length = Number(/^content-length: (\d+)/im.exec(this.text.slice(0, head))?.[1])
-    // All that the server says here is ASCII: as many chars as bytes.
+    // These responses are ASCII, so the number of characters is the number of bytes.
     const body = this.text.slice(head + HEAD_END.length)
     if (body.length < length) return
     const isGood = this.text.startsWith('HTTP/1.1 200')

@@ -7,11 +7,11 @@ export async function openStore(folder, { durability, cacheBytes }) {
   return { ...ledgerStore(db), settle: () => db.checkpoint(), close: () => db.close() }
 }
 
-/** The ledger as its users have it: each event is checked, its key derived by the producer and again by the store. */
+/** The ledger through its public API. The producer derives each key, and the store checks the event and derives it again. */
 export function ledgerStore({ ledger }) {
   const started = new Set()
 
-  /** Every field by its name, as a program writes down what it is about. */
+  /** Builds an event with every field, as a program would. */
   function event(runId, { eventType, stepId }, payload) {
     const identity = {
       runId,
@@ -44,7 +44,7 @@ export function ledgerStore({ ledger }) {
     started.add(run)
     await ledger.appendEvent(event(run, { eventType: 'RunStarted' }))
   }
-  // The run's first event is its start. The chain's hash is no business of a producer: the event's id stands for it here.
+  // The run's first event is RunStarted, so sequences are shifted. Producers don't see the chain's hash: the event id replaces it.
   const answer = ({ idempotent, runSeq, eventId }) => ({
     duplicate: idempotent,
     sequence: runSeq - 2,
@@ -59,7 +59,7 @@ export function ledgerStore({ ledger }) {
       if (!started.has(run)) await begin(run)
       return answer(await ledger.appendEvent(step(run, payload, dedupeKey)))
     },
-    /** The same events again and again: what a producer that retries has in its hands. */
+    /** Returns a function that sends the i-th of these events again, as a producer that retries does. */
     async prepared(run, events) {
       const made = events.map(([payload, dedupeKey]) => step(run, payload, dedupeKey))
       return i => ledger.appendEvent(made[i]).then(answer)

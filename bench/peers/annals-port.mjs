@@ -5,7 +5,7 @@ import { openEmbedded } from '../../dist/embedded/open.js'
 const ENTRIES = 1
 const EVENTS = 2
 
-/** The engine alone, for what the primitives don't offer (yet): appends with a dedupe key, and many puts in one commit. */
+/** The storage engine alone: appends with a dedupe key, and many puts in one commit. */
 export async function openStore(folder, { durability, cacheBytes }) {
   const storage = await openEmbedded({
     disk: openNodeDisk(folder, {}),

@@ -3,7 +3,7 @@ import { openPostgres } from '../../dist/postgres.js'
 import { ledgerStore } from './annals-ledger.mjs'
 import { checkpoints } from './postgres-pool.mjs'
 
-/** The ledger on PostgreSQL as its users have it. `conflicts()` counts appends that had to be tried again. */
+/** The ledger on PostgreSQL through its public API. `conflicts()` counts appends that had to be retried. */
 export async function openStore(_folder, { connectionString }) {
   let conflicts = 0
   const { commit } = Committer.prototype

@@ -4,7 +4,7 @@ import { checkpoints } from './postgres-pool.mjs'
 
 const EVENTS = 2
 
-/** The engine's port on PostgreSQL: appends with a dedupe key, and nothing of the ledger. */
+/** The storage engine on PostgreSQL alone: appends with a dedupe key, without the ledger. */
 export async function openStore(_folder, { connectionString }) {
   const storage = await openPostgresStorage({ connectionString })
   const settle = checkpoints(connectionString)

@@ -1,6 +1,6 @@
 import { open } from '../../dist/index.js'
 
-/** Annals as its users have it. */
+/** Annals through its public API. */
 export async function openStore(folder, { durability, cacheBytes }) {
   const db = await open({ path: folder, durability, cacheBytes })
   const { kv, cells, events } = db
@@ -20,7 +20,7 @@ export async function openStore(folder, { durability, cacheBytes }) {
     appendMany: (run, batch) => events.appendBatch(run, batch),
     read: (run, sequence) => events.read(run, sequence),
     readRange: (run, start, end) => events.readRange(run, start, end),
-    /** Nothing of one round's work may be left to run in another's. */
+    /** Finishes the background work, so that no work of one round is done in another. */
     settle: () => db.checkpoint(),
     checkpoint: () => db.checkpoint(),
     close: () => db.close(),

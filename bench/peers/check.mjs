@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 
-/** A store that answers wrongly has no speed. Run against every contestant before it is measured. */
+/** Checks a contestant's answers before it is measured, because the speed of a wrong answer means nothing. */
 export async function checkAnswers(store) {
   if (store.put) await checkEntries(store)
   if (store.cas) await checkCas(store)

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { ClassicLevel } from 'classic-level'
 
-/** LevelDB has no transactions over reads: compare-and-swap and append are not for it. */
+/** LevelDB has no transactions with reads, so it takes no part in compare-and-swap and append. */
 export async function openStore(folder, { durability }) {
   const db = new ClassicLevel(join(folder, 'level'), { compression: false, cacheSize: 64 << 20 })
   await db.open()
@@ -38,7 +38,7 @@ export async function openStore(folder, { durability }) {
   }
 }
 
-/** What comes behind the place in its scope. */
+/** The range of keys after the place, within its scope. */
 function behind(place, limit) {
   return { gt: place, lt: `${place.slice(0, place.indexOf('/'))}0`, limit }
 }

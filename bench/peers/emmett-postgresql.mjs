@@ -5,9 +5,9 @@ import { checkpoints, openPool } from './postgres-pool.mjs'
 const CLIENTS = 32
 
 /**
- * Emmett's own schema: unique (stream, position). It links no hashes and knows no keys of events, so both go into the
- * event's metadata, and the program remembers which keys it has sent: less work for it than for the others. Two appends
- * to a stream at once would conflict, so those of one run wait for each other.
+ * Emmett in its own schema, where (stream, position) is unique. It has neither hash chains nor keys, so both go into the
+ * event's metadata, and the program remembers which keys it sent. That is less work than the others do. Two concurrent
+ * appends to a stream would conflict, so the appends of one run wait for each other.
  */
 export async function openStore(_folder, { connectionString }) {
   const pool = openPool(connectionString, CLIENTS)

@@ -1,7 +1,7 @@
 import { open } from '../../dist/index.js'
 import { createServer } from '../../dist/server.js'
 
-/** A server as its users have it, in a process of its own: `node http-server.mjs <folder> <durability>`. */
+/** A server in its own process: `node http-server.mjs <folder> <durability>`. */
 const [path, durability] = process.argv.slice(2)
 const db = await open({ path, durability })
 const server = createServer(db, { port: 0 })

@@ -3,10 +3,9 @@ import { open } from 'lmdb'
 import { bodyOf, link, NO_HASH } from './chain.mjs'
 
 /**
- * `overlappingSync` is off: with it, lmdb-js answers before the data are on the
- * device. Alone in flight, a synchronous write is up to five times as fast as a
- * batched one (no second thread), so lmdb gets whichever suits it. Versions cost
- * a tenth of a put, so only a compare-and-swap has them.
+ * lmdb with its best settings. `overlappingSync` is off, because with it lmdb-js answers before the data are on the device.
+ * With one write in flight, a synchronous write is up to five times as fast as a batched one, because it needs no second
+ * thread. So lmdb uses whichever is faster. Versions cost a tenth of a put, so only compare-and-swap uses them.
  */
 export async function openStore(folder, options) {
   const { inFlight = 1, versions = false, writeMap = false } = options
@@ -19,7 +18,7 @@ export async function openStore(folder, options) {
   const entries = open({ path: join(folder, 'entries'), useVersions: versions, ...environment })
   const alone = inFlight === 1
   const opened = []
-  // Opened when it is used, so that no workload pays for what only another needs.
+  // Opened on first use, so that no workload pays for databases that only another one needs.
   const lazily = openLog => {
     let log
     return () => {
@@ -82,7 +81,7 @@ function transact(database, alone, step) {
   return alone ? database.transactionSync(step) : database.transaction(step)
 }
 
-/** What comes behind the place in its scope. */
+/** The range of keys after the place, within its scope. */
 function behind(place, limit) {
   return { start: place, exclusiveStart: true, end: `${place.slice(0, place.indexOf('/'))}0`, limit }
 }
@@ -100,7 +99,7 @@ function casOf(entries) {
   }
 }
 
-/** Two databases in one environment, written in one transaction: events as JSON, each run's head. */
+/** Events as JSON, and the head of each run: two databases in one environment, written in one transaction. */
 function openEvents(path, environment, { inFlight = 1 }) {
   const root = open({ path, maxDbs: 2, ...environment })
   const events = root.openDB('events', { encoding: 'string' })
@@ -113,7 +112,7 @@ function openEvents(path, environment, { inFlight = 1 }) {
     const timestamp = Date.now()
     const text = JSON.stringify(payload)
     const hash = link(prevHash, sequence, timestamp, bodyOf(run, type, text))
-    // The payload's text serves twice; what is around it needs no escapes.
+    // The payload is encoded once, for the hash and for the record. The other fields need no escapes.
     const event = `{"sequence":${sequence},"type":"${type}","payload":${text},"timestamp":${timestamp},"prevHash":"${prevHash}","hash":"${hash}"}`
     void events.put(eventKey(run, sequence), event)
     void heads.put(run, `${hash}${sequence}`)
@@ -140,7 +139,7 @@ function openEvents(path, environment, { inFlight = 1 }) {
   }
 }
 
-/** Three databases in one environment, written in one transaction: events, dedupe keys, each run's head. */
+/** Events, dedupe keys, and the head of each run: three databases in one environment, written in one transaction. */
 function openDedupedEvents(path, environment, { inFlight = 1, readFirst = false }) {
   const root = open({ path, maxDbs: 3, ...environment })
   const events = root.openDB('events', { encoding: 'string' })

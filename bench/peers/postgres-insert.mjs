@@ -15,8 +15,8 @@ const INSERT = {
 const KNOWN = { name: 'known', text: 'SELECT seq, hash FROM steps WHERE run = $1 AND dedupe_key = $2' }
 
 /**
- * Plain INSERTs of one row, prepared, on a pool of clients: the least that a program without a store of events can do.
- * The ends of the chains are in the program's memory, which a single writer can afford; that saves it a round trip.
+ * Prepared single-row INSERTs on a pool of clients, the least that a program without an event store can do. It keeps the ends
+ * of the hash chains in memory, which only a single writer can do and which saves a round trip.
  */
 export async function openStore(_folder, { connectionString }) {
   const pool = openPool(connectionString, CLIENTS)

@@ -1,6 +1,6 @@
 import pg from 'pg'
 
-/** Makes what ends a turn: pages that are not yet on the device would be written in another's. */
+/** Returns the function that ends a turn with a CHECKPOINT. Otherwise its dirty pages would be written in another's turn. */
 export function checkpoints(connectionString) {
   return async () => {
     const client = new pg.Client({ connectionString })

@@ -19,7 +19,7 @@ async function appendBatches(store) {
     )
 }
 
-/** Lane n appends to run n, each event with a dedupe key of its own. */
+/** Lane n appends to run n, or all lanes to one run. Each event has its own dedupe key. */
 async function appendOnce(store, { oneRun }) {
   const runs = Array.from({ length: RUNS }, (_, i) => runName(oneRun ? 0 : i))
   const counts = new Array(RUNS).fill(0)
@@ -29,7 +29,7 @@ async function appendOnce(store, { oneRun }) {
   }
 }
 
-/** Every event is there already. */
+/** Appends events that are all stored already. */
 async function appendAgain(store) {
   const events = Array.from({ length: KNOWN }, (_, i) => [value(i), stepKey(i)])
   for (let i = 0; i < KNOWN; i += BATCH) await store.appendManyOnce(runName(0), events.slice(i, i + BATCH))
@@ -55,7 +55,7 @@ function contestants(durability, ...peers) {
   return ['annals', ...peers].map(peer => ({ name: peer, peer, durability }))
 }
 
-/** Run events of the ledger. The peers store the same events, each under its key, which is unique for them too. */
+/** Contestants that store run events. The peers store the same events and keep their keys unique too. */
 function ledgerContestants(durability, ...peers) {
   return [
     { name: 'annals', peer: 'annals-ledger', durability },
@@ -65,7 +65,7 @@ function ledgerContestants(durability, ...peers) {
   ]
 }
 
-/** Shown beside them: lmdb with the payload alone, under a short key that grows. */
+/** For comparison: lmdb stores only the payload, under a short key that grows. */
 const PAYLOAD_ALONE = 'lmdb, payload alone, short keys in order'
 
 function payloadAlone(durability) {
@@ -77,7 +77,7 @@ export const cases = [
     number: 'W1',
     title: 'run event, durable, 1 in flight',
     inFlight: 1,
-    // At five thousand a second, the code is compiled only after some of them.
+    // At five thousand operations a second, V8 needs several rounds to compile the code.
     warmUp: 4,
     contestants: ledgerContestants('durable', 'better-sqlite3', 'lmdb'),
     compare: [{ theirs: 'better-sqlite3', must: 1.05, aim: 1.3 }, { theirs: 'lmdb' }],
@@ -115,7 +115,7 @@ export const cases = [
     number: 'W2',
     title: 'run event, relaxed, 1 in flight',
     inFlight: 1,
-    // What runs a few times a second, as checkpoints and the projector do, is compiled only after seconds.
+    // Checkpoints and the projector run a few times a second, so V8 compiles them only after seconds.
     warmUp: 4,
     contestants: [...ledgerContestants('relaxed', 'lmdb', 'better-sqlite3'), payloadAlone('relaxed')],
     compare: [

@@ -9,19 +9,19 @@ const SIZES = [10_000, 100_000, 1_000_000]
 const TRIES = 3
 const MOST_MS = 20
 const AIM_MS = 5
-/** Handing over a list of a million entries, which V8 does in one go. */
+/** The limit for calls that return a list of a million entries, which V8 moves in one step. */
 const WHOLE_LIST_MS = 80
 const MIB = 1024 * 1024
 const BATCH = 1_000
 const RUN = 'run'
 const RECORDED = 'recorded'
 const LARGE = '4 KiB'
-/** The collector's helpers wait for a core too, and nobody can tell for how long. */
+/** These flags disable the collector's parallel threads: they wait for a core too, and that time can't be measured. */
 const FLAGS = ['scavenge', 'compaction', 'pointer-update'].map(part => `--no-parallel-${part}`)
 
 /**
- * The longest block of the event loop during each call, best of three, without the time in which the process waited for a
- * core. A store of N entries has N keys and N events of 400 bytes in one run, N / 20 events of 4 KiB, N / 10 each of
+ * Measures the longest block of the event loop during each call: best of three, without the time in which the process waited
+ * for a core. A store of N entries has N keys and N events of 400 bytes in one run, N / 20 events of 4 KiB, N / 10 each of
  * records, traces and cells, and N / 100 runs.
  */
 export async function run({ sizes = SIZES, only }) {
@@ -131,7 +131,7 @@ class MeasuredStore {
     await db.ledger.settle()
   }
 
-  /** The name, the call, and whether it hands over a list of everything. */
+  /** The name, the call, and whether it returns a list of everything. */
   calls() {
     const { db } = this
     const all = Number.POSITIVE_INFINITY
@@ -170,7 +170,7 @@ class MeasuredStore {
     ]
   }
 
-  /** The same, with what has to be there before each measurement. */
+  /** The name, the call, and the preparation before each measurement. */
   preparedCalls() {
     const { db, folder, size } = this
     const copy = join(folder, 'copy')
@@ -235,12 +235,12 @@ class MeasuredStore {
     ]
   }
 
-  /** A process of its own asks, so that only the server's work is measured. */
+  /** Requests come from another process, so that only the server's work is measured. */
   async overHttp(measured) {
     const { createServer } = await import('../../dist/server.js')
     const server = createServer(this.db, { port: 0 })
     const { port } = await server.listen()
-    // Started before anything is measured: to start a process takes longer than most requests.
+    // Started before the measurement, because starting a process takes longer than most requests.
     const client = startJob(MODULE, 'client', { port })
     await nextMessage(client, 'ready')
     const asked = request => async () => {
@@ -267,7 +267,7 @@ class MeasuredStore {
   }
 }
 
-/** Asks what it is told to, until it is told to end. */
+/** The requesting process: it sends the requests that its parent names, until the parent ends it. */
 export function client({ port }) {
   return new Promise((resolve, reject) => {
     process.on('message', ({ request, end }) => {
@@ -278,7 +278,7 @@ export function client({ port }) {
   })
 }
 
-/** One request, whose answer is read to its end. */
+/** Sends one request and reads the whole response. */
 async function ask({ port, path, method = 'GET', bodyBytes }) {
   let body
   if (bodyBytes !== undefined) {
@@ -294,7 +294,7 @@ async function ask({ port, path, method = 'GET', bodyBytes }) {
   return bytes
 }
 
-/** What comes before the steps of a run: without it, each of them would raise an alert. */
+/** The first event of a run. Without it, each step event would raise an alert. */
 function startOf(runId, deriveIdempotencyKey) {
   const { stepId, idempotencyKey, ...event } = runEvent(runId, stepKey(0), {})
   const started = { ...event, eventType: 'RunStarted' }

@@ -13,7 +13,7 @@ const BATCH = 1000
 const LAG_RESOLUTION_MS = 1
 const LIVE_BYTES = (KEYS / 2) * (placeByRun(0)[1].length + VALUE_BYTES)
 
-/** What a put and the event loop feel of checkpoints, and what room overwritten and deleted data keep. */
+/** Measures put latency and event-loop lag during checkpoints, and the disk space of overwritten and deleted data. */
 export async function run({ seconds, rounds }) {
   const rows = []
   for (const [title, checkpoints] of [
@@ -63,7 +63,7 @@ function roomRows(sizes) {
   }))
 }
 
-/** One put a turn of the event loop, anywhere in 100,000 entries. */
+/** Puts one of 100,000 entries at random in each turn of the event loop. */
 export async function feel({ folder, durability, checkpoints, milliseconds }) {
   const { openStore } = await import('../peers/annals-port.mjs')
   const store = await openStore(folder, { durability })
@@ -120,7 +120,7 @@ export async function churn({ folder, peer }) {
   for (let i = 0; i < doomed.length; i += BATCH) {
     await store.removeMany(Array.from(doomed.subarray(i, i + BATCH), entry => store.at(...placeByRun(entry))))
   }
-  // Room comes back over several checkpoints; stop once it no longer shrinks.
+  // Several checkpoints release the space. Stop when the files no longer shrink.
   let size = Number.POSITIVE_INFINITY
   for (let i = 0; i < 20; i++) {
     await store.checkpoint()
@@ -132,7 +132,7 @@ export async function churn({ folder, peer }) {
   return sizeOf(folder)
 }
 
-/** What the files occupy on the disk; a file with holes counts without them. */
+/** The bytes that the files occupy on the disk, without holes. */
 function sizeOf(folder) {
   return readdirSync(folder, { recursive: true })
     .map(name => statSync(join(folder, name)))

@@ -20,7 +20,7 @@ export const cases = [
     ],
     async prepare(store) {
       await load(store, KEYS, placeByRun)
-      // Made anew: a key that somebody looks up is never the very string that was stored.
+      // The keys are new strings, because a real lookup never uses the string object that was stored.
       const places = Array.from({ length: KEYS }, (_, i) => store.at(...placeByRun(i)))
       const order = randomIndexes(1 << 18, KEYS, 11)
       for (const place of places) await store.get(place)

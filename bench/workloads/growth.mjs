@@ -12,7 +12,7 @@ const WINDOW = 20_000
 const ACTIVE_RUNS = 64
 const READS = 100_000
 
-/** How a store grows by a thousand in one commit, and by one. */
+/** How each kind of data is added: a thousand in one commit, and one alone. */
 const KINDS = {
   entries: {
     many: (store, run) =>
@@ -34,7 +34,7 @@ const KINDS = {
   },
 }
 
-/** Five million entries, then five million events: what one more costs, and what memory it takes. */
+/** Writes five million entries, then five million events, and measures the cost of one more and the memory. */
 export async function run() {
   const rows = []
   for (const [kind, peers] of [
@@ -126,7 +126,7 @@ export async function grow({ folder, peer, kind }) {
     rmSync(`${folder}/small`, { recursive: true })
     return costs
   }
-  await few() // compiles the code; a cold start would make "at 10 k" look dear
+  await few() // warms up the code, because a cold start would make "at 10 k" look slow
   const before = await few()
   const store = await openPeer(peer, `${folder}/store`)
   const start = performance.now()
@@ -155,7 +155,7 @@ async function fill(store, kind, count) {
   }
 }
 
-/** Microseconds each, one in flight, in 64 new runs that grow side by side: one figure for each window. */
+/** Microseconds per addition with one in flight, in 64 new runs that grow together: one figure for each window. */
 async function costsOfOne(store, kind) {
   const runs = Array.from({ length: ACTIVE_RUNS }, (_, i) => `active-${i}`)
   const costs = []

@@ -10,7 +10,7 @@ const contestants = ['annals', 'lmdb', 'better-sqlite3', 'classic-level'].map(pe
   durability: 'relaxed',
 }))
 
-/** Places with a hundred entries behind each. */
+/** Loads the data and picks places that are followed by at least a hundred entries. */
 async function loadAndPick(store) {
   await load(store, KEYS, placeByRun)
   const starts = Array.from(randomIndexes(1 << 14, KEYS, 13), i =>

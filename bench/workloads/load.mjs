@@ -2,7 +2,7 @@ import { ownValue } from '../data.mjs'
 
 const BATCH = 1000
 
-/** Fills a store with entries 0 … count-1, in this order or another. */
+/** Fills a store with entries 0 to count - 1, in this order or in the given one. */
 export async function load(store, count, placeOf, order) {
   for (let from = 0; from < count; from += BATCH) {
     const pairs = []

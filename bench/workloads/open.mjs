@@ -17,9 +17,8 @@ const SHAPES = {
 const PEERS = ['annals-port', 'better-sqlite3', 'lmdb']
 
 /**
- * Opens a store of a million entries in a process started for it and reads one:
- * after a close, and after a `kill -9` of a writer in the middle of its writes.
- * The system's file cache is warm, for every contestant.
+ * Opens a store of a million entries in a new process and reads one entry: after a close, and after a `kill -9` of a process
+ * that was writing. The system's file cache is warm for every contestant.
  */
 export async function run() {
   const rows = []
@@ -66,7 +65,7 @@ function rowsOf(shape, found) {
       unit,
       ours: { name: 'annals', value: pick(found.get('annals-port')) },
       theirs: { name: peer, value: pick(found.get(peer)) },
-      // The goal is an absolute one: said once, not once for each peer.
+      // The goal is an absolute figure, so it appears in one row only, not once for each peer.
       ...(i === 0 ? { must: { atMost }, aim } : {}),
     })),
   )
@@ -99,7 +98,7 @@ export async function readOne({ folder, peer, shape }) {
   return { ms, mb }
 }
 
-/** One entry a commit, 64 in flight, anywhere: as much log to recover as a writer leaves. */
+/** Writes random entries, one a commit with 64 in flight, so that the log to recover is as long as a real writer leaves it. */
 export async function writeUntilKilled({ folder, peer, shape }) {
   const store = await (await openPeer(peer, folder))()
   const next = random(process.pid)

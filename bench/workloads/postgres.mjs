@@ -6,7 +6,7 @@ import { nextMessage, startJob, withFolder } from '../processes.mjs'
 const RUNS = 100
 const PROCESSES = 4
 
-/** Round the runs, each event with a dedupe key of its own, also among several processes. */
+/** Appends to one run after the other. Each event has its own dedupe key, also across processes. */
 async function appendOnce(store) {
   const runs = Array.from({ length: RUNS }, (_, i) => runName(i))
   for (const run of runs) await store.begin?.(run)
@@ -22,12 +22,12 @@ const PORT = 'annals-postgres'
 const INSERT = { name: 'INSERT, 32 clients', peer: 'postgres-insert' }
 const EMMETT = { name: 'emmett-postgresql', peer: 'emmett-postgresql' }
 
-/** A payload under a key, linked: the engine's port does what the peers do. */
+/** The storage engine does what the peers do: it stores a payload under a key and links it. */
 function appends(inFlight, goals) {
   return caseOf('append with key and chain', { name: 'annals', peer: PORT }, {}, inFlight, goals)
 }
 
-/** Run events of the ledger; the peers store the same events, each under its key. */
+/** The ledger stores run events, and the peers store the same events under the same keys. */
 function runEvents(inFlight, goals) {
   return caseOf('run event', { name: 'annals', peer: LEDGER }, { runEvents: true }, inFlight, goals)
 }
@@ -60,10 +60,10 @@ export const cases = [
   runEvents(BUSY, MANY),
   runEvents(CROWDED, CROWD),
 ]
-/** What each of several processes does. */
+/** The work of each of several processes. */
 const TOGETHER = 4
 
-/** On one server: the duels, then several processes on the same runs. */
+/** Runs the duels on one server, then several processes on the same runs. */
 export async function run(settings) {
   return withServer(async connectionString => {
     const rows = []
@@ -95,8 +95,8 @@ function rowOf(title, rates, { ours = 'annals', theirs, must, aim }) {
 }
 
 /**
- * Four processes do what one does, on the same runs: commits wait for each other and none is tried again. The one has a
- * database of its own: were it open there as well, it would be the fifth, with a share in following what the others do.
+ * Compares four processes on the same runs with one process. Commits wait for each other, and none has to be retried. The
+ * single process has its own database. In the same database it would be a fifth process that follows the others' changes.
  */
 async function together(server, { rounds, seconds }) {
   const title = `run event on PostgreSQL, ${PROCESSES} processes on the same ${RUNS} runs`

@@ -9,7 +9,7 @@ const BATCH = 1_000
 const RUN = 'run-00000'
 const LOAD_SECONDS = 5
 
-/** A run of 100,000 events replayed into a snapshot; and how far behind the projector is while events keep coming. */
+/** Measures the replay of a run of 100,000 events into a snapshot, and the projector's lag while events keep coming. */
 export async function run({ rounds }) {
   const folder = mkdtempSync(join(tmpdir(), 'annals-bench-'))
   const store = await openStore(folder, { durability: 'relaxed' })
@@ -37,7 +37,7 @@ export async function run({ rounds }) {
   }
 }
 
-/** The most that it was, looked at every 50 ms; from when nothing waits any more of what came before. */
+/** The largest lag, sampled every 50 ms, once the projector has caught up with earlier events. */
 async function lagUnderLoad(store) {
   while (store.ledger.stats().projector.lagMs > 0) await nextTick()
   let worst = 0

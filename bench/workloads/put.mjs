@@ -10,7 +10,7 @@ const contestants = [
   { name: 'better-sqlite3', peer: 'better-sqlite3', durability: 'relaxed' },
   { name: 'classic-level', peer: 'classic-level', durability: 'relaxed' },
 ]
-/** Overwriting random keys touches a leaf per put, so its bound is lower than that of keys in order. */
+/** Overwriting a random key changes another leaf each time, so its goal is lower than that of keys in order. */
 const RANDOM_MUST = 1.15
 const IN_ORDER_MUST = 1.5
 
@@ -23,7 +23,7 @@ function compare(must) {
   ]
 }
 
-/** Overwrites of 100,000 entries in a hundred runs, anywhere. */
+/** Overwrites random entries of 100,000 in a hundred runs. */
 async function overwriteAnywhere(store) {
   await load(store, KEYS, placeByRun)
   const places = Array.from({ length: KEYS }, (_, i) => store.at(...placeByRun(i)))
@@ -35,7 +35,7 @@ async function overwriteAnywhere(store) {
   }
 }
 
-/** New entries, run by run, in key order. */
+/** Adds entries, run by run, in key order. */
 async function addInOrder(store) {
   const keys = Array.from({ length: ENTRIES_PER_RUN }, (_, i) => keyName(i))
   let next = 0

@@ -4,7 +4,7 @@ const RUNS = 50
 const EVENTS = RUNS * ENTRIES_PER_RUN
 const RANGE = 1000
 
-/** Fifty runs of a thousand events, all read once before. */
+/** Loads fifty runs of a thousand events and reads each event once. */
 async function loadEvents(store) {
   const runs = Array.from({ length: RUNS }, (_, i) => runName(i))
   for (const [i, run] of runs.entries()) {

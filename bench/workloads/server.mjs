@@ -2,7 +2,7 @@ import { runName, stepKey, value } from '../data.mjs'
 
 const CONNECTIONS = 32
 
-/** Lane n appends to run n, each event with a key of its own; in the process itself, and over a connection for each lane. */
+/** Lane n appends to run n, each event with its own key: in the process, and over HTTP with a connection for each lane. */
 async function appendOnce(store) {
   const runs = Array.from({ length: CONNECTIONS }, (_, i) => runName(i))
   const counts = new Array(CONNECTIONS).fill(0)
@@ -17,7 +17,7 @@ export const cases = [
     number: 'W12',
     title: `run event, durable, ${CONNECTIONS} in flight: over HTTP, ${CONNECTIONS} connections`,
     inFlight: CONNECTIONS,
-    // A server runs for days; all the code between a socket and the log takes thousands of requests to be compiled.
+    // A server runs for days, and V8 needs thousands of requests to compile the code between the socket and the log.
     warmUp: 4,
     contestants: [
       { name: 'annals over HTTP', peer: 'annals-http', durability: 'durable' },
