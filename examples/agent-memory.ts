@@ -1,40 +1,40 @@
 /**
- * An agent that remembers. It searches, decides, writes down what it did, and
- * can be killed at any moment: run it again, and it goes on.
+ * An agent with a memory. It searches, decides and records what it did. You can kill it at any moment and run it again: it
+ * continues where it was.
  *
  *   npm install annals
- *   node agent-memory.ts ./memory        (Node 22.18 or later; else: npx tsx agent-memory.ts ./memory)
+ *   node agent-memory.ts ./memory        (Node 22.18 or later; before: npx tsx agent-memory.ts ./memory)
  */
 import { agentShared, open } from 'annals'
 
 const db = await open({ path: process.argv[2] ?? './memory' })
 
-// ── Runs: what is going on, and how it stands ────────────────────────────────────────────────────────────────────────
+// ── Runs: which runs exist, and their status ─────────────────────────────────────────────────────────────────────────
 const runId = 'research-42'
 const run = (await db.runs.get(runId)) ?? (await db.runs.create({ runId, tags: ['research', 'demo'] }))
 console.log(`run ${run.runId} is ${run.status}`)
 
-// From here on everything belongs to this run; no other run sees it.
+// Everything that goes through this handle belongs to this run. No other run sees it.
 const agent = db.run(runId)
 
-// ── Key-value: working memory ────────────────────────────────────────────────────────────────────────────────────────
+// ── Key-value storage: working memory ────────────────────────────────────────────────────────────────────────────────
 await agent.kv.put('config/model', 'small')
 await agent.kv.put('config/limits', { tokens: 100_000, seed: 7n })
-await agent.kv.put('cache/page-1', 'a page that is worth little tomorrow', { ttlMs: 86_400_000 })
+await agent.kv.put('cache/page-1', 'a page that expires tomorrow', { ttlMs: 86_400_000 })
 console.log('configured:', (await agent.kv.list({ prefix: 'config/' })).join(', '))
 
-// What all runs of one agent share has a scope of its own, and must be asked for by name.
+// All runs of an agent can share data, in a scope that they name explicitly.
 const shared = agentShared({ tenant: 'default', app: 'examples', agent: 'researcher' })
 await db.kv.put(shared, 'temperature', 0.2)
 
-// ── Cells: what several workers agree on ─────────────────────────────────────────────────────────────────────────────
+// ── Cells: values that several workers change ────────────────────────────────────────────────────────────────────────
 const { value: attempts } = await agent.cells.transitionOrInit('attempts', 0, ({ value }) => ({
-  value: Number(value) + 1, // pure: it may run more than once
+  value: Number(value) + 1, // must be pure, because it may run more than once
   result: undefined,
 }))
 console.log(`attempt ${attempts}`)
 
-// ── Machines: cells that only change as they may ─────────────────────────────────────────────────────────────────────
+// ── Machines: values with allowed transitions ────────────────────────────────────────────────────────────────────────
 await agent.machines.define('task', {
   initial: 'planned',
   terminal: ['done'],
@@ -46,7 +46,7 @@ await agent.machines.define('task', {
 
 // ── Events and traces: what happened, and why ────────────────────────────────────────────────────────────────────────
 if (await agent.machines.can('task', 'search')) {
-  // All of it or nothing: there is no moment at which a crash could tear it apart.
+  // All of these changes are stored, or none, even if the process dies in the middle.
   await agent.transaction(async tx => {
     await tx.machines.send('task', 'search')
     const call = await tx.traces.record(
@@ -74,10 +74,10 @@ if (await agent.machines.can('task', 'answer')) {
   })
 }
 
-// A step of its own, so it is asked for by itself: the attempt before may have died between the two.
+// Completing the run is a separate commit, so check it separately: an earlier attempt may have died just before it.
 if (run.status === 'Active' && (await agent.machines.isTerminal('task'))) await db.runs.complete(runId)
 
-// ── And afterwards: read it, prove it ────────────────────────────────────────────────────────────────────────────────
+// ── Afterwards: read and verify ──────────────────────────────────────────────────────────────────────────────────────
 for await (const event of agent.events.iterate()) {
   console.log(`  ${event.sequence} ${event.type} ${event.hash.slice(0, 12)}`)
 }
@@ -87,7 +87,9 @@ console.log(`${await agent.traces.count()} traces; the search led to ${tree?.chi
 
 const chain = await agent.events.verifyChain()
 console.log(
-  chain.isValid ? `nobody touched these ${chain.length} events` : `event ${chain.firstInvalid} was touched`,
+  chain.isValid
+    ? `the hash chain of ${chain.length} events is intact`
+    : `the hash chain is broken at event ${chain.firstInvalid}`,
 )
 
 const [found] = await db.runs.query({ tags: ['research'], status: 'Completed' })

@@ -28,7 +28,7 @@ test('agent-memory does its work once, and remembers it', () => {
   const first = run('agent-memory', path)
   expect(first).toContain('run research-42 is Active')
   expect(first).toContain('attempt 1')
-  expect(first).toContain('nobody touched these 3 events')
+  expect(first).toContain('the hash chain of 3 events is intact')
   expect(first).toContain('3 traces; the search led to 1 thought')
   const second = run('agent-memory', path)
   expect(second).toContain('run research-42 is Completed')
@@ -90,20 +90,20 @@ test('ledger loses its power, goes on where it was, and has each event once', ()
   expect(lines(run('ledger', path))).toEqual([
     'a new run',
     'fetch is done',
-    'the power goes, in the middle of parse',
+    'the process dies in the middle of parse',
   ])
   const second = run('ledger', path)
   expect(lines(second).filter(line => !line.startsWith('  '))).toEqual([
     'a run that is RUNNING',
-    'fetch had begun before',
-    'parse had begun before',
+    'fetch is done; it had started before',
+    'parse is done; it had started before',
     'store is done',
-    'sent again: persisted is false, and it is still number 1',
+    'sent again: persisted is false, the record is still number 1',
     'COMPLETED: fetch SUCCESS, parse SUCCESS, store SUCCESS',
-    'after three events it was RUNNING, with 1 step',
-    'the run is COMPLETED, and INCONSISTENT',
+    'after three records it was RUNNING, with 1 step',
+    'the run is COMPLETED and INCONSISTENT',
     'alert: RunPaused, but the run is COMPLETED',
-    'nobody touched these 9 events',
+    'the hash chain of 9 records is intact',
   ])
   expect(records(second)).toHaveLength(9)
   // A third time there is nothing to do, and nothing is done: the same events under the same ids.

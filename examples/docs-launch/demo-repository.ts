@@ -17,7 +17,7 @@ export function turn([first, ...rest]) { return [...rest, first] }
 `,
 }
 
-/** A bare repository with a small library in it: what is to be documented, and where the pull request goes. */
+/** Makes a bare repository with a small library: the launch documents it, and its pull request goes there. */
 export async function makeDemoRepository(folder: string): Promise<string> {
   const bare = join(folder, 'library.git')
   if (existsSync(bare)) return bare

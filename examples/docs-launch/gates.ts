@@ -12,7 +12,7 @@ export const links = defineGate<'BROKEN_LINK'>({
         .map(({ target, line }) => ({
           severity: 'error' as const,
           error_code: 'BROKEN_LINK' as const,
-          message: `${path} links to ${target}, which is no page`,
+          message: `${path} links to ${target}, which does not exist`,
           location: { path, line },
           suggested_fix: target,
         })),
@@ -42,7 +42,7 @@ export const build = defineGate<'EMPTY_PAGE'>({
       .map(path => ({
         severity: 'error' as const,
         error_code: 'EMPTY_PAGE' as const,
-        message: `${path} gives a page without a heading`,
+        message: `${path} renders to a page without a heading`,
         location: { path },
       })),
 })

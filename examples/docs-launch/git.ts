@@ -3,7 +3,7 @@ import { promisify } from 'node:util'
 
 const run = promisify(execFile)
 
-/** The same author and time for every commit: who runs the launch twice gets the same commit. */
+/** Every commit has the same author and time, so running the launch twice gives the same commit. */
 const IDENTITY = {
   GIT_AUTHOR_NAME: 'Docs Launch',
   GIT_AUTHOR_EMAIL: 'docs@example.com',
@@ -15,7 +15,7 @@ const IDENTITY = {
   GIT_CONFIG_SYSTEM: '/dev/null',
 }
 
-/** Runs git in a folder and gives what it prints. */
+/** Runs git in a folder and returns its output. */
 export async function git(folder: string, args: readonly string[], signal?: AbortSignal): Promise<string> {
   const env = { ...process.env, ...IDENTITY }
   const { stdout } = await run('git', [...args], {

@@ -7,9 +7,9 @@ import { git } from './git.ts'
 import { docsLaunch } from './launch.ts'
 import { openRefusingWriter, openWriter } from './writer.ts'
 
-// Documents a small library, from its clone to the branch of a pull request. As a second argument, `failure` gives it a
-// writer that refuses to write, and `cancellation` calls it off while it drafts. The pages are written by a stand-in for a
-// model, unless DOCS_LLM_URL and DOCS_LLM_KEY name an endpoint that speaks OpenAI's language (and DOCS_LLM_MODEL a model).
+// Documents a small library, from its clone to the branch of a pull request. The second argument may be `failure`, which uses a
+// model that refuses, or `cancellation`, which cancels the launch while it drafts. A fake model writes the pages, unless
+// DOCS_LLM_URL and DOCS_LLM_KEY name an endpoint with OpenAI's API (and DOCS_LLM_MODEL a model).
 const folder = resolve(process.argv[2] ?? 'docs-launch-demo')
 const variant = process.argv[3] ?? 'success'
 mkdirSync(folder, { recursive: true })
@@ -17,18 +17,18 @@ const repository = await makeDemoRepository(folder)
 const db = await open({ path: join(folder, 'store') })
 const { DOCS_LLM_URL: url, DOCS_LLM_KEY: apiKey, DOCS_LLM_MODEL: model = 'gpt-4o-mini' } = process.env
 const writer = await (variant === 'failure' ? openRefusingWriter() : openWriter())
-const calledOff = new AbortController()
+const cancelled = new AbortController()
 
 const run = await startLaunch(docsLaunch, {
   runsFolder: join(folder, 'runs'),
   config: { repository, model },
   db,
   llm: { baseUrl: url ?? writer.baseUrl, ...(apiKey === undefined ? {} : { apiKey }) },
-  signal: calledOff.signal,
+  signal: cancelled.signal,
   observer: {
     ...showProgress(),
     nodeStarted: ({ name }) => {
-      if (name === 'draft' && variant === 'cancellation') calledOff.abort('nobody needs it any more')
+      if (name === 'draft' && variant === 'cancellation') cancelled.abort('no longer needed')
     },
   },
 })

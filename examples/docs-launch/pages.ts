@@ -1,4 +1,4 @@
-/** What the workers and the gates agree on about pages; text in, text out. */
+/** Functions over the text of a page that workers and gates share. */
 
 const LINK = /\[([^\]]*)\]\(([^)]*)\)/g
 
@@ -16,7 +16,7 @@ export function linksOf(page: string): readonly Link[] {
     )
 }
 
-/** Leaves the words of a link, and takes the link away. */
+/** Replaces links to the target by their text. */
 export function withoutLink(page: string, target: string): string {
   return page.replace(LINK, (whole, text: string, found: string) => (found === target ? text : whole))
 }
@@ -25,7 +25,7 @@ export function titleOf(page: string): string | undefined {
   return /^---\ntitle: (.+)\n---\n/.exec(page)?.[1]
 }
 
-/** Once: whoever mends a page may have been killed after it was mended. */
+/** Adds a title unless the page has one, because the worker may run again after it has fixed the page. */
 export function withTitle(page: string, title: string): string {
   if (titleOf(page) !== undefined) return page
   return `---\ntitle: ${title}\n---\n${page}`

@@ -6,9 +6,8 @@ import { git } from './git.ts'
 import { withoutLink, withTitle } from './pages.ts'
 
 /**
- * Each may run again after a crash, with half of its work done: so each writes
- * the same again. A git that a killed process has started may still be at
- * work: so each attempt has a folder of its own.
+ * A worker may run again after a crash, with half of its work done, so every worker is idempotent. A git process of a killed
+ * attempt may still be running, so each attempt has its own folder.
  */
 
 export const clone = defineWorker({

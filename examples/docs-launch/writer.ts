@@ -1,15 +1,14 @@
 import { type ChatBody, type FakeOpenAi, openFakeOpenAi } from 'annals/launch'
 
 /**
- * An endpoint on this machine that stands in for a model: it always writes the
- * same, and makes the mistakes that models make. It forgets the title of one
- * page, and links to pages that nobody planned.
+ * Starts a fake model on this machine. It always writes the same pages and makes mistakes that models make: one page has no
+ * title, and one links to a page that does not exist.
  */
 export function openWriter(): Promise<FakeOpenAi> {
   return openFakeOpenAi({ reply: pageFor })
 }
 
-/** One that says no, and will say no again. */
+/** Starts a fake model that refuses every request. */
 export function openRefusingWriter(): Promise<FakeOpenAi> {
   return openFakeOpenAi({
     faults: () => ({ status: 400, message: 'the model does not write documentation' }),
