@@ -3,6 +3,7 @@ export { type BundleReport, verifyBundle } from './bundle/bundle-verification.ts
 export type { Bundle, ImportReport } from './bundle/import.ts'
 export type { CopyReport } from './copying.ts'
 export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'
+export type { RetryOptions } from './core/retry.ts'
 export type { Value } from './core/value.ts'
 export type { FolderId } from './disk/node-disk.ts'
 export type { Durability } from './embedded/open.ts'
@@ -45,7 +46,13 @@ export type {
   SubscribeOptions,
 } from './ledger/ledger-options.ts'
 export type { LatencyStats, LedgerStats, ProjectorStats } from './ledger/metrics.ts'
-export { createProducer, Producer, type ProducerOptions } from './ledger/producer.ts'
+export type { Position as AuditPosition } from './ledger/position.ts'
+export {
+  createProducer,
+  type Payload as EventPayload,
+  Producer,
+  type ProducerOptions,
+} from './ledger/producer.ts'
 export { reduce } from './ledger/reduce.ts'
 export type {
   AppendResult,

@@ -1,10 +1,9 @@
-import { type Annals, openedOver } from './annals.ts'
+import type { Annals, Guard, LedgerOptions } from 'annals'
+import { openedOver } from './annals.ts'
 import { AnnalsError } from './core/errors.ts'
 import { checkFlag, checkOptions } from './core/options.ts'
 import { checkText } from './core/text.ts'
-import type { LedgerOptions } from './open-options.ts'
 import { openPostgresStorage } from './postgres/open.ts'
-import type { Guard } from './primitives/machine-definition.ts'
 
 export interface OpenPostgresOptions {
   /** As `pg` takes it: `postgres://user:password@host:5432/database`. */

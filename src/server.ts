@@ -1,3 +1,4 @@
+export type { ErrorCode } from './core/errors.ts'
 export { createApp } from './server/app.ts'
 export {
   createLaunchRegistry,

@@ -61,7 +61,9 @@ const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
   core: ['node:buffer', 'node:crypto', 'node:util'],
   postgres: ['pg', 'node:*'],
   client: [],
-  server: ['hono', 'hono/*', '@hono/node-server', '@hono/zod-openapi', 'node:*'],
+  launch: ['annals', 'node:*'],
+  server: ['hono', 'hono/*', '@hono/node-server', '@hono/zod-openapi', 'annals', 'annals/launch', 'node:*'],
+  'src/postgres.ts': ['annals'],
   testing: ['vitest', 'annals', 'node:*'],
   cli: ['commander', 'picocolors', 'node:*'],
 }
@@ -142,7 +144,7 @@ const outsideImports: Guard = files => {
   const problems: string[] = []
   for (const file of files) {
     if (!isSource(file.path) || isTest(file.path)) continue
-    const allowed = OUTSIDE[folderOf(file.path) ?? ''] ?? OUTSIDE_BY_DEFAULT
+    const allowed = OUTSIDE[folderOf(file.path) ?? file.path] ?? OUTSIDE_BY_DEFAULT
     for (const specifier of importsOf(file)) {
       if (specifier.startsWith('.') || allowed.includes(specifier)) continue
       const family = specifier.slice(0, specifier.search(/[:/]/) + 1)
@@ -176,6 +178,17 @@ function eachLine(files: readonly File[], pattern: RegExp, problem: string): str
 
 const anyType: Guard = files =>
   eachLine(files, /(:|<|\bas|\||&|=|,)\s*any(\[\])*\s*([,;)>\]=|&{]|$)/, 'the type any')
+
+/**
+ * `annals` and `annals/launch` are the package's own entries. A public signature names the types of another entry by these
+ * names, so that each type is exported by one entry only; no code comes by this way.
+ */
+const ownName: Guard = files =>
+  eachLine(
+    files.filter(file => isSource(file.path) && !isTest(file.path)),
+    /^(import|export) (?!type\b).*from 'annals/,
+    'only types come by the name of the package',
+  )
 
 const machinePaths: Guard = files =>
   eachLine(files, /["'`\s(]\/(work|home|root|Users)\//, 'a path of one machine')
@@ -279,6 +292,18 @@ const CASES: Readonly<Record<string, Case>> = {
       ['src/testing/a.ts', "import { test } from 'vitest'"],
       ['src/core/a.ts', "export function kind(): string {\n  return 'lock'\n}"],
       ['src/core/a.ts', "export type Kind = 'file' | 'folder'"],
+    ],
+  },
+  ownName: {
+    guard: ownName,
+    property: 'a source file imports nothing but types by the name of the package',
+    planted: [
+      ['src/server/a.ts', "import { open } from 'annals'"],
+      ['src/launch/a.ts', "export { open } from 'annals'"],
+    ],
+    fine: [
+      ['src/server/a.ts', "import type { Annals } from 'annals'"],
+      ['src/server/a.test.ts', "import { open } from 'annals'"],
     ],
   },
   size: {

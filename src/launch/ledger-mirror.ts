@@ -1,6 +1,5 @@
-import type { Ledger } from '../ledger/ledger.ts'
+import type { Ledger, Runs } from 'annals'
 import { createProducer, type Producer } from '../ledger/producer.ts'
-import type { Runs } from '../primitives/run-index.ts'
 import type { LaunchEvent } from './events.ts'
 
 /** What of a database a launch shows itself in. */

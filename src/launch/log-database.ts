@@ -1,6 +1,6 @@
+import type { Events } from 'annals'
 import { canonicalJson } from '../core/canonical-json.ts'
 import type { Value } from '../core/value.ts'
-import type { Events } from '../primitives/event-log.ts'
 import type { EventLog } from './log.ts'
 
 /** What of a database a log needs: `db.events`. */

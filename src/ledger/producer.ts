@@ -39,7 +39,7 @@ export interface ProducerOptions extends RunHeading {
   readonly clock?: () => number
 }
 
-type Payload = NonNullable<RunEventWrite['payload']>
+export type Payload = NonNullable<RunEventWrite['payload']>
 
 /** Records that are in memory at a time while the producer learns how its run stands. */
 const RECORDS_AT_ONCE = 1_000

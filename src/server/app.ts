@@ -1,5 +1,5 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
-import type { Annals } from '../annals.ts'
+import type { Annals } from 'annals'
 import { serveBundles } from './bundle-routes.ts'
 import { serveCells } from './cell-routes.ts'
 import { serveDocs } from './docs-routes.ts'

@@ -1,6 +1,6 @@
 import type { HttpBindings } from '@hono/node-server'
+import type { Annals } from 'annals'
 import type { Context } from 'hono'
-import type { Annals } from '../annals.ts'
 import type { Admission } from './admission.ts'
 import type { Role } from './tokens.ts'
 
@@ -22,6 +22,7 @@ export interface ServerEnv {
     credential: Credential
     /** The database as the one who asks sees it. */
     db: Annals
+    /** @internal */
     admission: Admission
     /** Give back what the request has of slots and bytes. */
     held?: (() => void)[]

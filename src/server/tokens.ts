@@ -1,5 +1,5 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
-import type { Annals } from '../annals.ts'
+import type { Annals } from 'annals'
 import { invalidArgument } from '../core/errors.ts'
 import { checkOptions } from '../core/options.ts'
 import { isReservedTenant } from '../core/tenant.ts'

@@ -15,7 +15,7 @@ export type AnomalyKind =
   | 'write skew'
   | 'stale read'
 
-export interface Anomaly {
+interface Anomaly {
   readonly kind: AnomalyKind
   readonly message: string
   readonly transactions: readonly string[]

@@ -24,14 +24,14 @@ export interface ListRead {
 }
 
 /** All lists whose names are in the range, its ends included, were read; those not found were empty. */
-export interface ListScan {
+interface ListScan {
   readonly kind: 'scan'
   readonly first: string
   readonly last: string
   readonly found: readonly { readonly list: string; readonly elements: readonly string[] }[]
 }
 
-export interface ListAppend {
+interface ListAppend {
   readonly kind: 'append'
   readonly list: string
   readonly element: string
