@@ -12,7 +12,9 @@ const isUpdate = process.argv.includes('--update')
 const configPath = join(root, 'api-extractor.json')
 const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 /** `index`, `postgres`, `launch` and so on: all entries with declarations. */
-const entries = Object.values(exports).flatMap(({ types }) => (types ? [/dist\/(.*)\.d\.ts/.exec(types)[1]] : []))
+const entries = Object.values(exports).flatMap(({ types }) =>
+  types ? [/dist\/(.*)\.d\.ts/.exec(types)[1]] : [],
+)
 
 /**
  * An entry imports types of another one by the package's name. The extractor takes for another package only what lies
