@@ -15,15 +15,15 @@ import { safeText } from './safe-text.ts'
 import { shellWord } from './shell-word.ts'
 
 /**
- * A server writes its address into the folder of its store, so that other commands find it: the lock says only that some
- * process has the folder. The file is a hint. Whoever follows it asks the server which store it has (`holder.ts`).
+ * A server writes its address into the folder of its store so that other commands find it. The file is a hint: before a
+ * command relies on it, it asks the server which store it has (`holding-server.ts`).
  */
 const FILE = 'server.json'
 const BYTES_MAX = 4_096
 
 type Warn = (message: string) => void
 
-/** Writes the address, and answers what takes it back. That it can't be written is no reason not to serve. */
+/** Writes the address and returns a function that removes it. A server also runs if it cannot write the file. */
 export function announce(data: string, url: string, warn: Warn): () => void {
   const path = join(data, FILE)
   try {
@@ -32,14 +32,14 @@ export function announce(data: string, url: string, warn: Warn): () => void {
     const { code, message } = error as NodeJS.ErrnoException
     if (code === undefined) throw error
     warn(
-      `can't write ${safeText(path)}: ${safeText(message)}. Other commands find this server only if you add --server ${shellWord(url)}`,
+      `cannot write ${safeText(path)}: ${safeText(message)}. Other commands need --server ${shellWord(url)} to find this server`,
     )
     return () => undefined
   }
   return () => rmSync(path, { force: true })
 }
 
-/** A new file that takes the place of what is there: a link that somebody put there is replaced, not followed. */
+/** Replaces the file by renaming a new one. A symbolic link in its place is replaced, not followed. */
 function replaceFile(path: string, text: string): void {
   const unfinished = `${path}.${randomUUID()}`
   const flags = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY | (constants.O_NOFOLLOW ?? 0)
@@ -58,8 +58,8 @@ function replaceFile(path: string, text: string): void {
 }
 
 /**
- * The address that the server of a folder wrote there. Undefined if there is none, or if its process is gone: then somebody
- * else may listen on its port.
+ * The address that a server wrote into the folder. Undefined if there is none or if its process has ended: another program
+ * may listen on its port now.
  */
 export function announcedServer(data: string, warn: Warn): string | undefined {
   const text = trustedText(data, warn)
@@ -69,12 +69,12 @@ export function announcedServer(data: string, warn: Warn): string | undefined {
   return isAlive(pid as number) ? url : undefined
 }
 
-/** What is in the file, if only we, root or the owner of the folder can have written it. */
+/** The content of the file, if only this user, root or the owner of the folder can have written it. */
 function trustedText(data: string, warn: Warn): string | undefined {
   const path = join(data, FILE)
   let descriptor: number
   try {
-    // Without O_NONBLOCK a named pipe would be waited for.
+    // Without O_NONBLOCK, opening a named pipe would block.
     const flags = constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0) | (constants.O_NONBLOCK ?? 0)
     descriptor = openSync(path, flags)
   } catch (error) {
@@ -82,7 +82,7 @@ function trustedText(data: string, warn: Warn): string | undefined {
     if (code === 'ENOENT' || code === 'ENOTDIR') return undefined
     if (code === undefined) throw error
     warn(
-      `${safeText(path)} is ignored: it ${code === 'ELOOP' ? NO_FILE : `can't be read: ${safeText(message)}`}`,
+      `${safeText(path)} is ignored: it ${code === 'ELOOP' ? NO_FILE : `cannot be read: ${safeText(message)}`}`,
     )
     return undefined
   }
@@ -99,18 +99,18 @@ function trustedText(data: string, warn: Warn): string | undefined {
   }
 }
 
-const NO_FILE = 'is no plain file'
+const NO_FILE = 'is not a regular file'
 const OTHERS_WRITE = 0o022
 
 function distrust(descriptor: number, data: string): string | undefined {
   const stats = fstatSync(descriptor)
   if (!stats.isFile()) return NO_FILE
   if (stats.size > BYTES_MAX) return `is longer than ${BYTES_MAX} bytes`
-  // Not on Windows, where files have no owner and no mode.
+  // Windows has no owner and mode.
   if (process.getuid === undefined) return undefined
   const owners = [process.getuid(), 0, statSync(data).uid]
   if (!owners.includes(stats.uid)) return 'belongs to another user'
-  return (stats.mode & OTHERS_WRITE) === 0 ? undefined : 'may be written by others'
+  return (stats.mode & OTHERS_WRITE) === 0 ? undefined : 'is writable by other users'
 }
 
 function parsed(text: string): Readonly<Record<string, unknown>> {
@@ -126,7 +126,7 @@ function isAlive(pid: number): boolean {
   try {
     return process.kill(pid, 0)
   } catch (error) {
-    // Of somebody else, but there.
+    // The process exists but belongs to another user.
     return (error as NodeJS.ErrnoException).code === 'EPERM'
   }
 }

@@ -3,8 +3,8 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { join } from 'node:path'
 import type { Command } from 'commander'
-import { type Annals, AnnalsError, deriveIdempotencyKey, open } from '../index.ts'
-import { type Context, type Json, wholeNumber, withExamples, withJson } from './command.ts'
+import { type Annals, deriveIdempotencyKey, open } from '../index.ts'
+import { type Context, type Json, usageError, wholeNumber, withExamples, withJson } from './command.ts'
 import { printTable } from './table.ts'
 
 interface Options extends Json {
@@ -33,20 +33,20 @@ const RUNS = 64
 export function addBench(program: Command, context: Context): void {
   const command = program
     .command('bench')
-    .description('measure this machine: appends that survive a power cut, relaxed ones, ledger records, gets')
-    .option('--dir <dir>', 'on which disk; a folder is made there and removed', '.')
-    .option('--seconds <n>', 'for each of them', wholeNumber('--seconds', 1, 600), 2)
+    .description('measure this machine: durable and relaxed appends, ledger events, gets')
+    .option('--dir <dir>', 'folder on the disk to measure; a temporary folder is made there', '.')
+    .option('--seconds <n>', 'duration of each measurement', wholeNumber('--seconds', 1, 600), 2)
     .action((options: Options) => bench(options, context))
   withJson(command)
   withExamples(command, [
-    { type: 'bench', for: 'some ten seconds, on the disk of this folder' },
-    { type: 'bench --dir /mnt/nvme --seconds 10', for: 'another disk, and more patience' },
+    { type: 'bench', for: 'about ten seconds, on the disk of this folder' },
+    { type: 'bench --dir /mnt/nvme --seconds 10', for: 'another disk, for longer' },
   ])
 }
 
 async function bench({ dir, seconds, json }: Options, { terminal }: Context): Promise<void> {
   if (statSync(dir, { throwIfNoEntry: false })?.isDirectory() !== true) {
-    throw new AnnalsError('INVALID_ARGUMENT', `there is no folder ${dir} to measure in`, { dir })
+    throw usageError(`there is no folder ${dir}`, { dir })
   }
   const folder = mkdtempSync(join(dir, '.annals-bench-'))
   const remove = (): void => rmSync(folder, { recursive: true, force: true })
@@ -55,7 +55,7 @@ async function bench({ dir, seconds, json }: Options, { terminal }: Context): Pr
     const durable = await open({ path: join(folder, 'durable') })
     const relaxed = await open({ path: join(folder, 'relaxed'), durability: 'relaxed' })
     for (let n = 0; n < KEYS; n++) await relaxed.kv.put('run', `key-${n}`, { n, text: 'x'.repeat(100) })
-    // Steps of runs that have begun: others would each raise an alert.
+    // Steps of a run that has not started would each raise an alert.
     for (let n = 0; n < RUNS; n++) await durable.ledger.appendEvent(eventOf(n, 'RunStarted'))
     const payload = { step: 1, text: 'x'.repeat(100) }
     const append = (db: Annals) => (n: number) => db.events.append(`run-${n % RUNS}`, 'step_done', payload)
@@ -98,7 +98,7 @@ async function bench({ dir, seconds, json }: Options, { terminal }: Context): Pr
       { title: '99 %', text: ({ p99Us }) => microseconds(p99Us), alignRight: true },
     ])
     terminal.note(
-      `${process.version} on ${cpus()[0]?.model ?? 'an unknown processor'}; other programs that run now are in these numbers too`,
+      `${process.version} on ${cpus()[0]?.model ?? 'an unknown processor'}; other programs running now affect these numbers`,
     )
   } finally {
     process.off('exit', remove)

@@ -12,21 +12,26 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { AnnalsError } from '../index.ts'
+import { usageError } from './command.ts'
 import { shellWord } from './shell-word.ts'
 import type { Terminal } from './terminal.ts'
 
-/** Where a bundle comes from. What is piped in is put into a file first, as it may be read twice. */
+export const BUNDLE_ARGUMENT = 'a file that `annals export` wrote, or - to read stdin'
+const HOW_TO_MAKE_ONE = '`annals export RUN -o FILE` writes a bundle'
+
+/** A bundle that can be read more than once. */
 export interface BundleFile {
   readonly bytes: number
   read(): AsyncIterable<Uint8Array>
 }
 
+/** Copies piped input into a temporary file first, because a bundle may be read twice. */
 export async function withBundle<T>(path: string, work: (file: BundleFile) => Promise<T>): Promise<T> {
   const isPiped = path === '-'
   if (!isPiped && isFile(path)) return work(bundleAt(path, path))
   const folder = mkdtempSync(join(tmpdir(), 'annals-bundle-'))
   const remove = (): void => rmSync(folder, { recursive: true, force: true })
-  // Also if somebody interrupts.
+  // Ctrl-C ends the process without running `finally`.
   process.once('exit', remove)
   try {
     const spooled = join(folder, 'bundle')
@@ -38,31 +43,30 @@ export async function withBundle<T>(path: string, work: (file: BundleFile) => Pr
   }
 }
 
-/** False for what can be read once, such as a named pipe. */
+/** False for input that can be read only once, such as a named pipe. */
 function isFile(path: string): boolean {
   const stats = statSync(path, { throwIfNoEntry: false })
   if (stats !== undefined && !stats.isDirectory()) return stats.isFile()
-  const what = stats === undefined ? 'there is no file' : 'that is a folder:'
-  const message = `${what} ${path}; a bundle is what \`annals export RUN -o FILE\` writes, and - reads it from a pipe`
-  throw new AnnalsError('INVALID_ARGUMENT', message, { path })
+  const problem = stats === undefined ? `there is no file ${path}` : `${path} is a folder`
+  throw usageError(`${problem}; ${HOW_TO_MAKE_ONE}, and - reads one from stdin`, { path })
 }
 
-/** How every bundle begins. */
+/** Every bundle begins with this. */
 const BEGINNING = '{"annals-bundle":'
 const GZIP = '\x1f\x8b'
 
-/** Refuses a file of another kind: to call it changed would be a false alarm. */
+/** Refuses a file of another kind: reporting it as changed would be a false alarm. */
 function bundleAt(path: string, name: string): BundleFile {
   const start = startOf(path, name)
-  // One that is cut off in its first bytes is a bundle that was changed.
+  // A file cut off within the first bytes is a changed bundle, not a file of another kind.
   if (start !== '' && BEGINNING.startsWith(start)) {
     return { bytes: statSync(path).size, read: () => createReadStream(path) }
   }
   const unzip = `gunzip -c ${name === 'stdin' ? '' : `${shellWord(name)} `}| annals verify-bundle -`
   const why = start.startsWith(GZIP)
-    ? `it is compressed with gzip; type: ${unzip}`
-    : `${start === '' ? 'it is empty' : 'it does not begin like one'}; a bundle is what \`annals export RUN -o FILE\` writes`
-  throw new AnnalsError('INVALID_ARGUMENT', `NOT A BUNDLE: ${name}: ${why}`, { path: name })
+    ? `it is compressed with gzip; run: ${unzip}`
+    : `${start === '' ? 'it is empty' : 'it does not begin like one'}; ${HOW_TO_MAKE_ONE}`
+  throw usageError(`NOT A BUNDLE: ${name}: ${why}`, { path: name })
 }
 
 function startOf(path: string, name: string): string {
@@ -73,7 +77,7 @@ function startOf(path: string, name: string): string {
     return bytes.toString('latin1', 0, readSync(descriptor, bytes))
   } catch (error) {
     const { message } = error as NodeJS.ErrnoException
-    throw new AnnalsError('IO_ERROR', `can't read ${name}: ${message}`, { path: name }, error)
+    throw new AnnalsError('IO_ERROR', `cannot read ${name}: ${message}`, { path: name }, error)
   } finally {
     if (descriptor !== undefined) closeSync(descriptor)
   }
@@ -81,7 +85,7 @@ function startOf(path: string, name: string): string {
 
 const STEP_BYTES = 8 * 1024 * 1024
 
-/** The same, telling a person how far it is. */
+/** Passes the chunks on and shows progress in the terminal. */
 export async function* watched(
   terminal: Terminal,
   doing: string,
@@ -101,6 +105,6 @@ export async function* watched(
   terminal.progress('')
 }
 
-function megabytes(bytes: number): string {
-  return `${(bytes / 1_000_000).toFixed(0)} MB`
+export function megabytes(bytes: number): string {
+  return `${Math.floor(bytes / 1_000_000).toLocaleString('en')} MB`
 }

@@ -1,27 +1,31 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { AnnalsError } from '../index.ts'
 import type { ExitCode } from './exit-codes.ts'
-import type { StoreOptions } from './store.ts'
+import type { StoreOptions } from './store-access.ts'
 import type { Terminal } from './terminal.ts'
 
-/** What every command is given. */
+/** The environment that a command runs in. */
 export interface Context {
   readonly terminal: Terminal
-  /** For a command that ends well when it is interrupted: without asking for it, Ctrl-C ends the process at once. */
+  /**
+   * Aborts on the first Ctrl-C. A command that calls this must end by itself then; without the call, Ctrl-C ends the process
+   * at once.
+   */
   interruption(): AbortSignal
+  /** Sets the exit code of the process; the last call wins. */
   end(code: ExitCode): void
 }
 
 export interface Example {
-  /** What to type, without `annals`. */
+  /** The arguments, without `annals`. */
   readonly type: string
   readonly for: string
 }
 
-/** The help of a command ends with how it is used. */
+/** Adds examples at the end of the command's help. */
 export function withExamples(command: Command, examples: readonly Example[]): Command {
   const width = Math.max(...examples.map(({ type }) => type.length))
-  const lines = examples.map(({ type, for: what }) => `  annals ${type.padEnd(width)}  # ${what}`)
+  const lines = examples.map(({ type, for: purpose }) => `  annals ${type.padEnd(width)}  # ${purpose}`)
   return command.addHelpText('after', `\nExamples:\n${lines.join('\n')}`)
 }
 
@@ -29,7 +33,7 @@ export function dataOption(): Option {
   const option = new Option('--data <dir>', 'folder of the store').env('ANNALS_DATA').default('./.annals')
   return option.argParser((text: string): string => {
     if (text !== '') return text
-    throw new UsageError('--data is empty: it names the folder of a store')
+    throw usageError('--data is empty; give the folder of a store')
   })
 }
 
@@ -40,39 +44,46 @@ export function serverOption(description: string): Option {
     .argParser(address('--server', /^https?:\/\//i, example))
 }
 
-/** An option that is an address; what is wrong with the rest of it is said by who connects to it. */
+/** Checks only how an address begins; the connection reports any other problem. */
 function address(name: string, pattern: RegExp, example: string): (text: string) => string {
   return text => {
     if (pattern.test(text)) return text
-    throw new UsageError(`${name} must be an address such as ${example}, not ${JSON.stringify(text)}`)
+    throw usageError(`${name} must be an address such as ${example}, not ${JSON.stringify(text)}`)
   }
 }
 
-/** The driver also takes the folder of a socket. */
+/** The driver also accepts the folder of a socket. */
 const POSTGRES = /^(postgres(ql)?:\/\/|socket:|\/)/i
 
-/** What names a store, without the server that may have it. */
+/** Adds the options that name a store, without those for a server. */
 export function withStoreOf(command: Command): Command {
   return command
     .addOption(dataOption())
     .addOption(
-      new Option('--postgres <url>', 'a store on PostgreSQL instead')
+      new Option('--postgres <url>', 'a store on PostgreSQL instead of a folder')
         .env('ANNALS_POSTGRES')
         .argParser(address('--postgres', POSTGRES, 'postgres://localhost/runs')),
     )
     .addOption(new Option('--schema <name>', 'schema on PostgreSQL (default: annals)'))
-    .addOption(new Option('--tenant <name>', 'whose runs').env('ANNALS_TENANT').default('default'))
+    .addOption(
+      new Option('--tenant <name>', 'tenant that owns the runs').env('ANNALS_TENANT').default('default'),
+    )
 }
 
-/** What names the store that a command works on. */
+/** Adds the options that name a store or the server that has it. */
 export function withStore(command: Command): Command {
   return withStoreOf(command)
-    .addOption(serverOption('a running server instead'))
-    .addOption(new Option('--token <token>', 'for that server; better in ANNALS_TOKEN').env('ANNALS_TOKEN'))
+    .addOption(serverOption('a running server instead of a folder'))
+    .addOption(tokenOption())
+}
+
+export function tokenOption(): Option {
+  const description = 'token for the server; prefer ANNALS_TOKEN, which other users of the machine cannot see'
+  return new Option('--token <token>', description).env('ANNALS_TOKEN')
 }
 
 export function withJson(command: Command): Command {
-  return command.option('--json', 'for programs: JSON instead of a table')
+  return command.option('--json', 'print JSON for programs')
 }
 
 export interface Json {
@@ -81,7 +92,7 @@ export interface Json {
 
 export type Read = StoreOptions & Json
 
-/** An option that is a whole number. */
+/** Parses a whole number within bounds, both inclusive. */
 export function wholeNumber(
   name: string,
   min: number,
@@ -91,28 +102,32 @@ export function wholeNumber(
     const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
     if (Number.isSafeInteger(value) && value >= min && value <= max) return value
     const upTo = max === Number.MAX_SAFE_INTEGER ? `${min} or more` : `from ${min} to ${max}`
-    throw new UsageError(`${name} must be a whole number, ${upTo}, not ${JSON.stringify(text)}`)
+    throw usageError(`${name} must be a whole number, ${upTo}, not ${JSON.stringify(text)}`)
   }
 }
 
-/** Typed wrong, in a way that the parser of options can't know. */
-class UsageError extends AnnalsError {
-  constructor(message: string) {
-    super('INVALID_ARGUMENT', message)
-  }
+/** An error that ends the process with exit code 2. */
+export function usageError(message: string, details: Readonly<Record<string, unknown>> = {}): AnnalsError {
+  return new AnnalsError('INVALID_ARGUMENT', message, details)
 }
 
-/** An option that takes one of a few words, in any case. */
-export function wordOption(flags: string, description: string, words: readonly string[]): Option {
+/** An option that takes one of a few words, in upper or lower case, or another name of that word. */
+export function wordOption(
+  flags: string,
+  description: string,
+  words: readonly string[],
+  otherNames: Readonly<Record<string, string>> = {},
+): Option {
   const option = new Option(flags, description).choices(words)
   return option.argParser((text: string): string => {
-    const word = words.find(known => known.toLowerCase() === text.toLowerCase())
+    const isGiven = (name: string): boolean => name.toLowerCase() === text.toLowerCase()
+    const word = words.find(isGiven) ?? Object.entries(otherNames).find(([name]) => isGiven(name))?.[1]
     if (word === undefined) throw new InvalidArgumentError(`Allowed choices are ${words.join(', ')}.`)
     return word
   })
 }
 
-/** An option that may be given several times. */
+/** Collects the values of an option that may be given several times. */
 export function collected(value: string, before: readonly string[]): readonly string[] {
   return [...before, value]
 }

@@ -20,7 +20,7 @@ import { addTraces } from './traces.ts'
 import { addVerify } from './verify.ts'
 import { addVerifyBundle } from './verify-bundle.ts'
 
-/** In the order of the help. */
+/** All commands, in the order in which the help lists them. */
 export const COMMANDS: readonly ((program: Command, context: Context) => void)[] = [
   addServe,
   addDemo,

@@ -2,7 +2,7 @@ import { Argument, type Command } from 'commander'
 import { type Context, withExamples } from './command.ts'
 
 interface Word {
-  /** The commands before it, such as `token create`; empty for the first word. */
+  /** The commands before the word, such as `token create`; empty for the first word. */
   readonly path: string
   readonly words: readonly string[]
 }
@@ -10,7 +10,7 @@ interface Word {
 export function addCompletion(program: Command, context: Context): void {
   const command = program
     .command('completion')
-    .addArgument(new Argument('<shell>', 'which shell').choices(['bash', 'zsh', 'fish']))
+    .addArgument(new Argument('<shell>', 'your shell').choices(['bash', 'zsh', 'fish']))
     .description('print a script that completes commands and options in your shell')
     .action(async (shell: 'bash' | 'zsh' | 'fish') => {
       await context.terminal.raw(SCRIPTS[shell](wordsOf(program)))
@@ -22,7 +22,7 @@ export function addCompletion(program: Command, context: Context): void {
   ])
 }
 
-/** What can follow what, from the commands themselves: so nothing is missing. */
+/** The words that can follow each command, read from the commands, so that none is missing. */
 function wordsOf(program: Command): readonly Word[] {
   const found: Word[] = []
   const visit = (command: Command, path: string): void => {
@@ -38,7 +38,7 @@ function wordsOf(program: Command): readonly Word[] {
   return found
 }
 
-/** As the help shows them. */
+/** The subcommands that the help lists. */
 function visibleIn(command: Command): readonly Command[] {
   return command
     .createHelp()

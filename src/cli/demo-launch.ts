@@ -1,6 +1,6 @@
 import type { Launch } from '../launch.ts'
 
-/** The documentation launch of examples/docs-launch, which is built beside this program. */
+/** The launch in examples/docs-launch, which is built into the package. */
 interface DocsLaunch {
   readonly docsLaunch: Launch
   makeDemoRepository(folder: string): Promise<string>

@@ -1,7 +1,7 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { type Command, Option } from 'commander'
+import type { Command } from 'commander'
 import { createClient } from '../client.ts'
-import type { Context } from './command.ts'
+import { pause } from '../core/pause.ts'
+import { type Context, tokenOption } from './command.ts'
 import { loadDocsLaunch } from './demo-launch.ts'
 import { EXIT } from './exit-codes.ts'
 import { launchDatabaseOf } from './launch-database.ts'
@@ -16,13 +16,13 @@ interface Options {
   readonly resume?: boolean
 }
 
-/** The process that the demonstration kills: it works on the launch, and on nothing else. Not for people. */
+/** The process that the demo kills. A hidden command: it runs only the launch. */
 export function addDemoWorker(program: Command, context: Context): void {
   program
     .command('demo-worker', { hidden: true })
-    .description('works on the launch of the demonstration')
+    .description('run the launch of the demo')
     .requiredOption('--server <url>')
-    .addOption(new Option('--token <token>').env('ANNALS_TOKEN'))
+    .addOption(tokenOption())
     .requiredOption('--runs <dir>')
     .requiredOption('--run <id>')
     .requiredOption('--repository <dir>')
@@ -30,7 +30,7 @@ export function addDemoWorker(program: Command, context: Context): void {
     .action((options: Options) => work(options, context))
 }
 
-/** Models take their time; so does ours, so that there is something to kill. */
+/** Slows down the model's answers, so that the launch is still running when it is killed. */
 const THINKING_MS = 700
 
 async function work(options: Options, context: Context): Promise<void> {
@@ -47,7 +47,7 @@ async function work(options: Options, context: Context): Promise<void> {
     llm: {
       baseUrl: writer.baseUrl,
       fetch: async (input: string | URL | Request, init?: RequestInit) => {
-        await sleep(THINKING_MS * ++calls)
+        await pause(THINKING_MS * ++calls)
         return fetch(input, init)
       },
     },

@@ -3,19 +3,20 @@ import { once } from 'node:events'
 import { mkdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Command, Option } from 'commander'
+import type { Command } from 'commander'
 import { type AnnalsClient, createClient } from '../client.ts'
+import { countText, VERDICT } from '../core/vocabulary.ts'
 import { AnnalsError, type RunEventRecord } from '../index.ts'
-import { type Context, dataOption, serverOption, withExamples } from './command.ts'
+import { type Context, dataOption, serverOption, tokenOption, withExamples } from './command.ts'
 import { loadDocsLaunch } from './demo-launch.ts'
+import { stepOf } from './events.ts'
 import { EXIT } from './exit-codes.ts'
-import { answers, runningServer } from './holder.ts'
+import { answers, runningServer } from './holding-server.ts'
 import { ownCommand } from './own-command.ts'
 import { runsFolderOf } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { shellWord } from './shell-word.ts'
 import type { Terminal } from './terminal.ts'
-import { countText } from './words.ts'
 
 interface Options {
   readonly data: string
@@ -27,15 +28,15 @@ interface Options {
 export function addDemo(program: Command, context: Context): void {
   const command = program
     .command('demo')
-    .description('run a launch that writes documentation, kill it in the middle, and resume it')
+    .description('run a launch that writes documentation, kill its process, and resume it')
     .addOption(dataOption())
-    .addOption(serverOption('the running server (default: the one that has the folder)'))
-    .addOption(new Option('--token <token>', 'for that server; better in ANNALS_TOKEN').env('ANNALS_TOKEN'))
-    .option('--own', 'with a server of its own, also if another one runs')
+    .addOption(serverOption('a running server (default: the server that has the folder open)'))
+    .addOption(tokenOption())
+    .option('--own', 'start a server for the demo even if another one is running')
     .action((options: Options) => demonstrate(options, context))
   withExamples(command, [
-    { type: 'demo', for: 'with the server that has the folder, or with one of its own' },
-    { type: 'demo --server http://127.0.0.1:9000', for: 'with that one' },
+    { type: 'demo', for: 'uses the server that has the folder open, or starts one' },
+    { type: 'demo --server http://127.0.0.1:9000', for: 'uses that server' },
   ])
 }
 
@@ -45,7 +46,7 @@ async function demonstrate(options: Options, context: Context): Promise<void> {
   const endAll = (): void => {
     for (const child of children) child.kill('SIGKILL')
   }
-  // Whatever ends the demonstration ends those that it started.
+  // The child processes must not outlive this one.
   process.once('exit', endAll)
   try {
     const stage = await setUp(options, terminal, children)
@@ -58,7 +59,7 @@ async function demonstrate(options: Options, context: Context): Promise<void> {
   }
 }
 
-/** Everything that the play needs. */
+/** Everything that the demo needs. */
 interface Stage {
   readonly url: string
   readonly client: AnnalsClient
@@ -67,9 +68,9 @@ interface Stage {
   readonly repository: string
   readonly workerArgs: readonly string[]
   readonly token: string | undefined
-  /** Whether the server is one of ours, that ends with the demonstration. */
+  /** Whether the demo started the server and ends it. */
   readonly isOwnServer: boolean
-  /** The options that lead other commands to the run. */
+  /** The options with which other commands find the run. */
   readonly storeOptions: readonly string[]
   close(): Promise<void>
 }
@@ -79,7 +80,7 @@ async function setUp(options: Options, terminal: Terminal, children: Set<ChildPr
   const { bold, dim } = terminal.colors
   await terminal.line(
     bold(
-      'A launch writes the documentation of a small library: clone, facts, plan, drafts, links, checks, branch.',
+      'This launch writes the documentation of a small library: clone, facts, plan, drafts, links, checks, branch.',
     ),
   )
   const { url, child } = await serverFor(options, terminal, children)
@@ -113,15 +114,10 @@ async function setUp(options: Options, terminal: Terminal, children: Set<ChildPr
 
 function needsGit(error: unknown): never {
   if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-  throw new AnnalsError(
-    'INVALID_OPERATION',
-    'the demonstration takes git, which is not on the PATH',
-    {},
-    error,
-  )
+  throw new AnnalsError('INVALID_OPERATION', 'the demo needs git, which is not on the PATH', {}, error)
 }
 
-/** The one that runs, or one for as long as the demonstration takes. */
+/** The running server, or a new one that ends with the demo. */
 async function serverFor(
   options: Options,
   terminal: Terminal,
@@ -130,22 +126,22 @@ async function serverFor(
   const { dim } = terminal.colors
   const url = options.own === true ? undefined : await runningOne(options, terminal)
   if (url !== undefined) {
-    await terminal.line(dim(`through the server at ${safeText(url)}`))
+    await terminal.line(dim(`using the server at ${safeText(url)}`))
     return { url }
   }
   const child = startSelf(['serve', '--data', options.data, '--port', '0'], options.token)
   children.add(child)
   const address = await addressIn(child)
-  await terminal.line(dim(`with a server of its own at ${address}, until it ends`))
+  await terminal.line(dim(`using a server for this demo at ${address}`))
   return { url: address, child }
 }
 
-/** The one that is named, or that of the folder: in another store nobody would look for the run. */
+/** The server that --server names, or the one that has the folder open. */
 async function runningOne(options: Options, terminal: Terminal): Promise<string | undefined> {
   const { server } = options
   if (server === undefined) return runningServer(options, terminal)
   if (await answers(server)) return server
-  const message = `no server answers at ${server}: start it with \`${ownCommand()} serve\`, or leave out --server`
+  const message = `no server answers at ${server}: start one with \`${ownCommand()} serve\`, or leave out --server`
   throw new AnnalsError('UNAVAILABLE', message, { server })
 }
 
@@ -155,11 +151,11 @@ function startSelf(args: readonly string[], token: string | undefined): ChildPro
   return spawn(process.execPath, [program, ...args], { env, stdio: ['ignore', 'ignore', 'pipe'] })
 }
 
-/** What a server says first. */
+/** The address that a server prints when it starts. */
 function addressIn(child: ChildProcess): Promise<string> {
   let said = ''
   return new Promise((resolve, reject) => {
-    // To the end: a server whose words nobody takes would wait.
+    // Keeps reading after the address: a server blocks once the pipe is full.
     child.stderr?.on('data', (chunk: Buffer) => {
       said += String(chunk)
       const [url] = /https?:\/\/\S+/.exec(said) ?? []
@@ -198,11 +194,11 @@ async function play(
       await terminal.line(
         red(
           bold(
-            `kill -9 ${first.pid}: its process is gone, in the middle of the drafts. ${countText(done, 'step')} are done.`,
+            `kill -9 ${first.pid}: the process is gone in the middle of the drafts. Completed so far: ${countText(done, 'step')}.`,
           ),
         ),
       )
-      await terminal.line(green(bold('Another process resumes the run: what is done stays done.')))
+      await terminal.line(green(bold('Another process resumes the run. Completed steps are not run again.')))
       second = new Worker(stage, ['--resume'], children)
     }
     if (/^Run(Completed|Failed|Cancelled)$/.test(record.eventType)) break
@@ -211,17 +207,17 @@ async function play(
   await records.return()
   const code = await second?.ended
   if (code !== 0) context.end(EXIT.problem)
-  // So that the index says so too, if the server ends with the demonstration.
+  // Updates the run index before the server may end.
   await stage.client.ledger.projectSnapshot(stage.runId)
   const { isValid, events } = await stage.client.ledger.verifyRun(stage.runId)
   if (!isValid) context.end(EXIT.problem)
   const verdict = isValid
-    ? green(`verified: ${countText(events, 'record')}, and nobody touched them`)
-    : red('the record does not verify')
+    ? green(`${VERDICT.good}: ${countText(events, 'event')}, hash chain and snapshot verified`)
+    : red(`${VERDICT.bad}: the events do not verify`)
   await terminal.line(bold(verdict))
 }
 
-/** A process that works on the run. */
+/** A process that runs the launch. */
 class Worker {
   readonly pid: number | undefined
   readonly ended: Promise<number | null>
@@ -247,7 +243,7 @@ class Worker {
   }
 }
 
-/** The records as they come; what a worker dies of, if nobody killed it, ends the waiting. */
+/** The events as they arrive. Throws if a worker fails that the demo did not kill. */
 async function* eachOrFailure(
   records: AsyncGenerator<RunEventRecord, void, void>,
   workers: () => readonly (Worker | undefined)[],
@@ -263,33 +259,33 @@ async function* eachOrFailure(
   }
 }
 
-/** Never of one that ends well: its last record is on the way. */
+/** Never resolves for a worker that succeeds, because its last events may still arrive. */
 async function failureOf(worker: Worker): Promise<string> {
   const code = await worker.ended
   if (code === 0) return new Promise(() => undefined)
-  return `the worker of the demonstration ended with ${code}: ${worker.said.trim()}`
+  return `the worker of the demo ended with ${code}: ${worker.said.trim()}`
 }
 
-function lineOf(terminal: Terminal, { runSeq, eventType, stepId, logicalAttemptId }: RunEventRecord): string {
+function lineOf(terminal: Terminal, record: RunEventRecord): string {
+  const { runSeq, eventType, stepId } = record
   const { dim, green, red, cyan } = terminal.colors
   const paint = /Completed$/.test(eventType) ? green : /Failed$/.test(eventType) ? red : cyan
-  const attempt = logicalAttemptId > 1 ? ` (try ${logicalAttemptId})` : ''
-  const step = stepId === undefined ? '' : ` ${safeText(stepId)}${attempt}`
+  const step = stepId === undefined ? '' : ` ${safeText(stepOf(record))}`
   return `${dim(String(runSeq).padStart(4))}  ${paint(safeText(eventType))}${step}`
 }
 
 function sayWhereToLook(stage: Stage, terminal: Terminal): void {
   const { runId, url, isOwnServer, storeOptions, repository, token } = stage
-  // The token itself stays out of what people copy.
+  // The token itself must not be in text that people copy.
   const withToken = token === undefined ? '' : ' (with the token in ANNALS_TOKEN)'
   const annals = ownCommand()
   const where =
     storeOptions.join(' ') === '--data ./.annals' ? '' : ` ${storeOptions.map(shellWord).join(' ')}`
   terminal.note('')
-  terminal.note(`Look at it${withToken}:`)
+  terminal.note(`Look at the run${withToken}:`)
   for (const command of ['show', 'events', 'verify', 'replay'])
     terminal.note(`  ${annals} ${command} ${runId}${where}`)
   terminal.note(`  ${annals} export ${runId}${where} -o demo.bundle && ${annals} verify-bundle demo.bundle`)
   terminal.note(`  git -C ${shellWord(repository)} log --stat -1 docs-launch`)
-  if (!isOwnServer) terminal.note(`  ${url}/   in a browser`)
+  if (!isOwnServer) terminal.note(`  open ${url}/ in a browser`)
 }

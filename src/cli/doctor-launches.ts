@@ -1,10 +1,10 @@
 import { existsSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { countText } from '../core/vocabulary.ts'
 import { problem, type Report, warning } from './doctor-report.ts'
 import { replayLog } from './launch-log.ts'
-import { countText } from './words.ts'
 
-/** The runs of launches in a folder: whether their logs are whole, and whether telemetry waits. */
+/** Examines the launches in a folder: their logs, and telemetry that was not sent. */
 export async function examineLaunches(runsFolder: string, report: Report): Promise<void> {
   if (!existsSync(runsFolder)) return
   const names = readdirSync(runsFolder, { withFileTypes: true })
@@ -22,11 +22,11 @@ export async function examineLaunches(runsFolder: string, report: Report): Promi
     report.add({
       name: 'launches',
       status: 'ok',
-      message: `The logs of ${countText(sound, 'launch', 'launches')} are whole.`,
+      message: `Verified the logs of ${countText(sound, 'launch', 'launches')}.`,
     })
   }
   if (waiting > 0) {
-    const message = `${countText(waiting, 'launch', 'launches')} have telemetry that the service has not taken yet.`
+    const message = `The telemetry of ${countText(waiting, 'launch', 'launches')} was not sent yet.`
     report.add(warning('telemetry', message, '`annals telemetry flush` sends it.'))
   }
 }
@@ -36,7 +36,7 @@ async function isSound(runsFolder: string, runId: string, report: Report): Promi
     return (await replayLog(runsFolder, runId)) !== undefined
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
-    // Of the file system, or ours; anything else is our mistake.
+    // Errors of the file system and of annals have a code. Any other error is a bug.
     if (code === undefined) throw error
     const name = `launch ${runId}`
     report.add(
@@ -44,12 +44,12 @@ async function isSound(runsFolder: string, runId: string, report: Report): Promi
         ? problem(
             name,
             `The log of launch ${runId} was changed: ${message}.`,
-            'Restore it from a backup; it will not be resumed as it is.',
+            'Restore it from a backup. A changed log cannot be resumed.',
           )
         : warning(
             name,
-            `The log of launch ${runId} can't be replayed here: ${message}.`,
-            'See what the message says.',
+            `The log of launch ${runId} cannot be replayed here: ${message}.`,
+            'Follow the message.',
           ),
     )
     return false

@@ -1,6 +1,6 @@
+import { countText } from '../core/vocabulary.ts'
 import { safeText } from './safe-text.ts'
 import type { Terminal } from './terminal.ts'
-import { countText } from './words.ts'
 
 export interface Finding {
   readonly name: string
@@ -18,7 +18,7 @@ export function problem(name: string, message: string, advice: string): Finding 
   return { name, status: 'problem', message, advice }
 }
 
-/** What was found, in the order in which it was looked at. */
+/** Findings, in the order of the examination. */
 export class Report {
   readonly findings: Finding[] = []
 
@@ -26,7 +26,7 @@ export class Report {
     this.findings.push(finding)
   }
 
-  /** Warnings are no reason to wake somebody. */
+  /** Whether there are no problems; warnings do not count. */
   get isOk(): boolean {
     return this.findings.every(({ status }) => status !== 'problem')
   }
@@ -40,7 +40,7 @@ export class Report {
     }
     const problems = this.findings.filter(({ status }) => status === 'problem').length
     await terminal.line(
-      bold(problems === 0 ? 'Nothing is wrong.' : `${countText(problems, 'problem')}. Nothing was changed.`),
+      bold(problems === 0 ? 'No problems.' : `${countText(problems, 'problem')}. Nothing was changed.`),
     )
   }
 }

@@ -1,7 +1,9 @@
 import { existsSync, statfsSync, statSync } from 'node:fs'
 import type { Command } from 'commander'
+import { countText, durationText, timeText, VERDICT } from '../core/vocabulary.ts'
 import { type Annals, AnnalsError, open } from '../index.ts'
 import { announcedServer } from './announcement.ts'
+import { megabytes } from './bundle-file.ts'
 import { type Context, type Read, withExamples, withJson, withStoreOf } from './command.ts'
 import { examineLaunches } from './doctor-launches.ts'
 import { type Finding, problem, Report, warning } from './doctor-report.ts'
@@ -9,9 +11,8 @@ import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { localSource } from './source.ts'
-import { openOnPostgres } from './store.ts'
+import { openOnPostgres } from './store-access.ts'
 import { verifyAll } from './verify.ts'
-import { countText, durationText, timeText } from './words.ts'
 
 interface Options extends Read {
   readonly runs?: string
@@ -26,7 +27,7 @@ export function addDoctor(program: Command, context: Context): void {
     )
   withJson(withRunsFolder(withStoreOf(command)))
   withExamples(command, [
-    { type: 'doctor', for: 'the store in ./.annals; exit code 1 if something is wrong' },
+    { type: 'doctor', for: 'the store in ./.annals; exit code 1 if there is a problem' },
     { type: 'doctor --data /var/lib/annals --json', for: 'for a monitoring script' },
   ])
 }
@@ -58,35 +59,41 @@ async function examine(options: Options, isAnyTenant: boolean, context: Context)
 
 const FREE_BYTES_MIN = 1_000_000_000
 
-/** The store with everything in it read and checked, or what keeps it from being opened. */
+/** Opens the store and checks every file in it. Reports why it cannot be opened. */
 async function openExamined({ data, tenant }: Options, report: Report): Promise<Annals | undefined> {
   if (!existsSync(data)) {
-    report.add(problem('folder', `There is no folder ${data}.`, 'Name the right one with --data.'))
+    report.add(problem('folder', `There is no folder ${data}.`, 'Name the folder of the store with --data.'))
     return undefined
   }
   if (!statSync(data).isDirectory()) {
-    report.add(problem('folder', `${data} is a file.`, 'Name the folder of a store with --data.'))
+    report.add(problem('folder', `${data} is a file.`, 'Name the folder of the store with --data.'))
     return undefined
   }
   const { bavail, bsize } = statfsSync(data)
   const free = bavail * bsize
   report.add(
     free < FREE_BYTES_MIN
-      ? warning('space', `Only ${megabytes(free)} are free there.`, 'Make room before commits are refused.')
-      : { name: 'space', status: 'ok', message: `${megabytes(free)} are free.` },
+      ? warning(
+          'space',
+          `Only ${megabytes(free)} are free on its disk.`,
+          'Free some space: commits are refused when the disk is full.',
+        )
+      : { name: 'space', status: 'ok', message: `${megabytes(free)} are free on its disk.` },
   )
   try {
     const db = await open({ path: data, tenant, readOnly: true, verifyOnOpen: true })
     if (db.stats().storeId === undefined) {
       await db.close()
-      report.add(problem('folder', `There is no store in ${data}.`, 'Name the right folder with --data.'))
+      report.add(
+        problem('folder', `There is no store in ${data}.`, 'Name the folder of the store with --data.'),
+      )
       return undefined
     }
     report.add({
       name: 'files',
       status: 'ok',
       message:
-        'All data and the log were read, of all tenants: every checksum and every chain of hashes is right. Files that are kept only as an older fallback were not looked at.',
+        'All data and the log of all tenants were read: every checksum and every hash chain is valid. Files kept only as an older fallback were not checked.',
     })
     return db
   } catch (error) {
@@ -98,14 +105,14 @@ async function openExamined({ data, tenant }: Options, report: Report): Promise<
 
 function lockedFinding(data: string, report: Report): Finding {
   const url = announcedServer(data, message =>
-    report.add(warning('address', `${message}.`, 'Remove it, unless you know who wrote it.')),
+    report.add(warning('address', `${message}.`, 'Remove the file unless you know who wrote it.')),
   )
   return problem(
     'lock',
-    `${data} is open in another process, so it can't be examined now.`,
+    `${data} is open in another process, so it cannot be examined now.`,
     url === undefined
       ? 'Stop that process first.'
-      : `A server has it: \`annals verify --server ${url}\` asks that one. Or stop it first.`,
+      : `A server has it open: run \`annals verify --server ${url}\`, or stop the server first.`,
   )
 }
 
@@ -114,29 +121,29 @@ function findingOf({ code, message }: AnnalsError): Finding {
     case 'FORMAT_TOO_NEW':
       return problem(
         'format',
-        `The store was written by a newer annals: ${message}.`,
+        `A newer version of annals wrote the store: ${message}.`,
         'Install that version or a later one.',
       )
     case 'FORMAT_TOO_OLD':
       return problem(
         'format',
-        `The store was written by an older annals: ${message}.`,
+        `An older version of annals wrote the store: ${message}.`,
         'Install the version that wrote it, and export the runs with it.',
       )
     case 'CORRUPT':
       return problem(
         'files',
-        `Something that was stored is damaged: ${message}.`,
-        'Stop writing to it, keep a copy of the folder, and restore a backup. Nothing here will try to repair it.',
+        `Stored data are damaged: ${message}.`,
+        'Stop writing to the store, keep a copy of the folder, and restore a backup. Annals never repairs damaged data.',
       )
     case 'EVENT_CHAIN_BROKEN':
       return problem(
         'chains',
-        `Somebody changed a log behind the back of the database: ${message}.`,
-        'The rest is sound: restore that run from a backup or a bundle.',
+        `A log was changed outside of the database: ${message}.`,
+        'The other data are valid. Restore that run from a backup or a bundle.',
       )
     default:
-      return problem('files', `The store can't be opened: ${message}.`, 'See what the message says.')
+      return problem('files', `The store cannot be opened: ${message}.`, 'Follow the message.')
   }
 }
 
@@ -147,13 +154,13 @@ async function openServer(options: Options, report: Report): Promise<Annals | un
     return db
   } catch (error) {
     if (!(error instanceof AnnalsError)) throw error
-    const advice = 'Check the address, the schema, the password and that the server runs.'
-    report.add(problem('server', `The store on PostgreSQL can't be opened: ${error.message}.`, advice))
+    const advice = 'Check the address, the schema, the password, and that the server is running.'
+    report.add(problem('server', `The store on PostgreSQL cannot be opened: ${error.message}.`, advice))
     return undefined
   }
 }
 
-/** All of them: what is wrong with one is not seen by looking at another. */
+/** Examines the indexes, runs and alerts of each tenant. */
 async function examineTenants(
   handles: readonly Annals[],
   report: Report,
@@ -163,7 +170,7 @@ async function examineTenants(
   const broken: string[] = []
   const alerted: string[] = []
   let runs = 0
-  // Ids are the tenant's own: two may have a run of the same name.
+  // Two tenants may have runs with the same id.
   const isAlone = handles.length < 2
   for (const db of handles) {
     const named = (id: string): string => (isAlone ? id : `${id} (tenant ${db.tenant})`)
@@ -180,12 +187,12 @@ async function examineTenants(
       ? {
           name: 'indexes',
           status: 'ok',
-          message: `Of ${whose}, every index entry has its record, and every record its entries.`,
+          message: `Indexes and records of ${whose} match.`,
         }
       : problem(
           'indexes',
-          `${countText(faults.length, 'index entry', 'index entries')} do not fit, the first of ${faults[0]}.`,
-          'In a program, `await db.rebuildIndices()` of that tenant mends them.',
+          `Indexes and records differ in ${countText(faults.length, 'entry', 'entries')}, the first for ${faults[0]}.`,
+          'Call `await db.rebuildIndices()` for that tenant in a program.',
         ),
   )
   report.add(
@@ -193,20 +200,20 @@ async function examineTenants(
       ? {
           name: 'runs',
           status: 'ok',
-          message: `${countText(runs, 'run')} of ${whose}, and nobody touched any of them.`,
+          message: `Verified ${countText(runs, 'run')} of ${whose}: all ${VERDICT.good}.`,
         }
       : problem(
           'runs',
-          `${countText(broken.length, 'run')} of ${runs} were changed: ${safeText(broken.slice(0, 5).join(', '))}.`,
-          '`annals verify RUN` says at which record.',
+          `Changed: ${broken.length} of ${countText(runs, 'run')}: ${safeText(broken.slice(0, 5).join(', '))}.`,
+          '`annals verify RUN` shows the event.',
         ),
   )
   if (alerted.length === 0) return
   report.add(
     warning(
       'alerts',
-      `${countText(alerted.length, 'event')} came that no transition allows, the last in run ${alerted.at(-1)}.`,
-      'They changed no state, but a producer sends what it should not: `annals show RUN`.',
+      `No transition allows ${countText(alerted.length, 'event')}, the last in run ${alerted.at(-1)}.`,
+      'They changed no state, but a producer sends invalid events: see `annals show RUN`.',
     ),
   )
 }
@@ -216,38 +223,32 @@ function examineRecovery({ recovery }: Annals, report: Report): void {
   const { tornTail, damagedManifests, strayBytes } = recovery
   if (tornTail !== undefined) {
     const message =
-      'The end of the log is not whole: a process died, or the power went, while it wrote. No answered commit is lost.'
-    report.add(warning('log', message, 'Nothing to do: the next program that opens the store cuts it off.'))
+      'The end of the log is incomplete: a process died or the power failed during a write. No acknowledged commit is lost.'
+    report.add(
+      warning('log', message, 'Nothing to do: the next program that writes to the store removes it.'),
+    )
   }
   if (damagedManifests.length > 0) {
-    const message = `${damagedManifests.join(' and ')} can't be read; the other one and the log make up for it.`
+    const message = `${damagedManifests.join(' and ')} cannot be read. No data are lost: the other manifest and the log have them.`
     report.add(
-      warning(
-        'manifest',
-        message,
-        'The next checkpoint writes it anew. If it happens again, check the disk.',
-      ),
+      warning('manifest', message, 'The next checkpoint rewrites it. If it happens again, check the disk.'),
     )
   }
   if (strayBytes.length > 0) {
-    const message = `There are bytes in ${strayBytes[0].file} that should be zero; no commit was there.`
+    const message = `${strayBytes[0].file} has non-zero bytes where it should be empty. No commit is affected.`
     report.add(warning('log', message, 'If it happens again, check the disk.'))
   }
 }
 
-/** Clocks are set back by less than this all the time. */
+/** Clocks are often corrected by less than this. */
 const AHEAD_MAX_MS = 1_000
 
 function examineClock(db: Annals, report: Report): void {
   const { aheadOfClockMs } = db.stats()
   if (aheadOfClockMs <= AHEAD_MAX_MS) return
   const newest = timeText(Date.now() + aheadOfClockMs)
-  const message = `The newest commit, of ${newest}, lies ahead of the clock by ${durationText(aheadOfClockMs)}.`
+  const message = `The newest commit, at ${newest}, is ${durationText(aheadOfClockMs)} ahead of the clock.`
   const advice =
-    'If the clock is behind, correct it. If it was ahead, commits keep that time until the clock has caught up. Lifetimes and leases follow the clock, but one that began while the clock was ahead ends by that time: put such keys again.'
+    'If the clock is behind, correct it. If it was ahead, commits keep that time until the clock has caught up. Lifetimes and leases that began while it was ahead end by that time: write those keys again.'
   report.add(warning('clock', message, advice))
-}
-
-function megabytes(bytes: number): string {
-  return `${Math.floor(bytes / 1_000_000).toLocaleString('en')} MB`
 }

@@ -1,11 +1,12 @@
 import type { Command } from 'commander'
+import { timeText } from '../core/vocabulary.ts'
 import type { Event, RunEventRecord } from '../index.ts'
 import { type Context, type Read, wholeNumber, withExamples, withJson, withStore } from './command.ts'
 import { EXIT } from './exit-codes.ts'
-import { lookUpRun } from './lookup.ts'
+import { lookUpRun } from './run-lookup.ts'
 import { cutTo, safeJson, safeText } from './safe-text.ts'
 import type { Source } from './source.ts'
-import { reading } from './store.ts'
+import { reading } from './store-access.ts'
 import type { Terminal } from './terminal.ts'
 
 interface Options extends Read {
@@ -19,17 +20,17 @@ export function addEvents(program: Command, context: Context): void {
   const command = program
     .command('events')
     .argument('<run>', 'id of the run')
-    .description("print a run's events in order, one a line; with -f, new ones as they arrive")
-    .option('-f, --follow', 'go on until Ctrl-C')
-    .option('--after <n>', 'only those behind this number', wholeNumber('--after', 0))
-    .option('--limit <n>', 'no more than these', wholeNumber('--limit', 1))
-    .option('--own', 'of its own log (db.events), not of the ledger')
+    .description("print a run's events in order, one per line; with -f, new ones as they arrive")
+    .option('-f, --follow', 'print new events until Ctrl-C')
+    .option('--after <n>', 'only events after number n, without n itself', wholeNumber('--after', 0))
+    .option('--limit <n>', 'at most this many events', wholeNumber('--limit', 1))
+    .option('--own', "events of the run's own log (db.events), numbered from 0, instead of the ledger's")
     .action((runId: string, options: Options) => printEvents(runId, options, context))
   withJson(withStore(command))
   withExamples(command, [
-    { type: 'events nightly-42', for: 'all of them' },
-    { type: 'events nightly-42 -f --after 120', for: 'what comes from now on' },
-    { type: 'events nightly-42 --json | jq -r .eventType', for: 'one JSON object a line' },
+    { type: 'events nightly-42', for: 'all events' },
+    { type: 'events nightly-42 -f --after 120', for: 'event 121 and later, as they arrive' },
+    { type: 'events nightly-42 --json | jq -r .eventType', for: 'one JSON object per line' },
   ])
 }
 
@@ -41,22 +42,20 @@ async function printEvents(runId: string, options: Options, context: Context): P
     const { isInLedger } = await lookUpRun(source, runId)
     const isOwn = options.own === true || !isInLedger
     const asked = { ...options, follow: options.follow === true && source.isLive }
-    const found = isOwn
-      ? ownEvents(source, runId, asked, signal)
-      : ledgerRecords(source, runId, asked, signal)
+    const found = isOwn ? ownEvents(source, runId, asked, signal) : ledgerEvents(source, runId, asked, signal)
     for await (const event of found) {
       await (options.json === true ? terminal.line(safeJson(event)) : terminal.line(lineOf(terminal, event)))
       if (--left <= 0) return
     }
     if (options.follow !== true || source.isLive) return
     terminal.note(
-      'nobody can write to the folder while it is read here, so nothing more will come: follow it through `annals serve`',
+      'no new events can arrive: nothing can write to the folder while this command reads it. To follow a run, start `annals serve`',
     )
   })
   if (signal.aborted) context.end(EXIT.interrupted)
 }
 
-async function* ledgerRecords(
+async function* ledgerEvents(
   { ledger }: Source,
   runId: string,
   { follow, after }: Options,
@@ -75,7 +74,7 @@ async function* ownEvents(
   { follow, after }: Options,
   signal: AbortSignal,
 ): AsyncGenerator<Event, void, void> {
-  // Its numbers begin with 0: behind nothing is not behind 0.
+  // These numbers begin with 0, so `--after 0` leaves out one event and no --after leaves out none.
   const from = after === undefined ? 0 : after + 1
   if (follow === true) {
     yield* events.tail(runId, { from, signal })
@@ -88,7 +87,7 @@ function lineOf(terminal: Terminal, event: RunEventRecord | Event): string {
   const { dim, bold } = terminal.colors
   const isRecord = 'runSeq' in event
   const number = String(isRecord ? event.runSeq : event.sequence).padStart(5)
-  const time = isRecord ? event.persistedAt : new Date(event.timestamp).toISOString()
+  const time = isRecord ? event.persistedAt : timeText(event.timestamp)
   const type = safeText(isRecord ? event.eventType : event.type)
   const step = isRecord && event.stepId !== undefined ? ` ${safeText(stepOf(event))}` : ''
   const payload = event.payload === undefined ? '' : safeJson(event.payload)
@@ -98,6 +97,7 @@ function lineOf(terminal: Terminal, event: RunEventRecord | Event): string {
   return `${number}  ${dim(time)}  ${bold(type)}${step}${shown === '' ? '' : `  ${dim(shown)}`}`
 }
 
-function stepOf({ stepId, logicalAttemptId }: RunEventRecord): string {
-  return logicalAttemptId === 1 ? (stepId as string) : `${stepId} (try ${logicalAttemptId})`
+/** The step of an event, with its attempt if that is not the first. */
+export function stepOf({ stepId, logicalAttemptId }: RunEventRecord): string {
+  return logicalAttemptId === 1 ? (stepId as string) : `${stepId} (attempt ${logicalAttemptId})`
 }

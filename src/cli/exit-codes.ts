@@ -1,15 +1,15 @@
 import type { ErrorCode } from '../index.ts'
 
-/** The exit codes of commands. They are part of the interface: scripts rely on them. */
+/** The exit codes of commands. Scripts rely on them. */
 export const EXIT = {
   ok: 0,
-  /** Something was found to be wrong, or the command failed. */
+  /** A problem was found, or the command failed. */
   problem: 1,
   /** A usage error: an unknown command, option or value. */
   usage: 2,
-  /** What was named is not there. */
+  /** The run or token does not exist. */
   notFound: 3,
-  /** The store can't be opened or reached: locked, no folder, no server, no right to ask it. */
+  /** The store cannot be opened or reached: locked, no folder, no server, no permission. */
   unreachable: 4,
   /** An internal error: a bug in Annals. */
   internal: 70,

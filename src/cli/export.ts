@@ -3,11 +3,11 @@ import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { AnnalsError } from '../index.ts'
 import { watched } from './bundle-file.ts'
-import { type Context, withExamples, withStore } from './command.ts'
-import { lookUpRun } from './lookup.ts'
+import { type Context, usageError, withExamples, withStore } from './command.ts'
+import { lookUpRun } from './run-lookup.ts'
 import { safeText } from './safe-text.ts'
 import { shellWord } from './shell-word.ts'
-import { reading, type StoreOptions } from './store.ts'
+import { reading, type StoreOptions } from './store-access.ts'
 
 interface Options extends StoreOptions {
   readonly output?: string
@@ -18,7 +18,7 @@ export function addExport(program: Command, context: Context): void {
     .command('export')
     .argument('<run>', 'id of the run')
     .description('write a run as a bundle: a file that can be verified alone and imported elsewhere')
-    .option('-o, --output <file>', 'where to; without it to a pipe')
+    .option('-o, --output <file>', 'the file to write; without it, the bundle goes to stdout')
     .action((runId: string, options: Options) => exportRun(runId, options, context))
   withStore(command)
   withExamples(command, [
@@ -30,8 +30,7 @@ export function addExport(program: Command, context: Context): void {
 async function exportRun(runId: string, options: Options, { terminal }: Context): Promise<void> {
   const { output } = options
   if (output === undefined && terminal.columns !== undefined) {
-    const message = 'a bundle is for a file, not for a terminal: add -o FILE, or > FILE'
-    throw new AnnalsError('INVALID_ARGUMENT', message)
+    throw usageError('a bundle is not for a terminal: add -o FILE, or redirect it with > FILE')
   }
   await reading(options, terminal, async source => {
     await lookUpRun(source, runId)
@@ -42,11 +41,11 @@ async function exportRun(runId: string, options: Options, { terminal }: Context)
     }
     await writeWhole(output, bundle)
     const file = safeText(shellWord(output))
-    terminal.note(`exported to ${safeText(output)}: \`annals verify-bundle ${file}\` proves it`)
+    terminal.note(`exported to ${safeText(output)}; \`annals verify-bundle ${file}\` verifies it`)
   })
 }
 
-/** Under its name there is a whole bundle or none, whatever interrupts. */
+/** Renames the file when it is complete, so an interrupted export leaves no part of a bundle under that name. */
 async function writeWhole(path: string, chunks: AsyncIterable<Uint8Array>): Promise<void> {
   const unfinished = `${path}.${process.pid}.part`
   const remove = (): void => rmSync(unfinished, { force: true })
@@ -57,7 +56,7 @@ async function writeWhole(path: string, chunks: AsyncIterable<Uint8Array>): Prom
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
     if (error instanceof AnnalsError || code === undefined) throw error
-    throw new AnnalsError('IO_ERROR', `can't write ${path}: ${message}`, { path }, error)
+    throw new AnnalsError('IO_ERROR', `cannot write ${path}: ${message}`, { path }, error)
   } finally {
     process.off('exit', remove)
     remove()

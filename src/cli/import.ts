@@ -1,24 +1,24 @@
 import type { Command } from 'commander'
+import { countText } from '../core/vocabulary.ts'
 import { type Annals, AnnalsError, type ImportReport } from '../index.ts'
-import { type BundleFile, watched, withBundle } from './bundle-file.ts'
+import { BUNDLE_ARGUMENT, type BundleFile, watched, withBundle } from './bundle-file.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
 import { safeText } from './safe-text.ts'
-import { openStore } from './store.ts'
+import { openStore } from './store-access.ts'
 import type { Terminal } from './terminal.ts'
-import { countText } from './words.ts'
 
 export function addImport(program: Command, context: Context): void {
   const command = program
     .command('import')
-    .argument('<bundle>', 'a file that `annals export` wrote, or - for a pipe')
-    .description("import a bundle's run with every record, hash and time")
+    .argument('<bundle>', BUNDLE_ARGUMENT)
+    .description("import a bundle's run with every event, hash and time")
     .action((path: string, options: Read, self: Command) =>
       importBundle(path, options, self.getOptionValueSource('tenant') === 'default', context),
     )
   withJson(withStore(command))
   withExamples(command, [
-    { type: 'import nightly-42.bundle', for: 'refused unless it verifies; twice is as good as once' },
-    { type: 'import - --data ./copy < nightly-42.bundle', for: 'from a pipe, into another store' },
+    { type: 'import nightly-42.bundle', for: 'refused unless it verifies; importing again changes nothing' },
+    { type: 'import - --data ./copy < nightly-42.bundle', for: 'from stdin, into another store' },
   ])
 }
 
@@ -40,14 +40,14 @@ async function importBundle(
   const { runId, records, events } = report
   const { green, bold } = terminal.colors
   const id = bold(safeText(runId))
-  const said =
+  await terminal.line(
     records === 0 && events === 0
-      ? `${id} is there already: nothing to do`
-      : `${green('imported')}  ${id}: ${countText(records, 'record')}, ${countText(events, 'event')} of its own log`
-  await terminal.line(said)
+      ? `${id} is already in the store: nothing to do`
+      : `${green('imported')}  ${id}: ${countText(records, 'event')} in the ledger, ${countText(events, 'event')} in its own log`,
+  )
 }
 
-/** As the tenant that the bundle is of, unless somebody says which. */
+/** Without --tenant, the run is imported for the tenant that the bundle names. */
 async function importFile(
   db: Annals,
   file: BundleFile,

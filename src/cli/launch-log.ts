@@ -2,26 +2,26 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { AnnalsError } from '../index.ts'
 
-/** What the log of a launch comes to. */
+/** The result of replaying a launch's log. */
 export interface ReplayedLog {
-  /** Absent for a launch with states of its own, which only its own program knows: its chain and its seal are right. */
+  /** Absent for a launch that defines its own states: only its program knows them. Its hash chain and seal are valid. */
   readonly state?: string
   readonly events: number
 }
 
 const LF = 0x0a
 
-/** From its log alone, and without writing anything; undefined if there is no such log in the folder. */
+/** Replays the log file of a launch without writing anything; undefined if the folder has no such log. */
 export async function replayLog(runsFolder: string, runId: string): Promise<ReplayedLog | undefined> {
-  // Others are no names of folders of launches.
+  // Other ids cannot be names of launch folders.
   if (!/^[A-Za-z0-9._-]{1,128}$/.test(runId) || runId === '.' || runId === '..') return undefined
   const path = join(runsFolder, runId, 'events.ndjson')
-  // Its log is in a database, or it never began.
+  // The log is in a database, or the launch never started.
   if (!existsSync(path)) return undefined
   const events = readFileSync(path).reduce((count, byte) => count + (byte === LF ? 1 : 0), 0)
   if (events === 0) return undefined
   const { replayLaunch } = await import('../launch.ts')
-  // With the number of events given no snapshot is written.
+  // With `atEvent`, replayLaunch writes no snapshot.
   try {
     const { snapshot } = await replayLaunch(runId, { runsFolder, atEvent: events })
     return { state: snapshot.run_state, events }
@@ -31,7 +31,7 @@ export async function replayLog(runsFolder: string, runId: string): Promise<Repl
   }
 }
 
-/** Form, chain and seal are looked at before the states: so these are all that does not fit. */
+/** Format, chain and seal are checked before the states, so this error means that only the states are unknown. */
 function isOfOtherStates(error: unknown): boolean {
   const { cause } = (error ?? {}) as { readonly cause?: unknown }
   return error instanceof AnnalsError && cause instanceof AnnalsError && cause.code === 'ILLEGAL_STATE'

@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url'
 import { AnnalsError } from '../index.ts'
 import type { Launch } from '../launch.ts'
 
-/** The launches that a module of the user exports, under whatever name. */
+/** The launches that a user's module exports, under any name. */
 export async function loadLaunches(path: string): Promise<readonly Launch[]> {
   const file = resolve(path)
   if (!existsSync(file)) throw refused(path, 'there is no such file')

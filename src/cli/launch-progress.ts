@@ -1,14 +1,14 @@
 import type { ProgressOutput } from '../launch.ts'
 import { safeText } from './safe-text.ts'
 
-/** What a view that is drawn again writes first: it goes up and clears what it drew. */
+/** The sequence that moves the cursor up and clears the view before it is drawn again. */
 const DRAWN_AGAIN = /^\u001b\[\d+A\u001b\[J/
 
-/** Where the progress of a launch is shown. Errors and issues in it are texts of workers and models. */
+/** The output for the progress of a launch. Escapes it, because it contains texts of workers and models. */
 export function progressOutput(stream: NodeJS.WriteStream = process.stderr): ProgressOutput {
   return {
     isTTY: stream.isTTY === true,
-    // Of now: a window may be resized.
+    // Read each time, because a window may be resized.
     get columns() {
       return stream.columns
     },
@@ -16,7 +16,7 @@ export function progressOutput(stream: NodeJS.WriteStream = process.stderr): Pro
   }
 }
 
-/** Outside of a terminal each step is a line; a view has several, in which only names are somebody else's. */
+/** Escapes each line of a view that has several. */
 function safeView(text: string): string {
   const [control = ''] = DRAWN_AGAIN.exec(text) ?? []
   return `${control}${text.slice(control.length).split('\n').map(safeText).join('\n')}`

@@ -5,8 +5,8 @@ import { fileURLToPath } from 'node:url'
 const NAME = 'annals'
 
 /**
- * What has to be typed to run this program again, where it was run: not everybody has it on the PATH. `npx` and scripts of
- * npm have, but for as long as they take.
+ * The command that runs this program again from the same folder: `annals` if it is on the PATH, else `npx annals` or
+ * `node …/main.js`. The PATH inside `npx` and npm scripts does not count, because it ends with them.
  */
 export function ownCommand(
   program: string = fileURLToPath(new URL('./main.js', import.meta.url)),
@@ -21,12 +21,12 @@ export function ownCommand(
   return `node ${/\s/.test(path) ? JSON.stringify(path) : path}`
 }
 
-/** Without links; undefined if there is nothing. */
+/** The path without symbolic links; undefined if it does not exist. */
 function realOf(path: string): string | undefined {
   try {
     return realpathSync(path)
   } catch (error) {
-    // Whatever keeps it from being looked at keeps it from being run.
+    // A file that cannot be inspected cannot be run either.
     if ((error as NodeJS.ErrnoException).syscall !== undefined) return undefined
     throw error
   }

@@ -7,13 +7,13 @@ import { EXIT, type ExitCode, exitCodeOf } from './exit-codes.ts'
 import { safeText } from './safe-text.ts'
 import type { Terminal } from './terminal.ts'
 
-/** Runs one command. Answers what the process has to end with. */
+/** Runs one command and returns the exit code of the process. */
 export async function runCli(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
   const interrupted = new AbortController()
   let isHandled = false
   let ended: ExitCode = EXIT.ok
   const onInterrupt = (): void => {
-    // The second time somebody means it.
+    // A second Ctrl-C ends the process even if the command is still finishing.
     if (!isHandled || interrupted.signal.aborted) process.exit(EXIT.interrupted)
     interrupted.abort()
   }
@@ -38,11 +38,11 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   }
 }
 
-/** All commands with their options; `completion` reads it too. */
+/** All commands with their options. */
 function programOf(context: Context): Command {
   const { terminal } = context
   const program = new Command('annals')
-    .description('A database for runs: look at them, prove that nobody touched them, resume them.')
+    .description('A database for runs: inspect, verify, resume and export them.')
     .version(versionOf(), '-v, --version')
     .exitOverride()
     .configureOutput({
@@ -58,14 +58,14 @@ function programOf(context: Context): Command {
 
 const AFTER_HELP = `
 Start here:
-  annals serve                   a server on http://127.0.0.1:8765, with its store in ./.annals
-  annals demo                    a launch that is killed and resumed
-  annals runs                    the runs of the store
+  annals demo                    runs a launch, kills it and resumes it; the store is ./.annals
+  annals runs                    lists the runs of the store
+  annals serve                   serves the store and a web page on http://127.0.0.1:8765
   annals <command> --help        options and examples
 
-Exit codes: 0 success, 1 a problem was found or the command failed, 2 usage error, 3 not found,
-4 the store can't be opened or reached, 70 internal error (a bug in Annals), 130 interrupted,
-141 the reader of the output has gone.`
+Exit codes: 0 success · 1 a problem was found, or the command failed · 2 usage error · 3 not found ·
+4 the store cannot be opened or reached · 70 internal error (a bug in Annals) · 130 interrupted ·
+141 the output was closed`
 
 function versionOf(): string {
   const file = new URL('../../package.json', import.meta.url)
@@ -73,7 +73,7 @@ function versionOf(): string {
 }
 
 function report(error: unknown, terminal: Terminal): ExitCode {
-  // It has said what there is to say.
+  // The parser of options has printed its message.
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage
   const { red } = terminal.noteColors
   if (error instanceof AnnalsError) {
@@ -91,7 +91,7 @@ function noteLines(terminal: Terminal, text: string): void {
   for (const line of text.split('\n')) terminal.note(line)
 }
 
-/** The parser of options quotes what was typed, and puts its suggestion on a line of its own. */
+/** Escapes what the user typed, which the parser of options quotes. Its suggestion stays on a line of its own. */
 function safeRefusal(text: string): string {
   const [, refusal, suggestion = ''] = /^(.*?)(\n\(Did you mean [^\n]*\?\))?$/s.exec(text.trimEnd()) ?? []
   return `${safeText(refusal ?? text)}${suggestion}`

@@ -1,11 +1,13 @@
 import type { Command } from 'commander'
+import { countText } from '../core/vocabulary.ts'
 import type { RunSnapshot } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
 import { EXIT } from './exit-codes.ts'
 import { type ReplayedLog, replayLog } from './launch-log.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { printHeading, snapshotOf } from './snapshot.ts'
-import { reading } from './store.ts'
+import type { Source } from './source.ts'
+import { reading } from './store-access.ts'
 
 interface Options extends Read {
   readonly runs?: string
@@ -13,8 +15,8 @@ interface Options extends Read {
 
 interface Replayed {
   readonly snapshot: RunSnapshot
-  /** As it was projected while the run went on; null if nobody has yet. */
-  readonly projected: RunSnapshot | null
+  /** The stored snapshot; null if none was stored yet. */
+  readonly stored: RunSnapshot | null
   readonly isSame: boolean
 }
 
@@ -23,61 +25,53 @@ export function addReplay(program: Command, context: Context): void {
     .command('replay')
     .argument('<run>', 'id of the run')
     .description(
-      "rebuild a run's state from its records and compare it with the stored one; of a launch, from its log too",
+      "rebuild a run's state from its events and compare it with the stored state; for a launch, also from its log file",
     )
     .action((runId: string, options: Options) => replay(runId, options, context))
   withJson(withRunsFolder(withStore(command)))
   withExamples(command, [
-    { type: 'replay nightly-42', for: 'exit code 1 if it comes to something else' },
+    { type: 'replay nightly-42', for: 'exit code 1 if the states differ' },
     { type: 'replay nightly-42 --json | jq .isSame', for: 'for a script' },
   ])
 }
 
 async function replay(runId: string, options: Options, context: Context): Promise<void> {
   const { terminal } = context
-  const { snapshot, projected, isSame } = await reading(options, terminal, async source => {
-    const replayed = await snapshotOf(source, runId, undefined)
-    const stored = await source.ledger.getSnapshot(runId)
-    // The stored one may lag behind: then it is compared with what the records came to at that time.
-    const compared =
-      stored === null || stored.lastEventSeq === replayed.lastEventSeq
-        ? replayed
-        : await source.ledger.replaySnapshot(runId, { atSeq: stored.lastEventSeq })
-    const result: Replayed = {
-      snapshot: replayed,
-      projected: stored,
-      isSame: stored === null || stored.hash === compared.hash,
-    }
-    return result
-  })
-  // A log that was tampered with is an error, with its line.
+  const { snapshot, stored, isSame } = await reading(options, terminal, source => compare(source, runId))
+  // Throws if the log was changed, and names the line.
   const log = await replayLog(runsFolderOf(options), runId)
   if (!isSame) context.end(EXIT.problem)
   if (options.json === true) {
-    return terminal.json({
-      runId,
-      isSame,
-      snapshot,
-      storedHash: projected?.hash ?? null,
-      launch: log ?? null,
-    })
+    return terminal.json({ runId, isSame, snapshot, storedHash: stored?.hash ?? null, launch: log ?? null })
   }
   await printHeading(terminal, snapshot)
   const { green, red } = terminal.colors
-  const said =
-    projected === null
-      ? 'nothing was stored to compare it with'
+  const verdict =
+    stored === null
+      ? 'no snapshot is stored to compare it with'
       : isSame
-        ? green(`the same as the stored snapshot, byte for byte (up to record ${projected.lastEventSeq})`)
+        ? green(`the same as the stored snapshot, byte for byte (up to event ${stored.lastEventSeq})`)
         : red(
-            `NOT the stored snapshot, whose hash is ${projected.hash}: \`annals verify\` says where it differs`,
+            `NOT the stored snapshot, whose hash is ${stored.hash}; \`annals verify\` shows where they differ`,
           )
-  await terminal.line(said)
+  await terminal.line(verdict)
   if (log !== undefined) await terminal.line(launchText(log))
 }
 
+async function compare(source: Source, runId: string): Promise<Replayed> {
+  const snapshot = await snapshotOf(source, runId, undefined)
+  const stored = await source.ledger.getSnapshot(runId)
+  // The stored snapshot may lag behind. It is compared with the state as of its own last event.
+  const compared =
+    stored === null || stored.lastEventSeq === snapshot.lastEventSeq
+      ? snapshot
+      : await source.ledger.replaySnapshot(runId, { atSeq: stored.lastEventSeq })
+  return { snapshot, stored, isSame: stored === null || stored.hash === compared.hash }
+}
+
 function launchText({ state, events }: ReplayedLog): string {
-  if (state === undefined)
-    return `its launch: the ${events} events of its log are whole; its states are its own program's`
-  return `its launch, from the ${events} events of its log alone: ${state}`
+  const log = `launch log: ${countText(events, 'event')}`
+  return state === undefined
+    ? `${log}, hash chain intact; only the program of the launch knows its states`
+    : `${log}, state ${state}`
 }

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import type { AnnalsClient } from '../client.ts'
+import { statusWordOf } from '../core/vocabulary.ts'
 import { type Annals, AnnalsError, createProducer } from '../index.ts'
 import type { LaunchDatabase, LaunchRun } from '../launch.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
@@ -9,11 +10,12 @@ import { EXIT } from './exit-codes.ts'
 import { launchDatabaseOf } from './launch-database.ts'
 import { loadLaunches } from './launch-modules.ts'
 import { progressOutput } from './launch-progress.ts'
-import { lookUpRun } from './lookup.ts'
+import { lookUpRun } from './run-lookup.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { localSource, remoteSource, type Source } from './source.ts'
-import { openStoreOrServer } from './store.ts'
+import { statusText } from './status-text.ts'
+import { openStoreOrServer } from './store-access.ts'
 
 interface Options extends Read {
   readonly runs?: string
@@ -26,23 +28,23 @@ export function addResume(program: Command, context: Context): void {
     .command('resume')
     .argument('<run>', 'id of the run')
     .description('continue a launch that died or was stopped, or a paused run')
-    .option('--launch <module>', 'the JavaScript module that exports the launch; a server may know it too')
-    .option('--force', 'do all of it again, also if it has ended; its log goes on')
+    .option('--launch <module>', 'JavaScript module that exports the launch; not needed if the server has it')
+    .option('--force', 'run all steps again, even if the launch has ended; its log is continued')
     .action((runId: string, options: Options) => resume(runId, options, context))
   withJson(withRunsFolder(withStore(command)))
   withExamples(command, [
     { type: 'resume docs-1 --launch ./dist/docs-launch.js', for: 'in this process, with progress' },
     {
       type: 'resume docs-1 --server http://127.0.0.1:8765',
-      for: 'in a server that was started with --launch',
+      for: 'on a server that was started with --launch',
     },
-    { type: 'resume nightly-42', for: 'a run of the ledger that is paused' },
+    { type: 'resume nightly-42', for: 'a paused run of the ledger' },
   ])
 }
 
 async function resume(runId: string, options: Options, context: Context): Promise<void> {
   const { terminal } = context
-  // A launch may have its files there, and no store yet.
+  // A launch may have its files here before the store exists.
   const isLaunch = existsSync(join(runsFolderOf(options), runId, 'events.ndjson'))
   const opened = await openStoreOrServer(options, terminal, { make: isLaunch })
   const db = 'client' in opened ? undefined : opened.db
@@ -50,40 +52,40 @@ async function resume(runId: string, options: Options, context: Context): Promis
     if (options.launch !== undefined) {
       const target = 'client' in opened ? launchDatabaseOf(opened.client) : opened.db
       const ledgerRun = await resumeHere(runId, options.launch, target, options, context)
-      // So that the index says so too when this process is gone.
+      // Updates the run index before this process ends.
       await db?.ledger.projectSnapshot(ledgerRun)
       return
     }
     if ('client' in opened && (await isResumedByServer(opened.client, runId, options))) {
       if (options.json === true) return await terminal.json({ runId, status: 'resumed', by: 'server' })
       return await terminal.line(
-        `the server goes on with ${safeText(runId)}: \`annals events ${safeText(runId)} -f\``,
+        `the server resumes ${safeText(runId)}; \`annals events ${safeText(runId)} -f\` shows its progress`,
       )
     }
     if (isLaunch) throw codeIsMissing(runId)
     if ('client' in opened) await unpause(opened.client, remoteSource(opened.client), runId)
     else await unpause(opened.db, localSource(opened.db, false), runId)
     if (options.json === true) return await terminal.json({ runId, status: 'resumed', by: 'ledger' })
-    await terminal.line(`${safeText(runId)} goes on`)
+    await terminal.line(`${safeText(runId)} resumed`)
   } finally {
     await db?.close()
   }
 }
 
-/** False if it is no launch that the server has files of. */
+/** False if the server has no files of such a launch. */
 async function isResumedByServer(client: AnnalsClient, runId: string, { force }: Options): Promise<boolean> {
   try {
     await client.launches.resume(runId, force === true ? { force } : {})
     return true
   } catch (error) {
-    // An id that can be no folder's is no launch's either.
+    // INVALID_ARGUMENT: the id cannot be a folder, so it is not the id of a launch.
     const isNone = error instanceof AnnalsError && ['RUN_NOT_FOUND', 'INVALID_ARGUMENT'].includes(error.code)
     if (isNone) return false
     throw error
   }
 }
 
-/** Ctrl-C leaves it as a crash would: it can be resumed again. Answers which run of the ledger it is. */
+/** Resumes the launch in this process and returns the id of its ledger run. After Ctrl-C it can be resumed again. */
 async function resumeHere(
   runId: string,
   module: string,
@@ -99,7 +101,10 @@ async function resumeHere(
   const { status, state, error, generation } = result
   const why = error === undefined ? '' : `: ${safeText(error.message)}`
   if (options.json === true) await terminal.json(result)
-  else await terminal.line(`${safeText(runId)} ${status} in state ${safeText(state)}${why}`)
+  else
+    await terminal.line(
+      `${safeText(runId)}: ${statusText(terminal.colors, status)}, state ${safeText(state)}${why}`,
+    )
   return generation === 1 ? runId : `${runId}~${generation}`
 }
 
@@ -122,7 +127,7 @@ async function resumeWith(
         ...(options.force === true ? { force: true } : {}),
       })
     } catch (error) {
-      // Of a launch by another name; the next one may be it.
+      // This launch has another name; the next one may match.
       if (!(error instanceof AnnalsError) || error.code !== 'INVALID_ARGUMENT') throw error
       refusal = error
     }
@@ -130,12 +135,13 @@ async function resumeWith(
   throw refusal
 }
 
-/** A run of the ledger goes on by an event, one that only the index knows by its status. */
+/** Appends a RunResumed event for a run of the ledger; changes the status of a run that only the run index knows. */
 async function unpause(db: Annals | AnnalsClient, source: Source, runId: string): Promise<void> {
   const { run, isInLedger } = await lookUpRun(source, runId)
   const status = isInLedger ? (await db.ledger.projectSnapshot(runId)).status : run?.status
   if (status !== 'PAUSED' && status !== 'Paused') {
-    const message = `run ${JSON.stringify(runId)} is ${status ?? 'not in the index of runs'}: only a run that is paused can be resumed without its code; for a launch add --launch MODULE`
+    const found = status === undefined ? 'not in the run index' : statusWordOf(status).word
+    const message = `run ${JSON.stringify(runId)} is ${found}. Without its code, only a paused run can be resumed; for a launch, add --launch MODULE`
     throw new AnnalsError('ILLEGAL_STATE', message, { runId, status })
   }
   if (!isInLedger) {
@@ -150,6 +156,6 @@ async function unpause(db: Annals | AnnalsClient, source: Source, runId: string)
 }
 
 function codeIsMissing(runId: string): AnnalsError {
-  const message = `run ${JSON.stringify(runId)} is a launch, whose work is in its code: add --launch with the module that exports it`
+  const message = `run ${JSON.stringify(runId)} is a launch: add --launch with the JavaScript module that exports it`
   return new AnnalsError('LAUNCH_UNKNOWN', message, { runId })
 }

@@ -1,12 +1,13 @@
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
 
-/** Where launches have their files: beside the store, unless somebody says where. */
+/** Adds the option for the folder with the files of launches. */
 export function withRunsFolder(command: Command): Command {
   return command.addOption(
-    new Option('--runs <dir>', 'folder of launches (default: runs in the folder of the store)').env(
-      'ANNALS_RUNS',
-    ),
+    new Option(
+      '--runs <dir>',
+      'folder with the files of launches (default: runs, in the folder of the store)',
+    ).env('ANNALS_RUNS'),
   )
 }
 

@@ -1,4 +1,5 @@
 import type { Command } from 'commander'
+import { STATUS_WORDS, timeText } from '../core/vocabulary.ts'
 import type { Run, RunStatus } from '../index.ts'
 import {
   type Context,
@@ -10,14 +11,17 @@ import {
   withStore,
   wordOption,
 } from './command.ts'
-import { readingIndex } from './store.ts'
+import { statusColumn } from './status-text.ts'
+import { readingIndex } from './store-access.ts'
 import { printTable } from './table.ts'
-import { paintStatus, timeText } from './words.ts'
 
-const STATUSES: readonly RunStatus[] = ['Active', 'Completed', 'Failed', 'Cancelled', 'Paused', 'Archived']
+/** The words for a status, and the names that the run index has for them. */
+const STATUSES: ReadonlyMap<string, RunStatus> = new Map(
+  STATUS_WORDS.flatMap(({ word, run }) => (run === undefined ? [] : [[word, run as RunStatus] as const])),
+)
 
 interface Options extends Read {
-  readonly status?: RunStatus
+  readonly status?: string
   readonly tag: readonly string[]
   readonly parent?: string
   readonly all?: boolean
@@ -28,22 +32,30 @@ export function addRuns(program: Command, context: Context): void {
   const command = program
     .command('runs')
     .description('list runs, newest first')
-    .addOption(wordOption('--status <status>', 'only those, in any case', STATUSES))
-    .option('--tag <tag>', 'only those with this tag; may be given several times', collected, [])
-    .option('--parent <run>', 'only those below this run')
-    .option('--all', 'archived ones too')
-    .option('--limit <n>', 'how many', wholeNumber('--limit', 1), 50)
+    .addOption(
+      wordOption(
+        '--status <status>',
+        'only runs with this status, in upper or lower case',
+        [...STATUSES.keys()],
+        Object.fromEntries([...STATUSES].map(([word, name]) => [name, word])),
+      ),
+    )
+    .option('--tag <tag>', 'only runs with this tag; may be given several times', collected, [])
+    .option('--parent <run>', 'only children of this run')
+    .option('--all', 'include archived runs')
+    .option('--limit <n>', 'at most this many runs', wholeNumber('--limit', 1), 50)
     .action((options: Options) => listRuns(options, context))
   withJson(withStore(command))
   withExamples(command, [
     { type: 'runs', for: 'the newest fifty' },
-    { type: 'runs --status Failed --tag nightly', for: 'what went wrong last night' },
+    { type: 'runs --status failed --tag nightly', for: 'what went wrong last night' },
     { type: "runs --json | jq -r '.[].runId'", for: 'ids, for a script' },
   ])
 }
 
 async function listRuns(options: Options, { terminal }: Context): Promise<void> {
-  const { status, tag, parent, all, limit } = options
+  const { tag, parent, all, limit } = options
+  const status = options.status === undefined ? undefined : STATUSES.get(options.status)
   const found = await readingIndex(options, terminal, source =>
     source.runs.query({
       ...(status === undefined ? {} : { status }),
@@ -56,29 +68,24 @@ async function listRuns(options: Options, { terminal }: Context): Promise<void> 
   const runs = found.slice(0, limit)
   if (options.json === true) return terminal.json(runs)
   if (runs.length === 0) {
-    terminal.note('no runs')
+    const isFiltered = status !== undefined || tag.length > 0 || parent !== undefined
+    terminal.note(isFiltered ? 'no such runs' : 'no runs yet: `annals demo` makes one to look at')
     return
   }
-  const { colors } = terminal
   await printTable<Run>(terminal, runs, [
     { title: 'RUN', text: run => run.runId, fit: 'whole' },
     ...columnOf(runs, 'app'),
     ...columnOf(runs, 'agent'),
-    {
-      title: 'STATUS',
-      text: run => run.status,
-      paint: (text, run) => paintStatus(colors, run.status, text),
-      fit: 'whole',
-    },
+    statusColumn(terminal.colors, run => run.status),
     { title: 'CREATED', text: run => timeText(run.createdAt), fit: 'leave out' },
     { title: 'UPDATED', text: run => timeText(run.updatedAt), fit: 'leave out' },
     { title: 'TAGS', text: run => run.tags.join(' ') },
     ...columnOf(runs, 'parentRun', 'PARENT'),
   ])
-  if (found.length > limit) terminal.note(`there are more: --limit ${limit * 10} shows them`)
+  if (found.length > limit) terminal.note(`there are more runs: --limit ${limit * 10} shows up to that many`)
 }
 
-/** What few runs have is a column only if one of these does. */
+/** A column for a field that few runs have; none if no run in the list has it. */
 function columnOf(
   runs: readonly Run[],
   name: 'app' | 'agent' | 'parentRun',

@@ -1,30 +1,29 @@
 /**
- * Text that somebody else wrote, or typed, may hold escape sequences that move the cursor, set the title or write into the
- * clipboard, characters that turn the direction of a line, and characters that nobody sees. Each of them is shown as its
- * number before it reaches a terminal.
+ * Escapes text for a terminal. Stored or typed text may contain escape sequences that move the cursor, set the title or write
+ * to the clipboard, characters that reverse the direction of a line, and invisible characters. Each is shown as `\u001b`.
  */
 
-/** What makes one picture out of several is fine where it does that. */
+/** Joiners and selectors are allowed inside an emoji. */
 const IN_EMOJI =
   '(?<=\\p{Extended_Pictographic})\\ufe0f|' +
   '(?<=[\\p{Extended_Pictographic}\\p{Emoji_Modifier}\\ufe0f])\\u200d(?=\\p{Extended_Pictographic})'
-// Controls (C0, DEL, C1), marks of direction and format, separators of lines, lone surrogates, and all that is invisible.
+// Controls (C0, DEL, C1), direction and format marks, line separators, lone surrogates, and everything invisible.
 const UNSAFE = new RegExp(
   `(?!${IN_EMOJI})[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Cs}\\p{Default_Ignorable_Code_Point}]`,
   'gu',
 )
-/** Of most texts there is nothing to look at. */
+/** A quick test that most texts pass. */
 const MAY_BE_UNSAFE = /[^\x20-\x7e]/
 
-/** On one line, and harmless. */
+/** The text on one line, with every unsafe character escaped. */
 export function safeText(text: string): string {
   return MAY_BE_UNSAFE.test(text) ? text.replace(UNSAFE, escaped) : text
 }
 
-/** The colours that this program uses itself. */
+/** The colour sequences that this program writes. */
 const OWN_COLORS = /(\u001b\[(?:1|2|22|31|32|33|36|39)m)/
 
-/** The same for a line that may hold our own colours; all others are shown as numbers too. */
+/** The same for a line that may contain this program's own colours. */
 export function safeLine(line: string, isColored: boolean): string {
   if (!isColored) return safeText(line)
   return line
@@ -40,22 +39,22 @@ function escaped(char: string): string {
   return unicode(char)
 }
 
-/** In JSON's own way, one for each code unit. */
+/** As JSON escapes it: one `\uXXXX` per code unit. */
 function unicode(char: string): string {
   let text = ''
   for (let i = 0; i < char.length; i++) text += `\\u${char.charCodeAt(i).toString(16).padStart(4, '0')}`
   return text
 }
 
-/** The same value for a program, harmless for a terminal: JSON itself leaves most of these characters as they are. */
+/** JSON with every unsafe character escaped; it parses to the same value. `JSON.stringify` leaves most of them as they are. */
 export function safeJson(value: unknown, indent?: number): string {
   const text = JSON.stringify(value, replacer, indent) ?? 'null'
   if (!MAY_BE_UNSAFE.test(text)) return text
-  // Line breaks are those of the indentation: within a string JSON has escaped them.
+  // Line breaks come from the indentation: inside strings, JSON has escaped them.
   return text.replace(UNSAFE, char => (char === '\n' ? char : unicode(char)))
 }
 
-/** Values of the store that JSON has no word for. */
+/** Writes values that JSON cannot represent. */
 function replacer(_: string, value: unknown): unknown {
   if (typeof value === 'bigint') return { $bigint: String(value) }
   if (value instanceof Uint8Array) return { $bytes: Buffer.from(value).toString('base64') }
@@ -67,7 +66,7 @@ const WIDE =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u
 const NARROW = /\p{M}|\u200d|\ufe0f/u
 
-/** Columns of a terminal that a text takes, near enough to line up a table. */
+/** The number of terminal columns that a text takes, close enough to align a table. */
 export function widthOf(text: string): number {
   if (/^[\x20-\x7e]*$/.test(text)) return text.length
   let width = 0
@@ -75,7 +74,7 @@ export function widthOf(text: string): number {
   return width
 }
 
-/** Cut to so many columns, with a sign that it was. */
+/** Cuts a text to a number of columns and marks the cut with an ellipsis. */
 export function cutTo(text: string, columns: number): string {
   if (widthOf(text) <= columns) return text
   let cut = ''

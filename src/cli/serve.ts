@@ -8,7 +8,7 @@ import { loadLaunches } from './launch-modules.ts'
 import { ownCommand } from './own-command.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
-import { openStore, type StoreOptions } from './store.ts'
+import { openStore, type StoreOptions } from './store-access.ts'
 import type { Terminal } from './terminal.ts'
 
 interface Options extends StoreOptions {
@@ -24,22 +24,22 @@ const PORT = 8765
 export function addServe(program: Command, context: Context): void {
   const command = program
     .command('serve')
-    .description('serve a store over HTTP: runs, events, streams, telemetry')
-    .option('--host <address>', 'where to listen; one that others reach needs tokens', '127.0.0.1')
-    .option('--port <n>', '0 for any that is free', wholeNumber('--port', 0, 65_535), PORT)
+    .description('serve a store over HTTP: API, web page, event streams, telemetry')
+    .option('--host <address>', 'address to listen on; any other than loopback needs tokens', '127.0.0.1')
+    .option('--port <n>', 'port to listen on; 0 for any free port', wholeNumber('--port', 0, 65_535), PORT)
     .option(
       '--launch <module>',
-      'a module with launches that may be resumed here; several times',
+      'JavaScript module with launches that this server may resume; may be given several times',
       collected,
       [],
     )
-    .option('--log', 'a line of JSON on stderr for each request')
+    .option('--log', 'write a line of JSON to stderr for each request')
     .action((options: Options) => serveStore(options, context))
   withRunsFolder(withStoreOf(command))
   withExamples(command, [
-    { type: 'serve', for: 'http://127.0.0.1:8765, with its store in ./.annals' },
+    { type: 'serve', for: 'on http://127.0.0.1:8765, with the store in ./.annals' },
     { type: 'serve --postgres postgres://localhost/runs --port 9000', for: 'a store on PostgreSQL' },
-    { type: 'serve --host 0.0.0.0', for: 'for others too; make a token first: annals token create' },
+    { type: 'serve --host 0.0.0.0', for: 'for other machines; first run: annals token create' },
   ])
 }
 
@@ -54,7 +54,7 @@ async function serveStore(options: Options, context: Context): Promise<void> {
     try {
       sayHello(terminal, options, address)
       await interrupted(context.interruption())
-      terminal.note('stopping: requests under way are finished first')
+      terminal.note('stopping after the open requests')
     } finally {
       unannounce()
       await server.close()
@@ -64,7 +64,7 @@ async function serveStore(options: Options, context: Context): Promise<void> {
   }
 }
 
-/** Loaded here: the other commands need none of it, and start sooner without. */
+/** Imports the server here, so that the other commands start without loading it. */
 async function serverOver(
   db: Annals,
   options: Options,
@@ -79,7 +79,7 @@ async function serverOver(
     port,
     tenant,
     launches: createLaunchRegistry({ runsFolder: runsFolderOf(options), db, definitions, warn }),
-    // What went wrong here is always said: who asked was told to look for it by the id of the request.
+    // Failures are always logged: the caller was given a request id to find them by.
     log: line => {
       if (log === true || isFailure(line)) terminal.note(line)
     },
@@ -87,7 +87,7 @@ async function serverOver(
   })
 }
 
-/** Without parsing it: there is a line for every request, and it is ours. */
+/** Looks at the text of a log line, because parsing one for every request costs more. */
 function isFailure(line: string): boolean {
   return /"status":5\d\d\b/.test(line)
 }
@@ -98,13 +98,13 @@ async function listen(server: Server, { host, port }: Options): Promise<ServerAd
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
     if (code === 'EADDRINUSE') {
-      const said = `something listens on port ${port} already, perhaps another server: stop it, or choose another with --port`
+      const said = `port ${port} is in use, perhaps by another server: stop it, or choose another port with --port`
       throw new AnnalsError('UNAVAILABLE', said, { port }, error)
     }
     if (code === 'EACCES' || code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
       throw new AnnalsError(
         'UNAVAILABLE',
-        `can't listen on ${host} port ${port}: ${message}`,
+        `cannot listen on ${host} port ${port}: ${message}`,
         { host, port },
         error,
       )
@@ -124,8 +124,8 @@ function announced({ postgres, data }: Options, { url }: ServerAddress, terminal
 
 function sayHello(terminal: Terminal, options: Options, { url }: ServerAddress): void {
   const { bold, cyan } = terminal.noteColors
-  const what = options.postgres === undefined ? safeText(options.data) : 'the store on PostgreSQL'
-  terminal.note(`${bold('annals')} serves ${what} at ${cyan(url)}`)
+  const store = options.postgres === undefined ? safeText(options.data) : 'the store on PostgreSQL'
+  terminal.note(`${bold('annals')} serves ${store} at ${cyan(url)}`)
   terminal.note(`  page  ${url}/`)
   terminal.note(`  API   ${url}/docs`)
   terminal.note(`  try   ${ownCommand()} demo   (in another terminal)`)

@@ -1,4 +1,4 @@
-/** A value as one word of a command that a person copies into a shell. */
+/** Quotes a value as one word of a shell command. */
 export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }

@@ -1,20 +1,21 @@
 import type { Command } from 'commander'
+import { countText, durationText, timeText } from '../core/vocabulary.ts'
 import type { LedgerAlert, Run, RunSnapshot } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
-import { lookUpRun, type RunParts } from './lookup.ts'
+import { lookUpRun, type RunParts } from './run-lookup.ts'
 import { safeJson, safeText } from './safe-text.ts'
 import type { Source } from './source.ts'
-import { printSteps } from './steps.ts'
-import { reading } from './store.ts'
+import { statusText } from './status-text.ts'
+import { printSteps } from './step-table.ts'
+import { reading } from './store-access.ts'
 import { printFields } from './table.ts'
 import type { Terminal } from './terminal.ts'
-import { countText, durationText, paintStatus, timeText } from './words.ts'
 
 interface Shown extends RunParts {
   readonly snapshot: RunSnapshot | null
   readonly alerts: readonly LedgerAlert[]
   readonly children: readonly Run[]
-  /** In its own log. */
+  /** Number of events in the run's own log. */
   readonly events: number
 }
 
@@ -32,7 +33,7 @@ export function addShow(program: Command, context: Context): void {
 }
 
 async function showRun(runId: string, options: Read, { terminal }: Context): Promise<void> {
-  const shown = await reading(options, terminal, source => lookAt(source, runId))
+  const shown = await reading(options, terminal, source => read(source, runId))
   if (options.json === true) {
     const { run, snapshot, alerts, events, children } = shown
     const childIds = children.map(child => child.runId)
@@ -41,10 +42,10 @@ async function showRun(runId: string, options: Read, { terminal }: Context): Pro
   await printRun(terminal, runId, shown)
 }
 
-async function lookAt(source: Source, runId: string): Promise<Shown> {
+async function read(source: Source, runId: string): Promise<Shown> {
   const found = await lookUpRun(source, runId)
   const [snapshot, alerts, children, events] = await Promise.all([
-    // From the records: what was projected may be of a moment before its process ended, and nobody goes on with it.
+    // Replayed from the events: the stored snapshot may be older if the process that updates it died.
     found.isInLedger ? source.ledger.replaySnapshot(runId) : null,
     found.isInLedger ? source.ledger.alerts({ runId }) : [],
     source.runs.query({ parentRun: runId, includeArchived: true }),
@@ -59,7 +60,7 @@ async function printRun(terminal: Terminal, runId: string, shown: Shown): Promis
   const status = snapshot?.status ?? run?.status
   await printFields(terminal, [
     ['run', colors.bold(safeText(runId))],
-    ['status', status === undefined ? 'not in the index of runs' : paintStatus(colors, status)],
+    ['status', status === undefined ? 'not in the run index' : statusText(colors, status)],
     ['error', run?.error === undefined ? undefined : colors.red(safeText(run.error))],
     ['plan', snapshot === null ? undefined : safeText(`${snapshot.planId} ${snapshot.planVersion}`)],
     ['owner', snapshot === null ? undefined : ownerOf(snapshot)],
@@ -72,8 +73,9 @@ async function printRun(terminal: Terminal, runId: string, shown: Shown): Promis
     ['started', snapshot?.startedAt === undefined ? undefined : timeText(Date.parse(snapshot.startedAt))],
     ['ended', snapshot?.completedAt === undefined ? undefined : timeText(Date.parse(snapshot.completedAt))],
     ['took', snapshot?.totalDurationMs === undefined ? undefined : durationText(snapshot.totalDurationMs)],
-    ['ledger', snapshot === null ? undefined : ledgerText(terminal, snapshot)],
-    ['events', events === 0 ? undefined : `${countText(events, 'event')} in its own log`],
+    ['ledger', snapshot === null ? undefined : ledgerText(snapshot)],
+    ['invalid', snapshot === null ? undefined : invalidText(terminal, snapshot)],
+    ['own log', events === 0 ? undefined : countText(events, 'event')],
     ['metadata', hasContent(run?.metadata) ? safeText(safeJson(run?.metadata)) : undefined],
   ])
   if (snapshot !== null && snapshot.steps.length > 0) {
@@ -83,7 +85,7 @@ async function printRun(terminal: Terminal, runId: string, shown: Shown): Promis
   if (alerts.length === 0) return
   await terminal.line('')
   for (const { runSeq, eventType, reason } of alerts) {
-    await terminal.line(colors.red(`alert at record ${runSeq}: ${safeText(`${eventType}, but ${reason}`)}`))
+    await terminal.line(colors.red(`alert at event ${runSeq}: ${safeText(`${eventType}, but ${reason}`)}`))
   }
 }
 
@@ -91,9 +93,14 @@ function ownerOf({ tenantId, projectId, environmentId }: RunSnapshot): string {
   return safeText(`${tenantId} / ${projectId} / ${environmentId}`)
 }
 
-function ledgerText({ colors }: Terminal, { lastEventSeq, consistency, hash }: RunSnapshot): string {
-  const state = consistency === 'CONSISTENT' ? '' : `, ${paintStatus(colors, consistency)}`
-  return `${countText(lastEventSeq, 'record')}${state}, snapshot ${hash.slice(0, 12)}`
+function ledgerText({ lastEventSeq, hash }: RunSnapshot): string {
+  return `${countText(lastEventSeq, 'event')}, snapshot ${hash.slice(0, 12)}`
+}
+
+/** Events that no transition allows; undefined if there are none. */
+export function invalidText({ colors }: Terminal, { invalidEvents }: RunSnapshot): string | undefined {
+  if (invalidEvents === 0) return undefined
+  return colors.red(`${countText(invalidEvents, 'event')} that no transition allows`)
 }
 
 function hasContent(metadata: unknown): boolean {

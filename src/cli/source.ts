@@ -1,5 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnnalsClient } from '../client.ts'
+import { pause } from '../core/pause.ts'
 import {
   type Annals,
   type ChainReport,
@@ -11,108 +11,101 @@ import {
   type StoredTrace,
 } from '../index.ts'
 
-/** What commands read from: a store that they open themselves, or that of a server. */
+/** The part of a database that reading commands use: a store opened in this process, or one behind a server. */
 export interface Source {
   readonly runs: Pick<Runs, 'get' | 'query'>
   readonly ledger: Pick<
     Ledger,
     'fetchEvents' | 'iterateEvents' | 'getSnapshot' | 'replaySnapshot' | 'verifyRun' | 'alerts' | 'subscribe'
   >
-  readonly events: SourceEvents
+  readonly events: OwnEvents
   readonly traces: {
     queryByTime(runId: string, startMs: number, endMs: number): Promise<readonly StoredTrace[]>
   }
   exportRun(runId: string): AsyncIterable<Uint8Array>
-  /** Whether others can write while this is open: a folder is open in one process alone. */
+  /** Whether other processes can write while this is open. A folder is open in one process only. */
   readonly isLive: boolean
   close(): Promise<void>
 }
 
-/** The log that a run has of its own. */
-interface SourceEvents {
-  /** How many there are. */
+/** A run's own log (`db.events`). */
+interface OwnEvents {
   count(runId: string): Promise<number>
-  /** Whether there is anything in it. */
   exists(runId: string): Promise<boolean>
   iterate(runId: string, options: { readonly from: number }): AsyncIterable<Event>
-  /** Those that are there, then new ones as they come. */
+  /** The stored events, then new ones as they arrive. */
   tail(runId: string, options: { readonly from: number; readonly signal: AbortSignal }): AsyncIterable<Event>
   verifyChain(runId: string): Promise<ChainReport>
 }
 
 export function localSource(db: Annals, isLive: boolean): Source {
-  const { events } = db
-  const scopeOf = located(db.runs, async () => db.tenant)
+  const { scopeOf, events, ...shared } = sharedParts(db, async () => db.tenant)
   return {
-    runs: db.runs,
+    ...shared,
     ledger: db.ledger,
-    traces: {
-      queryByTime: async (runId, startMs, endMs) =>
-        db.traces.queryByTime(await scopeOf(runId), startMs, endMs),
-    },
     events: {
-      count: async runId => events.length(await scopeOf(runId)),
-      exists: async runId => (await events.length(await scopeOf(runId))) > 0,
-      async *iterate(runId, options) {
-        yield* events.iterate(await scopeOf(runId), options)
-      },
+      ...events,
+      count: async runId => db.events.length(await scopeOf(runId)),
+      exists: async runId => (await db.events.length(await scopeOf(runId))) > 0,
       async *tail(runId, options) {
-        yield* events.tail(await scopeOf(runId), options)
+        yield* db.events.tail(await scopeOf(runId), options)
       },
-      verifyChain: async runId => events.verifyChain(await scopeOf(runId)),
     },
-    exportRun: runId => db.exportRun(runId),
     isLive,
     close: () => db.close(),
   }
 }
 
 export function remoteSource(client: AnnalsClient): Source {
-  const { events, ledger } = client
-  const scopeOf = located(client.runs, async () => (await client.stats()).tenant)
+  const { scopeOf, events, ...shared } = sharedParts(client, async () => (await client.stats()).tenant)
   return {
-    runs: client.runs,
-    ledger: {
-      fetchEvents: (runId, options) => ledger.fetchEvents(runId, options),
-      iterateEvents: (runId, options) => ledger.iterateEvents(runId, options),
-      getSnapshot: runId => ledger.getSnapshot(runId),
-      // Without a number a server has no way to replay all: up to the last record is all.
-      replaySnapshot: async (runId, options = {}) =>
-        ledger.replaySnapshot(runId, {
-          atSeq: options.atSeq ?? (await ledger.projectSnapshot(runId)).lastEventSeq,
-        }),
-      verifyRun: runId => ledger.verifyRun(runId),
-      alerts: options => ledger.alerts(options),
-      subscribe: options => ledger.subscribe(options),
-    },
-    traces: {
-      queryByTime: async (runId, startMs, endMs) =>
-        client.traces.queryByTime(await scopeOf(runId), startMs, endMs),
-    },
+    ...shared,
+    ledger: client.ledger,
     events: {
-      // A server counts them by verifying them, which is what it is asked for most.
-      count: async runId => (await events.verifyChain(await scopeOf(runId))).length,
+      ...events,
+      // The API has no count; verification returns the length.
+      count: async runId => (await events.verifyChain(runId)).length,
       exists: async runId => {
-        for await (const _ of events.iterate(await scopeOf(runId))) return true
+        for await (const _ of events.iterate(runId, { from: 0 })) return true
         return false
       },
-      async *iterate(runId, options) {
-        yield* events.iterate(await scopeOf(runId), options)
-      },
       async *tail(runId, options) {
-        yield* polled(events, await scopeOf(runId), options)
+        yield* polled(client.events, await scopeOf(runId), options)
       },
-      verifyChain: async runId => events.verifyChain(await scopeOf(runId)),
     },
-    exportRun: runId => client.exportRun(runId),
     isLive: true,
     close: async () => undefined,
   }
 }
 
+type SharedParts = Pick<Source, 'runs' | 'traces' | 'exportRun'> & {
+  readonly scopeOf: (runId: string) => Promise<Scope>
+  readonly events: Pick<OwnEvents, 'iterate' | 'verifyChain'>
+}
+
+/** The parts that a database and a client have alike. */
+function sharedParts(db: Annals | AnnalsClient, tenantOf: () => Promise<string>): SharedParts {
+  const { runs, traces, events } = db
+  const scopeOf = located(runs, tenantOf)
+  return {
+    scopeOf,
+    runs,
+    traces: {
+      queryByTime: async (runId, startMs, endMs) => traces.queryByTime(await scopeOf(runId), startMs, endMs),
+    },
+    events: {
+      async *iterate(runId, options) {
+        yield* events.iterate(await scopeOf(runId), options)
+      },
+      verifyChain: async runId => events.verifyChain(await scopeOf(runId)),
+    },
+    exportRun: runId => db.exportRun(runId),
+  }
+}
+
 /**
- * Finds the scope of a run by its id. Runs and the ledger are found wherever they live; what a run has in its own log, or
- * as traces, has to be asked for in its app and agent.
+ * Finds the scope of a run by its id. The run index and the ledger find a run in any app and agent; its own log and its
+ * traces are stored under its namespace.
  */
 function located(
   runs: Pick<Runs, 'get'>,
@@ -128,7 +121,7 @@ function located(
 
 const POLL_MS = 500
 
-/** A server streams the ledger; of a run's own log it is asked again and again. */
+/** Polls, because a server streams the ledger but not a run's own log. */
 async function* polled(
   events: AnnalsClient['events'],
   run: Scope,
@@ -140,6 +133,6 @@ async function* polled(
       next = event.sequence + 1
       if (signal.aborted) return
     }
-    await sleep(POLL_MS, undefined, { signal }).catch(() => undefined)
+    await pause(POLL_MS, { signal })
   }
 }

@@ -4,19 +4,19 @@ import type { Terminal } from './terminal.ts'
 export interface Column<T> {
   readonly title: string
   readonly text: (row: T) => string
-  /** Colours what is shown; its width stays. */
+  /** Colours the text; must not change its width. */
   readonly paint?: (text: string, row: T) => string
   readonly alignRight?: boolean
   /**
-   * What happens in a terminal that is too narrow. `cut` is the default. A column that is `whole` is never cut: ids are
-   * there to be copied. One to `leave out` is shown whole or not at all.
+   * What happens in a terminal that is too narrow. `cut`, the default, shortens the text. `whole` never does: ids are there
+   * to be copied. `leave out` drops the column.
    */
   readonly fit?: 'cut' | 'whole' | 'leave out'
 }
 
 const GAP = '  '
 
-/** Rows in columns that line up; in a terminal, fitted to its width. Whatever is in them is made harmless first. */
+/** Prints aligned columns that fit the width of the terminal. All texts are escaped first. */
 export async function printTable<T>(
   terminal: Terminal,
   rows: readonly T[],
@@ -62,7 +62,7 @@ interface Fitted<T> {
   readonly fitted: readonly number[]
 }
 
-/** Columns that may be cut give way first, then the last of those to leave out goes, until the rest fits or nothing can. */
+/** Cuts columns first, then leaves out columns from the right, until the table fits or nothing more can be done. */
 function withinColumns<T>(all: readonly Measured<T>[], columns: number | undefined): Fitted<T> {
   if (columns === undefined) return { kept: all, fitted: all.map(({ width }) => width) }
   let kept = all
@@ -74,7 +74,7 @@ function withinColumns<T>(all: readonly Measured<T>[], columns: number | undefin
   }
 }
 
-/** The widest that may be cut gives way, again and again. */
+/** Shortens the widest column that may be cut, repeatedly. */
 function cutWidths<T>(measured: readonly Measured<T>[], columns: number): readonly number[] {
   const fitted = measured.map(({ width }) => width)
   for (;;) {
@@ -90,7 +90,7 @@ function totalOf(widths: readonly number[]): number {
   return widths.reduce((sum, width) => sum + width, 0) + GAP.length * (widths.length - 1)
 }
 
-/** Names and what they are, one a line. */
+/** Prints one `name  value` pair per line; pairs without a value are left out. */
 export async function printFields(
   terminal: Terminal,
   fields: readonly (readonly [name: string, value: string | undefined])[],

@@ -1,12 +1,11 @@
 import { statSync } from 'node:fs'
 import type { Command } from 'commander'
-import { AnnalsError } from '../index.ts'
-import { type Context, dataOption, type Json, withExamples, withJson } from './command.ts'
+import { countText } from '../core/vocabulary.ts'
+import { type Context, dataOption, type Json, usageError, withExamples, withJson } from './command.ts'
 import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
 import { printTable } from './table.ts'
-import { countText } from './words.ts'
 
 interface Options extends Json {
   readonly data: string
@@ -15,20 +14,20 @@ interface Options extends Json {
 }
 
 export function addTelemetry(program: Command, context: Context): void {
-  const telemetry = program.command('telemetry').description('send telemetry of launches')
+  const telemetry = program.command('telemetry').description("send launches' telemetry")
   const command = telemetry
     .command('flush')
-    .description('send the telemetry that launches could not deliver, in order')
+    .description('send the telemetry that launches could not deliver, in its original order')
     .addOption(dataOption())
     .option(
       '--url <url>',
-      'of the service; TELEMETRY_API_URL without it, the token is in TELEMETRY_API_AUTH_TOKEN',
+      'address of the service (default: TELEMETRY_API_URL); its token is read from TELEMETRY_API_AUTH_TOKEN',
     )
     .action((options: Options) => flush(options, context))
   withJson(withRunsFolder(command))
   withExamples(command, [
-    { type: 'telemetry flush --url http://127.0.0.1:8765', for: 'exit code 1 if some still wait' },
-    { type: 'telemetry flush --runs ./runs --json', for: 'of another folder, for a script' },
+    { type: 'telemetry flush --url http://127.0.0.1:8765', for: 'exit code 1 if some could not be sent' },
+    { type: 'telemetry flush --runs ./runs --json', for: 'another folder, for a script' },
   ])
 }
 
@@ -36,14 +35,11 @@ async function flush(options: Options, context: Context): Promise<void> {
   const { terminal } = context
   const url = options.url ?? terminal.env['TELEMETRY_API_URL']
   if (url === undefined || url === '') {
-    throw new AnnalsError(
-      'INVALID_ARGUMENT',
-      'where to? Give --url http://127.0.0.1:8765, or set TELEMETRY_API_URL',
-    )
+    throw usageError('give the address of the service: --url http://127.0.0.1:8765, or TELEMETRY_API_URL')
   }
   const runsFolder = runsFolderOf(options)
   if (statSync(runsFolder, { throwIfNoEntry: false })?.isDirectory() === false) {
-    throw new AnnalsError('INVALID_ARGUMENT', `${runsFolder} is a file: --runs names a folder`)
+    throw usageError(`${runsFolder} is a file; --runs takes a folder`)
   }
   const token = terminal.env['TELEMETRY_API_AUTH_TOKEN']
   const { flushTelemetry } = await import('../launch.ts')
@@ -56,7 +52,7 @@ async function flush(options: Options, context: Context): Promise<void> {
   if (waiting > 0) context.end(EXIT.problem)
   if (options.json === true) return terminal.json({ ok: waiting === 0, runs })
   if (runs.length === 0) {
-    terminal.note(`nothing waits in ${safeText(runsFolder)}`)
+    terminal.note(`no telemetry is waiting in ${safeText(runsFolder)}`)
     return
   }
   await printTable(terminal, runs, [
@@ -66,5 +62,7 @@ async function flush(options: Options, context: Context): Promise<void> {
     { title: 'WAITING', text: run => String(run.waiting), alignRight: true },
   ])
   if (waiting > 0)
-    terminal.note(`${countText(waiting, 'record')} still wait: is the service there, and the token right?`)
+    terminal.note(
+      `not sent yet: ${countText(waiting, 'record')}. Is the service running, and the token right?`,
+    )
 }

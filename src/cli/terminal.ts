@@ -5,23 +5,23 @@ import { safeJson, safeLine } from './safe-text.ts'
 type Colors = ReturnType<typeof pc.createColors>
 
 /**
- * Where a command speaks to: people in a terminal, or programs in a pipe. But for `raw`, each text becomes one line in
- * which no character is left that a terminal would act upon.
+ * The output of a command: a terminal, or a pipe to another program. Every text except those for `raw` becomes one line
+ * without characters that a terminal would interpret.
  */
 export interface Terminal {
-  /** A line of what was asked for. Resolves when there is room for more, so that a slow reader costs no memory. */
+  /** Writes a line to stdout. Resolves when there is room for more, so that a slow reader costs no memory. */
   line(text: string): Promise<void>
-  /** The same as it is, without a line break. */
+  /** Writes to stdout without escaping and without a line break. */
   raw(bytes: string | Uint8Array): Promise<void>
   json(value: unknown): Promise<void>
-  /** A line on stderr: notes, problems. */
+  /** Writes a line to stderr. */
   note(text: string): void
-  /** Draws over the last one; nothing outside of a terminal. */
+  /** Replaces the last progress line on stderr; does nothing if stderr is not a terminal. */
   progress(text: string): void
   readonly colors: Colors
-  /** For notes. */
+  /** Colours for stderr. */
   readonly noteColors: Colors
-  /** Of the terminal; undefined in a pipe, where nothing is cut. */
+  /** Width of the terminal; undefined in a pipe, where nothing is cut. */
   readonly columns: number | undefined
   readonly env: NodeJS.ProcessEnv
 }
@@ -31,7 +31,7 @@ const TURN_BYTES = 1024 * 1024
 
 export function processTerminal(): Terminal {
   const { stdout, stderr, env } = process
-  // A reader that has seen enough, such as head, is no failure: there is nobody left to tell.
+  // A reader such as `head` may close the pipe early.
   stdout.on('error', endQuietly)
   stderr.on('error', endQuietly)
   let drawn = false
@@ -47,8 +47,8 @@ export function processTerminal(): Terminal {
     const hasRoom = stdout.write(bytes)
     if (!hasRoom) return drained(stdout)
     if (written < TURN_BYTES) return Promise.resolve()
-    // A pipe takes what it is given at once, and a store answers from memory: without a turn of the event loop now and
-    // then what was written would not be let go of, and Ctrl-C would not be heard.
+    // Writing to a pipe and reading from memory never wait. Without a turn of the event loop, memory would grow and Ctrl-C
+    // would have no effect.
     written = 0
     return new Promise(resolve => setImmediate(resolve))
   }
@@ -68,7 +68,7 @@ export function processTerminal(): Terminal {
     },
     colors: pc.createColors(outColored),
     noteColors: pc.createColors(errColored),
-    // Of a terminal that does not know how wide it is, Node says 0.
+    // Node reports 0 for a terminal that does not know its width.
     columns: stdout.isTTY === true ? stdout.columns || COLUMNS_DEFAULT : undefined,
     env,
   }
@@ -88,7 +88,7 @@ const SIGPIPE_EXIT = 141
 function endQuietly(error: NodeJS.ErrnoException): void {
   if (error.code === 'EPIPE') process.exit(SIGPIPE_EXIT)
   try {
-    writeSync(2, `annals: can't write: ${error.message}\n`)
+    writeSync(2, `annals: cannot write: ${error.message}\n`)
   } finally {
     process.exit(1)
   }

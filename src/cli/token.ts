@@ -1,12 +1,20 @@
 import type { Command } from 'commander'
+import { timeText } from '../core/vocabulary.ts'
 import { AnnalsError } from '../index.ts'
 import type { Role, TokenRecord } from '../server.ts'
-import { type Context, type Read, withExamples, withJson, withStore, wordOption } from './command.ts'
+import {
+  type Context,
+  type Read,
+  usageError,
+  withExamples,
+  withJson,
+  withStore,
+  wordOption,
+} from './command.ts'
 import { safeText } from './safe-text.ts'
-import { openStoreOrServer } from './store.ts'
+import { openStoreOrServer } from './store-access.ts'
 import { printTable } from './table.ts'
 import type { Terminal } from './terminal.ts'
-import { timeText } from './words.ts'
 
 interface CreateOptions extends Read {
   readonly role: Role
@@ -14,7 +22,7 @@ interface CreateOptions extends Read {
   readonly expires?: number
 }
 
-/** What a server's client and a store have alike. */
+/** The methods that `TokenStore` and `TokensClient` share. */
 interface Tokens {
   create(options: {
     readonly role: Role
@@ -27,30 +35,32 @@ interface Tokens {
 }
 
 export function addToken(program: Command, context: Context): void {
-  const token = program.command('token').description('manage the tokens of a server')
+  const token = program.command('token').description("manage a server's access tokens")
   const create = token
     .command('create')
-    .description('make a token; it is shown once, and never again')
-    .addOption(wordOption('--role <role>', 'what it may do', ['reader', 'writer', 'admin']).default('reader'))
-    .option('--name <text>', 'what it is for')
-    .option('--expires <time>', 'after 30m, 12h, 90d; never without it', duration)
+    .description('create a token; it is shown only once')
+    .addOption(
+      wordOption('--role <role>', 'what the token may do', ['reader', 'writer', 'admin']).default('reader'),
+    )
+    .option('--name <text>', 'what the token is for')
+    .option('--expires <time>', 'lifetime, such as 30m, 12h or 90d (default: it never expires)', duration)
     .action((options: CreateOptions) => createToken(options, context))
   const list = token
     .command('list')
-    .description('those that were not revoked')
+    .description('list the tokens that were not revoked')
     .action((options: Read) => listTokens(options, context))
   const revoke = token
     .command('revoke')
-    .argument('<id>', 'as `annals token list` shows it')
-    .description('make a token useless at once, open streams included')
+    .argument('<id>', 'id of the token, as `annals token list` shows it')
+    .description('revoke a token at once; its open streams end too')
     .action((id: string, options: Read) => revokeToken(id, options, context))
   for (const command of [create, list, revoke]) withJson(withStore(command))
   withExamples(create, [
-    { type: 'token create --role writer --name ci --expires 90d', for: 'of tenant default' },
-    { type: 'token create --tenant acme', for: 'that reads what acme has, and nothing else' },
+    { type: 'token create --role writer --name ci --expires 90d', for: 'for tenant default' },
+    { type: 'token create --tenant acme', for: 'may read the data of tenant acme only' },
   ])
   withExamples(list, [{ type: 'token list', for: 'ids, roles, tenants' }])
-  withExamples(revoke, [{ type: 'token revoke 0f3a…', for: 'with the id that `token list` shows' }])
+  withExamples(revoke, [{ type: 'token revoke 0f3a…', for: 'the id is in `annals token list`' }])
 }
 
 async function createToken(options: CreateOptions, { terminal }: Context): Promise<void> {
@@ -65,7 +75,7 @@ async function createToken(options: CreateOptions, { terminal }: Context): Promi
   )
   if (options.json === true) return terminal.json(created)
   terminal.note(
-    `${role} of tenant ${safeText(created.tenant)}, id ${safeText(created.id)}. It is not stored: keep it now.`,
+    `${role} token for tenant ${safeText(created.tenant)}, id ${safeText(created.id)}. Save it now: only its hash is stored.`,
   )
   await terminal.line(safeText(created.token))
 }
@@ -74,7 +84,7 @@ async function listTokens(options: Read, { terminal }: Context): Promise<void> {
   const tokens = await withTokens({ ...options, make: false }, terminal, store => store.list())
   if (options.json === true) return terminal.json(tokens)
   if (tokens.length === 0) {
-    terminal.note('no tokens: `annals token create` makes one')
+    terminal.note('no tokens; `annals token create` makes one')
     return
   }
   await printTable(terminal, tokens, [
@@ -92,20 +102,20 @@ async function revokeToken(id: string, options: Read, { terminal }: Context): Pr
   if (!isRevoked) {
     throw new AnnalsError(
       'NOT_FOUND',
-      `there is no token with the id ${JSON.stringify(id)}: \`annals token list\` shows them`,
+      `there is no token ${JSON.stringify(id)}; \`annals token list\` shows the ids`,
     )
   }
   if (options.json === true) return terminal.json({ id, revoked: true })
   await terminal.line(`revoked ${safeText(id)}`)
 }
 
-/** Of the store itself; or of the server that has it open, which then wants the token of an admin. */
+/** Uses the store, or the server that has it open, which then needs a token with the role admin. */
 async function withTokens<T>(
   options: Read & { readonly make: boolean },
   terminal: Terminal,
   work: (tokens: Tokens) => Promise<T>,
 ): Promise<T> {
-  // The tenant is that of the new token, not of whoever asks for it.
+  // --tenant names the tenant of the new token, not of the caller.
   const opened = await openStoreOrServer({ ...options, tenant: 'default' }, terminal, options)
   if ('client' in opened) return work(opened.client.tokens)
   try {
@@ -124,8 +134,7 @@ function duration(text: string): number {
   const [, count, unit] = /^([1-9]\d{0,5})([mhd])$/.exec(text) ?? []
   const ms = count === undefined || unit === undefined ? Number.NaN : Number(count) * UNITS[unit]
   if (ms <= LONGEST_MS) return ms
-  throw new AnnalsError(
-    'INVALID_ARGUMENT',
-    `--expires must be such as 30m, 12h or 90d, of a hundred years at most, not ${JSON.stringify(text)}`,
+  throw usageError(
+    `--expires must be a lifetime such as 30m, 12h or 90d, at most 36500d, not ${JSON.stringify(text)}`,
   )
 }

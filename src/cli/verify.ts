@@ -1,20 +1,20 @@
 import type { Command } from 'commander'
+import { countText, VERDICT } from '../core/vocabulary.ts'
 import { AnnalsError, type ChainReport, type RunVerification } from '../index.ts'
 import { type Context, type Read, withExamples, withJson, withStore } from './command.ts'
 import { EXIT } from './exit-codes.ts'
-import { lookUpRun } from './lookup.ts'
+import { lookUpRun } from './run-lookup.ts'
 import { safeText } from './safe-text.ts'
 import type { Source } from './source.ts'
-import { reading } from './store.ts'
+import { reading } from './store-access.ts'
 import type { Terminal } from './terminal.ts'
-import { countText } from './words.ts'
 
 interface Verified {
   readonly runId: string
   readonly isValid: boolean
-  /** Of the ledger, if it has records of the run. */
+  /** Absent if the ledger does not know the run. */
   readonly ledger?: RunVerification
-  /** Of its own log, if there is something in it. */
+  /** The run's own log; absent if it is empty. */
   readonly events?: ChainReport
 }
 
@@ -23,7 +23,7 @@ const PAGE = 500
 export function addVerify(program: Command, context: Context): void {
   const command = program
     .command('verify')
-    .argument('[run]', 'id of the run; all runs of the index without it')
+    .argument('[run]', 'id of the run; without it, all runs in the run index')
     .description('recompute hash chains, keys and snapshots, and report any change')
     .action((runId: string | undefined, options: Read) => verify(runId, options, context))
   withJson(withStore(command))
@@ -43,13 +43,13 @@ async function verify(runId: string | undefined, options: Read, context: Context
     }
     return verifyAll(source, terminal)
   })
-  const broken = checked.filter(({ isValid }) => !isValid)
-  if (broken.length > 0) context.end(EXIT.problem)
-  if (options.json === true) return terminal.json({ ok: broken.length === 0, runs: checked })
+  const changed = checked.filter(({ isValid }) => !isValid)
+  if (changed.length > 0) context.end(EXIT.problem)
+  if (options.json === true) return terminal.json({ ok: changed.length === 0, runs: checked })
   await printVerified(terminal, checked, runId === undefined)
 }
 
-/** Every run of the index. */
+/** Verifies every run in the run index. */
 export async function verifyAll(
   source: Pick<Source, 'runs' | 'ledger' | 'events'>,
   terminal: Terminal,
@@ -63,7 +63,7 @@ export async function verifyAll(
       ...(after === undefined ? {} : { after }),
     })
     for (const { runId } of page) {
-      terminal.progress(`${checked.length} runs verified · ${safeText(runId)}`)
+      terminal.progress(`${countText(checked.length, 'run')} verified · ${safeText(runId)}`)
       checked.push(await verifyOne(source, runId))
     }
     if (page.length < PAGE) break
@@ -73,21 +73,21 @@ export async function verifyAll(
   return checked
 }
 
-/** Both are asked, whatever can be read of them: a log of which every entry was taken away reads like one that never was. */
+/** Verifies both logs even if they read as empty: a log whose entries were all removed reads like one that never existed. */
 async function verifyOne(source: Pick<Source, 'ledger' | 'events'>, runId: string): Promise<Verified> {
   const ledger = await source.ledger.verifyRun(runId).catch(undefinedIfUnknown)
   const chain = await source.events.verifyChain(runId)
   const events = chain.isValid && chain.length === 0 ? undefined : chain
   return {
     runId,
-    // Whatever does not say that it is valid is not.
+    // `isValid` must be exactly true: a server may answer with something else.
     isValid: [ledger, events].every(report => report === undefined || report.isValid === true),
     ...(ledger === undefined ? {} : { ledger }),
     ...(events === undefined ? {} : { events }),
   }
 }
 
-/** Only this says that the ledger never had the run. */
+/** Only this code means that the ledger never had the run. */
 function undefinedIfUnknown(error: unknown): undefined {
   if (!(error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND')) throw error
 }
@@ -101,27 +101,28 @@ async function printVerified(
   for (const { runId, isValid, ledger, events } of checked) {
     if (isValid && isAll) continue
     const id = bold(safeText(runId))
-    if (isValid) await terminal.line(`${green('untouched')}  ${id}: ${countsOf(ledger, events)}`)
-    for (const [log, report] of [['ledger', ledger] as const, ['log', events] as const]) {
+    if (isValid) await terminal.line(`${green(VERDICT.good)}  ${id}: ${countsOf(ledger, events)}`)
+    for (const [log, report] of [['ledger', ledger] as const, ['own log', events] as const]) {
       if (report === undefined || report.isValid) continue
       const { firstInvalid, error } = report
-      await terminal.line(`${red('CHANGED')}  ${id}: ${log}, at ${firstInvalid}: ${safeText(error ?? '')}`)
+      await terminal.line(
+        `${red(VERDICT.bad)}  ${id}: ${log}, at event ${firstInvalid}: ${safeText(error ?? '')}`,
+      )
     }
   }
   if (!isAll) return
-  const broken = checked.filter(({ isValid }) => !isValid).length
-  const total = countText(checked.length, 'run')
+  const changed = checked.filter(({ isValid }) => !isValid).length
   await terminal.line(
-    broken === 0
-      ? `${green('untouched')}  ${total}`
-      : `${red(`${countText(broken, 'run')} of ${checked.length} changed`)}`,
+    changed === 0
+      ? `${green(VERDICT.good)}  ${countText(checked.length, 'run')}`
+      : red(`${changed} of ${countText(checked.length, 'run')} changed`),
   )
 }
 
 function countsOf(ledger: RunVerification | undefined, events: ChainReport | undefined): string {
   const parts = [
-    ...(ledger === undefined ? [] : [`${countText(ledger.events, 'record')} in the ledger`]),
+    ...(ledger === undefined ? [] : [`${countText(ledger.events, 'event')} in the ledger`]),
     ...(events === undefined ? [] : [`${countText(events.length, 'event')} in its own log`]),
   ]
-  return parts.length === 0 ? 'nothing in it yet' : parts.join(', ')
+  return parts.length === 0 ? 'no events yet' : parts.join(', ')
 }

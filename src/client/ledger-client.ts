@@ -142,7 +142,8 @@ export class LedgerClient implements RunStateStore {
     checkOptions('replaySnapshot', options, ['atSeq'])
     const { atSeq } = options
     if (atSeq !== undefined) checkWhole('atSeq', atSeq)
-    const query = atSeq === undefined ? { fresh: true } : { atSeq }
+    // A server replays up to a given event, so the number of the last one is read first.
+    const query = { atSeq: atSeq ?? (await this.projectSnapshot(runId)).lastEventSeq }
     return this.#transport.json(runPath(runId, 'snapshot'), { query })
   }
 

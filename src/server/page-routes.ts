@@ -1,10 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { STATUS_WORDS, VERDICT } from '../core/vocabulary.ts'
 import { serve } from './endpoint.ts'
-import { PAGE_FILES } from './page-files.ts'
+import { PAGE_FILES, VOCABULARY_PATH } from './page-files.ts'
 import type { ServerEnv } from './server-env.ts'
 
-/** No script and no style but ours, and no text that becomes one, whatever is in the payloads. */
+/** Allows only the scripts and styles of this server, so that no payload can become one. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -18,14 +19,22 @@ const POLICY = [
   "trusted-types 'none'",
 ].join('; ')
 
+const VOCABULARY_MODULE = [
+  `export const STATUS_WORDS = ${JSON.stringify(STATUS_WORDS)}`,
+  `export const VERDICT = ${JSON.stringify(VERDICT)}`,
+].join('\n')
+
 const SUMMARIES: Readonly<Record<string, string>> = {
-  '/': 'A page that shows runs as they happen.',
-  '/docs': 'A page to read this description.',
+  '/': 'The page that shows runs live.',
+  '/docs': 'The page that shows this description.',
 }
 
 export function servePage(app: OpenAPIHono<ServerEnv>): void {
   for (const [path, file, type, id] of PAGE_FILES) {
-    const content = readFileSync(new URL(`page/${file}`, import.meta.url))
+    const content =
+      path === VOCABULARY_PATH
+        ? VOCABULARY_MODULE
+        : readFileSync(new URL(`page/${file}`, import.meta.url), 'utf8')
     serve(
       app,
       {
@@ -33,14 +42,14 @@ export function servePage(app: OpenAPIHono<ServerEnv>): void {
         path,
         id,
         load: 'light',
-        summary: SUMMARIES[path] ?? 'A part of the page.',
+        summary: SUMMARIES[path] ?? 'A file of the page.',
         answers: { 200: ['The file.', z.string(), type] },
       },
       () =>
         new Response(content, {
           headers: {
             'Content-Type': `${type}; charset=utf-8`,
-            // Asked for again each time: the next version of the server has another page.
+            // Revalidated each time, because the next version of the server may have another page.
             'Cache-Control': 'no-cache',
             'Content-Security-Policy': POLICY,
             'Cross-Origin-Opener-Policy': 'same-origin',

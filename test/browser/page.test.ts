@@ -1,13 +1,15 @@
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../../src/annals.ts'
+import { durationText, STATUS_WORDS, timeText } from '../../src/core/vocabulary.ts'
 import { deriveIdempotencyKey } from '../../src/ledger/idempotency-key.ts'
 import { createProducer, type Producer } from '../../src/ledger/producer.ts'
+import type { Run } from '../../src/primitives/run.ts'
 import type { ServerOptions } from '../../src/server/options.ts'
 import { createServer, type Server } from '../../src/server/server.ts'
 import { openChromium } from './chromium.ts'
 
-/** The page for people, in a real browser, over a real server. */
+/** The web page, in a real browser with a real server. */
 
 const opened = await openChromium()
 const SCREENSHOTS = process.env['ANNALS_SCREENSHOTS']
@@ -62,7 +64,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     return createProducer({ store: db.ledger, registry: db.ledger.registry, runId, ...plan })
   }
 
-  /** A run with a few steps, as a producer tells it. */
+  /** Writes a run with two steps. */
   async function makeRun(runId: string, end: 'completed' | 'failed' | 'open' = 'completed'): Promise<void> {
     const run = producerOf(runId)
     await run.runStarted()
@@ -78,7 +80,7 @@ describe.skipIf(opened === undefined)('the page', () => {
 
   const text = (selector: string): Promise<string> => page.locator(selector).innerText()
 
-  test('tells a newcomer what to do, and shows the first run without a reload', async () => {
+  test('shows first steps in an empty store, and the first run without a reload', async () => {
     await visit()
     await page.getByText('No runs yet').waitFor()
     expect(await text('#connection')).toBe('live')
@@ -90,7 +92,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints).toEqual([])
   })
 
-  test('shows events and snapshot of a run, and what comes while it is looked at', async () => {
+  test('shows events and snapshot of a run, and new events as they arrive', async () => {
     await makeRun('a run / with: ü', 'open')
     await makeRun('another')
     await visit()
@@ -107,17 +109,17 @@ describe.skipIf(opened === undefined)('the page', () => {
     await run.runCompleted()
     await page.getByRole('cell', { name: 'RunCompleted' }).waitFor()
     await expect.poll(() => text('.heading')).toContain('Completed')
-    // The list is of what is projected, a little later.
+    // The list shows the run index, which is updated a little later.
     const listed = page.locator('li', { hasText: 'a run' })
     await expect.poll(() => listed.innerText(), { timeout: 15_000 }).toContain('Completed')
     expect(await page.evaluate(() => 'sameDocument' in globalThis), 'no reload').toBe(true)
     await page.getByRole('button', { name: 'Verify the chain' }).click()
-    await page.getByText('unbroken: 6 events').waitFor()
+    await page.getByText('consistent: 6 events').waitFor()
     await picture('run')
     expect(complaints).toEqual([])
   })
 
-  test('whatever is in ids and payloads stays text: nothing of it runs', async () => {
+  test('scripts in ids and payloads stay text and do not run', async () => {
     const evil = `<img src=x onerror="globalThis.hacked=1"><script>globalThis.hacked=1</script>`
     const run = producerOf(`run ${evil}`)
     await run.runStarted()
@@ -141,7 +143,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints).toEqual([])
   })
 
-  test('its policy lets no script in that is not a file of ours', async () => {
+  test('its policy blocks every script that is not a file of this server', async () => {
     await visit()
     await page.getByText('No runs yet').waitFor()
     expect(complaints).toEqual([])
@@ -158,7 +160,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints.join()).toMatch(/TrustedHTML/)
   })
 
-  test('works with a token where the server needs one, and forgets it', async () => {
+  test('asks for a token if the server needs one, and forgets it on request', async () => {
     await makeRun('guarded')
     const token = 'a-token-for-the-page'
     await visit('/#/runs/guarded', { staticToken: token })
@@ -175,7 +177,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     await page.getByRole('button', { name: 'Token' }).click()
     await page.getByRole('button', { name: 'Forget it' }).click()
     await expect.poll(() => text('#connection')).toBe('needs a token')
-    // A browser reports every 401 that it meets; there is nothing else to report.
+    // The browser reports every 401; there must be no other complaint.
     expect(complaints.filter(complaint => !complaint.includes('401'))).toEqual([])
   })
 
@@ -200,9 +202,9 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints).toEqual([])
   })
 
-  test('finds back to a server that was away, with all that happened meanwhile', async () => {
+  test('reconnects after the server was away, and shows everything that happened meanwhile', async () => {
     await makeRun('before')
-    // It would wait longer for the page, which keeps asking.
+    // The page keeps a stream open, so closing would otherwise take long.
     await visit('/#/runs/before', { closeTimeoutMs: 200 })
     await page.getByRole('cell', { name: 'RunCompleted' }).waitFor()
     const { port } = new URL(url)
@@ -213,11 +215,11 @@ describe.skipIf(opened === undefined)('the page', () => {
     await server.listen()
     await page.getByRole('link', { name: 'meanwhile' }).waitFor({ timeout: 20_000 })
     expect(await text('#connection')).toBe('live')
-    // A browser reports that nobody listened, and what a closing server said.
+    // The browser reports failed connections and the 503 of a closing server.
     expect(complaints.filter(complaint => !/net::ERR_|503/.test(complaint))).toEqual([])
   })
 
-  test('narrows its list to a status, and shows older runs when asked', async () => {
+  test('filters the list by status and shows older runs on request', async () => {
     for (let i = 0; i < 60; i++) await db.runs.create({ runId: `run-${i}` })
     await makeRun('the failed one', 'failed')
     await visit('/', {}, { colorScheme: 'dark' })
@@ -233,7 +235,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints).toEqual([])
   })
 
-  test('shows the last events of a long run, and earlier ones when asked', async () => {
+  test('shows the last events of a long run, and earlier ones on request', async () => {
     const run = producerOf('long')
     await run.runStarted()
     for (let i = 0; i < 300; i++) {
@@ -254,7 +256,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints).toEqual([])
   })
 
-  test('shows the newest events of a run that has only a log of its own, and verifies that', async () => {
+  test('shows and verifies the newest events of a run that has only its own log', async () => {
     await db.runs.create({ runId: 'plain' })
     await db.transaction('plain', async tx => {
       for (let i = 1; i <= 1203; i++) await tx.events.append('note', { n: i })
@@ -267,14 +269,16 @@ describe.skipIf(opened === undefined)('the page', () => {
     await expect.poll(() => rows.count()).toBe(1_000)
     expect(await rows.first().innerText()).toContain('{"n":204}')
     await page.getByRole('button', { name: 'Verify the chain' }).click()
-    await page.getByText('unbroken: 1203 events').waitFor()
+    await page.getByText('consistent: 1203 events').waitFor()
+    // The page has the numbers of the API: those of an own log begin with 0.
+    expect(await rows.last().locator('td.number').innerText()).toBe('1202')
     expect(await text('#connection')).toBe('live')
     await db.events.append('plain', 'note', { n: 1204 })
     await expect.poll(() => rows.last().innerText(), { timeout: 15_000 }).toContain('{"n":1204}')
     expect(complaints).toEqual([])
   })
 
-  test('shows as many older runs as there are', async () => {
+  test('shows all older runs, page by page', async () => {
     for (let i = 0; i < 1_020; i++) await db.runs.create({ runId: `run-${i}` })
     await visit()
     const more = page.getByRole('button', { name: 'Show older runs' })
@@ -288,6 +292,30 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints).toEqual([])
   })
 
+  test('uses the words of the vocabulary for statuses, times and durations', async () => {
+    for (const runId of ['run-1', 'run-2', 'run-3']) await db.runs.create({ runId })
+    await db.runs.pause('run-2')
+    await db.runs.fail('run-3', 'no reason')
+    await visit()
+    await page.getByRole('link', { name: 'run-3' }).waitFor()
+    expect(await page.locator('#runs .pill').allInnerTexts()).toEqual(['Failed', 'Paused', 'Running'])
+    const words = STATUS_WORDS.filter(({ run }) => run !== undefined && run !== 'Archived').map(
+      ({ word }) => word,
+    )
+    expect(await page.locator('#filter option').allInnerTexts()).toEqual(['all', ...words])
+    const { createdAt, updatedAt } = (await db.runs.get('run-1')) as Run
+    expect(await page.locator('#runs time').last().innerText()).toBe(timeText(updatedAt))
+    await page.getByRole('link', { name: 'run-1' }).click()
+    await page.locator('.heading time').waitFor()
+    expect(await page.locator('.heading time').innerText()).toBe(timeText(createdAt))
+    const lengths = [0, 999, 1_000, 59_949, 60_000, 3_600_000, 90_000_000, 172_800_000, 1e10]
+    const shown = await page.evaluate<string[]>(
+      `import('/page/view.js').then(({ duration }) => ${JSON.stringify(lengths)}.map(duration))`,
+    )
+    expect(shown).toEqual(lengths.map(durationText))
+    expect(complaints).toEqual([])
+  })
+
   test('fits a small screen', async () => {
     await makeRun('small')
     await visit('/#/runs/small', {}, { viewport: { width: 380, height: 700 } })
@@ -298,14 +326,14 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints).toEqual([])
   })
 
-  test('says in words that a run is inconsistent', async () => {
+  test('tells how many events no transition allows', async () => {
     await makeRun('twice')
     const [{ runSeq: _, persistedAt: __, ...first }] = await db.ledger.fetchEvents('twice', { limit: 1 })
     const late = { ...first, eventType: 'RunPaused', eventId: '1d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a' }
     await db.ledger.appendEvent({ ...late, idempotencyKey: deriveIdempotencyKey(late) })
     await visit('/#/runs/twice')
-    await page.getByText('inconsistent: 1 event that no transition allows').waitFor()
-    await picture('inconsistent')
+    await page.getByText('1 event that no transition allows').waitFor()
+    await picture('invalid-events')
     expect(complaints).toEqual([])
   })
 

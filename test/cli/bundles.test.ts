@@ -17,19 +17,19 @@ beforeAll(async () => {
   const { code, stderr } = await annals(['export', 'nightly-1', '--data', data, '-o', bundle])
   expect({ code, stderr }).toEqual({
     code: 0,
-    stderr: `exported to ${bundle}: \`annals verify-bundle ${bundle}\` proves it\n`,
+    stderr: `exported to ${bundle}; \`annals verify-bundle ${bundle}\` verifies it\n`,
   })
 })
 
 describe('export', () => {
-  test('writes the same to a pipe as to a file, and leaves nothing beside it', async () => {
+  test('writes the same bytes to a pipe and to a file, and no other file', async () => {
     const { stdout, code } = await annals(['export', 'nightly-1', '--data', data])
     expect(code).toBe(0)
     expect(stdout).toBe(readFileSync(bundle, 'utf8'))
     expect(readdirSync(folder)).toEqual(['nightly-1.bundle'])
   })
 
-  test('of a run that is not there, or to a place that is none, ends with 3 and 4, and leaves no file', async () => {
+  test('of an unknown run or into a missing folder exits with 3 and 4 and leaves no file', async () => {
     const missing = await annals(['export', 'nightly-9', '--data', data, '-o', join(folder, 'x')])
     expect(missing.code).toBe(3)
     expect(missing.stderr).toContain('did you mean "nightly-1" or "nightly-2"?')
@@ -40,11 +40,11 @@ describe('export', () => {
 })
 
 describe('verify-bundle', () => {
-  test('proves a bundle without a store, from a file or a pipe', async () => {
+  test('verifies a bundle without a store, from a file or a pipe', async () => {
     const { stdout, code } = await annals(['verify-bundle', bundle], { cwd: folder })
     expect(code).toBe(0)
-    expect(stdout).toContain(`untouched  ${bundle}\n`)
-    expect(stdout).toMatch(/^ledger +8 records$/m)
+    expect(stdout).toContain(`consistent  ${bundle}\n`)
+    expect(stdout).toMatch(/^ledger +8 events$/m)
     const piped = await annals(['verify-bundle', '-', '--json'], { input: readFileSync(bundle, 'utf8') })
     expect(piped.code).toBe(0)
     const report = JSON.parse(piped.stdout) as object
@@ -59,7 +59,7 @@ describe('verify-bundle', () => {
     ])
   })
 
-  test('of a changed byte ends with 1, and names the line', async () => {
+  test('exits with 1 and names the line if a byte was changed', async () => {
     const changed = join(newFolder(), '..', 'changed.bundle')
     const lines = readFileSync(bundle, 'utf8').split('\n')
     lines[3] = lines[3].replace('"rows":42', '"rows":43')
@@ -77,7 +77,7 @@ describe('verify-bundle', () => {
     ['JSON of something else', Buffer.from('{"a":1}\n'), 'it does not begin like one'],
     ['nothing at all', Buffer.alloc(0), 'it is empty'],
     ['bytes', Buffer.from([0, 255, 27, 91]), 'it does not begin like one'],
-  ])('%s is NOT A BUNDLE, which is not the same as CHANGED, and ends with 2', async (_, bytes, why) => {
+  ])('%s is NOT A BUNDLE, unlike CHANGED, and exits with 2', async (_, bytes, why) => {
     const file = join(newFolder(), '..', 'other.bundle')
     writeFileSync(file, bytes)
     const target = newFolder()
@@ -96,7 +96,7 @@ describe('verify-bundle', () => {
     expect(piped.stderr).toContain(`NOT A BUNDLE: stdin: ${why}`)
   })
 
-  test('a gzipped bundle is no bundle yet, and the command that is printed proves it', async () => {
+  test('for a gzipped bundle it prints a command that verifies it', async () => {
     const file = join(folder, 'nightly 1.bundle.gz')
     writeFileSync(file, gzipSync(readFileSync(bundle)))
     const { code, stderr } = await annals(['verify-bundle', file])
@@ -104,11 +104,11 @@ describe('verify-bundle', () => {
     const [, hint] =
       /^annals: NOT A BUNDLE: .*: it is compressed with gzip; type: (gunzip .*)$/m.exec(stderr) ?? []
     const shell = `annals() { '${process.execPath}' '${PROGRAM}' "$@"; }; ${hint}`
-    expect(execFileSync('bash', ['-c', shell], { encoding: 'utf8' })).toContain('untouched  -\n')
+    expect(execFileSync('bash', ['-c', shell], { encoding: 'utf8' })).toContain('consistent  -\n')
     rmSync(file)
   })
 
-  test('a bundle whose first line is damaged or cut is CHANGED', async () => {
+  test('reports a bundle with a damaged or cut first line as CHANGED', async () => {
     const text = readFileSync(bundle, 'utf8')
     for (const input of [
       text.slice(0, 5),
@@ -123,37 +123,37 @@ describe('verify-bundle', () => {
     }
   })
 
-  test('reads what comes through a named pipe once, also for import', async () => {
+  test('reads a named pipe only once, also for import', async () => {
     const shell = `'${process.execPath}' '${PROGRAM}' import <(cat '${bundle}') --data '${newFolder()}'`
     expect(execFileSync('bash', ['-c', shell], { encoding: 'utf8' })).toContain('imported  nightly-1')
   })
 
-  test('of what is no file ends with 2', async () => {
+  test('of a missing file exits with 2', async () => {
     const { code, stderr } = await annals(['verify-bundle', join(folder, 'nothing')])
     expect(code).toBe(2)
-    expect(stderr).toContain('a bundle is what `annals export RUN -o FILE` writes')
+    expect(stderr).toContain('`annals export RUN -o FILE` writes a bundle')
   })
 })
 
 describe('import', () => {
-  test('takes a run into a store that need not be there yet; the second time there is nothing to do', async () => {
+  test('creates the store if needed; importing again changes nothing', async () => {
     const target = newFolder()
     const first = await annals(['import', bundle, '--data', target])
     expect(first).toMatchObject({
       code: 0,
-      stdout: 'imported  nightly-1: 8 records, 0 events of its own log\n',
+      stdout: 'imported  nightly-1: 8 events in the ledger, 0 events in its own log\n',
     })
     const again = await annals(['import', '-', '--data', target], { input: readFileSync(bundle, 'utf8') })
-    expect(again).toMatchObject({ code: 0, stdout: 'nightly-1 is there already: nothing to do\n' })
+    expect(again).toMatchObject({ code: 0, stdout: 'nightly-1 is already in the store: nothing to do\n' })
     const json = await annals(['import', bundle, '--data', target, '--json'])
     expect(JSON.parse(json.stdout)).toEqual({ runId: 'nightly-1', records: 0, events: 0 })
     expect((await annals(['export', 'nightly-1', '--data', target])).stdout).toBe(
       readFileSync(bundle, 'utf8'),
     )
-    expect((await annals(['verify', '--data', target])).stdout).toBe('untouched  1 run\n')
+    expect((await annals(['verify', '--data', target])).stdout).toBe('consistent  1 run\n')
   })
 
-  test('refuses what does not verify, and another run with the id, and leaves the store as it is', async () => {
+  test('refuses an invalid bundle and another run with the same id, and changes nothing', async () => {
     const target = newFolder()
     const db = await open({ path: target })
     await addRun(db, 'nightly-1')
@@ -165,10 +165,10 @@ describe('import', () => {
     const broken = await annals(['import', '-', '--data', target], { input: cut })
     expect(broken.code).toBe(1)
     expect(broken.stderr).toContain('line 11 of the bundle: it is cut off')
-    expect((await annals(['verify', '--data', target])).stdout).toBe('untouched  1 run\n')
+    expect((await annals(['verify', '--data', target])).stdout).toBe('consistent  1 run\n')
   })
 
-  test('knows the tenant of a bundle, unless it is told another', async () => {
+  test('imports for the tenant of the bundle unless --tenant names another', async () => {
     const source = newFolder()
     const db = await open({ path: source, tenant: 'acme' })
     await addRun(db, 'tenanted')
@@ -185,7 +185,7 @@ describe('import', () => {
     expect((await annals(['runs', '--data', target, '--json'])).stdout).toBe('[]\n')
   })
 
-  test('killed while it imports leaves a store that opens, and importing again goes on', async () => {
+  test('killed during an import leaves a store that opens, and importing again completes it', async () => {
     const source = newFolder()
     const db = await open({ path: source, durability: 'relaxed' })
     const events = Array.from({ length: 40_000 }, (_, n) => ({

@@ -16,10 +16,8 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, expect, test } from 'vitest'
 
 /**
- * What somebody types who has just come: `npm start` in a clean copy of the
- * repository, then the commands of the package as npm would have installed
- * it. Nothing comes from a network: what is installed already stands in for
- * the registry.
+ * The first commands of a new user: `npm start` in a clean copy of the repository, then the commands of the package as npm
+ * installs it. The installed dependencies stand in for the registry, so no network is needed.
  */
 const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 const folder = mkdtempSync(join(tmpdir(), 'annals-newcomer-'))
@@ -38,7 +36,7 @@ const ENV: NodeJS.ProcessEnv = Object.fromEntries(
   ),
 )
 
-/** All that is in the repository, and what was installed for it. */
+/** Copies the repository and links its installed dependencies. */
 function cloneRepository(): string {
   const clone = join(folder, 'clone')
   const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
@@ -53,7 +51,7 @@ function cloneRepository(): string {
   return clone
 }
 
-/** The package out of `npm pack`, with its dependencies beside it and its command on the PATH. */
+/** Installs the package that `npm pack` makes, with its dependencies and its command. */
 function installPackage(clone: string): string {
   const project = join(folder, 'project')
   const modules = join(project, 'node_modules')
@@ -78,9 +76,9 @@ function installPackage(clone: string): string {
   return project
 }
 
-test('npm start, annals demo, and all that a newcomer looks at then', async () => {
+test('npm start, annals demo, and the commands that the demo suggests work', async () => {
   const clone = cloneRepository()
-  // In a group of its own: npm, its shell and the server end together.
+  // In its own process group, so that npm, its shell and the server end together.
   server = spawn('npm', ['start', '--', '--port', '0'], {
     cwd: clone,
     env: ENV,
@@ -98,7 +96,7 @@ test('npm start, annals demo, and all that a newcomer looks at then', async () =
   const [url] = /http:\/\/127\.0\.0\.1:\d+/.exec(said) ?? []
   const project = installPackage(clone)
   const annals = (...args: readonly string[]): { readonly status: number | null; readonly out: string } => {
-    // By its name, as a shell would find it: so it has to be a program that can be executed.
+    // By its name, as in a shell, which proves that the file is executable.
     const path = `${join(project, 'node_modules', '.bin')}:${process.env['PATH']}`
     const { status, stdout, stderr, error } = spawnSync('annals', args, {
       cwd: project,
@@ -116,12 +114,12 @@ test('npm start, annals demo, and all that a newcomer looks at then', async () =
   const [runId] = /demo-\d{8}T\d{6}Z/.exec(demo.out) ?? []
   const runs = annals('runs')
   expect(runs.out).toMatch(new RegExp(`^${runId} +Completed`, 'm'))
-  expect(annals('show', runId as string).out).toMatch(/^status +COMPLETED$/m)
-  expect(annals('verify').out).toBe('untouched  1 run\n')
+  expect(annals('show', runId as string).out).toMatch(/^status +Completed$/m)
+  expect(annals('verify').out).toBe('consistent  1 run\n')
   expect(annals('export', runId as string, '-o', 'demo.bundle').status).toBe(0)
   const sound = annals('verify-bundle', 'demo.bundle')
   expect(sound).toMatchObject({ status: 0 })
-  expect(sound.out).toContain('untouched  demo.bundle')
+  expect(sound.out).toContain('consistent  demo.bundle')
   const bundle = join(project, 'demo.bundle')
   writeFileSync(bundle, readFileSync(bundle, 'utf8').replace('"draft/ring/1"', '"draft/rung/1"'))
   const tampered = annals('verify-bundle', 'demo.bundle')
@@ -129,7 +127,7 @@ test('npm start, annals demo, and all that a newcomer looks at then', async () =
   expect(tampered.out).toMatch(/CHANGED {2}demo\.bundle, line \d+/)
 
   process.kill(-(server.pid as number), 'SIGTERM')
-  // Not its exit: npm may be gone before the server is, which has its streams.
+  // `close`, not `exit`: npm may end before the server, which holds its streams.
   await once(server, 'close')
   server = undefined
 }, 120_000)

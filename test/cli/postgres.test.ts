@@ -12,13 +12,13 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
   afterAll(() => dropSchema(schema))
   const store = ['--postgres', CONNECTION_STRING, '--schema', schema]
 
-  test('is read, verified, exported and imported into like a folder', async () => {
+  test('supports reading, verifying, exporting and importing, as a folder does', async () => {
     const db = await openPostgres({ connectionString: CONNECTION_STRING, schema })
     await addRun(db, 'nightly-1')
     await db.close()
     const runs = await annals(['runs', ...store, '--json'])
     expect(JSON.parse(runs.stdout)).toMatchObject([{ runId: 'nightly-1', status: 'Completed' }])
-    expect((await annals(['verify', ...store])).stdout).toBe('untouched  1 run\n')
+    expect((await annals(['verify', ...store])).stdout).toBe('consistent  1 run\n')
     expect((await annals(['replay', 'nightly-1', ...store])).code).toBe(0)
     expect((await annals(['doctor', ...store])).code).toBe(0)
     const missing = await annals(['show', 'nightly-2', ...store])
@@ -33,7 +33,7 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
     expect((await annals(['import', bundle, ...store])).stdout).toContain('nothing to do')
   })
 
-  test('from which somebody took every record of a run is not called untouched', async () => {
+  test('reports a run as CHANGED after all its rows were deleted', async () => {
     const wiped = newSchema()
     const db = await openPostgres({ connectionString: CONNECTION_STRING, schema: wiped })
     await addRun(db, 'wiped-1')
@@ -48,11 +48,11 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
     expect((await annals(['verify', ...place])).code).toBe(1)
     const doctor = await annals(['doctor', ...place])
     expect(doctor.code).toBe(1)
-    expect(doctor.stdout).toContain('1 run of 1 were changed: wiped-1')
+    expect(doctor.stdout).toContain('Changed: 1 of 1 run: wiped-1')
     await dropSchema(wiped)
   })
 
-  test('whose newest commit lies ahead of the clock is named by doctor', async () => {
+  test('gets a warning from doctor if a commit is ahead of the clock', async () => {
     const ahead = newSchema()
     const storage = await openPostgresStorage({
       connectionString: CONNECTION_STRING,
@@ -65,13 +65,11 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
     await storage.close()
     const doctor = await annals(['doctor', '--postgres', CONNECTION_STRING, '--schema', ahead])
     expect(doctor.code).toBe(0)
-    expect(doctor.stdout).toMatch(
-      /warning {2}The newest commit, of .*, lies ahead of the clock by 3649 d 23 h\./,
-    )
+    expect(doctor.stdout).toMatch(/warning {2}The newest commit, at .*, is 3649 d 23 h ahead of the clock\./)
     await dropSchema(ahead)
   })
 
-  test('that is not there is not made by a command that reads', async () => {
+  test('is not created by a command that only reads', async () => {
     const missing = newSchema()
     const place = ['--postgres', CONNECTION_STRING, '--schema', missing]
     for (const command of [['runs'], ['show', 'run-1'], ['verify'], ['export', 'run-1'], ['doctor']]) {
@@ -83,7 +81,7 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
     expect(rows).toEqual([])
   })
 
-  test('that can not be reached ends with 4', async () => {
+  test('that cannot be reached exits with 4', async () => {
     const nobody = 'postgres://nobody@127.0.0.1:1/none'
     const { code, stderr } = await annals(['runs', '--postgres', nobody], { cwd: join(newFolder(), '..') })
     expect(code).toBe(4)

@@ -16,13 +16,13 @@ const json = async (...args: readonly string[]): Promise<unknown> => {
 }
 
 describe('runs', () => {
-  test('lists them newest first, by status and tag, for people and for programs', async () => {
+  test('lists runs newest first, filtered by status and tag, as a table and as JSON', async () => {
     const { stdout, code } = await annals(['runs', '--data', data])
     expect(code).toBe(0)
     const lines = stdout.trimEnd().split('\n')
     expect(lines[0]).toMatch(/^RUN +STATUS +CREATED +UPDATED +TAGS +PARENT$/)
     expect(lines.slice(1).map(line => line.split(/\s+/).slice(0, 2))).toEqual([
-      ['agent-1', 'Active'],
+      ['agent-1', 'Running'],
       ['nightly-2', 'Completed'],
       ['nightly-1', 'Completed'],
     ])
@@ -35,21 +35,24 @@ describe('runs', () => {
     expect(below.map(({ runId }) => runId)).toEqual(['agent-1'])
   })
 
-  test.each(['failed', 'FAILED', 'Failed', 'completed'])('takes --status %s in any case', async status => {
-    const listed = (await json('runs', '--status', status)) as { runId: string }[]
-    expect(listed).toHaveLength(status === 'completed' ? 2 : 0)
-  })
+  test.each(['failed', 'FAILED', 'Failed', 'completed'])(
+    'accepts --status %s in upper and lower case',
+    async status => {
+      const listed = (await json('runs', '--status', status)) as { runId: string }[]
+      expect(listed).toHaveLength(status === 'completed' ? 2 : 0)
+    },
+  )
 
-  test('names the values of --status that there are, if it is none of them', async () => {
+  test('lists the values of --status after an unknown one', async () => {
     const { code, stderr } = await annals(['runs', '--status', 'done', '--data', data])
     expect(code).toBe(2)
     expect(stderr).toContain(
-      "option '--status <status>' argument 'done' is invalid. Allowed choices are Active, Completed, Failed, Cancelled, Paused, Archived.",
+      "option '--status <status>' argument 'done' is invalid. Allowed choices are Running, Paused, Completed, Failed, Cancelled, Archived.",
     )
-    expect((await annals(['runs', '--help'])).stdout).toMatch(/"Active",\s+"Completed",\s+"Failed"/)
+    expect((await annals(['runs', '--help'])).stdout).toMatch(/"Running",\s+"Paused",\s+"Completed"/)
   })
 
-  test('knows what the last record says, also if who appended it died before the index did', async () => {
+  test('shows the status after the last event, even if the writer died before it updated the run index', async () => {
     const [folder, left] = [newFolder(), newFolder()]
     const db = await open({ path: folder })
     await addRun(db, 'before')
@@ -67,48 +70,46 @@ describe('runs', () => {
     expect((JSON.parse(stdout) as { runId: string }[]).map(({ runId }) => runId)).toEqual(['ended', 'before'])
   })
 
-  test('says when there are more, and when there are none', async () => {
+  test('tells when there are more runs and when there are none', async () => {
     const some = await annals(['runs', '--data', data, '--limit', '1'])
     expect(some.stdout.trimEnd().split('\n')).toHaveLength(2)
-    expect(some.stderr).toContain('there are more: --limit 10')
+    expect(some.stderr).toContain('there are more runs: --limit 10')
     const none = await annals(['runs', '--data', data, '--tag', 'nobody'])
-    expect(none).toEqual({ code: 0, stdout: '', stderr: 'no runs\n' })
+    expect(none).toEqual({ code: 0, stdout: '', stderr: 'no such runs\n' })
     expect(await json('runs', '--tag', 'nobody')).toEqual([])
   })
 })
 
 describe('show', () => {
-  test('has status, steps, errors and records', async () => {
+  test('prints status, steps, errors and the number of events', async () => {
     const { stdout, code } = await annals(['show', 'nightly-1', '--data', data])
     expect(code).toBe(0)
-    expect(stdout).toMatch(/^status +COMPLETED$/m)
+    expect(stdout).toMatch(/^status +Completed$/m)
     expect(stdout).toMatch(/^plan +nightly 3$/m)
     expect(stdout).toMatch(/^children +agent-1$/m)
-    expect(stdout).toMatch(/^ledger +8 records, snapshot [0-9a-f]{12}$/m)
-    // What an earlier try died of is no error of the step, which succeeded.
-    expect(stdout).toMatch(/^parse +SUCCESS +2 +\d+ ms$/m)
+    expect(stdout).toMatch(/^ledger +8 events, snapshot [0-9a-f]{12}$/m)
+    // The error of an earlier attempt is not shown for a step that succeeded.
+    expect(stdout).toMatch(/^parse +Completed +2 +\d+ ms$/m)
     expect(stdout).not.toContain('ERROR')
     const earlier = await annals(['snapshot', 'nightly-1', '--at', '5', '--data', data])
-    expect(earlier.stdout).toMatch(/^parse +FAILED +1 .* no number/m)
+    expect(earlier.stdout).toMatch(/^parse +Failed +1 .* no number/m)
     const again = await annals(['snapshot', 'nightly-1', '--at', '6', '--data', data])
-    expect(again.stdout).toMatch(/^parse +RUNNING +2 +try 1: no number/m)
+    expect(again.stdout).toMatch(/^parse +Running +2 +attempt 1: no number/m)
     const shown = (await json('show', 'nightly-1')) as { run: object; snapshot: { status: string } }
     expect(Object.keys(shown)).toEqual(['runId', 'run', 'snapshot', 'alerts', 'events', 'children'])
     expect(shown.snapshot.status).toBe('COMPLETED')
   })
 
-  test('knows runs that have a log of their own, and those that the index does not know', async () => {
-    expect((await annals(['show', 'agent-1', '--data', data])).stdout).toMatch(
-      /^events +3 events in its own log$/m,
-    )
+  test('shows runs with an own log and runs that are not in the run index', async () => {
+    expect((await annals(['show', 'agent-1', '--data', data])).stdout).toMatch(/^own log +3 events$/m)
     const { stdout, code } = await annals(['show', 'unlisted', '--data', data])
     expect(code).toBe(0)
-    expect(stdout).toMatch(/^status +not in the index of runs$/m)
+    expect(stdout).toMatch(/^status +not in the run index$/m)
   })
 })
 
 describe('events', () => {
-  test('prints records in their order, and a part of them', async () => {
+  test('prints the events in order, or a range of them', async () => {
     const { stdout, code } = await annals(['events', 'nightly-1', '--data', data])
     expect(code).toBe(0)
     const lines = stdout.trimEnd().split('\n')
@@ -117,7 +118,7 @@ describe('events', () => {
         ' ',
       ),
     )
-    expect(lines[5]).toContain('parse (try 2)')
+    expect(lines[5]).toContain('parse (attempt 2)')
     const part = await annals([
       'events',
       'nightly-1',
@@ -136,14 +137,14 @@ describe('events', () => {
     expect(records.map(({ runSeq }) => runSeq)).toEqual([3, 4, 5])
   })
 
-  test('does not follow a folder, to which nobody can write while it is read, and says so', async () => {
+  test('does not follow a folder, because nothing can write to it meanwhile, and tells so', async () => {
     const { code, stdout, stderr } = await annals(['events', 'nightly-1', '-f', '--data', data])
     expect(code).toBe(0)
     expect(stdout.trimEnd().split('\n')).toHaveLength(8)
-    expect(stderr).toContain('follow it through `annals serve`')
+    expect(stderr).toContain('To follow a run, start `annals serve`')
   })
 
-  test('prints the log of a run that the ledger does not know', async () => {
+  test('prints the own log of a run that is not in the ledger', async () => {
     const { stdout } = await annals(['events', 'agent-1', '--data', data, '--json'])
     const events = stdout
       .trimEnd()
@@ -156,60 +157,57 @@ describe('events', () => {
 })
 
 describe('verify, replay, snapshot, traces', () => {
-  test('verify finds nothing wrong with what nobody touched', async () => {
-    expect((await annals(['verify', '--data', data])).stdout).toBe('untouched  3 runs\n')
+  test('verify reports unchanged runs as consistent', async () => {
+    expect((await annals(['verify', '--data', data])).stdout).toBe('consistent  3 runs\n')
     const one = await annals(['verify', 'nightly-1', '--data', data])
-    expect(one).toEqual({ code: 0, stdout: 'untouched  nightly-1: 8 records in the ledger\n', stderr: '' })
+    expect(one).toEqual({ code: 0, stdout: 'consistent  nightly-1: 8 events in the ledger\n', stderr: '' })
     expect(await json('verify', 'agent-1')).toEqual({
       ok: true,
       runs: [{ runId: 'agent-1', isValid: true, events: { isValid: true, length: 3 } }],
     })
   })
 
-  test('replay comes to the stored snapshot', async () => {
+  test('replay produces the stored snapshot', async () => {
     const { stdout, code } = await annals(['replay', 'nightly-1', '--data', data])
     expect(code).toBe(0)
-    expect(stdout).toContain('the same as the stored snapshot, byte for byte (up to record 8)')
+    expect(stdout).toContain('the same as the stored snapshot, byte for byte (up to event 8)')
     const replayed = (await json('replay', 'nightly-1')) as { isSame: boolean; snapshot: { hash: string } }
     expect(replayed).toMatchObject({ runId: 'nightly-1', isSame: true, storedHash: replayed.snapshot.hash })
   })
 
-  test('snapshot is of now, or of any record', async () => {
+  test('snapshot shows the state now, or as of an event', async () => {
     expect(await json('snapshot', 'nightly-1')).toMatchObject({ status: 'COMPLETED', lastEventSeq: 8 })
     const earlier = (await json('snapshot', 'nightly-1', '--at', '5')) as { steps: object[] }
     expect(earlier).toMatchObject({ status: 'RUNNING', lastEventSeq: 5 })
     expect(earlier.steps[1]).toMatchObject({ stepId: 'parse', status: 'FAILED', logicalAttemptId: 1 })
     const beyond = await annals(['snapshot', 'nightly-1', '--at', '9', '--data', data])
     expect(beyond.code).toBe(2)
-    expect(beyond.stderr).toContain('has 8 records: there is none with the number 9')
+    expect(beyond.stderr).toContain('has 8 events: there is no event 9')
     const none = await annals(['snapshot', 'agent-1', '--data', data])
     expect(none.code).toBe(3)
-    expect(none.stderr).toContain('has no records in the ledger')
+    expect(none.stderr).toContain('has no events in the ledger')
   })
 
-  test('traces are trees', async () => {
+  test('traces prints trees', async () => {
     const { stdout } = await annals(['traces', 'agent-1', '--data', data])
     expect(stdout.split('\n')[0]).toMatch(/Z {2}ToolCall {2}\{"arguments":/)
     expect(stdout.split('\n')[1]).toMatch(/Z {4}Thought #plan {2}\{"content":"two results"\}/)
     expect(await json('traces', 'agent-1')).toHaveLength(2)
-    expect((await annals(['traces', 'nightly-1', '--data', data])).stderr).toBe('no traces\n')
+    expect((await annals(['traces', 'nightly-1', '--data', data])).stderr).toBe('this run has no traces\n')
   })
 })
 
-describe('whatever is asked for', () => {
+describe('every command', () => {
   const READS = ['show', 'events', 'verify', 'replay', 'snapshot', 'traces']
 
-  test.each(READS)(
-    '%s of a run that is not there names those that were meant, and ends with 3',
-    async command => {
-      const { code, stdout, stderr } = await annals([command, 'nigthly-1', '--data', data])
-      expect({ code, stdout }).toEqual({ code: 3, stdout: '' })
-      expect(stderr).toContain('there is no run "nigthly-1": did you mean "nightly-1" or "nightly-2"?')
-    },
-  )
+  test.each(READS)('%s of an unknown run suggests similar ids and exits with 3', async command => {
+    const { code, stdout, stderr } = await annals([command, 'nigthly-1', '--data', data])
+    expect({ code, stdout }).toEqual({ code: 3, stdout: '' })
+    expect(stderr).toContain('there is no run "nigthly-1": did you mean "nightly-1" or "nightly-2"?')
+  })
 
   test.each([...READS, 'runs'])(
-    '%s with a misspelt option says which was meant, and ends with 2',
+    '%s with a misspelt option suggests the right one and exits with 2',
     async command => {
       const { code, stderr } = await annals([command, 'nightly-1', '--dta', data])
       expect(code).toBe(2)
@@ -217,17 +215,17 @@ describe('whatever is asked for', () => {
     },
   )
 
-  test.each([...READS, 'runs'])('%s --help has examples, and ends with 0', async command => {
+  test.each([...READS, 'runs'])('%s --help prints examples and exits with 0', async command => {
     const { code, stdout } = await annals([command, '--help'])
     expect(code).toBe(0)
     expect(stdout).toContain(`Usage: annals ${command}`)
     expect(stdout).toContain(`Examples:\n  annals ${command}`)
   })
 
-  test('a missing store, a misspelt command and numbers that are none end with 4 and 2, and say what to do', async () => {
+  test('a missing store, a misspelt command and an invalid number exit with 4, 2 and 2, with advice', async () => {
     const missing = await annals(['runs', '--data', newFolder()])
     expect(missing.code).toBe(4)
-    expect(missing.stderr).toContain('name another folder with --data')
+    expect(missing.stderr).toContain('Name its folder with --data')
     const misspelt = await annals(['rnus'])
     expect(misspelt.code).toBe(2)
     expect(misspelt.stderr).toContain('(Did you mean runs?)')
@@ -238,7 +236,7 @@ describe('whatever is asked for', () => {
     expect((await annals(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/)
   })
 
-  test('payloads reach no terminal as they are: every control character is shown as its number', async () => {
+  test('control characters in payloads are escaped', async () => {
     const args = [
       ['runs'],
       ['show', 'nightly-1'],
@@ -256,13 +254,13 @@ describe('whatever is asked for', () => {
     }
     const { stdout } = await annals(['events', 'nightly-1', '--data', data, '--limit', '1'])
     expect(stdout).toContain('\\u001b[2J\\u001b]0;owned\\u0007\\u009b31m\\u202eevil')
-    // Nothing is lost for a program.
+    // JSON keeps every character.
     const text = await annals(['events', 'nightly-1', '--data', data, '--limit', '1', '--json'])
     const { payload } = JSON.parse(text.stdout) as { payload: { note: string } }
     expect(payload.note).toContain('\u001b[2J')
   })
 
-  test('a reader that has seen enough is no failure', async () => {
+  test('a reader that closes the pipe early causes no error', async () => {
     const folder = newFolder()
     const db = await open({ path: folder, durability: 'relaxed' })
     for (let n = 0; n < 3_000; n++) await db.events.append('long', 'note', { n, text: 'x'.repeat(200) })

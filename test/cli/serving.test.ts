@@ -31,7 +31,7 @@ describe('a store that a server has open', () => {
     data = await makeStore()
   })
 
-  test('is read through the server, which is found by itself; all answers are the same', async () => {
+  test('is read through that server, with the same output', async () => {
     const commands = [
       ['runs', '--json'],
       ['show', 'nightly-1', '--json'],
@@ -61,13 +61,13 @@ describe('a store that a server has open', () => {
     expect(missing.stderr).toContain('did you mean "nightly-1"')
     const written = await annals(['import', '-', '--data', data], { input: expected[9] })
     expect(written.code).toBe(4)
-    expect(written.stderr).toContain('stop that one first')
+    expect(written.stderr).toContain('stop that process first')
     await stop(server)
     expect(existsSync(join(data, 'server.json'))).toBe(false)
     expect((await annals(['runs', '--json', '--data', data])).stdout).toBe(expected[0])
   })
 
-  test('is followed live, until Ctrl-C, which ends with 130', async () => {
+  test('is followed live until Ctrl-C, which exits with 130', async () => {
     const folder = newFolder()
     const server = await serve(folder)
     const { ledger, runs } = createClient({ url: server.url })
@@ -83,7 +83,7 @@ describe('a store that a server has open', () => {
     await stop(server)
   })
 
-  test('by a process that is no server ends with 4, and says what to type', async () => {
+  test('by a process that is not a server exits with 4, with advice', async () => {
     const folder = newFolder()
     const db = await open({ path: folder })
     await addRun(db, 'held')
@@ -107,7 +107,7 @@ describe('a store that a server has open', () => {
       'x',
     ])
     expect(tenant.code).toBe(2)
-    expect(tenant.stderr).toContain('what the tenant of your token has')
+    expect(tenant.stderr).toContain("which shows the data of the token's tenant")
     for (const command of ['runs', 'serve']) {
       expect((await annals([command, '--data', join(folder, 'server.json')])).code, command).toBe(2)
     }
@@ -119,11 +119,11 @@ describe('a store that a server has open', () => {
 })
 
 describe('serve', () => {
-  test('refuses a port that is taken, and an address for others without tokens', async () => {
+  test('refuses a port in use, and a public address without tokens', async () => {
     const server = await serve(newFolder())
     const taken = await annals(['serve', '--data', newFolder(), '--port', new URL(server.url).port])
     expect(taken.code).toBe(4)
-    expect(taken.stderr).toContain('choose another with --port')
+    expect(taken.stderr).toContain('choose another port with --port')
     await stop(server)
     const open = await annals(['serve', '--data', newFolder(), '--port', '0', '--host', '0.0.0.0'])
     expect(open.code).toBe(1)
@@ -131,7 +131,7 @@ describe('serve', () => {
     expect((await annals(['serve', '--port', '70000'])).code).toBe(2)
   })
 
-  test('with auth on, a token opens what its tenant has; revoked, it is of no use', async () => {
+  test('a token reads the data of its tenant until it is revoked', async () => {
     const folder = newFolder()
     const made = await annals([
       'token',
@@ -170,7 +170,7 @@ describe('serve', () => {
     expect(far.code).toBe(0)
     const beyond = await annals(['token', 'create', '--expires', '36501d', '--data', folder])
     expect(beyond.code).toBe(2)
-    expect(beyond.stderr).toContain('of a hundred years at most')
+    expect(beyond.stderr).toContain('at most 36500d')
     expect((await annals(['token', 'list', '--data', folder])).code).toBe(0)
     expect((await annals(['token', 'create', '--expires', 'soon', '--data', folder])).code).toBe(2)
     expect((await annals(['token', 'create', '--role', 'king', '--data', folder])).code).toBe(2)
@@ -219,24 +219,24 @@ await run.result`
     expect(signal).toBe('SIGKILL')
   }
 
-  test('goes on with a launch that was killed, in this process, and shows it in the ledger', async () => {
+  test('resumes a killed launch in this process and mirrors it to the ledger', async () => {
     const data = newFolder()
     const module = writeLaunch(newFolder())
     await makeDeadLaunch(data, module)
     const without = await annals(['resume', 'dead-1', '--data', data])
     expect(without.code).toBe(1)
-    expect(without.stderr).toContain('add --launch with the module that exports it')
+    expect(without.stderr).toContain('add --launch with the JavaScript module that exports it')
     const { code, stdout, stderr } = await annals(['resume', 'dead-1', '--launch', module, '--data', data])
     expect(stderr).toContain('WORKING')
-    expect({ code, stdout }).toEqual({ code: 0, stdout: 'dead-1 completed in state DONE\n' })
+    expect({ code, stdout }).toEqual({ code: 0, stdout: 'dead-1: Completed, state DONE\n' })
     const shown = JSON.parse((await annals(['show', 'dead-1', '--data', data, '--json'])).stdout) as {
       snapshot: object
     }
     expect(shown.snapshot).toMatchObject({ status: 'COMPLETED', planId: 'mortal' })
     expect((await annals(['runs', '--data', data])).stdout).toMatch(/^dead-1 +Completed/m)
     const replayed = await annals(['replay', 'dead-1', '--data', data])
-    expect(replayed.stdout).toMatch(/its launch: the \d+ events of its log are whole/)
-    expect((await annals(['doctor', '--data', data])).stdout).toContain('The logs of 1 launch are whole.')
+    expect(replayed.stdout).toMatch(/launch log: \d+ events, hash chain intact/)
+    expect((await annals(['doctor', '--data', data])).stdout).toContain('Verified the logs of 1 launch.')
     const ended = await annals(['resume', 'dead-1', '--launch', module, '--data', data])
     expect(ended.code).toBe(1)
     expect(ended.stderr).toContain('it has ended')
@@ -244,14 +244,14 @@ await run.result`
     expect(none.code).toBe(2)
   })
 
-  test('goes on in a server that knows the launch', async () => {
+  test('asks a server that has the launch to resume it', async () => {
     const data = newFolder()
     const module = writeLaunch(newFolder())
     await makeDeadLaunch(data, module)
     const server = await serve(data, ['--launch', module])
     const { code, stdout } = await annals(['resume', 'dead-1', '--data', data])
     expect(code).toBe(0)
-    expect(stdout).toContain('the server goes on with dead-1')
+    expect(stdout).toContain('the server resumes dead-1')
     const following = start(['events', 'dead-1', '-f', '--server', server.url])
     await following.printed('RunCompleted')
     following.child.kill('SIGINT')
@@ -259,7 +259,7 @@ await run.result`
     await stop(server)
   })
 
-  test('goes on with a run that is paused; any other says why not', async () => {
+  test('resumes a paused run and refuses others with a reason', async () => {
     const data = newFolder()
     const db = await open({ path: data })
     const producer = createProducer({
@@ -273,27 +273,27 @@ await run.result`
     await db.runs.create({ runId: 'index-1' })
     await db.runs.pause('index-1')
     await db.close()
-    expect((await annals(['resume', 'ledger-1', '--data', data])).stdout).toBe('ledger-1 goes on\n')
-    expect((await annals(['resume', 'index-1', '--data', data])).stdout).toBe('index-1 goes on\n')
+    expect((await annals(['resume', 'ledger-1', '--data', data])).stdout).toBe('ledger-1 resumed\n')
+    expect((await annals(['resume', 'index-1', '--data', data])).stdout).toBe('index-1 resumed\n')
     const runs = JSON.parse((await annals(['runs', '--data', data, '--json'])).stdout) as { status: string }[]
     expect(runs.map(({ status }) => status)).toEqual(['Active', 'Active'])
     // And while a server has the store.
     const server = await serve(data)
     const { ledger } = createClient({ url: server.url })
     await createProducer({ ...PLAN, store: ledger, registry: ledger.registry, runId: 'ledger-1' }).pause()
-    expect((await annals(['resume', 'ledger-1', '--data', data])).stdout).toBe('ledger-1 goes on\n')
+    expect((await annals(['resume', 'ledger-1', '--data', data])).stdout).toBe('ledger-1 resumed\n')
     await stop(server)
     const again = await annals(['resume', 'ledger-1', '--data', data])
     expect(again.code).toBe(1)
-    expect(again.stderr).toContain('is RUNNING: only a run that is paused can be resumed without its code')
+    expect(again.stderr).toContain('is Running. Without its code, only a paused run can be resumed')
     expect((await annals(['resume', 'nobody', '--data', data])).code).toBe(3)
   })
 })
 
-/** Types every command that the demonstration prints at its end, where it was printed, and answers what all of them say. */
+/** Runs every command that the demo prints at its end and returns their output. */
 function typed(stderr: string, cwd: string, env: NodeJS.ProcessEnv = {}): string {
   const hints = stderr
-    .slice(stderr.indexOf('Look at it'))
+    .slice(stderr.indexOf('Look at the run'))
     .split('\n')
     .slice(1)
     .filter(line => line.startsWith('  ') && !line.includes('in a browser'))
@@ -304,24 +304,24 @@ function typed(stderr: string, cwd: string, env: NodeJS.ProcessEnv = {}): string
 }
 
 describe('demo', () => {
-  test('brings a server of its own where none runs, which ends with it', async () => {
+  test('starts a server if none is running, and ends it', async () => {
     const data = `${newFolder()} with a space`
     const { code, stdout, stderr } = await annals(['demo', '--data', data, '--own'])
     expect(code).toBe(0)
-    expect(stdout).toContain('with a server of its own')
-    expect(stdout).toMatch(/verified: \d+ records, and nobody touched them/)
+    expect(stdout).toContain('using a server for this demo at')
+    expect(stdout).toMatch(/consistent: \d+ events, hash chain and snapshot verified/)
     // Nobody has the store open any more.
     const runs = await annals(['runs', '--data', data, '--json'])
     expect(runs.stderr).toBe('')
     expect(JSON.parse(runs.stdout)).toMatchObject([{ status: 'Completed' }])
-    expect(typed(stderr, dirname(data))).toMatch(/^status +COMPLETED$/m)
-    expect((await annals(['doctor', '--data', data])).stdout).toContain('The logs of 1 launch are whole.')
+    expect(typed(stderr, dirname(data))).toMatch(/^status +Completed$/m)
+    expect((await annals(['doctor', '--data', data])).stdout).toContain('Verified the logs of 1 launch.')
     const [{ runId }] = JSON.parse(runs.stdout) as [{ runId: string }]
     const replayed = await annals(['replay', runId, '--data', data])
-    expect(replayed.stdout).toMatch(/its launch, from the \d+ events of its log alone: DONE\n$/)
+    expect(replayed.stdout).toMatch(/launch log: \d+ events, state DONE\n$/)
   }, 120_000)
 
-  test('prints commands that find the run in the store of --server', async () => {
+  test('prints commands that find the run with --server', async () => {
     const [served, data] = [newFolder(), newFolder()]
     const { stdout } = await annals(['token', 'create', '--role', 'writer', '--data', served])
     const token = stdout.trim()
@@ -333,23 +333,23 @@ describe('demo', () => {
     expect(demo).toMatchObject({ code: 0 })
     expect(demo.stderr).not.toContain(token)
     expect(demo.stderr).toContain('with the token in ANNALS_TOKEN')
-    expect(typed(demo.stderr, dirname(data), { ANNALS_TOKEN: token })).toMatch(/^status +COMPLETED$/m)
+    expect(typed(demo.stderr, dirname(data), { ANNALS_TOKEN: token })).toMatch(/^status +Completed$/m)
     await stop(server)
   }, 120_000)
 
-  test('kills a launch and resumes it, through the server that runs', async () => {
+  test('kills a launch and resumes it, using a running server', async () => {
     const data = newFolder()
     const server = await serve(data)
     // It is found by itself, on whatever port it is.
     const { code, stdout, stderr } = await annals(['demo', '--data', data])
     expect({ code, stdout: stdout.slice(-200) }).toMatchObject({ code: 0 })
-    expect(stdout).toContain(`through the server at ${server.url}`)
-    expect(stdout).toMatch(/kill -9 \d+: its process is gone/)
+    expect(stdout).toContain(`using the server at ${server.url}`)
+    expect(stdout).toMatch(/kill -9 \d+: the process is gone/)
     expect(stdout).toMatch(/\d+ {2}StepFailed draft\/\w+\/1\n/)
-    expect(stdout).toMatch(/\d+ {2}StepCompleted draft\/\w+\/1 \(try 2\)\n/)
-    expect(stdout).toMatch(/verified: \d+ records, and nobody touched them/)
+    expect(stdout).toMatch(/\d+ {2}StepCompleted draft\/\w+\/1 \(attempt 2\)\n/)
+    expect(stdout).toMatch(/consistent: \d+ events, hash chain and snapshot verified/)
     const [runId] = /demo-\d{8}T\d{6}Z/.exec(stdout) ?? []
-    expect(typed(stderr, dirname(data))).toMatch(/^status +COMPLETED$/m)
+    expect(typed(stderr, dirname(data))).toMatch(/^status +Completed$/m)
     const runs = await annals(['runs', '--data', data, '--json'])
     expect(JSON.parse(runs.stdout)).toMatchObject([{ runId, status: 'Completed', tags: ['launch', 'docs'] }])
     await stop(server)

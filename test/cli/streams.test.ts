@@ -63,16 +63,18 @@ describe.skipIf(!hasScript)('in a terminal', () => {
     await db.close()
     const [titles, line] = inTerminal(['runs', '--data', folder], { NO_COLOR: '1' }, columns).split('\n')
     expect(line.split(' ')[0]).toBe(runId)
-    expect(line).toContain('Active')
+    expect(line).toContain('Running')
     expect(titles).toMatch(/^RUN +STATUS/)
-    const room = Math.max(columns, runId.length + '  STATUS  nightly…'.length)
+    const room = Math.max(columns, runId.length + '  Running  nightly…'.length)
     expect(line.length).toBeLessThanOrEqual(room)
     // What is left of a time is whole.
     expect(line).not.toMatch(/\d…/)
   })
 
   test('a bundle is not for it', () => {
-    expect(inTerminal(['export', 'nightly-1', '--data', data])).toContain('add -o FILE, or > FILE')
+    expect(inTerminal(['export', 'nightly-1', '--data', data])).toContain(
+      'add -o FILE, or redirect it with > FILE',
+    )
   })
 })
 

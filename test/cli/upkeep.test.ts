@@ -52,20 +52,20 @@ describe('doctor', () => {
     data = await makeStore()
   })
 
-  test('finds nothing wrong with a sound store, and changes nothing', async () => {
+  test('reports no problems in an intact store and changes nothing', async () => {
     const before = contents(data)
     const { stdout, code } = await annals(['doctor', '--data', data])
     expect(code).toBe(0)
-    expect(stdout).toContain('ok       All data and the log were read, of all tenants')
-    expect(stdout).toContain('ok       3 runs of tenant default, and nobody touched any of them.')
-    expect(stdout).toContain('Nothing is wrong.')
+    expect(stdout).toContain('ok       All data and the log of all tenants were read')
+    expect(stdout).toContain('ok       Verified 3 runs of tenant default: all consistent.')
+    expect(stdout).toContain('No problems.')
     expect(contents(data)).toEqual(before)
     expect((await examined(data)).findings.map(({ name, status }) => `${name} ${status}`)).toEqual(
       ['space', 'files', 'indexes', 'runs'].map(name => `${name} ok`),
     )
   })
 
-  test('a flipped bit is a problem with its file, and stays as it is', async () => {
+  test('reports a flipped bit as a problem with its file and does not repair it', async () => {
     const folder = newFolder()
     cpSync(data, folder, { recursive: true })
     const [file] = readdirSync(folder).filter(name => name.startsWith('data-'))
@@ -80,7 +80,7 @@ describe('doctor', () => {
     expect(contents(folder)).toEqual(before)
   })
 
-  test('a torn end of the log is a warning, no problem, and is left for the next writer', async () => {
+  test('reports a torn end of the log as a warning and leaves it to the next writer', async () => {
     const folder = await makeKilledStore()
     const segment = readdirSync(folder)
       .filter(name => name.startsWith('wal-'))
@@ -99,7 +99,7 @@ describe('doctor', () => {
     expect(contents(folder)).toEqual(before)
   })
 
-  test('a store whose newest commit lies ahead of the clock is named, and stays as it is', async () => {
+  test('warns of a commit ahead of the clock and changes nothing', async () => {
     const folder = newFolder()
     const clock = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + TEN_YEARS_MS)
     const db = await open({ path: folder })
@@ -111,12 +111,12 @@ describe('doctor', () => {
     expect({ ok, code }).toEqual({ ok: true, code: 0 })
     const found = findings.find(({ name }) => name === 'clock')
     expect(found).toMatchObject({ status: 'warning' })
-    expect(found?.message).toMatch(/lies ahead of the clock by 3649 d 23 h\.$/)
+    expect(found?.message).toMatch(/is 3649 d 23 h ahead of the clock\.$/)
     expect(contents(folder)).toEqual(before)
     expect((await examined(data)).findings.map(({ name }) => name)).not.toContain('clock')
   })
 
-  test('a store that is open elsewhere, and one that is not there, are problems with what to do', async () => {
+  test('reports a store that is open elsewhere or missing, with advice', async () => {
     const folder = newFolder()
     const db = await open({ path: folder })
     const locked = await annals(['doctor', '--data', folder])
@@ -128,7 +128,7 @@ describe('doctor', () => {
     expect(missing.stdout).toContain('There is no folder')
   })
 
-  test('events that no transition allows are a warning', async () => {
+  test('warns of events that no transition allows', async () => {
     const folder = newFolder()
     const db = await open({ path: folder })
     await addRun(db, 'nightly-1')
@@ -143,7 +143,7 @@ describe('doctor', () => {
     expect(findings.at(-1)).toMatchObject({ name: 'alerts', status: 'warning' })
   })
 
-  test('what is wrong with one tenant is found among all of them, or when that one is asked for', async () => {
+  test('examines all tenants, or the one that --tenant names', async () => {
     const folder = newFolder()
     const db = await open({ path: folder })
     await addRun(db, 'nightly-1')
@@ -156,7 +156,7 @@ describe('doctor', () => {
     await db.close()
     const { findings } = await examined(folder)
     expect(findings.find(({ name }) => name === 'runs')?.message).toBe(
-      '2 runs of 2 tenants, and nobody touched any of them.',
+      'Verified 2 runs of 2 tenants: all consistent.',
     )
     expect(findings.at(-1)).toMatchObject({ name: 'alerts', status: 'warning' })
     expect(findings.at(-1)?.message).toContain('in run "nightly-1" (tenant acme)')
@@ -165,7 +165,7 @@ describe('doctor', () => {
     expect(ofOne.findings.at(-1)?.message).toContain('1 run of tenant default')
   })
 
-  test('a launch whose log was changed is a problem; telemetry that waits is a warning', async () => {
+  test('reports a changed launch log as a problem and unsent telemetry as a warning', async () => {
     const folder = newFolder()
     await (await open({ path: folder })).close()
     const runs = join(folder, 'runs')
@@ -180,7 +180,7 @@ describe('doctor', () => {
     mkdirSync(join(runs, 'launch-2', 'events.ndjson'), { recursive: true })
     const unreadable = await annals(['doctor', '--data', folder])
     expect(unreadable.code).toBe(0)
-    expect(unreadable.stdout).toContain("The log of launch launch-2 can't be replayed here")
+    expect(unreadable.stdout).toContain('The log of launch launch-2 cannot be replayed here')
     expect((await annals(['doctor', '--data', folder, '--server', 'http://127.0.0.1:1'])).code).toBe(2)
     const log = join(runs, 'launch-1', 'events.ndjson')
     writeFileSync(log, readFileSync(log, 'utf8').replace('CLONED_INPUTS', 'CLONED_INPUTZ'))
@@ -222,7 +222,7 @@ async function makeLaunch(runsFolder: string, runId: string, url: string): Promi
 }
 
 describe('telemetry flush', () => {
-  test('sends what waits, says how much, and ends with 1 while some still wait', async () => {
+  test('sends the outboxes, prints counts, and exits with 1 while records remain', async () => {
     const runs = newFolder()
     await makeLaunch(runs, 'launch-1', 'http://127.0.0.1:1')
     const away = await annals(['telemetry', 'flush', '--runs', runs, '--url', 'http://127.0.0.1:1', '--json'])
@@ -238,19 +238,19 @@ describe('telemetry flush', () => {
       expect(sent.code).toBe(0)
       expect(sent.stdout).toMatch(/^launch-1 +\d+ +0 +0$/m)
       const again = await annals(['telemetry', 'flush', '--runs', runs, '--url', url])
-      expect(again).toMatchObject({ code: 0, stdout: '', stderr: `nothing waits in ${runs}\n` })
+      expect(again).toMatchObject({ code: 0, stdout: '', stderr: `no telemetry is waiting in ${runs}\n` })
     }
   }, 120_000)
 
-  test('without an address says where to get one, and ends with 2', async () => {
+  test('without an address names --url and exits with 2', async () => {
     const { code, stderr } = await annals(['telemetry', 'flush'])
     expect(code).toBe(2)
-    expect(stderr).toContain('Give --url http://127.0.0.1:8765, or set TELEMETRY_API_URL')
+    expect(stderr).toContain('--url http://127.0.0.1:8765, or TELEMETRY_API_URL')
   })
 })
 
 describe('bench', () => {
-  test('measures, shows what, and leaves nothing behind', async () => {
+  test('prints its measurements and removes its files', async () => {
     const dir = newFolder()
     mkdirSync(dir)
     const { stdout, code } = await annals(['bench', '--dir', dir, '--seconds', '1', '--json'])
@@ -301,7 +301,7 @@ describe('completion', () => {
       expect(stdout).toContain(name)
   })
 
-  test('of another shell ends with 2', async () => {
+  test('for an unknown shell exits with 2', async () => {
     const { code, stderr } = await annals(['completion', 'tcsh'])
     expect(code).toBe(2)
     expect(stderr).toContain('bash, zsh, fish')

@@ -11,7 +11,7 @@ import { annals, makeStore, newFolder, PROGRAM } from './annals-command.ts'
 const READS = ['runs', 'show x', 'events x', 'verify', 'replay x', 'snapshot x', 'traces x', 'export x']
 
 describe('a folder', () => {
-  test.each([...READS, 'doctor'])('without a store is no store without runs: %s', async command => {
+  test.each([...READS, 'doctor'])('without a store is an error, not an empty list: %s', async command => {
     const folder = newFolder()
     mkdirSync(folder)
     writeFileSync(join(folder, 'notes.txt'), 'mine')
@@ -42,10 +42,10 @@ describe('a folder', () => {
     },
   )
 
-  test.each(['runs', 'serve', 'doctor'])('without a name is a usage error: %s', async command => {
+  test.each(['runs', 'serve', 'doctor'])('with an empty name is a usage error: %s', async command => {
     const { code, stderr } = await annals([command, '--data', ''])
     expect(code).toBe(2)
-    expect(stderr).toContain('--data is empty: it names the folder of a store')
+    expect(stderr).toContain('--data is empty; give the folder of a store')
   })
 
   test('of launches that is a file is a usage error', async () => {
@@ -60,12 +60,12 @@ describe('a folder', () => {
       file,
     ])
     expect(code).toBe(2)
-    expect(stderr).toContain(`${file} is a file: --runs names a folder`)
+    expect(stderr).toContain(`${file} is a file; --runs takes a folder`)
   })
 })
 
 describe('an address', () => {
-  test.each(['nonsense', 'ftp://x', '127.0.0.1:8765'])('%s is none of a server', async url => {
+  test.each(['nonsense', 'ftp://x', '127.0.0.1:8765'])('%s is not an address of a server', async url => {
     for (const command of ['runs', 'demo']) {
       const { code, stderr } = await annals([command, '--server', url])
       expect(code, command).toBe(2)
@@ -73,7 +73,7 @@ describe('an address', () => {
     }
   })
 
-  test('at which nobody listens says so', async () => {
+  test('where no server listens is reported', async () => {
     const server = createServer()
     await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
     const { port } = server.address() as AddressInfo
@@ -83,7 +83,7 @@ describe('an address', () => {
     expect(stderr).toContain(`no server answers at http://127.0.0.1:${port} (ECONNREFUSED)`)
   })
 
-  test.each(['nonsense', 'http://127.0.0.1:5432'])('%s is none of PostgreSQL', async url => {
+  test.each(['nonsense', 'http://127.0.0.1:5432'])('%s is not an address of PostgreSQL', async url => {
     const { code, stderr } = await annals(['runs', '--postgres', url])
     expect(code).toBe(2)
     expect(stderr).toContain('--postgres must be an address such as postgres://localhost/runs')
@@ -110,7 +110,7 @@ describe('a server that is not Annals', () => {
   })
   afterAll(() => new Promise(resolve => server.close(resolve)))
 
-  test.each([...READS, 'token list'])('is told apart: %s', async command => {
+  test.each([...READS, 'token list'])('is recognized: %s', async command => {
     // Each answer is a process more: one command gets them all.
     const others = command === 'runs' ? ['[]', '"hello"', 'null', ''] : []
     for (const each of ['<html></html>', '{}', ...others]) {
@@ -126,7 +126,7 @@ describe('a server that is not Annals', () => {
 })
 
 describe('a module', () => {
-  test('that holds no launch says what to do', async () => {
+  test('without a launch is an error with advice', async () => {
     const folder = newFolder()
     mkdirSync(folder)
     const files: readonly (readonly [name: string, text: string, said: string])[] = [
@@ -157,7 +157,7 @@ describe('a module', () => {
 })
 
 describe('output', () => {
-  test('to a device that is full is an error, for a table and for JSON', async () => {
+  test('to a full device is an error, for a table and for JSON', async () => {
     const data = await makeStore()
     for (const more of [[], ['--json']]) {
       const full = openSync('/dev/full', 'w')
@@ -168,12 +168,12 @@ describe('output', () => {
       closeSync(full)
       expect({ status, stderr }).toEqual({
         status: 1,
-        stderr: expect.stringContaining("annals: can't write: ENOSPC"),
+        stderr: expect.stringContaining('annals: cannot write: ENOSPC'),
       })
     }
   })
 
-  test('--json leaves stdout empty when a command fails: the error is on stderr, its kind is the exit code', async () => {
+  test('--json leaves stdout empty when a command fails: stderr has the message, the exit code the kind', async () => {
     const data = await makeStore()
     for (const command of [
       'show nobody',
@@ -189,7 +189,7 @@ describe('output', () => {
   })
 })
 
-test('the help says what the exit codes mean', async () => {
+test('the help explains the exit codes', async () => {
   const { stdout } = await annals(['--help'])
   expect(stdout).toContain('0 success')
   expect(stdout).toContain('2 usage error')

@@ -1,4 +1,4 @@
-/** What the page asks the server for. The token, if there is one, goes with every request and nowhere else. */
+/** Requests of the page. The token is sent with every request to this server and to no other. */
 
 const TOKEN = 'annals-token'
 
@@ -11,7 +11,7 @@ export function setToken(text) {
   else sessionStorage.setItem(TOKEN, text)
 }
 
-/** The server said no. */
+/** The server refused a request. */
 export class Refused extends Error {
   constructor(status, detail) {
     super(detail)
@@ -27,7 +27,7 @@ async function ask(path, signal) {
   try {
     detail = (await response.json()).detail ?? detail
   } catch {
-    // A proxy in between need not answer in JSON; the status says enough.
+    // A proxy may not answer in JSON; then the status is the message.
   }
   throw new Refused(response.status, detail)
 }
@@ -36,13 +36,13 @@ export async function get(path, signal) {
   return (await ask(path, signal)).json()
 }
 
-/** Ids in paths: percent-encoded; those that would be steps on the way have a `~` in front. */
+/** An id in a path, percent-encoded. `.` and `..` would change the path, so they get a `~` in front. */
 export function idInPath(id) {
   const isStep = id === '.' || id === '..' || id.startsWith('~')
   return encodeURIComponent(isStep ? `~${id}` : id)
 }
 
-/** Server-sent events by hand: `EventSource` can't send a token. Resolves when the stream ends. */
+/** Reads server-sent events with `fetch`, because `EventSource` cannot send a token. Resolves when the stream ends. */
 export async function follow(path, { signal, opened, received }) {
   const response = await ask(path, signal)
   opened()

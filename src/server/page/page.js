@@ -4,20 +4,20 @@ import { RunList } from './run-list.js'
 import { element } from './view.js'
 
 /**
- * One stream of all records tells what has changed: connecting → live → (lost → connecting → live)*, and paused while
- * nobody looks, as a browser has few connections for one server. After each new beginning everything is read again.
+ * One stream of all events drives the page: connecting → live → (lost → connecting → live)*. It is paused while the tab is
+ * hidden, because a browser has few connections per server. After each new connection everything is read again.
  */
 
 const RETRY_FIRST_MS = 500
 const RETRY_MAX_MS = 10_000
-/** Runs that the ledger does not know are on no stream. */
+/** Runs that are not in the ledger send no events, so they are read again regularly. */
 const REREAD_MS = 5_000
 
 const connection = document.getElementById('connection')
 const list = new RunList({ failed, shown: () => showEmptyState() })
 const detail = new RunDetail(failed)
 let stream = new AbortController()
-/** Which text stands where a run would. */
+/** Which text is shown in place of a run. */
 let shownEmpty
 
 function say(state, text) {
@@ -47,7 +47,7 @@ async function live() {
         opened() {
           wait = RETRY_FIRST_MS
           say('live', 'live')
-          // Only now: what happens from here on is told by the stream.
+          // After the stream is open, so that no change is missed.
           reread().catch(failed)
         },
         received(record) {
@@ -59,7 +59,7 @@ async function live() {
     } catch (error) {
       if (signal.aborted) return
       failed(error)
-      // Asking again changes nothing until there is a token.
+      // Retrying is useless until the user enters a token.
       if (error instanceof Refused && error.status === 401) return
     }
     await new Promise(resolve => setTimeout(resolve, wait))
@@ -100,7 +100,7 @@ function showEmptyState() {
   )
 }
 
-/** For whoever has just started the server. */
+/** The text for an empty store. */
 function firstSteps() {
   const { origin } = location
   const header = token() === '' ? '' : " \\\n  -H 'authorization: Bearer …'"
@@ -110,21 +110,11 @@ function firstSteps() {
     'div',
     { class: 'empty' },
     element('h2', {}, 'No runs yet'),
-    element(
-      'p',
-      {},
-      'Runs appear here by themselves as soon as there are any. To see some, in another terminal:',
-    ),
+    element('p', {}, 'New runs appear here at once. To see one, run this in another terminal:'),
     code(`annals demo --server ${origin}`),
-    element('p', {}, 'It starts a launch, kills it in the middle, and resumes it. Or make a run yourself:'),
+    element('p', {}, 'It starts a launch, kills its process and resumes it. Or create a run yourself:'),
     code(make),
-    element(
-      'p',
-      {},
-      'All that the server can do is on the page of its ',
-      element('a', { href: '/docs' }, 'API'),
-      '.',
-    ),
+    element('p', {}, 'All requests are on the ', element('a', { href: '/docs' }, 'API page'), '.'),
   )
 }
 

@@ -1,19 +1,20 @@
 import { get, idInPath, Refused } from './api.js'
 import { unlessMissing } from './run-list.js'
 import { duration, element, facts, moment, pill, pretty, row, table, value, words } from './view.js'
+import { VERDICT } from './vocabulary.js'
 
-/** Events that are shown at first, and more at a time. */
+/** How many events are shown first, and how many more at a time. */
 const PAGE = 500
 const STEPS_MAX = 200
 const SOON_MS = 150
 
-/** One run: what it is, what its events come to, and the events. */
+/** One run: its status, its snapshot and its events. */
 export class RunDetail {
   #main = document.getElementById('detail')
   #runId
   #parts
   #failed
-  /** The first and the last event that is shown. */
+  /** Positions of the first and last event that are shown, counted from 1. */
   #first = 0
   #last = 0
   #timer
@@ -24,7 +25,7 @@ export class RunDetail {
     this.#failed = failed
   }
 
-  /** With the place to read it at as soon as there is one. */
+  /** Shows a run and moves the focus to its title. */
   async show(runId) {
     this.#runId = runId
     this.#parts = undefined
@@ -39,7 +40,7 @@ export class RunDetail {
     this.#main.replaceChildren(content)
   }
 
-  /** Reads it again; events only from where it had ended. */
+  /** Reads the run again, and the events after the last one shown. */
   async load(isFocused = false) {
     const runId = this.#runId
     if (runId === undefined) return
@@ -49,7 +50,7 @@ export class RunDetail {
       get(path).catch(unlessMissing),
       get(`${path}/events?limit=1`),
     ])
-    // Where there are none, there is no snapshot to ask for.
+    // A run without events in the ledger has no snapshot.
     const snapshot =
       events.length === 0 ? undefined : await get(`${path}/snapshot?fresh=true`).catch(unlessMissing)
     if (runId !== this.#runId || load !== this.#loads) return
@@ -59,7 +60,7 @@ export class RunDetail {
       this.#parts = undefined
       this.#main.replaceChildren(
         element('h2', {}, 'There is no such run'),
-        element('p', {}, words(runId, 'id'), ' is not known here, or was deleted.'),
+        element('p', {}, words(runId, 'id'), ' does not exist or was deleted.'),
       )
       return
     }
@@ -78,12 +79,12 @@ export class RunDetail {
     else await this.#catchUp(runId, snapshot.lastEventSeq)
   }
 
-  /** For a run that no stream tells of. */
+  /** Reads a run again that is not in the ledger, so that no stream announces its events. */
   async loadUnfollowed() {
     if (!this.#isInLedger) await this.load()
   }
 
-  /** A record that has just come. */
+  /** Adds an event that has just arrived. */
   receive(record) {
     if (record.runId !== this.#runId || this.#parts === undefined) return
     if (record.runSeq === this.#last + 1) this.#append([record])
@@ -118,7 +119,7 @@ export class RunDetail {
     const from = Math.max(0, this.#first - 1 - PAGE)
     const end = this.#first - 1
     const records = []
-    // A page of large ones has fewer than were asked for.
+    // A page of large events has fewer than were asked for.
     for (let at = from; at < end; at = records[records.length - 1].runSeq) {
       const limit = end - at
       const { events } = this.#isInLedger
@@ -139,11 +140,11 @@ export class RunDetail {
     earlier.hidden = this.#first <= 1
   }
 
-  /** A run without ledger records may have a log of its own; its sequences begin at 0. */
+  /** Shows the run's own log, for a run that is not in the ledger. */
   async #catchUpLog(runId) {
     if (this.#last === 0) {
       const length = await this.#lengthOfLog(runId)
-      // Another load may have been faster.
+      // Another load may have finished meanwhile.
       if (runId !== this.#runId || this.#isInLedger) return
       if (this.#last === 0) {
         this.#last = Math.max(0, length - PAGE)
@@ -158,7 +159,7 @@ export class RunDetail {
     }
   }
 
-  /** Nobody says how long a log is: the end is looked for, twice as far each time, then in between. */
+  /** Finds the length of a log, which the API does not tell, by doubling and then halving. */
   async #lengthOfLog(runId) {
     const isBeyond = async at =>
       (await get(`${this.#path(runId)}/log?from=${at}&limit=1`)).events.length === 0
@@ -173,7 +174,7 @@ export class RunDetail {
     return high
   }
 
-  /** It has got its first record in the ledger: those are its events now. */
+  /** Starts over, because the run has got its first event in the ledger. */
   #beginAnew() {
     this.#first = 0
     this.#last = 0
@@ -191,8 +192,8 @@ export class RunDetail {
       const found = await get(`${this.#path()}${this.#isInLedger ? '' : '/log'}/verification`)
       verdict.dataset.valid = String(found.isValid)
       verdict.textContent = found.isValid
-        ? `unbroken: ${found.events ?? found.length} events, every hash as it was written`
-        : `broken at event ${found.firstInvalid}: ${found.error}`
+        ? `${VERDICT.good}: ${found.events ?? found.length} events`
+        : `${VERDICT.bad} at event ${found.firstInvalid}: ${found.error}`
     } catch (error) {
       delete verdict.dataset.valid
       verdict.textContent = error instanceof Refused ? error.message : 'the server does not answer'
@@ -216,7 +217,7 @@ function makeParts(runId, verify, earlier) {
   const older = element('button', { type: 'button', class: 'wide', hidden: '' }, 'Show earlier events')
   older.addEventListener('click', earlier)
   const { scroller, body } = table(
-    'Events of the run, in their order',
+    'Events of the run, in order',
     ['#', 'Time', 'Event', 'Step', 'Payload'],
     [],
   )
@@ -248,10 +249,10 @@ function headingOf(run, snapshot) {
   return [
     facts([
       ['Status', pill(status)],
-      ['Began', began === undefined ? undefined : moment(began)],
+      ['Started', began === undefined ? undefined : moment(began)],
       ['Ended', ended === undefined ? undefined : moment(ended)],
       ['Took', ended === undefined ? undefined : duration(new Date(ended) - new Date(began))],
-      ['Below', run?.parentRun === undefined ? undefined : runLink(run.parentRun)],
+      ['Parent', run?.parentRun === undefined ? undefined : runLink(run.parentRun)],
       [
         'Tags',
         tags.length === 0
@@ -270,17 +271,17 @@ function runLink(runId) {
 function snapshotOf(snapshot, isRawOpen) {
   const title = element('h3', {}, 'Snapshot')
   if (snapshot === undefined)
-    return [title, element('p', { class: 'hint' }, 'The ledger has no events of this run.')]
-  const { steps, consistency, invalidEvents, lastEventSeq, hash } = snapshot
+    return [title, element('p', { class: 'hint' }, 'This run has no events in the ledger.')]
+  const { steps, invalidEvents, lastEventSeq, hash } = snapshot
   const raw = element('details', {}, element('summary', {}, 'As JSON'))
-  // Made when it is looked at: it may be large.
+  // Rendered only when it is opened: it may be large.
   raw.addEventListener('toggle', () => {
     if (raw.open && raw.childElementCount === 1) raw.append(pretty(snapshot))
   })
   raw.open = isRawOpen
   const shown = steps.slice(-STEPS_MAX)
   const hasErrors = shown.some(({ error }) => error !== undefined)
-  const headings = ['Step', 'Status', 'Attempt', 'Began', 'Ended', ...(hasErrors ? ['Error'] : [])]
+  const headings = ['Step', 'Status', 'Attempt', 'Started', 'Ended', ...(hasErrors ? ['Error'] : [])]
   const rows = shown.map(step =>
     row([
       ['id', words(step.stepId)],
@@ -297,11 +298,11 @@ function snapshotOf(snapshot, isRawOpen) {
     facts([
       ['Up to event', String(lastEventSeq)],
       [
-        'Consistency',
-        consistency === 'CONSISTENT'
-          ? 'consistent'
+        'Invalid',
+        invalidEvents === 0
+          ? undefined
           : words(
-              `inconsistent: ${invalidEvents} ${invalidEvents === 1 ? 'event' : 'events'} that no transition allows`,
+              `${invalidEvents} ${invalidEvents === 1 ? 'event' : 'events'} that no transition allows`,
               'error',
             ),
       ],
@@ -315,9 +316,9 @@ function snapshotOf(snapshot, isRawOpen) {
   ]
 }
 
-function eventRow({ runSeq, persistedAt, eventType, stepId, payload }) {
+function eventRow({ runSeq, number = runSeq, persistedAt, eventType, stepId, payload }) {
   return row([
-    ['number', String(runSeq)],
+    ['number', String(number)],
     ['time', moment(persistedAt)],
     ['type', words(eventType)],
     ['id', stepId === undefined ? undefined : words(stepId)],
@@ -325,7 +326,7 @@ function eventRow({ runSeq, persistedAt, eventType, stepId, payload }) {
   ])
 }
 
-/** An event of a log as a record of the ledger would be: the first is 1. */
+/** An event of a run's own log, in the shape of a ledger event. Its number stays that of the API, which begins with 0. */
 function fromLog({ sequence, timestamp, type, payload }) {
-  return { runSeq: sequence + 1, persistedAt: timestamp, eventType: type, payload }
+  return { runSeq: sequence + 1, number: sequence, persistedAt: timestamp, eventType: type, payload }
 }

@@ -1,16 +1,17 @@
 import { get, idInPath, Refused } from './api.js'
 import { arrange, element, moment, pill, words } from './view.js'
+import { STATUS_WORDS } from './vocabulary.js'
 
 const PAGE = 50
-/** More the server gives at no time. */
+/** The largest page that the server sends. */
 const ASKED_MAX = 1_000
 const SOON_MS = 150
-/** The index of runs follows the events a moment later. */
+/** The run index is updated a moment after the events. */
 const LATER_MS = 1_200
-/** Above this it is less work to read the list again. */
+/** With more changed runs than this, the whole list is read again. */
 const RENEWED_MAX = 10
 
-/** The runs, newest first: read once, then run by run as events come. */
+/** The runs, newest first. The list is read once; then each run is updated when events of it arrive. */
 export class RunList {
   #list = document.getElementById('runs')
   #more = document.getElementById('more')
@@ -29,6 +30,10 @@ export class RunList {
   constructor({ failed, shown }) {
     this.#failed = failed
     this.#shown = shown
+    for (const { run, word } of STATUS_WORDS) {
+      if (run !== undefined && run !== 'Archived')
+        this.#filter.append(element('option', { value: run }, word))
+    }
     this.#more.addEventListener('click', () => {
       this.#limit += PAGE
       this.load().catch(failed)
@@ -57,14 +62,14 @@ export class RunList {
       runs.push(...page.runs)
       next = page.next
     } while (next !== undefined && runs.length < this.#limit)
-    // Somebody has chosen another one meanwhile.
+    // The user has chosen another status meanwhile.
     if (status !== this.#filter.value) return
     this.#runs = runs
     this.#next = next
     this.#show()
   }
 
-  /** Something happened to this run. */
+  /** Schedules an update of this run. */
   touch(runId) {
     this.#changed.add(runId)
     if (this.#timers.length > 0) return
@@ -83,7 +88,7 @@ export class RunList {
       this.#timers = []
     }
     try {
-      // One that is not in the list yet may not be in the index either: asking for it alone would be an error.
+      // A run that is not in the list may not be in the index yet, and asking for it alone would fail.
       const areKnown = ids.every(id => this.#runs.some(({ runId }) => runId === id))
       if (!areKnown || ids.length > RENEWED_MAX || this.#filter.value !== '') await this.load()
       else for (const id of ids) await this.#renewOne(id)
@@ -125,11 +130,11 @@ export class RunList {
     const isNew = item.dataset.state === undefined
     item.dataset.state = state
     link.lastElementChild.replaceChildren(pill(status), moment(updatedAt))
-    // Seen out of the corner of the eye, and not at the first sight of all.
+    // Highlights a change, but not the first rendering.
     if (!isNew) item.classList.add('changed')
   }
 
-  /** Arrows go from run to run. */
+  /** Arrow keys move the focus from run to run. */
   #walk(event) {
     const step = { ArrowDown: 'nextElementSibling', ArrowUp: 'previousElementSibling' }[event.key]
     const item = step === undefined ? null : event.target.closest('li')?.[step]
@@ -150,7 +155,7 @@ function makeItem({ runId }) {
   return item
 }
 
-/** Undefined for what is not there. */
+/** Turns a 404 into undefined. */
 export function unlessMissing(error) {
   if (error instanceof Refused && error.status === 404) return undefined
   throw error

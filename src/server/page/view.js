@@ -1,12 +1,14 @@
+import { STATUS_WORDS } from './vocabulary.js'
+
 /**
- * What things look like. Everything that comes from the server is put in as text: it was written by whoever runs
- * agents here, and may be anything.
+ * The elements of the page. All data from the server are inserted as text, because agents wrote them and they may contain
+ * anything.
  */
 
 const TEXT_CHARS_MAX = 20_000
 const PREVIEW_CHARS_MAX = 120
 
-/** An element with attributes and children; a text child stays text. */
+/** Makes an element with attributes and children. A string child becomes text, not HTML. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag)
   for (const [name, value] of Object.entries(attributes)) {
@@ -16,46 +18,54 @@ export function element(tag, attributes = {}, ...children) {
   return made
 }
 
-/** Isolated, so that what is written from right to left, or says so, changes nothing around it. */
+/** Text in a `bdi`, so that right-to-left characters in it do not affect the text around it. */
 export function words(text, className) {
   return element('bdi', { class: className }, String(text))
 }
 
-/** `RUNNING` and `Active` are words of different layers: they look alike. */
-export function pill(status) {
-  const name = String(status).toLowerCase()
-  return element(
-    'span',
-    { class: 'pill', 'data-status': name },
-    name.slice(0, 1).toUpperCase() + name.slice(1),
-  )
+const STATUS_FIELDS = ['run', 'snapshot', 'step']
+const STATUSES = new Map(
+  STATUS_WORDS.flatMap(status =>
+    STATUS_FIELDS.filter(field => field in status).map(field => [status[field], status]),
+  ),
+)
+
+/** A status that the run index or the ledger names, as the word that people see. */
+export function pill(name) {
+  const { word, tone } = STATUSES.get(name) ?? { word: String(name), tone: 'neutral' }
+  return element('span', { class: 'pill', 'data-tone': tone }, word)
 }
 
-const TODAY = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' })
-const OTHER_DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' })
+const LOCAL = new Intl.DateTimeFormat(undefined, { dateStyle: 'full', timeStyle: 'long' })
 
+/** A time in UTC, in the format of the API. The tooltip has it in local time. */
 export function moment(time) {
   const date = new Date(time)
   if (Number.isNaN(date.getTime())) return words(time)
-  const isToday = date.toDateString() === new Date().toDateString()
-  const shown = (isToday ? TODAY : OTHER_DAY).format(date)
-  return element('time', { datetime: date.toISOString(), title: date.toISOString() }, shown)
+  const text = date.toISOString()
+  return element('time', { datetime: text, title: LOCAL.format(date) }, text)
 }
 
+const MINUTE_MS = 60_000
+const HOUR_MS = 60 * MINUTE_MS
+const DAY_MS = 24 * HOUR_MS
+
+/** The same texts as `durationText` in core/vocabulary.ts; a test compares them. */
 export function duration(ms) {
-  if (ms < 1_000) return `${ms} ms`
-  if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`
-  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1_000)} s`
-  return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`
+  if (ms < 1_000) return `${Math.round(ms)} ms`
+  if (ms < MINUTE_MS) return `${(ms / 1_000).toFixed(1)} s`
+  if (ms < HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min ${Math.round((ms % MINUTE_MS) / 1_000)} s`
+  if (ms >= 2 * DAY_MS) return `${Math.floor(ms / DAY_MS)} d ${Math.floor((ms % DAY_MS) / HOUR_MS)} h`
+  return `${Math.floor(ms / HOUR_MS)} h ${Math.round((ms % HOUR_MS) / MINUTE_MS)} min`
 }
 
-/** A value in one line, and as a whole when it is opened. */
+/** A value on one line; opening it shows all of it. */
 export function value(content) {
   if (content === undefined) return undefined
   const line = JSON.stringify(content)
   const preview = line.length > PREVIEW_CHARS_MAX ? `${line.slice(0, PREVIEW_CHARS_MAX)}…` : line
   const details = element('details', { class: 'value' }, element('summary', {}, words(preview)))
-  // Made when it is looked at: there may be many, and large ones.
+  // Rendered only when it is opened: there may be many large values.
   details.addEventListener('toggle', () => {
     if (details.open && details.childElementCount === 1) details.append(pretty(content))
   })
@@ -71,7 +81,7 @@ export function pretty(content) {
   return element('pre', { tabindex: '0' }, shown)
 }
 
-/** Pairs of a term and what there is to say; pairs without that are left out. */
+/** A list of terms with their content; terms without content are left out. */
 export function facts(pairs) {
   const list = element('dl', { class: 'facts' })
   for (const [term, content] of pairs) {
@@ -104,7 +114,7 @@ function cell(className, content) {
     : element('td', { class: className }, content)
 }
 
-/** Brings the children of a list in line with items, each under its key, without touching those that stay as they are. */
+/** Updates the children of a list to match the items. Children whose key stays are reused and updated. */
 export function arrange(parent, items, keyOf, make, renew) {
   const known = new Map([...parent.children].map(child => [child.dataset.key, child]))
   let place = parent.firstElementChild

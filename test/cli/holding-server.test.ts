@@ -77,7 +77,7 @@ const folderOf = (path: string): { readonly device: string; readonly inode: stri
 describe('a folder that is open elsewhere', () => {
   const COMMANDS = [['runs'], ['show', 'theirs'], ['verify'], ['token', 'create'], ['resume', 'theirs']]
 
-  test('is not mixed up with the store of the server that answers', async () => {
+  test('is not confused with the store of another server that answers', async () => {
     const theirs = newFolder()
     const { db } = await held('theirs', theirs)
     await db.close()
@@ -91,13 +91,13 @@ describe('a folder that is open elsewhere', () => {
         `${folder} is open in another process, and the server at ${server.url} has another store`,
       )
     }
-    // Whoever names it means it.
+    // --server is used as given.
     const named = await annals(['runs', '--server', server.url])
     expect(named.stdout).toContain('theirs')
     await stop(server)
   })
 
-  test('is not mixed up with the folder that it is a copy of', async () => {
+  test('is not confused with the folder that it was copied from', async () => {
     const original = newFolder()
     const { db } = await held('theirs', original)
     await db.close()
@@ -115,7 +115,7 @@ describe('a folder that is open elsewhere', () => {
     await stop(server)
   })
 
-  test('is found by any of its names', async () => {
+  test('is found under any path that leads to it', async () => {
     const folder = newFolder()
     const { db } = await held('theirs', folder)
     await db.close()
@@ -129,7 +129,7 @@ describe('a folder that is open elsewhere', () => {
     await stop(server)
   })
 
-  test('is told by its store too: the numbers of a folder may be those of another machine', async () => {
+  test('is identified by its store id too, because another machine may have the same inode', async () => {
     const { folder, db } = await held('ours')
     const same = folderOf(folder)
     const { storeId } = db.stats()
@@ -166,11 +166,11 @@ describe('a folder that is open elsewhere', () => {
       announce(folder, fake.url)
       const { code, stdout, stderr } = await annals(['runs', '--data', folder])
       expect({ code, stdout }).toEqual({ code: 4, stdout: '' })
-      expect(stderr).toContain(`does not say which store it has`)
+      expect(stderr).toContain(`does not tell which store it has`)
     },
   )
 
-  test('and whose server wants a token, says so', async () => {
+  test('whose server needs a token tells so', async () => {
     const folder = newFolder()
     const made = await annals(['token', 'create', '--role', 'admin', '--data', folder])
     const server = await serve(folder, {
@@ -181,7 +181,7 @@ describe('a folder that is open elsewhere', () => {
     const without = await annals(['runs', '--data', folder])
     expect(without.code).toBe(4)
     expect(without.stderr).toContain(
-      `the server at ${server.url} has it open and wants a token: set ANNALS_TOKEN`,
+      `the server at ${server.url} has it open and needs a token. Set ANNALS_TOKEN`,
     )
     const wrong = await annals(['runs', '--data', folder], { env: { ANNALS_TOKEN: 'annals_wrong' } })
     expect(wrong.code).toBe(4)
@@ -194,7 +194,7 @@ describe('a folder that is open elsewhere', () => {
 })
 
 describe('the address of a server in its folder', () => {
-  test('is written beside a link, never through it', async () => {
+  test('replaces a symbolic link and never writes through it', async () => {
     const folder = newFolder()
     mkdirSync(folder)
     const target = `${newFolder()}.precious`
@@ -211,12 +211,12 @@ describe('the address of a server in its folder', () => {
     expect(readFileSync(target, 'utf8')).toBe('precious')
   })
 
-  test('that can not be written is a warning: the server serves all the same', async () => {
+  test('that cannot be written is a warning, and the server starts', async () => {
     const folder = newFolder()
     mkdirSync(join(folder, 'server.json', 'full'), { recursive: true })
     const server = await serve(folder)
-    expect(server.said()).toContain(`warning: can't write ${server.file}`)
-    expect(server.said()).toContain(`add --server ${server.url}`)
+    expect(server.said()).toContain(`warning: cannot write ${server.file}`)
+    expect(server.said()).toContain(`need --server ${server.url}`)
     expect((await annals(['runs', '--server', server.url, '--json'])).stdout).toBe('[]\n')
     await stop(server)
     expect(existsSync(join(folder, 'server.json', 'full'))).toBe(true)
@@ -230,31 +230,31 @@ describe('the address of a server in its folder', () => {
         writeFileSync(`${file}.real`, readFileSync(file))
         execFileSync('ln', ['-sf', `${file}.real`, file])
       },
-      'is no plain file',
+      'is not a regular file',
     ],
     [
       'is a named pipe',
       (file: string) => execFileSync('sh', ['-c', `rm '${file}' && mkfifo '${file}'`]),
-      'is no plain file',
+      'is not a regular file',
     ],
     [
       'is too long',
       (file: string) => writeFileSync(file, `${readFileSync(file, 'utf8')}${' '.repeat(5_000)}`),
       'is longer than',
     ],
-    ['anybody may write', (file: string) => chmodSync(file, 0o646), 'may be written by others'],
-    ['a group may write', (file: string) => chmodSync(file, 0o664), 'may be written by others'],
+    ['is writable by everyone', (file: string) => chmodSync(file, 0o646), 'is writable by other users'],
+    ['is writable by the group', (file: string) => chmodSync(file, 0o664), 'is writable by other users'],
     ...(asRoot
       ? [
           [
-            'belongs to somebody else',
+            'belongs to another user',
             (file: string) => chownSync(file, 12_345, 12_345),
             'belongs to another user',
           ] as const,
         ]
       : []),
   ] as readonly (readonly [string, (file: string) => void, string])[])(
-    'is not believed if the file %s',
+    'is ignored if the file %s',
     async (_, change, why) => {
       const { folder, db } = await held('ours')
       const { storeId } = db.stats()

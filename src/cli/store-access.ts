@@ -1,12 +1,13 @@
 import { statSync } from 'node:fs'
 import { type AnnalsClient, createClient } from '../client.ts'
 import { type Annals, AnnalsError, open } from '../index.ts'
-import { serverHolding } from './holder.ts'
+import { usageError } from './command.ts'
+import { serverHolding } from './holding-server.ts'
 import { safeText } from './safe-text.ts'
 import { localSource, remoteSource, type Source } from './source.ts'
 import type { Terminal } from './terminal.ts'
 
-/** How a command line names its store. */
+/** The options that name a store. */
 export interface StoreOptions {
   readonly data: string
   readonly postgres?: string
@@ -18,7 +19,7 @@ export interface StoreOptions {
 
 const TENANT_DEFAULT = 'default'
 
-/** Opens what the options name, works with it, and closes it. */
+/** Opens the store that the options name, runs `work` and closes the store. */
 export async function reading<T>(
   options: StoreOptions,
   terminal: Terminal,
@@ -27,7 +28,7 @@ export async function reading<T>(
   return withSource(await openSource(options, terminal, false), work)
 }
 
-/** The same, where the index of runs has to tell of every record: who appended last may have ended before it did. */
+/** The same, with an up-to-date run index: the process that appended the last events may have died before it updated the index. */
 export async function readingIndex<T>(
   options: StoreOptions,
   terminal: Terminal,
@@ -44,7 +45,7 @@ async function withSource<T>(source: Source, work: (source: Source) => Promise<T
   }
 }
 
-/** The store in the folder; or the server that has it open, for only one process can have it. */
+/** Opens the folder, or asks the server that has it open: only one process at a time can open a folder. */
 async function openSource(options: StoreOptions, terminal: Terminal, isSettled: boolean): Promise<Source> {
   checkOne(options)
   if (options.server !== undefined) return remoteSource(clientOf(options, options.server))
@@ -64,24 +65,23 @@ async function openSource(options: StoreOptions, terminal: Terminal, isSettled: 
   }
 }
 
-/** The store itself, for who writes; a folder is made if it is missing. */
+/** Opens a store for writing, and creates its folder if that is missing. */
 export async function openStore(options: StoreOptions): Promise<Annals> {
   checkOne(options)
   const { data, postgres, server, tenant } = options
   if (server !== undefined) {
-    const message = 'this command needs the store itself: give --data or --postgres, not --server'
-    throw new AnnalsError('INVALID_ARGUMENT', message)
+    throw usageError('this command needs the store itself: give --data or --postgres, not --server')
   }
   if (postgres !== undefined) return openOnPostgres(options)
   checkFolder(data)
   return open({ path: data, tenant }).catch((error: unknown) => {
     if (!(error instanceof AnnalsError) || error.code !== 'LOCKED') throw error
-    const message = `${data} is open in another process, such as a server: stop that one first, as only one can write to a folder at a time`
+    const message = `${data} is open in another process, such as a server; stop that process first, because only one process at a time can open a folder`
     throw new AnnalsError('LOCKED', message, error.details, error)
   })
 }
 
-/** For commands that write a little: the store itself, or the server that has it. With `make`, a missing store is made. */
+/** For commands that write little: opens the store, or asks the server that has it open. `make` creates a missing store. */
 export async function openStoreOrServer(
   options: StoreOptions,
   terminal: Terminal,
@@ -90,7 +90,7 @@ export async function openStoreOrServer(
   checkOne(options)
   if (options.server !== undefined) return { client: clientOf(options, options.server) }
   try {
-    // Opened for writing, it would be made: a misspelt folder would look like an empty store.
+    // Opening for writing creates a store, so a misspelt folder would look like an empty store.
     if (!make && options.postgres === undefined) await (await openFolder(options)).close()
     return { db: await openStore(options) }
   } catch (error) {
@@ -99,7 +99,7 @@ export async function openStoreOrServer(
   }
 }
 
-/** A command reads most things once: what it keeps of them is of no use to it. */
+/** A command reads most data once, so a large cache would only cost memory. */
 const CACHE_BYTES = 8 * 1024 * 1024
 
 async function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
@@ -111,11 +111,11 @@ async function openFolder({ data, tenant }: StoreOptions): Promise<Annals> {
 }
 
 function noStore(data: string): AnnalsError {
-  const message = `there is no store in ${data}: name another folder with --data, or make a store to look at with \`annals demo\``
+  const message = `there is no store in ${data}. Name its folder with --data, or try \`annals demo\`, which makes a store with one run`
   return new AnnalsError('IO_ERROR', message, { path: data })
 }
 
-/** Only read, unless there is something to bring along first. */
+/** Opens the store read-only, unless the run index has to be updated first. */
 async function openSettled(options: StoreOptions, terminal: Terminal): Promise<Annals> {
   const { data, tenant } = options
   const db = await openFolder(options)
@@ -124,9 +124,7 @@ async function openSettled(options: StoreOptions, terminal: Terminal): Promise<A
   const writing = await open({ path: data, tenant, cacheBytes: CACHE_BYTES }).catch(undefinedIfUnwritable)
   if (writing !== undefined && (await writing.ledger.settle())) return writing
   await writing?.close()
-  terminal.note(
-    `${safeText(data)} can't be written to: what its last records say of a status is not in this list`,
-  )
+  terminal.note(`${safeText(data)} cannot be written to, so this list may miss the latest status changes`)
   return openFolder(options)
 }
 
@@ -135,15 +133,14 @@ function undefinedIfUnwritable(error: unknown): undefined {
   if (code !== 'IO_ERROR' && code !== 'READ_ONLY' && code !== 'DISK_FULL') throw error
 }
 
-/** Whether there is something, which has to be a folder. */
+/** Whether the folder exists. Throws if it is a file. */
 function checkFolder(data: string): boolean {
   const found = statSync(data, { throwIfNoEntry: false })
   if (found === undefined || found.isDirectory()) return found !== undefined
-  const message = `${data} is a file: --data names the folder of a store`
-  throw new AnnalsError('INVALID_ARGUMENT', message, { path: data })
+  throw usageError(`${data} is a file; --data takes the folder of a store`, { path: data })
 }
 
-/** Brings its schema up to date, unless it is only read. */
+/** Opens a store on PostgreSQL. Unless it is read-only, this migrates the schema. */
 export async function openOnPostgres(
   { postgres, schema, tenant }: StoreOptions,
   { readOnly = false }: { readonly readOnly?: boolean } = {},
@@ -152,35 +149,34 @@ export async function openOnPostgres(
   const connectionString = postgres as string
   const options = { connectionString, tenant, readOnly, ...(schema === undefined ? {} : { schema }) }
   return openPostgres(options).catch((error: unknown) => {
-    // To a command, a schema that is not there is a store that is not there.
     const isMissing = error instanceof AnnalsError && error.details['schema'] !== undefined
     if (!isMissing || error.code !== 'INVALID_ARGUMENT') throw error
-    const message = `there is no store in schema ${error.details['schema']} of this database: --schema names another one, and \`annals serve\` makes one`
+    const message = `there is no store in schema ${error.details['schema']} of this database; --schema names another schema, and \`annals serve\` creates a store`
     throw new AnnalsError('IO_ERROR', message, error.details, error)
   })
 }
 
 function missingPg(error: unknown): never {
   if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error
-  const message = 'a store on PostgreSQL takes the package pg: npm install pg'
+  const message = 'a store on PostgreSQL needs the package pg: npm install pg'
   throw new AnnalsError('INVALID_OPERATION', message, {}, error)
 }
 
-/** People wait: what does not answer soon does not answer. */
+/** Few, because a person waits for the answer. */
 const RETRIES = 2
 
 function clientOf({ token, tenant }: StoreOptions, url: string): AnnalsClient {
   if (tenant !== TENANT_DEFAULT) {
-    const message = `through a server you see what the tenant of your token has, whatever --tenant says: leave it out, and give a token of tenant ${JSON.stringify(tenant)}`
-    throw new AnnalsError('INVALID_ARGUMENT', message, { tenant })
+    const message = `--tenant has no effect with a server, which shows the data of the token's tenant: leave it out and use a token of tenant ${JSON.stringify(tenant)}`
+    throw usageError(message, { tenant })
   }
   return createClient({ url, retry: { retries: RETRIES }, ...(token === undefined ? {} : { token }) })
 }
 
 function checkOne({ postgres, server, schema }: StoreOptions): void {
   if (schema !== undefined && postgres === undefined) {
-    throw new AnnalsError('INVALID_ARGUMENT', '--schema needs --postgres')
+    throw usageError('--schema needs --postgres')
   }
   if (postgres === undefined || server === undefined) return
-  throw new AnnalsError('INVALID_ARGUMENT', '--postgres and --server name two stores: give one of them')
+  throw usageError('--postgres and --server name two stores; give one of them')
 }

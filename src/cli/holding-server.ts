@@ -5,7 +5,7 @@ import { announcedServer } from './announcement.ts'
 import { safeText } from './safe-text.ts'
 import type { Terminal } from './terminal.ts'
 
-/** Where a server usually is. */
+/** The address at which `annals serve` listens by default. */
 const DEFAULT_URL = 'http://127.0.0.1:8765'
 const ANSWER_MS = 2_000
 
@@ -15,8 +15,9 @@ interface Folder {
 }
 
 /**
- * The server that has a locked folder open: the one that wrote its address there, or the one at the usual address. It is
- * asked which store it has first, as another store's runs would look like an answer. `LOCKED` if it is not this one.
+ * Finds the server that has a locked folder open: the server that wrote its address into the folder, or the one at the
+ * default address. It must confirm which store it has, because the runs of another store would look like an answer. Throws
+ * `LOCKED` if no server confirms.
  */
 export async function serverHolding(
   { data, token }: Folder,
@@ -31,7 +32,7 @@ export async function serverHolding(
     return url
   }
   if (answer.refusal === 'token' && announced !== undefined) {
-    const message = `${data} is in use: the server at ${url} has it open and wants a token: set ANNALS_TOKEN${token === undefined ? '' : ', as the one that was given is refused'}`
+    const message = `${data} is in use: the server at ${url} has it open and needs a token${token === undefined ? '. Set ANNALS_TOKEN' : ', and it refuses the one in ANNALS_TOKEN'}`
     throw new AnnalsError('UNAUTHENTICATED', message, { url })
   }
   const message = `${data} is open in another process, and ${reasonOf(answer, url)}. ${ADVICE}`
@@ -47,13 +48,13 @@ function reasonOf({ identity, refusal }: Answer, url: string): string {
     case 'none':
       return `no server answers at ${url}`
     case 'token':
-      return `the server at ${url} wants a token before it says which store it has`
+      return `the server at ${url} needs a token before it tells which store it has`
     default:
-      return `what answers at ${url} does not say which store it has`
+      return `the server at ${url} does not tell which store it has`
   }
 }
 
-/** Whether the server that wrote its address into a folder still has that folder open. */
+/** The server that wrote its address into the folder, if it still has that folder open. */
 export async function runningServer(
   { data, token }: Folder,
   terminal: Terminal,
@@ -65,7 +66,7 @@ export async function runningServer(
   return isOf(identity, data) ? url : undefined
 }
 
-/** Whether a server is there, whatever it thinks of our token. */
+/** Whether a server answers, even if it refuses the request for lack of a token. */
 export async function answers(url: string): Promise<boolean> {
   try {
     return await createClient({ url, timeoutMs: ANSWER_MS, retry: { retries: 0 } }).ready()
@@ -75,13 +76,13 @@ export async function answers(url: string): Promise<boolean> {
   }
 }
 
-/** What a server says of its store, or why it says nothing. */
+/** The identity that a server reports of its store, or why it reports none. */
 interface Answer {
   readonly identity?: StoreIdentity
   readonly refusal?: 'none' | 'token' | 'other'
 }
 
-/** Without the token first: it is for the server of this store, and that is what is asked. */
+/** Asks without the token first: only the server of this store may see it. */
 async function askedFor(url: string, token: string | undefined): Promise<Answer> {
   const answer = await ask(url, undefined)
   return answer.refusal === 'token' && token !== undefined ? ask(url, token) : answer
@@ -101,7 +102,7 @@ async function ask(url: string, token: string | undefined): Promise<Answer> {
   }
 }
 
-/** A copy of a store has its id, and two machines may have folders with the same numbers: so both must fit. */
+/** Compares both, because a copy of a store has its id, and folders on two machines may have the same inode. */
 function isOf({ storeId, folder }: StoreIdentity, data: string, locked?: AnnalsError): boolean {
   const { dev, ino } = statSync(data, { bigint: true })
   const known = locked?.details['storeId']

@@ -1,19 +1,16 @@
+import { durationText } from '../core/vocabulary.ts'
 import type { StepSnapshot } from '../index.ts'
 import { safeJson } from './safe-text.ts'
+import { statusColumn } from './status-text.ts'
 import { type Column, printTable } from './table.ts'
 import type { Terminal } from './terminal.ts'
-import { durationText, paintStatus } from './words.ts'
 
-/** The steps of a run in the order in which they appeared. */
+/** Prints the steps of a run in the order in which they first appeared. */
 export async function printSteps(terminal: Terminal, steps: readonly StepSnapshot[]): Promise<void> {
   const columns: Column<StepSnapshot>[] = [
     { title: 'STEP', text: step => step.stepId },
-    {
-      title: 'STATUS',
-      text: step => step.status,
-      paint: (text, step) => paintStatus(terminal.colors, step.status, text),
-    },
-    { title: 'TRY', text: step => String(step.logicalAttemptId), alignRight: true },
+    statusColumn(terminal.colors, step => step.status),
+    { title: 'ATTEMPT', text: step => String(step.logicalAttemptId), alignRight: true },
     { title: 'TOOK', text: tookText, alignRight: true },
   ]
   if (steps.some(step => errorText(step) !== '')) columns.push({ title: 'ERROR', text: errorText })
@@ -25,13 +22,13 @@ function tookText({ startedAt, completedAt }: StepSnapshot): string {
   return durationText(Date.parse(completedAt) - Date.parse(startedAt))
 }
 
-/** What the step died of; while it is tried again, what the try before died of. A step that succeeded has no error. */
+/** The error of a step that failed, or of the attempt before the current one. A step that succeeded has no error. */
 function errorText({ status, error, attempts }: StepSnapshot): string {
   if (status === 'SUCCESS') return ''
   if (error !== undefined) return messageOf(error)
   const before = attempts.at(-1)
   if (before?.error === undefined) return ''
-  return `try ${before.logicalAttemptId}: ${messageOf(before.error)}`
+  return `attempt ${before.logicalAttemptId}: ${messageOf(before.error)}`
 }
 
 function messageOf(error: unknown): string {

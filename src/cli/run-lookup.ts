@@ -2,18 +2,19 @@ import { AnnalsError, type Run } from '../index.ts'
 import { nearest } from './nearest.ts'
 import type { Source } from './source.ts'
 
-/** Runs whose ids are looked at to guess which one was meant. */
+/** How many run ids are compared with a misspelt one. */
 const GUESSED_FROM = 2_000
 
-/** What there is of a run: an entry in the index, records in the ledger, events in its own log. */
+/** Where a run was found. */
 export interface RunParts {
+  /** Its entry in the run index. */
   readonly run: Run | undefined
   readonly isInLedger: boolean
-  /** Whether it has a log of its own (`db.events`). */
+  /** Whether it has events in its own log (`db.events`). */
   readonly hasEvents: boolean
 }
 
-/** `RUN_NOT_FOUND`, with those that were meant, if there is nothing of the run anywhere. */
+/** Throws `RUN_NOT_FOUND`, with similar ids, if the run is nowhere. */
 export async function lookUpRun(source: Source, runId: string): Promise<RunParts> {
   const [run, [first], hasEvents] = await Promise.all([
     source.runs.get(runId),
@@ -26,15 +27,15 @@ export async function lookUpRun(source: Source, runId: string): Promise<RunParts
 
 async function unknownRun(source: Source, runId: string): Promise<AnnalsError> {
   const known = await source.runs.query({ includeArchived: true, limit: GUESSED_FROM })
-  const meant = nearest(
+  const similar = nearest(
     runId,
     known.map(run => run.runId),
   )
-  const guess =
-    meant.length > 0
-      ? `did you mean ${meant.map(id => JSON.stringify(id)).join(' or ')}?`
+  const hint =
+    similar.length > 0
+      ? `did you mean ${similar.map(id => JSON.stringify(id)).join(' or ')}?`
       : known.length === 0
-        ? 'there are none at all; is it another store (--data, --postgres, --server) or tenant (--tenant)?'
-        : '`annals runs` lists those that there are'
-  return new AnnalsError('RUN_NOT_FOUND', `there is no run ${JSON.stringify(runId)}: ${guess}`, { runId })
+        ? 'this store has no runs; is it in another store (--data, --postgres, --server) or tenant (--tenant)?'
+        : '`annals runs` lists the runs'
+  return new AnnalsError('RUN_NOT_FOUND', `there is no run ${JSON.stringify(runId)}: ${hint}`, { runId })
 }
