@@ -2,11 +2,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll } from 'vitest'
-import { type Annals, open } from './annals.ts'
+
+import { type Annals, open, openOn } from './annals.ts'
+
 import { openNodeDisk } from './disk/node-disk.ts'
 import { openEmbedded } from './embedded/open.ts'
 import { type OpenAnnalsOptions, testAnnals } from './testing/annals-suite.ts'
-import { openOver } from './testing/open-over.ts'
 
 const folders: string[] = []
 afterAll(() => {
@@ -19,7 +20,7 @@ function newFolder(): string {
   return folder
 }
 
-/** As users open it; only who needs a clock gets one past `open`, which takes none. */
+/** Opens a store as users do. `open` takes no clock, so tests that set one open the engine themselves. */
 async function openIn(path: string | undefined, { guards = {}, clock }: OpenAnnalsOptions): Promise<Annals> {
   const verifyOnOpen = true
   // What a commit survives is the storage suite's business; waiting for the disk would take most of the time.
@@ -29,7 +30,7 @@ async function openIn(path: string | undefined, { guards = {}, clock }: OpenAnna
   }
   const disk = path === undefined ? undefined : openNodeDisk(path)
   const storage = await openEmbedded({ disk, clock, verifyOnOpen, durability })
-  return openOver(storage, { guards })
+  return openOn(storage, { guards, verifyOnOpen })
 }
 
 testAnnals(

@@ -1,13 +1,12 @@
-import { resolve } from 'node:path'
 import { exportRun } from './bundle/export.ts'
 import { type Bundle, type ImportReport, importRun } from './bundle/import.ts'
 import { type CopyReport, copyTenant } from './copying.ts'
 import type { ByteString } from './core/bytes.ts'
 import { AnnalsError, invalidArgument } from './core/errors.ts'
 import { checkFunction } from './core/options.ts'
-import { type FolderId, folderIdOf, isWithin, openNodeDisk } from './disk/node-disk.ts'
-import { type Durability, openEmbedded } from './embedded/open.ts'
-import { EmbeddedStore, type Recovery, type StorageStats } from './embedded/store.ts'
+import { openNodeDisk } from './disk/node-disk.ts'
+import { openEmbedded } from './embedded/open.ts'
+import type { EngineInfo, Recovery, StorageStats } from './engine/capabilities.ts'
 import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
 import {
   appShared,
@@ -21,10 +20,10 @@ import type { Storage } from './engine/storage.ts'
 import { Ledger } from './ledger/ledger.ts'
 import { LedgerMetrics, type LedgerStats } from './ledger/metrics.ts'
 import {
-  checkGuards,
-  checkLedgerOptions,
+  checkOpenOnOptions,
   checkOpenOptions,
   type LedgerOptions,
+  type OpenOnOptions,
   type OpenOptions,
 } from './open-options.ts'
 import { Events } from './primitives/event-log.ts'
@@ -55,10 +54,8 @@ import {
   verifyIndices,
 } from './upkeep.ts'
 
-/** What a store says of itself; of its files, if it keeps them itself. */
+/** Figures for monitoring: those of the engine, as far as it has them, and those of the ledger. */
 export interface Stats extends Partial<StorageStats> {
-  /** Which folder of this machine the store is in; unlike `storeId`, a copy has another one. Absent without a folder. */
-  readonly folder?: FolderId
   /** How far the time of the newest commit lies ahead of the clock; above 0 only if the clock is wrong, or was. */
   readonly aheadOfClockMs: number
   readonly ledger: LedgerStats
@@ -79,50 +76,35 @@ const SCOPES_MAX = 1_000
  * await store.close()
  */
 export async function open(options: OpenOptions): Promise<Annals> {
-  const { path, memory, durability, readOnly, verifyOnOpen, cacheBytes } = checkOpenOptions(options)
+  const { path, memory, durability, readOnly, verifyOnOpen = false, cacheBytes } = checkOpenOptions(options)
   const disk = memory === true ? undefined : openNodeDisk(path as string, { readOnly: readOnly === true })
-  // Now: the process may change its folder.
-  const folder =
-    path === undefined
-      ? {}
-      : { path: resolve(path), folderId: folderIdOf(path), durability: durability ?? 'durable' }
   const storage = await openEmbedded({ disk, durability, readOnly, verifyOnOpen, cacheBytes })
-  return openedOver({ storage, ...folder }, options)
+  const { tenant = TENANT_DEFAULT, guards = {}, ledger = {} } = options
+  return openOn(storage, { tenant, verifyOnOpen, guards, ledger })
 }
 
-/** @internal The handle over an engine that was just opened, and is closed again if something is wrong. */
-export async function openedOver(
-  store: Pick<Store, 'storage' | 'path' | 'folderId' | 'durability'>,
-  options: Pick<OpenOptions, 'guards' | 'tenant' | 'ledger' | 'readOnly' | 'verifyOnOpen'>,
-): Promise<Annals> {
-  const database = new Database(store.storage)
+/**
+ * Opens a store on an engine of your own: anything that implements `Storage` and passes `testStorage` of `annals/testing`.
+ * The handle owns the engine from then on. It closes the engine when it is closed, and when opening fails.
+ * @example
+ * const store = await openOn(new ReferenceStorage(), { tenant: 'acme' })
+ * await store.kv.put('run-1', 'greeting', 'hello')
+ * await store.kv.get('run-1', 'greeting') // → 'hello'
+ * await store.close()
+ */
+export async function openOn(storage: Storage, options: OpenOnOptions = {}): Promise<Annals> {
   try {
-    if (options.verifyOnOpen === true) await verifyChains(database)
-    return annalsOver({ ...store, database, readOnly: options.readOnly === true }, options)
+    const { guards = {}, tenant = TENANT_DEFAULT, ledger = {}, verifyOnOpen } = checkOpenOnOptions(options)
+    const database = new Database(storage)
+    if (verifyOnOpen === true) await verifyChains(database)
+    const annals = new Annals({ storage, database, guards: { ...guards }, ledger: { ...ledger } }, tenant)
+    // Projects what an earlier process had appended and not projected before it died.
+    annals.ledger.start()
+    return annals
   } catch (error) {
-    await store.storage.close()
+    await storage.close()
     throw error
   }
-}
-
-/** @internal The handle over any engine. */
-export function annalsOver(
-  store: Pick<Store, 'storage' | 'database' | 'readOnly' | 'path' | 'folderId' | 'durability'>,
-  options: Pick<OpenOptions, 'guards' | 'tenant' | 'ledger'>,
-): Annals {
-  const { guards = {}, tenant = TENANT_DEFAULT, ledger = {} } = options
-  checkGuards(guards)
-  checkLedgerOptions(ledger)
-  const annals = new Annals({ ...store, guards: { ...guards }, ledger: { ...ledger } }, tenant)
-  // What a process that died had not projected yet.
-  annals.ledger.start()
-  return annals
-}
-
-/** @internal */
-export interface EngineInfo {
-  readonly kind: 'embedded' | 'memory' | 'postgres'
-  readonly durability: Durability
 }
 
 /** What the handles of all tenants share. */
@@ -131,12 +113,9 @@ interface Store {
   readonly database: Database
   readonly guards: Readonly<Record<string, Guard>>
   readonly ledger?: LedgerOptions
-  readonly readOnly?: boolean
-  /** Of its folder, if it has one; absolute. */
-  readonly path?: string
-  readonly folderId?: FolderId
-  readonly durability?: Durability
 }
+
+const UNNAMED_ENGINE: EngineInfo = { kind: 'other', durability: 'durable' }
 
 /** What the handles of one tenant share: its projector, and what it remembers. */
 interface TenantParts {
@@ -167,7 +146,7 @@ export class Annals implements AsyncDisposable {
   constructor(store: Store, tenant: string, tenants: Map<string, TenantParts> = new Map()) {
     const namespace = tenantShared({ tenant })
     this.tenant = tenant
-    this.engine = engineOf(store)
+    this.engine = store.storage.engine ?? UNNAMED_ENGINE
     this.#store = store
     this.#tenants = tenants
     const { database, guards } = store
@@ -302,41 +281,45 @@ export class Annals implements AsyncDisposable {
     await dropScope(this.#scopesContext(), this.#scopeOf(scope))
   }
 
-  /** Brings all that was committed into the data files, so that opening need not read the log for it. */
+  /**
+   * Writes everything committed so far into the data files, so that the next opening need not replay the log. Does nothing
+   * on an engine without checkpoints of its own, such as PostgreSQL.
+   */
   async checkpoint(): Promise<void> {
-    // A server does it by itself.
-    if (this.#store.storage instanceof EmbeddedStore) await this.#store.storage.checkpoint()
-  }
-
-  /** Copies all that was committed into an empty folder outside of the store's, while others go on reading and writing. */
-  async backup(folder: string): Promise<void> {
-    const embedded = this.#embedded('backup')
-    embedded.checkBackup()
-    const { path } = this.#store
-    // Whoever loses the store's folder must not lose the backup with it; and its files are the store's own business.
-    if (path !== undefined && typeof folder === 'string' && isWithin(path, folder)) {
-      throw invalidArgument('folder', "must not be in the store's own folder", folder)
-    }
-    await embedded.backup(openNodeDisk(folder))
+    await this.#store.storage.checkpoint?.()
   }
 
   /**
-   * Throws why no write can succeed now: the disk is full, a sync has failed, the folder is gone, the store is read-only.
-   * Writes nothing that a reader could see. `stats().writable` answers from what is known already.
+   * Copies everything committed so far into an empty folder outside of the store's own, while reads and writes go on.
+   * `INVALID_OPERATION` if the engine has no files to copy.
+   */
+  async backup(folder: string): Promise<void> {
+    const { storage } = this.#store
+    if (storage.backup === undefined) {
+      const message = 'this store has no files of its own to back up: use the means of its database server'
+      throw new AnnalsError('INVALID_OPERATION', message)
+    }
+    await storage.backup(folder)
+  }
+
+  /**
+   * Rejects with the reason if no write can succeed now: the disk is full, a sync has failed, the folder is gone, the store is
+   * read-only. Changes nothing that a reader could see. `stats().writable` reports what is known without trying.
    * @example
    * await db.checkWritable()
    */
   async checkWritable(): Promise<void> {
-    const { storage, readOnly } = this.#store
-    if (storage instanceof EmbeddedStore) await storage.checkWritable()
-    else if (readOnly === true) throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
+    const { storage } = this.#store
+    if (storage.checkWritable !== undefined) await storage.checkWritable()
+    else if (storage.readOnly === true)
+      throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
   }
 
+  /** Figures of the engine and of this tenant's ledger, from memory. */
   stats(): Stats {
-    const { storage, folderId } = this.#store
+    const { storage } = this.#store
     return {
-      ...(storage instanceof EmbeddedStore ? storage.stats() : {}),
-      ...(folderId === undefined ? {} : { folder: folderId }),
+      ...storage.stats?.(),
       aheadOfClockMs: storage.now() - storage.clock(),
       ledger: this.ledger.stats(),
     }
@@ -406,8 +389,7 @@ export class Annals implements AsyncDisposable {
 
   /** What opening had to cut off or leave aside; undefined if nothing. */
   get recovery(): Recovery | undefined {
-    const { storage } = this.#store
-    return storage instanceof EmbeddedStore ? storage.recovery : undefined
+    return this.#store.storage.recovery
   }
 
   /**
@@ -428,12 +410,12 @@ export class Annals implements AsyncDisposable {
 
   #tenantParts(shared: ByteString): TenantParts {
     const { tenant } = this
-    const { database, readOnly = false } = this.#store
+    const { database, storage } = this.#store
     const metrics = new LedgerMetrics()
     const scopes = this.#runScopes
     const { validateTransitions = false, onAlert } = this.#store.ledger ?? {}
     const context = { database, tenant, shared, scopes, metrics, validateTransitions, onAlert }
-    const ledger = new Ledger(context, readOnly)
+    const ledger = new Ledger(context, storage.readOnly === true)
     return { ledger, telemetry: new TelemetryStore(database, this.#telemetryScope()) }
   }
 
@@ -445,13 +427,6 @@ export class Annals implements AsyncDisposable {
     const scopes = this.#runScopes
     const reserved = [scopes.index, this.#telemetryScope()]
     return { database: this.#store.database, tenant: this.tenant, scopes, reserved }
-  }
-
-  #embedded(what: string): EmbeddedStore {
-    const { storage } = this.#store
-    if (storage instanceof EmbeddedStore) return storage
-    const message = `${what} is for a store in files of its own; a server has its own means`
-    throw new AnnalsError('INVALID_OPERATION', message)
   }
 
   #scopesIn(scope: Scope | undefined): AsyncIterable<ByteString> {
@@ -473,9 +448,4 @@ export class Annals implements AsyncDisposable {
     this.#scopes.set(scope, bytes)
     return bytes
   }
-}
-
-function engineOf({ storage, path, durability = 'durable' }: Store): EngineInfo {
-  if (!(storage instanceof EmbeddedStore)) return { kind: 'postgres', durability: 'durable' }
-  return path === undefined ? { kind: 'memory', durability: 'relaxed' } : { kind: 'embedded', durability }
 }

@@ -2,13 +2,14 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll } from 'vitest'
-import { type Annals, open } from './annals.ts'
+
+import { type Annals, open, openOn } from './annals.ts'
+
 import { type AnnalsClient, createClient } from './client.ts'
 import { openNodeDisk } from './disk/node-disk.ts'
 import { openEmbedded } from './embedded/open.ts'
 import { createServer, type Server } from './server.ts'
 import { type OpenedLedger, type OpenLedgerOptions, testLedger } from './testing/ledger-suite.ts'
-import { openOver } from './testing/open-over.ts'
 
 const folders: string[] = []
 afterAll(() => {
@@ -29,7 +30,7 @@ async function openIn(path: string, options: OpenLedgerOptions): Promise<Annals>
   const durability = 'relaxed'
   if (clock === undefined) return open({ path, durability, ledger })
   const storage = await openEmbedded({ disk: openNodeDisk(path), clock, durability })
-  return openOver(storage, { ledger })
+  return openOn(storage, { ledger })
 }
 
 /** A ledger on the other side of a socket. */

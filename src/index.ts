@@ -1,14 +1,20 @@
-export { Annals, open, type Stats } from './annals.ts'
+export { Annals, open, openOn, type Stats } from './annals.ts'
 export { type BundleReport, verifyBundle } from './bundle/bundle-verification.ts'
 export type { Bundle, ImportReport } from './bundle/import.ts'
 export type { CopyReport } from './copying.ts'
+export type { ByteString } from './core/bytes.ts'
 export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'
 export type { RetryOptions } from './core/retry.ts'
 export type { Value } from './core/value.ts'
-export type { FolderId } from './disk/node-disk.ts'
-export type { Durability } from './embedded/open.ts'
-export type { Recovery, StorageStats } from './embedded/store.ts'
-export type { TornTail } from './embedded/wal-recovery.ts'
+export type {
+  Capabilities,
+  Durability,
+  EngineInfo,
+  FolderId,
+  Recovery,
+  StorageStats,
+  TornTail,
+} from './engine/capabilities.ts'
 export type { ChainReport } from './engine/chain.ts'
 export type { BeginOptions, TransactionOptions } from './engine/database.ts'
 export {
@@ -21,6 +27,32 @@ export {
   tenantShared,
 } from './engine/keys.ts'
 export type { StoppableOptions } from './engine/stoppable.ts'
+export type {
+  Append,
+  Appended,
+  Commit,
+  CommitOutcome,
+  Committed,
+  Conflict,
+  Delete,
+  Drop,
+  Entry,
+  Operation,
+  Patience,
+  Place,
+  PointRead,
+  Put,
+  Range,
+  RangeRead,
+  Reader,
+  ScopeRange,
+  Snapshot,
+  Step,
+  Storage,
+  TreeId,
+  Updated,
+  UpdateOptions,
+} from './engine/storage.ts'
 export type { AlertItem } from './ledger/alert-subscriptions.ts'
 export type { AuditQuery } from './ledger/audit.ts'
 export {
@@ -71,7 +103,7 @@ export type {
 } from './ledger/run-events.ts'
 export type { FeedItem } from './ledger/subscriptions.ts'
 export type { RunVerification } from './ledger/verification.ts'
-export type { LedgerOptions, OpenOptions } from './open-options.ts'
+export type { LedgerOptions, OpenOnOptions, OpenOptions } from './open-options.ts'
 export type { Event } from './primitives/event.ts'
 export {
   type EventReceipt,

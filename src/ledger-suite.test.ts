@@ -3,11 +3,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll } from 'vitest'
 import { openedOf } from '../test/ledger/opened-ledger.ts'
-import { type Annals, open } from './annals.ts'
+
+import { type Annals, open, openOn } from './annals.ts'
+
 import { openNodeDisk } from './disk/node-disk.ts'
 import { openEmbedded } from './embedded/open.ts'
 import { type OpenLedgerOptions, testLedger } from './testing/ledger-suite.ts'
-import { openOver } from './testing/open-over.ts'
 
 const folders: string[] = []
 afterAll(() => {
@@ -30,7 +31,7 @@ async function openIn(path: string | undefined, options: OpenLedgerOptions): Pro
   }
   const disk = path === undefined ? undefined : openNodeDisk(path)
   const storage = await openEmbedded({ disk, clock, durability })
-  return openOver(storage, { ledger })
+  return openOn(storage, { ledger })
 }
 
 testLedger('embedded, in memory', async options => openedOf(await openIn(undefined, options)), {

@@ -1,5 +1,5 @@
 import type { Annals, Guard, LedgerOptions } from 'annals'
-import { openedOver } from './annals.ts'
+import { openOn } from './annals.ts'
 import { AnnalsError } from './core/errors.ts'
 import { checkFlag, checkOptions } from './core/options.ts'
 import { checkText } from './core/text.ts'
@@ -55,7 +55,8 @@ export async function openPostgres(options: OpenPostgresOptions): Promise<Annals
   checkPositive('snapshotConnections', snapshotConnections)
   for (const name of ['readOnly', 'verifyOnOpen'] as const) checkFlag(name, options[name])
   const settings = { connectionString, schema, timeoutMs, snapshotConnections, readOnly }
-  return openedOver({ storage: await openPostgresStorage(settings) }, options)
+  const { tenant = 'default', verifyOnOpen = false, guards = {}, ledger = {} } = options
+  return openOn(await openPostgresStorage(settings), { tenant, verifyOnOpen, guards, ledger })
 }
 
 function checkPositive(name: string, value: number | undefined): void {

@@ -1,5 +1,7 @@
 export type { ByteString } from './core/bytes.ts'
+export type * from './engine/capabilities.ts'
 export type * from './engine/storage.ts'
+
 export {
   type AnnalsSuiteOptions,
   type OpenAnnals,
@@ -16,6 +18,5 @@ export {
   type OpenLedgerOptions,
   testLedger,
 } from './testing/ledger-suite.ts'
-export { openOver } from './testing/open-over.ts'
 export { ReferenceStorage } from './testing/reference-storage.ts'
 export { type OpenStorage, type StorageSuiteOptions, testStorage } from './testing/storage-suite.ts'

@@ -2,11 +2,10 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { Annals, open } from './annals.ts'
+import { type Annals, open, openOn } from './annals.ts'
 import { openNodeDisk } from './disk/node-disk.ts'
 import { openEmbedded } from './embedded/open.ts'
 import type { EmbeddedStore } from './embedded/store.ts'
-import { Database } from './engine/database.ts'
 import { resolveScope, TAGS, tenantShared } from './engine/keys.ts'
 import type { Place } from './engine/storage.ts'
 
@@ -27,7 +26,7 @@ const RUNS_SCOPE = resolveScope('default', tenantShared({ tenant: 'default' }))
 /** A store with traces and runs, and its index entries within reach. */
 async function setUp(): Promise<{ db: Annals; storage: EmbeddedStore }> {
   const storage = await openEmbedded({})
-  const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+  const db = await openOn(storage)
   await db.runs.create({ runId: 'r1', tags: ['x', 'y'] })
   await db.runs.create({ runId: 'r2', parentRun: 'r1' })
   await db.traces.record('r1', { type: 'Thought', content: 'a' }, { id: 't1', tags: ['x'] })

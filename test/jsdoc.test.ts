@@ -17,11 +17,13 @@ import {
   Machines,
   namespace,
   open,
+  openOn,
   Runs,
   Traces,
   verifyBundle,
 } from '../src/index.ts'
 import { createServer } from '../src/server.ts'
+import { ReferenceStorage } from '../src/testing/reference-storage.ts'
 
 /**
  * Every `@example` in the source runs, with an empty store as `db`, the id of a
@@ -89,6 +91,8 @@ async function run({ code }: Example): Promise<void> {
       createClient,
       verifyBundle,
       namespace,
+      openOn,
+      ReferenceStorage,
     }
     const program = new Function(...Object.keys(given), body) as (...given: unknown[]) => Promise<void>
     await program(...Object.values(given))

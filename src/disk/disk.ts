@@ -7,6 +7,8 @@ import { AnnalsError } from '../core/errors.ts'
  * Every call may throw an error with a `code` (`EIO`, `ENOSPC`, …).
  */
 export interface Disk {
+  /** Where on this machine the folder is; absent if it is not in a file system. */
+  readonly location?: DiskLocation | undefined
   /**
    * Throws (see `folderGone`) if the folder was removed, moved or replaced since the disk was opened. So does every call
    * that creates, replaces or removes a name, before it does anything: another store may be at the same path by now.
@@ -36,6 +38,14 @@ export interface Disk {
   folder(name: string): Disk
   /** Releases the lock. */
   close(): void
+}
+
+export interface DiskLocation {
+  /** The absolute path by which the folder was opened. */
+  readonly path: string
+  /** Device and inode identify the folder, whatever path leads to it; decimal, as they may exceed 2^53. */
+  readonly device: string
+  readonly inode: string
 }
 
 export interface DiskFile {
@@ -136,6 +146,7 @@ export async function syncOrFail(file: DiskFile): Promise<void> {
 export function withOneFolderFailure(disk: Disk): Disk {
   let failure: AnnalsError | undefined
   return {
+    location: disk.location,
     check: () => disk.check(),
     lock: () => disk.lock(),
     list: folder => disk.list(folder),

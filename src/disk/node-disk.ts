@@ -25,7 +25,7 @@ import { unlink } from 'node:fs/promises'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
-import { type Disk, type DiskFile, folderGone } from './disk.ts'
+import { type Disk, type DiskFile, type DiskLocation, folderGone } from './disk.ts'
 import { type FolderLock, LOCK_FILE, lockFolder } from './lock.ts'
 
 export interface NodeDiskOptions {
@@ -55,17 +55,6 @@ export function openNodeDisk(path: string, options: NodeDiskOptions = {}): Disk 
 export function isWithin(folder: string, path: string): boolean {
   const way = relative(realPath(resolve(folder)), realPath(resolve(path)))
   return way !== '..' && !way.startsWith(`..${sep}`) && !isAbsolute(way)
-}
-
-/** Which folder of this machine it is, by whatever path. Both numbers are decimal, as they may exceed 2^53. */
-export interface FolderId {
-  readonly device: string
-  readonly inode: string
-}
-
-export function folderIdOf(path: string): FolderId {
-  const { dev, ino } = statSync(path, { bigint: true })
-  return { device: String(dev), inode: String(ino) }
 }
 
 function realPath(path: string): string {
@@ -98,6 +87,11 @@ class NodeDisk implements Disk {
     const base = `/proc/self/fd/${this.#folder}`
     const there = statSync(base, { bigint: true, throwIfNoEntry: false })
     this.#base = isSame(there, this.#identity) ? base : path
+  }
+
+  get location(): DiskLocation {
+    const { dev, ino } = this.#identity
+    return { path: this.#path, device: String(dev), inode: String(ino) }
   }
 
   check(): void {

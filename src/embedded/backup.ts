@@ -7,8 +7,8 @@ import { segmentStart } from './wal-segment.ts'
 const CHUNK_BYTES = 1024 * 1024
 
 /**
- * Copies the files that a manifest names, and the manifest last: an interrupted copy is no store. With `log`, which
- * nobody may be writing, also what it holds beyond the manifest.
+ * Copies the files that a manifest names into an empty folder. The manifest comes last, so that an interrupted copy can't be
+ * opened. With `log` the segments of the log are copied too; nothing may write to them meanwhile.
  */
 export async function copyCheckpoint(
   from: Disk,
@@ -17,22 +17,18 @@ export async function copyCheckpoint(
   manifest: Manifest | undefined,
   log: boolean,
 ): Promise<void> {
-  try {
-    await to.lock()
-    if (to.list().length > 0) {
-      throw new AnnalsError('INVALID_ARGUMENT', 'the folder of a backup must be empty', { files: to.list() })
-    }
-    for (const { id, size } of manifest?.files ?? []) await copyFile(from, to, fileName('D', id), size)
-    for (const name of log ? from.list() : []) {
-      const id = fileId('W', name)
-      if (id !== undefined && id >= (manifest?.walSegment ?? 1)) await copyFile(from, to, name)
-    }
-    if (manifest !== undefined && !log) await beginLog(to, storeId, manifest.walSegment)
-    to.syncFolder()
-    if (manifest !== undefined) await writeManifest(to, storeId, manifest, true)
-  } finally {
-    to.close()
+  await to.lock()
+  if (to.list().length > 0) {
+    throw new AnnalsError('INVALID_ARGUMENT', 'the folder of a backup must be empty', { files: to.list() })
   }
+  for (const { id, size } of manifest?.files ?? []) await copyFile(from, to, fileName('D', id), size)
+  for (const name of log ? from.list() : []) {
+    const id = fileId('W', name)
+    if (id !== undefined && id >= (manifest?.walSegment ?? 1)) await copyFile(from, to, name)
+  }
+  if (manifest !== undefined && !log) await beginLog(to, storeId, manifest.walSegment)
+  to.syncFolder()
+  if (manifest !== undefined) await writeManifest(to, storeId, manifest, true)
 }
 
 /** The manifest names the segment that its log goes on with; of what the original has written there, nothing is copied. */

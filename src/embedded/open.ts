@@ -1,6 +1,7 @@
 import { AnnalsError } from '../core/errors.ts'
 import { runInSlices } from '../core/slices.ts'
 import { type Disk, diskFailure, isFull, withOneFolderFailure } from '../disk/disk.ts'
+import type { Durability, Recovery } from '../engine/capabilities.ts'
 import { Checkpointer } from './checkpointer.ts'
 import { Committer } from './committer.ts'
 import { createStore, newStoreId, storeIdWithoutManifest } from './creation.ts'
@@ -12,19 +13,10 @@ import type { Node } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import { NodeStore } from './node-store.ts'
 import { nodeScheduler, type Scheduler } from './scheduler.ts'
-import { EmbeddedStore, type Persistence, type Recovery, type Warn } from './store.ts'
+import { EmbeddedStore, type Persistence, type Warn } from './store.ts'
 import { verifyForest } from './verification.ts'
 import { Wal } from './wal.ts'
 import { NO_LOG, type Replayed, replay } from './wal-recovery.ts'
-
-/**
- * What an answered commit survives. `durable`: a power cut; it is on the device
- * before the caller hears of it. `relaxed`: the death of the process; it was
- * handed to the operating system before the caller hears of it. A power cut may
- * then lose the newest commits, back to the last checkpoint at most, and always
- * a suffix: what is left is a state that once was.
- */
-export type Durability = 'durable' | 'relaxed'
 
 export interface EmbeddedOptions {
   /** Absent: everything stays in memory. */
@@ -190,10 +182,11 @@ function assemble(
   recovery: Recovery | undefined,
 ): EmbeddedStore {
   const scheduler = options.scheduler ?? nodeScheduler
+  const durability = options.durability ?? 'durable'
   const committer = new Committer({
     forest,
     wal: onDisk?.wal,
-    durable: (options.durability ?? 'durable') === 'durable',
+    durable: durability === 'durable',
     version,
     time,
     clock: options.clock ?? Date.now,
@@ -203,7 +196,16 @@ function assemble(
   const persistence = onDisk?.persist(committer)
   const readOnly = options.readOnly === true
   const warn = options.warn ?? processWarning
-  const store = new EmbeddedStore({ forest, committer, persistence, readOnly, recovery, warn, scheduler })
+  const store = new EmbeddedStore({
+    forest,
+    committer,
+    persistence,
+    durability,
+    readOnly,
+    recovery,
+    warn,
+    scheduler,
+  })
   return store
 }
 

@@ -337,7 +337,7 @@ describe('the embedded engine', () => {
   test('a store in memory has nothing to back up', async () => {
     const target = join(newFolder(), 'backup')
     const storage = await openEmbedded()
-    expect(() => storage.checkBackup()).toThrow(/in memory/)
+    await expect(storage.backup(target)).rejects.toThrow(/in memory/)
     expect(existsSync(target)).toBe(false)
     await storage.close()
   })

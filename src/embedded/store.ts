@@ -1,7 +1,9 @@
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError, type ErrorCode } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { runInSlices } from '../core/slices.ts'
 import { type Disk, diskFailure } from '../disk/disk.ts'
+import { isWithin, openNodeDisk } from '../disk/node-disk.ts'
+import type { Durability, EngineInfo, Recovery, StorageStats } from '../engine/capabilities.ts'
 import { checkLimit, checkPlace, checkRange } from '../engine/operations.ts'
 import type {
   Commit,
@@ -30,40 +32,6 @@ import type { Scheduler } from './scheduler.ts'
 import type { Span } from './tree.ts'
 import { verifyForest } from './verification.ts'
 import type { Wal } from './wal.ts'
-import type { TornTail } from './wal-recovery.ts'
-
-/** What opening a store had to mend or leave aside. */
-export interface Recovery {
-  /** The log's end was not whole and was cut off; commits that were answered as durable are not concerned. */
-  readonly tornTail?: TornTail
-  /** Manifests that could not be read: the other one and the log made up for them. */
-  readonly damagedManifests: readonly string[]
-  /** Bytes in the log that should be zero and are not; no commit was there. */
-  readonly strayBytes: readonly { readonly file: string; readonly offset: number }[]
-}
-
-export interface StorageStats {
-  /**
-   * The store's id, in hex: sixteen random bytes that are made when the store is created and stay with its files, also
-   * in a copy or a backup. Absent in memory, and for a folder that holds no store yet.
-   */
-  readonly storeId?: string
-  /** Whether commits can succeed, as far as this handle knows without trying: `checkWritable` tries. */
-  readonly writable: boolean
-  /** Why they can't. */
-  readonly writeProblem?: { readonly code: ErrorCode; readonly message: string }
-  /** Of the newest commit. */
-  readonly version: number
-  readonly checkpoints: number
-  /** Of the log that a recovery would read. */
-  readonly walBytes: number
-  /** Of data files, garbage included. */
-  readonly dataBytes: number
-  readonly liveBytes: number
-  /** In memory: clean nodes, and nodes that the next checkpoint will write. */
-  readonly cachedBytes: number
-  readonly dirtyBytes: number
-}
 
 export type Warn = (message: string, code: string) => void
 
@@ -89,11 +57,12 @@ type State = 'open' | 'closing' | 'closed'
 
 /** The embedded engine behind the port; the edge where its synchronous core becomes asynchronous. */
 export class EmbeddedStore implements Storage {
+  readonly engine: EngineInfo
+  readonly readOnly: boolean
   readonly recovery: Recovery | undefined
   readonly #forest: Forest
   readonly #committer: Committer
   readonly #persistence: Persistence | undefined
-  readonly #readOnly: boolean
   readonly #warn: Warn
   readonly #scheduler: Scheduler
   readonly #listeners = new Map<ByteString, Map<number, Set<() => void>>>()
@@ -112,6 +81,7 @@ export class EmbeddedStore implements Storage {
     readonly forest: Forest
     readonly committer: Committer
     readonly persistence: Persistence | undefined
+    readonly durability: Durability
     readonly readOnly: boolean
     readonly recovery: Recovery | undefined
     readonly warn: Warn
@@ -122,7 +92,11 @@ export class EmbeddedStore implements Storage {
     this.#forest = parts.forest
     this.#committer = parts.committer
     this.#persistence = parts.persistence
-    this.#readOnly = parts.readOnly
+    this.engine =
+      parts.persistence === undefined
+        ? { kind: 'memory', durability: 'relaxed' }
+        : { kind: 'embedded', durability: parts.durability }
+    this.readOnly = parts.readOnly
     this.recovery = parts.recovery
     this.#recovered = parts.persistence?.needsCheckpoint === true
   }
@@ -261,28 +235,27 @@ export class EmbeddedStore implements Storage {
     await this.#persistence?.checkpointer.run()
   }
 
-  /** Copies everything committed before into an empty folder, while others go on reading and writing. */
-  async backup(to: Disk): Promise<void> {
-    await this.#await(this.#backup(this.checkBackup(), to))
-  }
-
-  /** @internal Refuses what has no files to back up. */
-  checkBackup(): Persistence {
+  /** Copies everything committed so far into an empty folder outside of the store's own, while reads and writes go on. */
+  async backup(to: string | Disk): Promise<void> {
     this.#check()
-    if (this.#persistence !== undefined) return this.#persistence
-    throw new AnnalsError('INVALID_OPERATION', 'a store in memory has no files to back up')
+    const p = this.#persistence
+    if (p === undefined) {
+      throw new AnnalsError('INVALID_OPERATION', 'a store in memory has no files to back up')
+    }
+    await this.#await(this.#backup(p, typeof to === 'object' ? to : backupFolder(p.disk, to)))
   }
 
   async #backup(p: Persistence, to: Disk): Promise<void> {
-    if (!this.#readOnly) await this.#checkpoint()
-    const pin = this.#forest.snapshot()
     try {
-      // Read-only there is no checkpoint to bring everything into the trees, so the log has to come along.
-      await copyCheckpoint(p.disk, to, p.storeId, p.checkpointer.current, this.#readOnly)
+      if (!this.readOnly) await this.#checkpoint()
+      const pin = this.#forest.snapshot()
+      // A read-only store can't write a checkpoint, so the log that its trees lack is copied too.
+      const copied = copyCheckpoint(p.disk, to, p.storeId, p.checkpointer.current, this.readOnly)
+      await copied.finally(() => this.#forest.release(pin))
     } catch (error) {
       throw diskFailure(error, 'the backup failed')
     } finally {
-      this.#forest.release(pin)
+      to.close()
     }
   }
 
@@ -325,9 +298,11 @@ export class EmbeddedStore implements Storage {
   stats(): StorageStats {
     const { nodes } = this.#forest
     const p = this.#persistence
+    const location = p?.disk.location
     const problem = this.#writeProblem()
     return {
       ...(p?.checkpointer.isCreated === true ? { storeId: p.storeId } : {}),
+      ...(location === undefined ? {} : { folder: { device: location.device, inode: location.inode } }),
       writable: problem === undefined,
       ...(problem === undefined ? {} : { writeProblem: { code: problem.code, message: problem.message } }),
       version: this.#committer.version,
@@ -409,11 +384,11 @@ export class EmbeddedStore implements Storage {
     } while (this.#underWay.size > 0)
     const p = this.#persistence
     let failure: unknown
-    const writable = !this.#readOnly && this.#committer.group.broken === undefined && !this.#recovered
+    const writable = !this.readOnly && this.#committer.group.broken === undefined && !this.#recovered
     if (p !== undefined && writable && this.#committer.isExpiryDue()) await this.#expireInBackground()
     if (p !== undefined) {
       const clean = p.wal.tailBytes === 0 && this.#forest.dirtyTrees.size === 0 && !p.checkpointer.running
-      if (!clean && !this.#readOnly && this.#committer.group.broken === undefined) {
+      if (!clean && !this.readOnly && this.#committer.group.broken === undefined) {
         // What was answered is safe in the log; still, whoever closes should hear that the disk fails.
         await p.checkpointer.run().catch((error: unknown) => (failure = error))
       }
@@ -452,8 +427,17 @@ export class EmbeddedStore implements Storage {
 
   #checkWritable(): void {
     this.#check()
-    if (this.#readOnly) throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
+    if (this.readOnly) throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
   }
+}
+
+/** The copy must not be in the store's folder: losing that folder would lose both, and its files belong to the store. */
+function backupFolder(store: Disk, folder: string): Disk {
+  const path = store.location?.path
+  if (path !== undefined && typeof folder === 'string' && isWithin(path, folder)) {
+    throw invalidArgument('folder', "must not be in the store's own folder", folder)
+  }
+  return openNodeDisk(folder)
 }
 
 function call(listeners: Iterable<() => void>): void {

@@ -1,15 +1,9 @@
 import { type Disk, viewOf } from '../disk/disk.ts'
+import type { TornTail } from '../engine/capabilities.ts'
 import { corrupt, fileId, fileName, HEADER_BYTES, readHeader } from './format.ts'
 import { RecoveredTail } from './recovered-tail.ts'
 import { END_BYTES, FRAME_ALIGN, type Frame, frameAt, readFrame } from './wal-frame.ts'
 import { cutSegment, nextOf, SEGMENT_START } from './wal-segment.ts'
-
-/** The end of the log was not whole: a write that never finished, or was never synced. It was cut off. */
-export interface TornTail {
-  readonly file: string
-  readonly offset: number
-  readonly bytes: number
-}
 
 export interface Replayed {
   /** Of the last commit found. */

@@ -1,4 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
+import type { Capabilities } from './capabilities.ts'
 
 /**
  * The storage port: all that Annals asks of an engine. Two engines implement
@@ -27,7 +28,7 @@ import type { ByteString } from '../core/bytes.ts'
  *   is what tells that the last entries of a log are missing. Only `drop`
  *   takes a log away, and then all of it; what a feed lists of it stays listed.
  */
-export interface Storage extends Reader {
+export interface Storage extends Reader, Capabilities {
   /** A frozen view of everything committed so far; O(1). Release it, or space can't be reclaimed. */
   snapshot(): Promise<Snapshot>
   commit(commit: Commit): Promise<CommitOutcome>

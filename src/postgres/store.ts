@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { pause } from '../core/pause.ts'
+import type { EngineInfo } from '../engine/capabilities.ts'
 import { isDedupeTag, isFeedTag } from '../engine/keys.ts'
 import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
 import type {
@@ -52,6 +53,8 @@ const STEP_PAUSE_MAX_MS = 20
 
 /** The storage port on PostgreSQL: what each part does, and on which connection, is in its own file. */
 export class PostgresStore implements Storage {
+  readonly engine: EngineInfo = { kind: 'postgres', durability: 'durable' }
+  readonly readOnly: boolean
   readonly #settings: StoreSettings
   readonly #committer: Committers
   readonly #reader: BatchedReader
@@ -72,6 +75,7 @@ export class PostgresStore implements Storage {
 
   constructor(settings: StoreSettings) {
     this.#settings = settings
+    this.readOnly = settings.readOnly
     this.#latestTime = settings.opened.ahead
     this.#serverAheadMs = settings.opened.clock - settings.opened.readAt
     const givenMs = (): number | undefined => settings.clock?.()

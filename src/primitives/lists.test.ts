@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { Annals } from '../annals.ts'
-import { Database } from '../engine/database.ts'
+import { type Annals, openOn } from '../annals.ts'
 import type { Entry, Range } from '../engine/storage.ts'
 import { ReferenceStorage } from '../testing/reference-storage.ts'
 
@@ -28,7 +27,7 @@ const LISTS: Readonly<Record<string, (db: Annals) => Promise<number>>> = {
 for (const [name, list] of Object.entries(LISTS)) {
   test(`P11: ${name} has all of a run that is deleted meanwhile, or nothing`, async () => {
     const storage = new InterruptedStorage()
-    const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+    const db = await openOn(storage)
     await db.runs.create({ runId: 'r' })
     for (let i = 0; i < COUNT; i++) {
       await db.events.append('r', 'n', i)

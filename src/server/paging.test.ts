@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Annals, annalsOver, open } from '../annals.ts'
+import { type Annals, open, openOn } from '../annals.ts'
 import { openEmbedded } from '../embedded/open.ts'
 import { Database } from '../engine/database.ts'
 import { TAGS } from '../engine/keys.ts'
@@ -74,7 +74,7 @@ describe('a page is read, and not all that is behind it', () => {
     await db.close()
     const storage = await openEmbedded({})
     database = new Database(storage)
-    db = annalsOver({ storage, database }, {})
+    db = await openOn(storage)
     server = createServer(db)
   })
 

@@ -2,10 +2,11 @@ import { mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+
 import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
-import { type Annals, annalsOver, open } from '../annals.ts'
+import { type Annals, open, openOn } from '../annals.ts'
 import { openEmbedded } from '../embedded/open.ts'
-import { Database } from '../engine/database.ts'
+
 import { createServer, type Server } from './server.ts'
 
 /** `/ready` is 200 only while writes can succeed. */
@@ -21,7 +22,7 @@ async function serve(readOnly = false): Promise<void> {
     prepareBytes: 0,
     warn: () => undefined,
   })
-  db = annalsOver({ storage, database: new Database(storage) }, {})
+  db = await openOn(storage)
   server = createServer(db, { log: () => undefined })
 }
 

@@ -3,11 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Annals, annalsOver, open } from '../annals.ts'
+import { type Annals, open, openOn } from '../annals.ts'
 import { newId } from '../core/id.ts'
 import { formatRfc3339 } from '../core/time.ts'
 import { openEmbedded } from '../embedded/open.ts'
-import { Database } from '../engine/database.ts'
 import { TAGS } from '../engine/keys.ts'
 import type { NewRun } from './run-record.ts'
 import type { RunSelection } from './run-selection.ts'
@@ -37,7 +36,7 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
 /** With a clock that stands still until it is told otherwise. */
 async function openAt(clock: () => number): Promise<Annals> {
   const storage = await openEmbedded({ clock })
-  return annalsOver({ storage, database: new Database(storage) }, {})
+  return openOn(storage)
 }
 
 describe('the telemetry store', () => {
@@ -280,7 +279,7 @@ describe('the telemetry store', () => {
 
   test('P16: verifyIndices finds entries that are missing and records that are others’, and mends what can be', async () => {
     const storage = await openEmbedded({})
-    const db = annalsOver({ storage, database: new Database(storage) }, {})
+    const db = await openOn(storage)
     await db.telemetry.insert([newRun({ parent_run_id: 'p' }), newRun()])
     const tree = { scope: 'default:telemetry:_shared:_shared', tag: TAGS.telemetry }
     const entries = await storage.scan(tree)

@@ -1,4 +1,5 @@
 import { describe } from 'vitest'
+import { testCapabilities } from './storage-suite/capabilities.ts'
 import { testCommits } from './storage-suite/commits.ts'
 import { testDrops } from './storage-suite/drops.ts'
 import { testExpiry } from './storage-suite/expiry.ts'
@@ -36,6 +37,7 @@ export function testStorage(name: string, open: OpenStorage, options: StorageSui
     describe('snapshots', () => testSnapshots(suite))
     describe('expiry', () => testExpiry(suite))
     describe('lifecycle', () => testLifecycle(suite))
+    describe('capabilities', () => testCapabilities(suite))
     describe('random programs', () => testRandomPrograms(suite))
   })
 }

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { Annals } from '../../src/annals.ts'
+import { Annals, openOn } from '../../src/annals.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
 import { Database } from '../../src/engine/database.ts'
 import { TAGS } from '../../src/engine/keys.ts'
@@ -15,7 +15,7 @@ import { testSameBundle } from './same-bundle.ts'
 describe('a bundle of the same run', () => {
   testSameBundle(12, async clock => {
     const storage = await openEmbedded({ clock })
-    const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+    const db = await openOn(storage)
     return { db, close: () => db.close() }
   })
 

@@ -1,10 +1,12 @@
 import { AnnalsError } from '../../src/core/errors.ts'
 import { fileName, HEADER_BYTES } from '../../src/embedded/format.ts'
 import { readManifests } from '../../src/embedded/manifest.ts'
-import { type Durability, openEmbedded } from '../../src/embedded/open.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
+import type { Durability } from '../../src/engine/capabilities.ts'
 import { Random } from '../../src/testing/random.ts'
 import { inSeededSlices } from '../simulation/seeded-slices.ts'
 import { SimulatedDisk } from '../simulation/simulated-disk.ts'
+
 import { History } from './crash-history.ts'
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, countIn, inTurns, runProgram } from './crash-workload.ts'

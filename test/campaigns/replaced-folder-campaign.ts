@@ -1,9 +1,11 @@
 import { AnnalsError } from '../../src/core/errors.ts'
-import { type Durability, openEmbedded } from '../../src/embedded/open.ts'
+import { openEmbedded } from '../../src/embedded/open.ts'
 import type { EmbeddedStore } from '../../src/embedded/store.ts'
+import type { Durability } from '../../src/engine/capabilities.ts'
 import { Random } from '../../src/testing/random.ts'
 import { inSeededSlices } from '../simulation/seeded-slices.ts'
 import { SimulatedDisk } from '../simulation/simulated-disk.ts'
+
 import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes.ts'
 import { check, inTurns, randomOperations } from './crash-workload.ts'
 

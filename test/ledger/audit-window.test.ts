@@ -1,8 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { Annals } from '../../src/annals.ts'
+import { openOn } from '../../src/annals.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
-import { Database } from '../../src/engine/database.ts'
 import type { RunEventRecord } from '../../src/index.ts'
 import { Random } from '../../src/testing/random.ts'
 import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
@@ -15,7 +14,7 @@ test('a window of time that is over is complete: what was on its way to the disk
   const held: (() => void)[] = []
   const disk = new SimulatedDisk({ later: task => void (isSlow ? held.push(task) : queueMicrotask(task)) })
   const storage = await openEmbedded({ disk, clock: clock.now })
-  const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+  const db = await openOn(storage)
   const random = new Random(1)
   await db.ledger.appendEvent(newEvent(random, { runId: 'run-1', eventType: 'RunStarted' }))
 

@@ -1,8 +1,7 @@
 import { afterEach, describe, expect, test } from 'vitest'
-import { Annals } from '../../src/annals.ts'
+import { type Annals, openOn } from '../../src/annals.ts'
 import { AnnalsError } from '../../src/core/errors.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
-import { Database } from '../../src/engine/database.ts'
 import { type AppendResult, createProducer, type Producer, type RunEventWrite } from '../../src/index.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
@@ -20,7 +19,7 @@ afterEach(async () => {
 
 async function openWithClock(): Promise<Annals> {
   const storage = await openEmbedded({ clock: clock.now })
-  const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
+  const db = await openOn(storage)
   opened.push(db)
   return db
 }

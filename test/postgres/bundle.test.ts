@@ -1,6 +1,5 @@
 import { afterAll, describe, expect, test } from 'vitest'
-import { annalsOver } from '../../src/annals.ts'
-import { Database } from '../../src/engine/database.ts'
+import { openOn } from '../../src/annals.ts'
 import { open } from '../../src/index.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { openPostgres } from '../../src/postgres.ts'
@@ -25,7 +24,7 @@ describe.skipIf(CONNECTION_STRING === '')('bundles', () => {
         schema: taken,
         clock,
       })
-      const db = annalsOver({ storage, database: new Database(storage) }, {})
+      const db = await openOn(storage)
       const close = async (): Promise<void> => {
         await db.close()
         schemas.giveBack(taken)

@@ -1,6 +1,5 @@
 import { afterAll, describe } from 'vitest'
-import { type Annals, annalsOver } from '../../src/annals.ts'
-import { Database } from '../../src/engine/database.ts'
+import { type Annals, openOn } from '../../src/annals.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { openPostgres } from '../../src/postgres.ts'
 import { testAnnals } from '../../src/testing/annals-suite.ts'
@@ -14,7 +13,7 @@ type Options = Pick<Parameters<typeof openPostgres>[0], 'guards' | 'ledger'>
 async function openIn(schema: string, clock: (() => number) | undefined, options: Options): Promise<Annals> {
   if (clock === undefined) return openPostgres({ connectionString: CONNECTION_STRING, schema, ...options })
   const storage = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema, clock })
-  return annalsOver({ storage, database: new Database(storage) }, options)
+  return openOn(storage, options)
 }
 
 // reason: without a server there is nothing to test; the setup has said so

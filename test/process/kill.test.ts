@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, it } from 'vitest'
 import { openNodeDisk } from '../../src/disk/node-disk.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
-import type { Recovery } from '../../src/embedded/store.ts'
+import type { Recovery } from '../../src/engine/capabilities.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { KillOracle, readReport } from './kill-oracle.ts'
 

@@ -1,0 +1,50 @@
+import { expect } from 'vitest'
+import { commit, expectError, put, type Suite, valueAt } from './suite.ts'
+
+/** The optional members of the port: those that an engine has must do what they say. */
+export function testCapabilities(suite: Suite): void {
+  suite.holds('an engine opened for writing is not read-only, and can say what it is', async storage => {
+    expect(storage.readOnly ?? false).toBe(false)
+    if (storage.engine !== undefined) {
+      expect(storage.engine.kind).toMatch(/^\S+$/)
+      expect(['durable', 'relaxed']).toContain(storage.engine.durability)
+    }
+    // A new store has nothing to recover.
+    expect(storage.recovery).toBeUndefined()
+  })
+
+  suite.holds('a checkpoint changes nothing that a reader sees', async storage => {
+    const { version } = await commit(storage, put('k', '1'))
+    await storage.checkpoint?.()
+    expect(await valueAt(storage, 'k')).toBe('1')
+    await storage.checkpoint?.()
+    expect((await commit(storage, put('k', '2'))).version).toBeGreaterThan(version)
+  })
+
+  suite.holds('checkWritable accepts a store that takes commits, and writes nothing', async storage => {
+    const { version } = await commit(storage, put('k', '1'))
+    await storage.checkWritable?.()
+    const snapshot = await storage.snapshot()
+    expect(snapshot.version).toBe(version)
+    snapshot.release()
+  })
+
+  suite.holds('figures say that the store is writable, and of which version', async storage => {
+    const { version } = await commit(storage, put('k', '1'))
+    const { writable = true, writeProblem, version: known = version } = storage.stats?.() ?? {}
+    expect({ writable, writeProblem }).toEqual({ writable: true, writeProblem: undefined })
+    expect(known).toBeGreaterThanOrEqual(version)
+  })
+
+  suite.holds(
+    'after closing, what needs the store is refused, and figures say that it is not writable',
+    async storage => {
+      await storage.close()
+      for (const call of [storage.checkpoint, storage.checkWritable]) {
+        if (call !== undefined) await expectError(call.call(storage), 'CLOSED')
+      }
+      if (storage.backup !== undefined) await expectError(storage.backup('backup'), 'CLOSED')
+      expect(storage.stats?.().writable ?? false).toBe(false)
+    },
+  )
+}
