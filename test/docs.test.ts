@@ -84,7 +84,9 @@ function linksOf(file: string): string[] {
 }
 
 test('every link in the documentation leads to a file', () => {
-  const missing = markdownFiles().flatMap(file =>
+  // A test of its own keeps the conformance page up to date.
+  const pages = markdownFiles().filter(file => !file.endsWith('conformance.md'))
+  const missing = pages.flatMap(file =>
     linksOf(file)
       .filter(link => !existsSync(join(ROOT, link)))
       .map(link => `${file} links to ${link}`),
@@ -99,6 +101,57 @@ test('the README and the index link every guide, and the index links every decis
   expect(guides.length).toBeGreaterThan(5)
   expect(linksOf('README.md')).toEqual(expect.arrayContaining(guides))
   expect(linksOf('docs/README.md')).toEqual(expect.arrayContaining([...guides, ...pagesIn('docs/decisions')]))
+})
+
+interface Traced {
+  readonly title: string
+  readonly calls: readonly { readonly file: string; readonly name: string }[]
+}
+
+/** The tables of functions in ARCHITECTURE.md. */
+function traces(): Traced[] {
+  const text = readFileSync(join(ROOT, 'ARCHITECTURE.md'), 'utf8')
+  const sections = /^## Traces$([\s\S]*?)^## /m.exec(text)?.[1]?.split(/^### /m).slice(1) ?? []
+  return sections.map(section => ({
+    title: section.split('\n')[0] ?? '',
+    calls: [...section.matchAll(/^\| `(src\/\S+)` \| `(?:\w+\.)?(\w+)` \|/gm)].map(
+      ([, file = '', name = '']) => ({ file, name }),
+    ),
+  }))
+}
+
+test('each trace in ARCHITECTURE.md names at most ten functions that exist, and enters no layer twice', () => {
+  expect(traces()).toHaveLength(5)
+  for (const { title, calls } of traces()) {
+    expect(calls.length, title).toBeGreaterThan(3)
+    expect(calls.length, title).toBeLessThanOrEqual(10)
+    for (const { file, name } of calls) {
+      expect(readFileSync(join(ROOT, file), 'utf8'), `${title}: ${file}`).toMatch(
+        new RegExp(`\\b${name}(<.*>)?\\(`),
+      )
+    }
+    const layers = calls.map(({ file }) => dirname(file)).filter((layer, i, all) => layer !== all[i - 1])
+    expect(layers, title).toEqual([...new Set(layers)])
+  }
+})
+
+test('ARCHITECTURE.md names only paths that exist, and every folder of src', () => {
+  const text = readFileSync(join(ROOT, 'ARCHITECTURE.md'), 'utf8')
+  const paths = [...text.matchAll(/`((?:src|test|docs|bench|examples)(?:\/[\w./-]+)?)`/g)].map(
+    match => match[1] ?? '',
+  )
+  expect(paths.filter(path => !existsSync(join(ROOT, path)))).toEqual([])
+  const folders = readdirSync(join(ROOT, 'src'), { withFileTypes: true })
+    .filter(entry => entry.isDirectory())
+    .map(({ name }) => `src/${name}`)
+  expect(paths).toEqual(expect.arrayContaining(folders))
+  // A row of the code map names files of its folder.
+  for (const [, folder = '', row = ''] of text.matchAll(/^\| `(src[\w/]*)` \| (.*) \|$/gm)) {
+    if (folder.endsWith('.ts')) continue
+    const files = [...row.matchAll(/`([\w-]+\.ts)`/g)].map(match => match[1] ?? '')
+    expect(files.filter(file => !existsSync(join(ROOT, folder, file)))).toEqual([])
+  }
+  expect(text.split('\n').length).toBeLessThanOrEqual(301)
 })
 
 test('every npm script that the documentation names exists', () => {
