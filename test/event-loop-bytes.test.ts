@@ -113,6 +113,74 @@ describe('the event loop turns although each of few items is large', () => {
     expect(found?.trace).toEqual({ type: 'Custom', traceType: 'plan', data })
   })
 
+  describe('of several megabytes', () => {
+    const large = Array.from({ length: 100_000 }, (_, i) => ({ id: i, name: `item ${i}`, tags: ['a', 'b'] }))
+    /** Less than encoding the value in one step takes, and more than its commit. */
+    const LARGE_BOUND_MS = 40
+    const rows: Readonly<Record<string, () => Promise<unknown>>> = {
+      'Runs.create': () => db.runs.create({ metadata: large }),
+      'Runs.ensure': () => db.runs.ensure('large'),
+      'Runs.get': () => db.runs.get('large'),
+      'Runs.updateMetadata': () => db.runs.updateMetadata('large', large),
+      'Runs.addTags': () => db.runs.addTags('large', ['more']),
+      'Runs.updateStatus': async () => {
+        await db.runs.pause('large')
+        await db.runs.resume('large')
+      },
+      'Runs.query': () => db.runs.query({ tags: ['large'] }),
+      'Cells.transition': () => db.cells.transition(RUN, 'large', () => ({ value: large, result: 0 })),
+      'Cells.transitionOrInit': () =>
+        db.cells.transitionOrInit(RUN, 'larger', large, ({ value }) => ({ value, result: 0 })),
+      'Annals.exportRun': () => count(db.exportRun('large')),
+      'Annals.importRun': async () => {
+        const other = await open({ memory: true })
+        await other.importRun(() => db.exportRun('large'))
+        await other.close()
+      },
+    }
+
+    beforeAll(async () => {
+      await db.runs.create({ runId: 'large', metadata: large, tags: ['large'] })
+      await db.events.append('large', 'note', large)
+      await db.cells.init(RUN, 'large', large)
+    }, 60_000)
+
+    test.each(Object.entries(rows))(
+      'W15: during %s',
+      async (_, work) => {
+        expect(await longestBlock(work, TRIES, LARGE_BOUND_MS)).toBeLessThan(LARGE_BOUND_MS)
+      },
+      60_000,
+    )
+
+    test('metadata and cells come back as they went in', async () => {
+      expect((await db.runs.get('large'))?.metadata).toEqual(large)
+      expect((await db.cells.read(RUN, 'larger'))?.value).toEqual(large)
+    })
+  })
+
+  test('large metadata in a bundle are the same in the store that imports them', async () => {
+    const metadata = { text: `,"runId":"x","parentRun":"${'y'.repeat(200_000)}` }
+    await db.runs.create({ runId: 'parent' })
+    await db.runs.create({ runId: 'child', parentRun: 'parent', metadata })
+    const other = await open({ memory: true })
+    await other.importRun(() => db.exportRun('child'))
+    expect(await other.runs.get('child')).toEqual(await db.runs.get('child'))
+    await other.close()
+  })
+
+  test('concurrent transitions of a large cell are all applied', async () => {
+    const list = 'x'.repeat(200_000)
+    await db.cells.init(RUN, 'counted', { list, count: 0 })
+    const more = (): Promise<unknown> =>
+      db.cells.transition(RUN, 'counted', ({ value }) => {
+        const { count: before } = value as { readonly count: number }
+        return { value: { list, count: before + 1 }, result: undefined }
+      })
+    await Promise.all(Array.from({ length: 8 }, more))
+    expect((await db.cells.read(RUN, 'counted'))?.value).toEqual({ list, count: 8 })
+  })
+
   test('a large part of a trace that is no value is refused with its path', async () => {
     const metadata = { list: [...Array(60_000).fill('text'), new Date(0)] } as unknown as Value
     await expect(db.traces.record(RUN, { type: 'Thought', content: '' }, { metadata })).rejects.toMatchObject(

@@ -1,13 +1,12 @@
 import { createHash, type Hash } from 'node:crypto'
-import { type ByteString, hex, toBuffer } from '../core/bytes.ts'
-import { canonicalJsonBytes } from '../core/canonical-json.ts'
+import { type ByteString, hex } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter, linkHash, ZERO_HASH } from '../core/hash.ts'
 import { invariant } from '../core/invariant.ts'
 import { ShardedMap } from '../core/sharded-map.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
-import { decodeValue, encodeValue, parseJson } from '../core/value.ts'
+import { decodeStored, encodeGiven, parseJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
 import type { LogEntry } from '../engine/log.ts'
 import { checkEnvelope, type Envelope } from '../ledger/envelope.ts'
@@ -21,39 +20,42 @@ import {
   type BundleHeader,
   endLine,
   eventLine,
+  hashInSlices,
   headerLine,
-  LINE_LIMITS,
   linesOf,
   recordLine,
   snapshotPieces,
 } from './lines.ts'
 
-/** What a bundle holds, or what is wrong with it. */
+/** The result of verifying a bundle. */
 export interface BundleReport {
+  /** Whether every line of the bundle is right. */
   readonly isValid: boolean
-  /** The first line at which something is wrong; lines count from 1. */
+  /** The number of the first wrong line, counted from 1; absent if the bundle is valid. */
   readonly line?: number
+  /** What is wrong with that line; absent if the bundle is valid. */
   readonly error?: string
+  /** The id of the run; absent if the header can't be read. */
   readonly runId?: string
+  /** The tenant that the run belongs to; absent if the header can't be read. */
   readonly tenant?: string
   /** The app that the run belongs to; absent if it is `default`. */
   readonly app?: string
   /** The agent that the run belongs to; absent if it is `default`. */
   readonly agent?: string
-  /** In the ledger. */
+  /** The number of ledger records; absent unless the bundle is valid. */
   readonly records?: number
-  /** In the run's own log. */
+  /** The number of events in the run's own log; absent unless the bundle is valid. */
   readonly events?: number
-  /** What the records come to. */
+  /** The run's state after all its records; absent if there are none. */
   readonly snapshot?: RunSnapshot
-  /** Of all lines but the last. */
+  /** The SHA-256 of all lines but the last, in hex; absent unless the bundle is valid. */
   readonly sha256?: string
 }
 
 /**
- * Recomputes a bundle from nothing, without a database: every hash, every
- * idempotency key, the snapshot, and the SHA-256 of it all. Whatever was
- * changed is named with its line.
+ * Verifies a bundle without a database. Recomputes every hash, every idempotency key, the snapshot and the SHA-256 of the
+ * whole. The report names the first line that was changed.
  */
 export async function verifyBundle(bundle: AsyncIterable<Uint8Array | string>): Promise<BundleReport> {
   let header: BundleHeader | undefined
@@ -79,7 +81,7 @@ export type BundleItem =
   | { readonly kind: 'record'; readonly entry: LogEntry; readonly envelope: Envelope }
   | { readonly kind: 'end'; readonly report: BundleReport }
 
-/** What is in a bundle, each part verified before it is given; `CORRUPT` with the line at the first that is wrong. */
+/** The items of a bundle, each verified before it is yielded. Throws `CORRUPT`, with the line, at the first wrong one. */
 export async function* itemsIn(
   bundle: AsyncIterable<Uint8Array | string>,
 ): AsyncGenerator<BundleItem, void, void> {
@@ -91,10 +93,10 @@ export async function* itemsIn(
   verifier.checkEnded()
 }
 
-const SNAPSHOT = 'the snapshot, which is what the records come to,'
-const HASHED_CHARS = 1024 * 1024
-
-/** header → events → records → snapshot, if there are records → end. */
+/**
+ * Verifies the lines of a bundle one by one: header → events → records → snapshot (if there are records) → end. Each line is
+ * made again from its content and compared, so no byte of it goes unchecked.
+ */
 class Verifier {
   #line = 0
   readonly #sha256: Hash = createHash('sha256')
@@ -110,11 +112,14 @@ class Verifier {
 
   async take(line: ByteString, isWhole: boolean): Promise<BundleItem | undefined> {
     this.#line++
-    if (this.#isEnded) this.#refuse('there is something behind the last line')
-    // It may as well be a bundle of which the rest is missing.
-    if (!isWhole) this.#refuse('it is cut off: a line ends with a line feed')
-    const item = this.#isSnapshotDue ? await this.#takeSnapshot(line) : this.#judge(line)
-    if (!this.#isEnded) await this.#hash(line)
+    if (this.#isEnded) this.#refuse('nothing may follow the last line')
+    if (!isWhole)
+      this.#refuse('the line feed at the end of the line is missing, so the bundle may be cut off')
+    const item = await this.#verified(line)
+    if (!this.#isEnded) {
+      await hashInSlices(this.#sha256, line)
+      this.#sha256.update('\n')
+    }
     return item
   }
 
@@ -124,38 +129,45 @@ class Verifier {
     this.#refuse(this.#line === 1 ? 'the bundle is empty' : 'the bundle ends here, without its last line')
   }
 
-  #judge(line: ByteString): BundleItem | undefined {
+  /** Errors of the checks name this line. */
+  async #verified(line: ByteString): Promise<BundleItem | undefined> {
+    try {
+      return await this.#judge(line)
+    } catch (error) {
+      const isAboutLine = error instanceof AnnalsError && error.code !== 'ILLEGAL_STATE'
+      if (!isAboutLine || error.details['line'] !== undefined) throw error
+      return this.#refuse(error.message, error)
+    }
+  }
+
+  #judge(line: ByteString): BundleItem | undefined | Promise<BundleItem | undefined> {
     const header = this.#header
     if (header === undefined) return this.#takeHeader(line)
     if (this.#events.length < header.events.count) return this.#takeEvent(line, header)
     if (this.#records.length < header.records.count) return this.#takeRecord(line, header)
+    if (header.records.count > 0 && this.#snapshot === undefined) return this.#takeSnapshot(line)
     return this.#takeEnd(line, header)
   }
 
-  #takeHeader(line: ByteString): BundleItem {
-    const header = this.#attempt(() => headerIn(this.#parse(line)))
-    this.#same(line, headerLine(header), 'the header')
+  async #takeHeader(line: ByteString): Promise<BundleItem> {
+    const header = await headerIn(this.#object(await decodeStored(line)))
+    this.#same(line, await headerLine(header), 'the header')
     this.#header = header
-    this.#prefix = this.#attempt(() => bodyPrefixOf(scopeOfBundle(header)))
+    this.#prefix = bodyPrefixOf(scopeOfBundle(header))
     return { kind: 'header', header }
   }
 
-  #takeEvent(line: ByteString, { events }: BundleHeader): BundleItem {
+  async #takeEvent(line: ByteString, { events }: BundleHeader): Promise<BundleItem> {
     const name = `event ${this.#events.length}`
-    const { event, time } = this.#parse(line) as {
+    const { event, time } = this.#object(await decodeStored(line)) as {
       event?: { payload?: unknown; type?: unknown }
       time?: unknown
     }
     if (typeof event !== 'object' || event === null) this.#refuse(`${name} should be here`)
-    const entry = this.#attempt(() => {
-      const type = checkText('type', event.type, { bytesMax: 65_535 })
-      const payload = canonicalJsonBytes(event.payload, LINE_LIMITS)
-      // Only the one encoding of a value is stored.
-      if (encodeValue(decodeValue(payload)) !== payload)
-        this.#refuse(`the payload of ${name} is no stored value`)
-      const body = eventBody(type, payload)
-      return this.#events.link(time, body, bodyHashAfter(this.#prefix, type, payload))
-    })
+    const type = checkText('type', event.type, { bytesMax: 65_535 })
+    const payload = await encodeGiven(event.payload)
+    const body = eventBody(type, payload)
+    const entry = this.#events.link(time, body, bodyHashAfter(this.#prefix, type, payload))
     this.#same(line, eventLine(entry), name)
     this.#checkHead(entry, events, name)
     return { kind: 'event', entry }
@@ -163,37 +175,29 @@ class Verifier {
 
   #takeRecord(line: ByteString, { runId, tenant, records }: BundleHeader): BundleItem {
     const name = `record ${this.#records.length + 1}`
-    const { record, time } = this.#parse(line) as { record?: unknown; time?: unknown }
+    const { record, time } = this.#object(parseJson(line)) as { record?: unknown; time?: unknown }
     if (typeof record !== 'object' || record === null) this.#refuse(`${name} should be here`)
-    const envelope = this.#attempt(() => checkEnvelope(record))
+    const envelope = checkEnvelope(record)
     const body = envelope.bytes
-    const entry = this.#attempt(() =>
-      this.#records.link(time, body, bodyHashAfter(this.#prefix, envelope.typeBytes, body)),
-    )
+    const entry = this.#records.link(time, body, bodyHashAfter(this.#prefix, envelope.typeBytes, body))
     this.#same(line, recordLine(entry), name)
     this.#checkHead(entry, records, name)
-    if (envelope.runId !== runId) this.#refuse(`${name} is of another run`)
-    if (tenant !== 'default' && envelope.tenantId !== tenant) this.#refuse(`${name} is of another tenant`)
+    if (envelope.runId !== runId) this.#refuse(`${name} belongs to another run`)
+    if (tenant !== 'default' && envelope.tenantId !== tenant)
+      this.#refuse(`${name} belongs to another tenant`)
     const first = this.#heading ?? headingOf(envelope)
     this.#heading = first
     for (const field of ['tenantId', 'projectId', 'environmentId'] as const) {
-      if (envelope[field] !== first[field]) this.#refuse(`${name} has another ${field} than the first`)
+      if (envelope[field] !== first[field]) this.#refuse(`${name} has another ${field} than the first record`)
     }
-    if (this.#keys.has(envelope.idempotencyKey)) this.#refuse(`${name} has a key that another one has`)
+    if (this.#keys.has(envelope.idempotencyKey))
+      this.#refuse(`${name} has the idempotency key of an earlier record`)
     this.#keys.set(envelope.idempotencyKey, true)
-    this.#reducer.add(this.#attempt(() => factOf(entry, envelope, record as RunEventWrite)))
+    this.#reducer.add(factOf(entry, envelope, record as RunEventWrite))
     return { kind: 'record', entry, envelope }
   }
 
-  /** All records were there, and there are some. */
-  get #isSnapshotDue(): boolean {
-    const records = this.#header?.records.count ?? 0
-    const events = this.#header?.events.count ?? 0
-    const isAllThere = this.#events.length === events && this.#records.length === records
-    return records > 0 && isAllThere && this.#snapshot === undefined
-  }
-
-  /** It has every step of the run in it: so it is made, and compared, in slices. */
+  /** The snapshot holds every step of the run, so it is made and compared in slices. */
   async #takeSnapshot(line: ByteString): Promise<undefined> {
     const { run, steps } = this.#reducer
     const heading = this.#heading
@@ -202,19 +206,11 @@ class Verifier {
     let at = 0
     for (const piece of snapshotPieces(this.#snapshot)) {
       if (isSliceOver()) await nextSlice()
-      this.#same(line.slice(at, at + piece.length), piece, SNAPSHOT)
+      this.#same(line.slice(at, at + piece.length), piece, 'the snapshot of the records')
       at += piece.length
     }
-    this.#same(line.slice(at), '', SNAPSHOT)
+    this.#same(line.slice(at), '', 'the snapshot of the records')
     return undefined
-  }
-
-  async #hash(line: ByteString): Promise<void> {
-    for (let at = 0; at < line.length; at += HASHED_CHARS) {
-      if (isSliceOver()) await nextSlice()
-      this.#sha256.update(toBuffer(line.slice(at, at + HASHED_CHARS)))
-    }
-    this.#sha256.update('\n')
   }
 
   #takeEnd(line: ByteString, header: BundleHeader): BundleItem {
@@ -234,27 +230,17 @@ class Verifier {
 
   #checkHead({ sequence, hash }: LogEntry, { count, head }: BundleHeader['events'], name: string): void {
     if (sequence === count - 1 && hex(hash) !== head)
-      this.#refuse(`${name} is not the last one that the header names`)
+      this.#refuse(`the hash of ${name} is not the last hash that the header names`)
   }
 
-  #parse(line: ByteString): Readonly<Record<string, unknown>> {
-    const value = this.#attempt(() => parseJson(line))
+  #object(value: unknown): Readonly<Record<string, unknown>> {
     if (typeof value === 'object' && value !== null) return value as Readonly<Record<string, unknown>>
-    return this.#refuse('it is no JSON object')
+    return this.#refuse('the line is not a JSON object')
   }
 
   #same(line: ByteString, expected: ByteString, what: string): void {
     if (line !== expected)
       this.#refuse(`${what} is not what it should be: something in this line was changed`)
-  }
-
-  #attempt<T>(work: () => T): T {
-    try {
-      return work()
-    } catch (error) {
-      if (!(error instanceof AnnalsError) || error.details['line'] !== undefined) throw error
-      return this.#refuse(error.message, error)
-    }
   }
 
   #refuse(reason: string, cause?: unknown): never {
@@ -275,7 +261,7 @@ function refuse(line: number, reason: string, cause?: unknown): never {
   throw new AnnalsError('CORRUPT', `line ${line} of the bundle: ${reason}`, { line, reason }, cause)
 }
 
-/** A log that is put together again. */
+/** A log whose hashes are computed again, entry by entry. */
 class Chain {
   length = 0
   #hash = ZERO_HASH
@@ -283,7 +269,7 @@ class Chain {
 
   link(time: unknown, body: ByteString, bodyHash: ByteString): LogEntry {
     if (!Number.isSafeInteger(time) || (time as number) < this.#time) {
-      throw new AnnalsError('CORRUPT', 'its time is none, or before that of the one before')
+      throw new AnnalsError('CORRUPT', 'its time is invalid, or before the time of the entry before')
     }
     const entry: LogEntry = {
       sequence: this.length++,

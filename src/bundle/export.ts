@@ -3,6 +3,7 @@ import { type ByteString, hex, toBuffer, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { linkHash, ZERO_HASH } from '../core/hash.ts'
 import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
+import { isLarge } from '../core/value.ts'
 import { headOf } from '../engine/chain.ts'
 import type { Database } from '../engine/database.ts'
 import { parseScope, TAGS } from '../engine/keys.ts'
@@ -19,12 +20,20 @@ import { snapshotInSlices } from '../ledger/snapshot.ts'
 import { LOG, recordOf } from '../ledger/stored.ts'
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event.ts'
-import { placeIn, type Run } from '../primitives/run.ts'
-import { notFound, runOf } from '../primitives/run-records.ts'
+import { placeIn } from '../primitives/run.ts'
+import { notFound, type RunRecord, recordIn } from '../primitives/run-records.ts'
 import type { RunName, RunScopes } from '../primitives/run-scopes.ts'
-import { type BundleHeader, endLine, eventLine, headerLine, recordLine, snapshotPieces } from './lines.ts'
+import {
+  type BundleHeader,
+  endLine,
+  eventLine,
+  hashInSlices,
+  headerLine,
+  recordLine,
+  snapshotPieces,
+} from './lines.ts'
 
-/** A run, and where it is. */
+/** A run, and where to find it. */
 export interface RunLocation {
   readonly database: Database
   readonly tenant: string
@@ -33,10 +42,9 @@ export interface RunLocation {
 }
 
 /**
- * A run as a bundle, line by line as it is asked for: memory holds a page of
- * it. Logs only grow, so what they are long when it begins is what is
- * exported, whatever is appended meanwhile; nothing is held up. Hashes are
- * recomputed on the way: of a run that was changed no bundle comes to its end.
+ * A run as a bundle, made as it is read, so that memory holds a page of it. Logs only grow: the export covers the length that
+ * they have when it begins, and appends go on meanwhile. Hashes are recomputed on the way, so the export of a run that
+ * was tampered with fails before its last line.
  */
 export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Array, void, void> {
   const { header, scope, events, records } = await lookAt(location)
@@ -47,11 +55,12 @@ export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Arr
     sha256.update(bytes)
     return bytes
   }
-  const bytesOf = (line: ByteString): Uint8Array => {
+  const bytesOf = (line: ByteString): Uint8Array | Promise<Uint8Array> => {
     lines++
-    return hashed(`${line}\n`)
+    const text = `${line}\n`
+    return isLarge(text) ? hashInSlices(sha256, text).then(() => toBuffer(text)) : hashed(text)
   }
-  yield bytesOf(headerLine(header))
+  yield await bytesOf(await headerLine(header))
   const { database } = location
   for await (const page of entriesOf(database, scope, TAGS.event, events, eventBodyHash(scope))) {
     yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(eventLine(parsed)), readBytes))
@@ -72,12 +81,12 @@ export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Arr
       if (isSliceOver()) await nextSlice()
       yield hashed(piece)
     }
-    yield bytesOf('')
+    yield await bytesOf('')
   }
   yield toBuffer(`${endLine(lines, sha256.digest('hex'))}\n`)
 }
 
-/** What is known of the run at one moment; `RUN_NOT_FOUND` if that is nothing. */
+/** The header of the run, and its logs' lengths, as of one moment. Throws `RUN_NOT_FOUND` if the run has no data. */
 async function lookAt({ database, tenant, scopes, name }: RunLocation): Promise<{
   readonly header: BundleHeader
   readonly scope: ByteString
@@ -91,7 +100,7 @@ async function lookAt({ database, tenant, scopes, name }: RunLocation): Promise<
     const scope = name.scope ?? scopes.scopeIn(runId, entry)
     const events = await headOf(reader, { scope, tag: TAGS.event })
     const records = await headOf(reader, { scope, tag: LOG })
-    const run = entry === undefined ? null : await upToDate(reader, scope, runOf(entry))
+    const run = entry === undefined ? null : await upToDate(reader, scope, recordIn(entry))
     if (run === null && events.length === 0 && records.length === 0) throw notFound(runId)
     const lengthOf = ({ length, hash }: LogHead): BundleHeader['events'] => ({
       count: length,
@@ -109,20 +118,21 @@ async function lookAt({ database, tenant, scopes, name }: RunLocation): Promise<
   })
 }
 
-/** The run's entry in the index as its records have it: the stored one may lag behind. */
-async function upToDate(reader: Reader, scope: ByteString, run: Run): Promise<Run> {
-  const { runId } = run
+/** The run's index record as of its last ledger record. The stored one may lag behind. */
+async function upToDate(reader: Reader, scope: ByteString, record: RunRecord): Promise<RunRecord> {
+  const { head, metadata } = record
   let projection: RunProjection
   try {
     projection = await readProjection(reader, scope)
   } catch (error) {
     if (!(error instanceof AnnalsError && error.code === 'CORRUPT')) throw error
-    // What was derived is damaged. The records say it all again.
-    projection = new RunProjection(scope, runId)
+    // The stored projection is damaged. It can be computed again from the records.
+    projection = new RunProjection(scope, head.runId)
     await takeAll(reader, projection)
   }
   const { run: state, movedAt, firstTime } = projection
-  return state === undefined ? run : indexedRun(run, { ...state, movedAt, firstTime })
+  if (state === undefined) return record
+  return { head: indexedRun(head, { ...state, movedAt, firstTime }), metadata }
 }
 
 interface Read {
@@ -162,11 +172,11 @@ async function* entriesOf(
 }
 
 function changed(sequence: number): AnnalsError {
-  const message = `entry ${sequence} is not what its hash says: the run was changed, or deleted while it was read`
+  const message = `entry ${sequence} does not match its hash: the run was changed, or deleted while it was read`
   return new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence })
 }
 
-/** One piece for a page: to hand on each line alone would take longer than to read it. */
+/** One chunk for a page of lines, because yielding each line takes longer than reading it. */
 function joined(lines: readonly Uint8Array[]): Uint8Array {
   return Buffer.concat(lines)
 }

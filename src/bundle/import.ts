@@ -1,8 +1,8 @@
 import { type ByteString, hex, u64 } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { ZERO_HASH } from '../core/hash.ts'
 import { isReservedTenant } from '../core/tenant.ts'
-import { encodeRecord } from '../core/value.ts'
+import { encodeValue } from '../core/value.ts'
 import { headOf } from '../engine/chain.ts'
 import type { Database } from '../engine/database.ts'
 import { HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
@@ -15,24 +15,24 @@ import { checkFence } from '../ledger/lease.ts'
 import { dedupeOf, HEADING_KEY, LEASE_KEY, LOG, leaseIn, placeOf, putJson } from '../ledger/stored.ts'
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event.ts'
-import type { Run } from '../primitives/run.ts'
 import { notesMoved } from '../primitives/run-creation.ts'
-import { runOf, runOperations } from '../primitives/run-records.ts'
+import { type RunRecord, recordBytes, recordIn, runOperations } from '../primitives/run-records.ts'
 import type { RunScopes } from '../primitives/run-scopes.ts'
 import { type BundleItem, itemsIn } from './bundle-verification.ts'
 import { scopeOfBundle } from './header.ts'
 import type { BundleHeader, LogLength } from './lines.ts'
 
-/** What came into the store. */
+/** What an import added to the store. */
 export interface ImportReport {
+  /** The id of the imported run. */
   readonly runId: string
-  /** Records of the ledger that were not there before. */
+  /** The number of ledger records that were added. */
   readonly records: number
-  /** Events of the run's own log that were not there before. */
+  /** The number of events that were added to the run's own log. */
   readonly events: number
 }
 
-/** Can be read twice: once to verify it, once to take it in. */
+/** Opens a bundle. It is called twice: an import reads the bundle once to verify it, and once to store it. */
 export type Bundle = () => AsyncIterable<Uint8Array | string>
 
 export interface ImportTarget {
@@ -41,21 +41,19 @@ export interface ImportTarget {
   readonly scopes: RunScopes
 }
 
-/** A commit is one step of the event loop, so it is kept short. */
+/** The most that one commit holds. A commit blocks the event loop, so it is kept short. */
 const OPERATIONS_MAX = 256
 const BYTES_MAX = 256 * 1024
-/** How far two clocks may be apart that are both called right. */
+/** How far apart the clocks of two machines may be. */
 const AHEAD_MAX_MS = 60_000
-/** What a date can be at most. */
+/** The latest time that a `Date` can hold. */
 const TIME_MAX_MS = 8.64e15
 
 /**
- * Takes a run in with every record, hash and time it has. Nothing is written
- * before all of the bundle was verified. It comes in commits of some megabytes,
- * a short run in one: each leaves a beginning of the run, and importing the
- * bundle again goes on from there. What is there already is compared by its
- * hash, which stands for all before it: the same run is no news, another one
- * is `RUN_EXISTS`.
+ * Imports a run with all its records, hashes and times. Nothing is written before the whole bundle was verified. A long run is
+ * written in several commits. Each of them leaves a beginning of the run, and importing the bundle again continues from
+ * there. The store's own entries are compared by the hash of the last common one, which covers all before it. Another run
+ * with this id is `RUN_EXISTS`.
  */
 export async function importRun(target: ImportTarget, bundle: Bundle): Promise<ImportReport> {
   const plan = await planned(target, bundle)
@@ -71,14 +69,14 @@ export async function importRun(target: ImportTarget, bundle: Bundle): Promise<I
   return Object.freeze(report)
 }
 
-/** What the bundle is, and where the store stands. */
+/** The bundle's header, and what the store has of the run already. */
 interface Plan {
   readonly header: BundleHeader
   readonly scope: ByteString
   readonly isNew: boolean
   readonly events: LogHead
   readonly records: LogHead
-  /** Of the imported records that those of the bundle follow, if they do. */
+  /** The imported range that ends where the bundle's new records begin, if there is one. */
   readonly range: ImportedRange | undefined
 }
 
@@ -105,26 +103,26 @@ async function planned(target: ImportTarget, bundle: Bundle): Promise<Plan> {
 }
 
 /**
- * A store's time never goes back: whatever comes after what is imported would be dated as far ahead, leases and entries with
- * an expiry would end early.
+ * Refuses records from the future. A store's time never goes back, so every later commit would be dated as far ahead, and
+ * leases and entries with an expiry would end early.
  */
 function checkTime(now: number, { time }: LogEntry): void {
   if (time <= now + AHEAD_MAX_MS) return
   const when = time <= TIME_MAX_MS ? new Date(time).toISOString() : `${time} ms after 1970`
-  const message = `the bundle has a record of ${when}, ahead of this machine's clock: set the clock right, or import it later`
+  const message = `the bundle has a record of ${when}, ahead of this machine's clock: correct the clock, or import it later`
   throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'bundle', time, now })
 }
 
 async function standing(target: ImportTarget, header: BundleHeader): Promise<Plan> {
   const { database, tenant, scopes } = target
   const { runId } = header
-  // A bundle comes from anywhere: it must not bring the tokens of a server, or its remembered answers.
+  // Anybody may have made the bundle, so it must not write a server's tokens or its stored answers.
   if (isReservedTenant(tenant)) {
-    const message = `the tenant ${JSON.stringify(tenant)} is reserved: nothing is imported into it`
+    const message = `nothing can be imported into the reserved tenant ${JSON.stringify(tenant)}`
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'tenant' })
   }
   if (header.tenant !== tenant) {
-    const message = `the bundle is of tenant ${JSON.stringify(header.tenant)}, this handle reaches ${JSON.stringify(tenant)} alone`
+    const message = `the bundle belongs to tenant ${JSON.stringify(header.tenant)}, but this handle is for ${JSON.stringify(tenant)}`
     throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'bundle', tenant: header.tenant })
   }
   const scope = scopeOfBundle(header)
@@ -132,18 +130,18 @@ async function standing(target: ImportTarget, header: BundleHeader): Promise<Pla
     const events = await headOf(reader, { scope, tag: TAGS.event })
     const records = await headOf(reader, { scope, tag: LOG })
     const place = scopes.record(runId)
-    const indexed = recordIn(scopes, scope, header, await reader.get(place.scope, place.tag, place.key))
+    const indexed = recordHere(scopes, scope, header, await reader.get(place.scope, place.tag, place.key))
     const isNew = indexed === undefined && events.length === 0 && records.length === 0
     if (indexed !== undefined && events.length === 0 && records.length === 0)
-      checkEntry(runOf(indexed), header)
+      checkEntry(recordIn(indexed), header)
     const ranges = await importedRanges(reader, scopes)
     const range = ranges.find(({ runId: of, last }) => of === runId && last === records.length)
     return { header, scope, isNew, events, records, range }
   })
 }
 
-/** The run's record, if it lives in the scope. One that lives elsewhere is another run, unless the bundle has none. */
-function recordIn(
+/** The run's record, if the run lives in the scope. A run that lives elsewhere is another run, unless the bundle has no run. */
+function recordHere(
   scopes: RunScopes,
   scope: ByteString,
   { runId, run, records }: BundleHeader,
@@ -154,15 +152,15 @@ function recordIn(
   return undefined
 }
 
-/** A run that the index knows, and that has no logs: nothing but its entry says which run it is. */
-function checkEntry(known: Run, { runId, run }: BundleHeader): void {
-  if (run === null || encodeRecord({ ...known }) !== encodeRecord({ ...run })) throw another(runId)
+/** Compares the records in the index. For a run without logs nothing else tells whether it is the same run. */
+function checkEntry(known: RunRecord, { runId, run }: BundleHeader): void {
+  if (run === null || recordBytes(known) !== recordBytes(run)) throw another(runId)
 }
 
-/** The hash of the last entry that both have. */
+/** The hash of the last entry that bundle and store have in common. */
 class HashAt {
   hash: ByteString = ZERO_HASH
-  /** How many both have. */
+  /** The number of common entries. */
   common = 0
 
   expect(inStore: number, inBundle: number): void {
@@ -196,20 +194,20 @@ async function existing(
 ): Promise<Entry> {
   const entry = await database.get(scope, tag, u64(sequence))
   if (entry !== undefined) return entry
-  const message = `entry ${sequence} of the run in this store is missing: it was changed, or deleted meanwhile`
+  const message = `entry ${sequence} of the run in this store is missing: the run was changed or deleted meanwhile`
   throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence })
 }
 
 function another(runId: string): AnnalsError {
-  const message = `this store has another run ${JSON.stringify(runId)}: it is left as it is. Import into another store, or delete that run first`
+  const message = `this store has another run ${JSON.stringify(runId)}: delete that run first, or import into another store`
   return new AnnalsError('RUN_EXISTS', message, { runId })
 }
 
-/** The second reading: what is missing, some at a time. */
+/** The second reading of a bundle, which writes the missing entries in several commits. */
 class Import {
   readonly #target: ImportTarget
   readonly #plan: Plan
-  /** Where the logs stand after what was written. */
+  /** The heads of the logs after the commits so far. */
   #events: LogHead
   #records: LogHead
   #range: ImportedRange | undefined
@@ -239,9 +237,7 @@ class Import {
   #checkStill(header: BundleHeader): void {
     const { header: before } = this.#plan
     if (header.records.head === before.records.head && header.events.head === before.events.head) return
-    throw new AnnalsError('INVALID_ARGUMENT', 'the bundle was changed while it was imported', {
-      name: 'bundle',
-    })
+    throw invalidArgument('bundle', 'was changed while it was imported')
   }
 
   #take(item: BundleItem & { readonly kind: 'event' | 'record' }): void {
@@ -284,16 +280,16 @@ class Import {
     const step =
       (moved: readonly Write[]): WriteStep<undefined> =>
       ([events, records, heading, lease, early, record]) => {
-        const indexed = recordIn(scopes, scope, header, record)
+        const indexed = recordHere(scopes, scope, header, record)
         checkStands(header.runId, parseHead(events), this.#events)
         checkStands(header.runId, parseHead(records), this.#records)
         if (writesRecords) checkFence(header.runId, leaseIn(lease), undefined, clock)
-        // A lease that was taken before the run exists is noted where the run would begin.
+        // A lease taken before the run existed is stored in the scope in which the run would begin.
         if (writesRecords && indexed === undefined) checkFence(header.runId, leaseIn(early), undefined, clock)
         const operations: Write[] = [...appends]
         if (heading === undefined && range !== undefined) operations.push(headingPut(scope, this.#heading))
         const entry = indexed === undefined ? this.#indexed(appends) : []
-        // The run is created with this commit, and what was noted before goes with it.
+        // This commit creates the run, so it also moves the notes made before.
         if (entry.length > 0) operations.push(...entry, ...moved)
         if (range !== undefined) operations.push(importedPut(scopes.index, range))
         return { operations, result: undefined }
@@ -306,7 +302,7 @@ class Import {
           )
     const wrong = appended.findIndex(({ hash, duplicate }, i) => duplicate || hash !== hashes[i])
     if (wrong >= 0) {
-      const message = 'an entry has another hash in this store: its run was written to meanwhile'
+      const message = 'an entry got another hash in this store, because its run was written to meanwhile'
       throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence: appended[wrong].sequence })
     }
     this.#advance(appends, hashes)
@@ -341,20 +337,22 @@ class Import {
     }
   }
 
-  /** Its entry in the index: that of the bundle, or one such as its first record would have made (LD15). */
+  /** The writes of the run's index record: the bundle's, or the one that its first ledger record creates (LD15). */
   #indexed(appends: readonly Append[]): readonly Write[] {
     const { run, runId, app, agent } = this.#plan.header
     const time = appends.find(({ tag }) => tag === LOG)?.time
     if (run === null && time === undefined) return []
-    const made: Run = run ?? {
-      runId,
-      ...(app === undefined ? {} : { app }),
-      ...(agent === undefined ? {} : { agent }),
-      status: 'Active',
-      createdAt: time as number,
-      updatedAt: time as number,
-      tags: [],
-      metadata: {},
+    const made: RunRecord = run ?? {
+      head: {
+        runId,
+        ...(app === undefined ? {} : { app }),
+        ...(agent === undefined ? {} : { agent }),
+        status: 'Active',
+        createdAt: time as number,
+        updatedAt: time as number,
+        tags: [],
+      },
+      metadata: encodeValue({}),
     }
     return runOperations(this.#target.scopes.index, undefined, made)
   }

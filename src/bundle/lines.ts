@@ -1,64 +1,78 @@
+import { createHash, type Hash } from 'node:crypto'
 import { type ByteString, fromBuffer, fromUtf8, hex, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes, DEPTH_MAX, type JsonLimits } from '../core/canonical-json.ts'
-import { sha256HexOf } from '../core/hash.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
-import { encodeRecord, joinFields } from '../core/value.ts'
+import { joinFields } from '../core/value.ts'
 import type { LogEntry } from '../engine/log.ts'
 import type { RunSnapshot } from '../ledger/run-events.ts'
 import { contentOf } from '../primitives/event.ts'
-import type { Run } from '../primitives/run.ts'
+import { type RunRecord, recordBytes } from '../primitives/run-records.ts'
 
 /**
  * The lines of a bundle, each one JSON object in canonical form (RFC 8785) and
  * one LF. docs/contracts/bundle.md is the contract.
  *
- *   header    whose run it is, how long its logs are, and how they end
+ *   header    the run, its tenant, and the length and last hash of its logs
  *   event     one for each event of the run's own log
  *   record    one for each record of the ledger
- *   snapshot  what the records come to; only where there are some
+ *   snapshot  the run's state after all records; absent if there are none
  *   end       the number of lines before it, and their SHA-256
  *
- * Whoever reads a line makes it again from what it says and compares the bytes:
- * so there is one way to write a bundle, and no byte in it that nobody looks at.
+ * A reader makes each line again from its content and compares the bytes. So there is exactly one way to write a bundle, and
+ * every byte of it is checked.
  */
 export const BUNDLE_VERSION = 1
 
-/** Around a value, which may be as deep as values may be: an error, its attempt, the list of these, step, steps, snapshot, line. */
+/** A snapshot line nests six containers around a value: an error, its attempt, the attempts, a step, the steps, the snapshot. */
 export const LINE_LIMITS: JsonLimits = { depthMax: DEPTH_MAX + 6, bytesMax: Number.POSITIVE_INFINITY }
 
+/** The length of a log, and how it ends. */
 export interface LogLength {
   readonly count: number
-  /** The hash of the last one; 64 zeros without any. */
+  /** The hash of the last entry, in hex; 64 zeros for an empty log. */
   readonly head: string
 }
 
 export interface BundleHeader {
   readonly runId: string
-  /** Whose handle has the run: its name is in every hash. */
+  /** The tenant, whose name is part of every hash. */
   readonly tenant: string
-  /** Absent if it is `default`; its name is in every hash too. */
+  /** The app, whose name is part of every hash; absent if it is `default`. */
   readonly app?: string
-  /** Absent if it is `default`; its name is in every hash too. */
+  /** The agent, whose name is part of every hash; absent if it is `default`. */
   readonly agent?: string
-  /** Its entry in the index of runs; null if there is none. */
-  readonly run: Run | null
+  /** The run's record in the index of runs; null if there is none. */
+  readonly run: RunRecord | null
   readonly events: LogLength
   readonly records: LogLength
 }
 
-export function headerLine({ runId, tenant, app, agent, run, events, records }: BundleHeader): ByteString {
+/** The run's metadata may have megabytes, so the line is hashed in slices. */
+export async function headerLine(header: BundleHeader): Promise<ByteString> {
+  const { runId, tenant, app, agent, run, events, records } = header
   const fields = {
     'annals-bundle': String(BUNDLE_VERSION),
     events: lengthBytes(events),
     records: lengthBytes(records),
-    run: run === null ? 'null' : encodeRecord({ ...run }),
+    run: run === null ? 'null' : recordBytes(run),
     runId: canonicalJsonBytes(runId),
     tenant: canonicalJsonBytes(tenant),
-    // In a member of their own: every bundle begins with `annals-bundle`, the first in the order of names.
+    // In a member of their own, so that `annals-bundle` stays the first member of every bundle.
     ...(app === undefined && agent === undefined ? {} : { place: placeBytes({ app, agent }) }),
   }
-  const hash = sha256HexOf(joinFields(fields))
-  return joinFields({ ...fields, hash: `"${hash}"` })
+  const hash = createHash('sha256')
+  await hashInSlices(hash, joinFields(fields))
+  return joinFields({ ...fields, hash: `"${hash.digest('hex')}"` })
+}
+
+const HASHED_CHARS = 1024 * 1024
+
+/** Adds bytes of any length to a hash, with pauses. */
+export async function hashInSlices(hash: Hash, bytes: ByteString): Promise<void> {
+  for (let at = 0; at < bytes.length; at += HASHED_CHARS) {
+    if (isSliceOver()) await nextSlice()
+    hash.update(bytes.slice(at, at + HASHED_CHARS), 'latin1')
+  }
 }
 
 function placeBytes({ app, agent }: Readonly<Record<'app' | 'agent', string | undefined>>): ByteString {
@@ -72,22 +86,22 @@ function lengthBytes({ count, head }: LogLength): ByteString {
   return `{"count":${count},"head":"${head}"}`
 }
 
-/** An entry of the run's own log. */
+/** The line of an event of the run's own log. */
 export function eventLine({ sequence, time, prevHash, hash, body }: LogEntry): ByteString {
   const { type, payload } = contentOf(body)
   const event = `{"payload":${payload},"type":${canonicalJsonBytes(fromUtf8(type))}}`
   return `{"event":${event},"hash":"${hex(hash)}","prevHash":"${hex(prevHash)}","sequence":${sequence},"time":${time}}`
 }
 
-/** A record of the ledger: its body is canonical JSON already. */
+/** The line of a ledger record, whose body is stored as canonical JSON. */
 export function recordLine({ sequence, time, prevHash, hash, body }: LogEntry): ByteString {
   return `{"hash":"${hex(hash)}","prevHash":"${hex(prevHash)}","record":${body},"runSeq":${sequence + 1},"time":${time}}`
 }
 
-/** The line of a snapshot, which has every step of the run in it, in pieces of some kilobytes. */
+/** The line of a snapshot, in pieces of some kilobytes, because it holds every step of the run. */
 export function* snapshotPieces(snapshot: RunSnapshot): Generator<ByteString, void, void> {
   const { steps, ...rest } = snapshot
-  // Where the steps go into the canonical form of all else: in the order of the keys.
+  // Members are in the order of their names, so the steps stand between two parts of the rest.
   const [before, after] = canonicalJsonBytes({ ...rest, steps: [] }, LINE_LIMITS).split('"steps":[]')
   let piece = `{"snapshot":${before}"steps":[`
   for (const [i, step] of steps.entries()) {
@@ -106,10 +120,10 @@ export function endLine(lines: number, sha256: string): ByteString {
   return `{"end":{"lines":${lines},"sha256":"${sha256}"}}`
 }
 
-/** A snapshot has every step in it: longer lines than this nobody writes, and no reader has to hold them. */
+/** The longest line that a reader accepts. Snapshots, which hold every step, stay below. */
 const LINE_BYTES_MAX = 256 * 1024 * 1024
 
-/** The lines of a stream without their LF; the last one says whether it had one. */
+/** The lines of a stream, without their line feeds. `isWhole` is false for a last line that has none. */
 export async function* linesOf(
   chunks: AsyncIterable<Uint8Array | string>,
 ): AsyncGenerator<{ readonly line: ByteString; readonly isWhole: boolean }, void, void> {
@@ -124,7 +138,7 @@ export async function* linesOf(
         yield { line, isWhole: true }
       }
     }
-    // Nobody needs what comes behind it.
+    // The line is refused, so the rest of the stream need not be read.
     if (rest.length > LINE_BYTES_MAX) break
   }
   if (rest !== '') yield { line: rest, isWhole: false }
@@ -132,7 +146,7 @@ export async function* linesOf(
 
 const CHUNK_CHARS = 256 * 1024
 
-/** A chunk may be the whole bundle: what is cut into lines at a time is not. */
+/** Cuts a chunk into pieces, because a caller may pass the whole bundle as one chunk. */
 function* piecesOf(chunk: Uint8Array | string): Generator<ByteString, void, void> {
   if (typeof chunk !== 'string') {
     const buffer = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
@@ -141,7 +155,7 @@ function* piecesOf(chunk: Uint8Array | string): Generator<ByteString, void, void
     return
   }
   for (let at = 0; at < chunk.length; ) {
-    // A char of two units stays whole.
+    // A surrogate pair must not be cut apart.
     const isPair = chunk.codePointAt(at + CHUNK_CHARS - 1) !== chunk.charCodeAt(at + CHUNK_CHARS - 1)
     const end = at + CHUNK_CHARS + (isPair ? 1 : 0)
     yield utf8(chunk.slice(at, end))

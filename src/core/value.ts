@@ -45,15 +45,19 @@ export function encodeValue(value: unknown): ByteString {
 const AT_ONCE_BYTES = 128 * 1024
 const AT_ONCE_LIMITS = { depthMax: DEPTH_MAX, bytesMax: AT_ONCE_BYTES }
 
+/** Encodes a value unless its text is longer than 128 KiB; then returns undefined. */
+export function encodeAtOnce(value: unknown): ByteString | undefined {
+  const bytes = tryPart(value, [], encodeLeaf, AT_ONCE_LIMITS)
+  // Reading a char makes V8 join the pieces and let go of the caller's strings.
+  return bytes?.charCodeAt(0) === 0 ? '' : bytes
+}
+
 /**
- * The same for a value that a caller gave: at once if its text is short, so that the caller may change the value as soon as the
- * call returns; else in slices. Then a change before the promise settles may or may not be in what is encoded.
+ * Encodes a value that a caller passed in. A short value is encoded before the call returns, so that the caller may change it
+ * then. A long one is encoded in slices; a change before the promise settles may or may not be encoded.
  */
 export function encodeGiven(value: unknown): ByteString | Promise<ByteString> {
-  const bytes = tryPart(value, [], encodeLeaf, AT_ONCE_LIMITS)
-  if (bytes === undefined) return runInSlices(writeLarge(value, encodeLeaf))
-  // Reading a char makes V8 join the pieces and let go of the user's strings.
-  return bytes.charCodeAt(0) === 0 ? '' : bytes
+  return encodeAtOnce(value) ?? runInSlices(writeLarge(value, encodeLeaf))
 }
 
 /**
@@ -64,7 +68,8 @@ export function encodeRecord(fields: Readonly<Record<string, unknown>>): ByteStr
   return joinFields(encodeFields(fields))
 }
 
-function encodeFields(fields: Readonly<Record<string, unknown>>): Record<string, ByteString> {
+/** The fields of a record, each encoded by itself. */
+export function encodeFields(fields: Readonly<Record<string, unknown>>): Record<string, ByteString> {
   return Object.fromEntries(
     Object.entries(fields).map(([name, value]) => [name, encodeField(name, value, encodeValue)]),
   )

@@ -1,5 +1,5 @@
 import { parseRfc3339 } from '../core/time.ts'
-import type { Run, RunStatus } from '../primitives/run.ts'
+import type { RunHead, RunStatus } from '../primitives/run.ts'
 import type { RunStateStatus } from './run-events.ts'
 
 /** LD15: what a run's status is in the index of runs. */
@@ -31,7 +31,7 @@ export interface Followed {
  * The run's entry in the index after these records; `before` itself if nothing changes. The result depends on the records
  * alone, not on how many of them the index follows at a time. A run that somebody archived stays so.
  */
-export function indexedRun(before: Run, { status, completedAt, movedAt, firstTime }: Followed): Run {
+export function indexedRun(before: RunHead, { status, completedAt, movedAt, firstTime }: Followed): RunHead {
   if (before.status === 'Archived') return before
   const after = indexedStatus(status)
   // An entry that was made by hand, and then adopted, may have had another status before the first record.

@@ -1,8 +1,9 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
+import { encodeValue } from '../core/value.ts'
 import type { Write } from '../engine/session.ts'
 import type { Entry } from '../engine/storage.ts'
-import type { Run } from '../primitives/run.ts'
+import type { RunHead } from '../primitives/run.ts'
 import { runOperations } from '../primitives/run-records.ts'
 import type { Envelope } from './envelope.ts'
 import { checkFence } from './lease.ts'
@@ -80,8 +81,8 @@ export class JudgedRun {
     const writes: Write[] = [putJson(placeOf(this.scope, HEADING_KEY), this.heading)]
     if (this.#lease === undefined) writes.push(putNoLease(this.scope))
     if (this.isIndexed) return writes
-    const run: Run = { runId, status: 'Active', createdAt: now, updatedAt: now, tags: [], metadata: {} }
-    return [...writes, ...runOperations(index, undefined, run)]
+    const head: RunHead = { runId, status: 'Active', createdAt: now, updatedAt: now, tags: [] }
+    return [...writes, ...runOperations(index, undefined, { head, metadata: encodeValue({}) })]
   }
 
   /** Layer 2: takes the event into the state, or says why it can't be: of the event, what its key stands for. */

@@ -2,7 +2,7 @@ import { type ByteString, u64 } from '../core/bytes.ts'
 import type { Database } from '../engine/database.ts'
 import type { Write } from '../engine/session.ts'
 import type { Entry, Place, PointRead } from '../engine/storage.ts'
-import { runOf, runOperations, runPlace } from '../primitives/run-records.ts'
+import { recordIn, runOperations, runPlace } from '../primitives/run-records.ts'
 import { type Followed, indexedRun } from './indexed-run.ts'
 import { alertReads, raise } from './raised-alerts.ts'
 import type { RunState } from './reduce.ts'
@@ -54,7 +54,7 @@ export async function storeProjection(
 
 function indexWrites(index: ByteString, entry: Entry | undefined, followed: Followed): Write[] {
   if (entry === undefined) return []
-  const before = runOf(entry)
+  const { head: before, metadata } = recordIn(entry)
   const after = indexedRun(before, followed)
-  return after === before ? [] : runOperations(index, before, after)
+  return after === before ? [] : runOperations(index, before, { head: after, metadata })
 }

@@ -1,32 +1,35 @@
-import type { ByteString } from '../core/bytes.ts'
-import { utf8 } from '../core/bytes.ts'
+import { type ByteString, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkTags } from '../core/text.ts'
-import type { Value } from '../core/value.ts'
+import { encodeGivenFields, joinFields, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { indexKey, indexRange } from '../engine/indexes.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Write } from '../engine/session.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
-import { placeIn, type Run } from './run.ts'
-import { BY_PARENT, BY_TIME, notFound, runOf, runOperations, stored } from './run-records.ts'
+import { placeIn, type Run, type RunHead } from './run.ts'
+import { BY_PARENT, BY_TIME, notFound, recordIn, runOf, runOperations } from './run-records.ts'
 import type { RunName, RunScopes } from './run-scopes.ts'
 
+/** The properties of a run that `ensure` creates. */
 export interface EnsureRunOptions {
-  /** The id or namespace of a run that exists. */
+  /** The id or namespace of an existing run. */
   readonly parentRun?: Scope
+  /** Labels to find the run by; none by default. */
   readonly tags?: readonly string[]
+  /** Any value to store with the run; `{}` by default. */
   readonly metadata?: Value
 }
 
+/** The properties of a run that `create` creates. */
 export interface CreateRunOptions extends EnsureRunOptions {
-  /** An id that no other run of the tenant has, or a namespace with such an id. Without it an id is made. */
+  /** An id that no other run of the tenant has, or a namespace with such an id; a new id by default. */
   readonly runId?: Scope
 }
 
-/** How runs come into the index. */
+/** Creates runs in the index. */
 export class RunCreation {
   readonly #database: Database
   readonly #scopes: RunScopes
@@ -36,14 +39,14 @@ export class RunCreation {
     this.#scopes = scopes
   }
 
-  /** `RUN_EXISTS` if the id is taken, in whatever app and agent. */
+  /** Throws `RUN_EXISTS` if the id is taken, in whatever app and agent. */
   async create(options: CreateRunOptions): Promise<Run> {
     checkOptions('create', options, ['runId', 'parentRun', 'tags', 'metadata'])
     const { runId = newOrderedId(this.#database.now()), ...rest } = options
     return this.#obtain(runId, rest, exists)
   }
 
-  /** The run as it is, or as it was created just now. `RUN_EXISTS` if it lives in another app or agent than the given. */
+  /** The run of this id, created if it is missing. Throws `RUN_EXISTS` if it lives in another app or agent. */
   async ensure(run: Scope, options: EnsureRunOptions): Promise<Run> {
     checkOptions('ensure', options, ['parentRun', 'tags', 'metadata'])
     return this.#obtain(run, options, (name, known) => {
@@ -55,12 +58,12 @@ export class RunCreation {
   async #obtain(
     given: Scope,
     { parentRun, tags = [], metadata = {} }: EnsureRunOptions,
-    answer: (name: RunName, known: Entry) => Run,
+    answer: (name: RunName, known: Entry) => Run | Promise<Run>,
   ): Promise<Run> {
     const name = this.#scopes.named(given)
     const parent = parentRun === undefined ? undefined : this.#scopes.named(parentRun, 'parentRun')
     const now = this.#database.now()
-    const run = stored({
+    const fields = encodeGivenFields({
       runId: name.runId,
       ...(typeof given === 'string' ? {} : placeIn(given)),
       ...(parent === undefined ? {} : { parentRun: parent.runId }),
@@ -70,34 +73,39 @@ export class RunCreation {
       tags: checkTags(tags),
       metadata,
     })
-    const record = this.#scopes.record(name.runId)
-    const operations = runOperations(this.#scopes.index, undefined, run)
-    const scope = this.#scopes.scopeOfRun(run)
-    if (parent === undefined && scope === this.#scopes.byDefault(run.runId)) {
-      const { result } = await this.#database.update([record], ([known]) =>
-        known === undefined ? { operations, result: run } : { operations: [], result: answer(name, known) },
-      )
-      return result
+    const value = joinFields(fields instanceof Promise ? await fields : fields)
+    const created = recordIn({ value })
+    const { runId } = name
+    const record = this.#scopes.record(runId)
+    const operations = runOperations(this.#scopes.index, undefined, created)
+    const scope = this.#scopes.scopeOfRun(created.head)
+    if (parent === undefined && scope === this.#scopes.byDefault(runId)) {
+      const { result: known } = await this.#database.update([record], ([found]) => ({
+        operations: found === undefined ? operations : [],
+        result: found,
+      }))
+      return known === undefined ? runOf({ value }) : answer(name, known)
     }
-    return this.#database.transaction(async tx => {
-      const known = await tx.get(record.scope, record.tag, record.key)
-      if (known !== undefined) return answer(name, known)
-      if (parent !== undefined) await this.#checkParent(tx, run.runId, parent)
-      await tx.write([...operations, ...(await notesMoved(tx, this.#scopes, run.runId, scope))])
-      return run
+    const known = await this.#database.transaction(async tx => {
+      const found = await tx.get(record.scope, record.tag, record.key)
+      if (found !== undefined) return found
+      if (parent !== undefined) await this.#checkParent(tx, runId, parent)
+      await tx.write([...operations, ...(await notesMoved(tx, this.#scopes, runId, scope))])
+      return undefined
     })
+    return known === undefined ? runOf({ value }) : answer(name, known)
   }
 
-  /** The parent exists, and the run is none of its ancestors: an id that was used before may still have children. */
+  /** Checks that the parent exists and is not a descendant of the run: children of a deleted run keep its id as their parent. */
   async #checkParent(tx: Reader, runId: string, parent: RunName): Promise<void> {
     let ancestor = await this.#ancestor(tx, parent)
     if (ancestor === undefined) throw notFound(parent.runId)
     const children = indexRange({ scope: this.#scopes.index, tag: TAGS.run }, BY_PARENT, utf8(runId))
     if ((await tx.scan({ ...children, limit: 1 })).length === 0) return
     while (ancestor?.parentRun !== undefined) {
-      const { parentRun }: Run = ancestor
+      const { parentRun }: RunHead = ancestor
       if (parentRun === runId) {
-        const message = `run ${JSON.stringify(runId)} would be its own ancestor`
+        const message = `run ${JSON.stringify(runId)} would become its own ancestor`
         throw new AnnalsError('INVALID_ARGUMENT', message, {
           name: 'parentRun',
           runId,
@@ -109,22 +117,23 @@ export class RunCreation {
   }
 
   /**
-   * The run, read beside the transaction: its tags or metadata may change as often as they like. What the transaction
-   * depends on is that it exists, and whose child it is; both stand for as long as its index entry by time does.
+   * Reads a run outside of the transaction, so that changes of its tags or metadata cause no conflict. The transaction depends
+   * only on the run's existence and its parent. Both stay the same while the run's index entry by time exists, so the
+   * transaction reads that entry.
    */
-  async #ancestor(tx: Reader, name: RunName): Promise<Run | undefined> {
+  async #ancestor(tx: Reader, name: RunName): Promise<RunHead | undefined> {
     const { scope, tag, key } = this.#scopes.record(name.runId)
     const entry = this.#scopes.ifNamed(name, await this.#database.get(scope, tag, key))
-    const run = entry === undefined ? undefined : runOf(entry)
+    const run = entry === undefined ? undefined : recordIn(entry).head
     const proof = run === undefined ? key : indexKey(BY_TIME, '', run.createdAt, utf8(name.runId))
     return (await tx.get(scope, tag, proof)) === undefined ? undefined : run
   }
 }
 
 /**
- * A writer may take the lease of a run, and a producer may choose the ids of its events, before the run exists. The
- * ledger notes that where the run would begin, and it goes with the run to where it is created: a lease that is held
- * must fence writers off there.
+ * The writes that move a run's early notes to the scope in which the run is created. Before a run exists, a writer may take its
+ * lease and a producer may choose event ids. The ledger stores both in the scope in which the run would begin. A lease
+ * must fence off other writers in the run's actual scope too.
  */
 export async function notesMoved(
   tx: Reader,
@@ -143,5 +152,5 @@ export async function notesMoved(
 }
 
 function exists({ runId }: RunName, _known: Entry): never {
-  throw new AnnalsError('RUN_EXISTS', `there is a run ${JSON.stringify(runId)} already`, { runId })
+  throw new AnnalsError('RUN_EXISTS', `run ${JSON.stringify(runId)} already exists`, { runId })
 }

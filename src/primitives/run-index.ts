@@ -1,9 +1,9 @@
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
 import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { checkTags } from '../core/text.ts'
-import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { encodeGiven, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { indexRange, recordsOf } from '../engine/indexes.ts'
 import { HEAD_KEY, headTag, type Scope, TAGS } from '../engine/keys.ts'
@@ -12,6 +12,7 @@ import type { Entry, Place, Reader, Step, TreeId } from '../engine/storage.ts'
 import {
   checkStatus,
   type Run,
+  type RunHead,
   type RunStatus,
   STATUSES,
   type Tombstone,
@@ -20,27 +21,45 @@ import {
 } from './run.ts'
 import { type CreateRunOptions, type EnsureRunOptions, RunCreation } from './run-creation.ts'
 import { newestFirst, planQuery, type RunQuery } from './run-query.ts'
-import { BY_STATUS, existing, runOf, runOperations, stored } from './run-records.ts'
+import {
+  BY_STATUS,
+  existing,
+  type RunRecord,
+  recordBytes,
+  recordIn,
+  runOf,
+  runOperations,
+} from './run-records.ts'
 import { type RunName, type RunScopes, stepInRun } from './run-scopes.ts'
 import { allTombstones, buried, iterateTombstones, type MarkedTombstone, newGrave } from './tombstones.ts'
 
+/** How a run is deleted. */
 export interface DeleteRunOptions {
-  /** A run with ledger records is deleted only if you say so, and why. */
+  /** Allows deleting a run that has ledger records. Needs a `reason`. */
   readonly purgeLedger?: boolean
+  /** Why the run is deleted; kept in its tombstone. */
   readonly reason?: string
 }
 
+/** The number of runs in each status. */
 export interface RunStats {
+  /** All runs. */
   readonly total: number
+  /** Runs with the status Active. */
   readonly active: number
+  /** Runs with the status Completed. */
   readonly completed: number
+  /** Runs with the status Failed. */
   readonly failed: number
+  /** Runs with the status Cancelled. */
   readonly cancelled: number
+  /** Runs with the status Paused. */
   readonly paused: number
+  /** Runs with the status Archived. */
   readonly archived: number
 }
 
-/** The runs of a tenant: what each is, how it stands, and which belong together. */
+/** The run index of a tenant: the status, tags, metadata and parent of each run. */
 export class Runs {
   readonly #database: Database
   readonly #scopes: RunScopes
@@ -54,8 +73,8 @@ export class Runs {
   }
 
   /**
-   * Creates a run, in app and agent `default` or in a namespace. `RUN_EXISTS` if a run of the tenant has the id already,
-   * in whatever app and agent; `RUN_NOT_FOUND` without its parent.
+   * Creates a run, in app and agent `default` or in a namespace. Throws `RUN_EXISTS` if a run of the tenant has the id
+   * already, in whatever app and agent, and `RUN_NOT_FOUND` if the parent does not exist.
    * @example
    * const { runId } = await db.runs.create({ tags: ['nightly'], metadata: { model: 'small' } })
    * const critic = namespace({ tenant: 'default', app: 'research', agent: 'critic', run: 'review-7' })
@@ -68,8 +87,8 @@ export class Runs {
   }
 
   /**
-   * The run of this id, created if it was not there. The options count only for a run that is created. A namespace asks
-   * for the run in that app and agent: `RUN_EXISTS` if the run lives in another.
+   * Returns the run of this id, and creates it if it is missing. The options apply only to a run that is created. With a
+   * namespace, throws `RUN_EXISTS` if the run lives in another app or agent.
    * @example
    * const first = await db.runs.ensure('r1', { tags: ['eval'] })
    * const again = await db.runs.ensure('r1')
@@ -80,7 +99,7 @@ export class Runs {
   }
 
   /**
-   * The run, or undefined.
+   * Returns the run, or undefined if there is none.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * const { status } = await db.runs.get('r1')
@@ -92,7 +111,7 @@ export class Runs {
   }
 
   /**
-   * Brings the run into another status, if that may follow its own; else `INVALID_TRANSITION`.
+   * Changes the run's status. Throws `INVALID_TRANSITION` if the status may not follow the present one.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * const { status } = await db.runs.updateStatus('r1', 'Paused')
@@ -103,7 +122,7 @@ export class Runs {
   }
 
   /**
-   * The run has done what it was to do.
+   * Sets the status to Completed.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * const { status, completedAt } = await db.runs.complete('r1')
@@ -115,21 +134,19 @@ export class Runs {
   }
 
   /**
-   * The run has failed, and why.
+   * Sets the status to Failed, and stores why.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * const { error } = await db.runs.fail('r1', 'out of tokens')
    * error // → 'out of tokens'
    */
   async fail(runId: Scope, error: string): Promise<Run> {
-    if (typeof error !== 'string') {
-      throw new AnnalsError('INVALID_ARGUMENT', 'error must be a string', { name: 'error' })
-    }
+    if (typeof error !== 'string') throw invalidArgument('error', 'must be a string')
     return this.#setStatus(runId, 'Failed', error)
   }
 
   /**
-   * Somebody has called the run off.
+   * Sets the status to Cancelled.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * const { status } = await db.runs.cancel('r1')
@@ -140,7 +157,7 @@ export class Runs {
   }
 
   /**
-   * The run waits.
+   * Sets the status to Paused.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * const { status } = await db.runs.pause('r1')
@@ -151,7 +168,7 @@ export class Runs {
   }
 
   /**
-   * A paused run goes on.
+   * Sets the status of a paused run back to Active.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * await db.runs.pause('r1')
@@ -163,7 +180,7 @@ export class Runs {
   }
 
   /**
-   * Hides the run from `query` and `list`. Its data stay readable and writable.
+   * Sets the status to Archived, which hides the run from `query` and `list`. Its data stay readable and writable.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * await db.runs.archive('r1')
@@ -175,7 +192,7 @@ export class Runs {
   }
 
   /**
-   * Adds tags to those that are there.
+   * Adds tags to the run's tags.
    * @example
    * await db.runs.create({ runId: 'r1', tags: ['a'] })
    * const { tags } = await db.runs.addTags('r1', ['b', 'a'])
@@ -183,24 +200,26 @@ export class Runs {
    */
   async addTags(runId: Scope, tags: readonly string[]): Promise<Run> {
     const added = checkTags(tags)
-    return this.#change(runId, run => ({ ...run, tags: [...new Set([...run.tags, ...added])] }))
+    return this.#changeHead(runId, run => ({ ...run, tags: [...new Set([...run.tags, ...added])] }))
   }
 
   /**
-   * Replaces the metadata.
+   * Replaces the run's metadata.
    * @example
    * await db.runs.create({ runId: 'r1', metadata: { a: 1 } })
    * const { metadata } = await db.runs.updateMetadata('r1', { b: 2 })
    * metadata // → { b: 2 }
    */
   async updateMetadata(runId: Scope, metadata: Value): Promise<Run> {
-    // A copy: the caller may change it before the step runs, and after.
-    const copy = decodeValue(encodeValue(metadata))
-    return this.#change(runId, run => ({ ...run, metadata: copy }))
+    // Encoded before the first await, because the caller may change a short value as soon as the call returns.
+    const encoded = encodeGiven(metadata)
+    const bytes = typeof encoded === 'string' ? encoded : await encoded
+    return this.#change(runId, ({ head }) => ({ head, metadata: bytes }))
   }
 
   /**
-   * Runs, newest first: by the time of creation, within a millisecond by the commit. Archived ones only if `includeArchived` or `status: 'Archived'` asks for them.
+   * Returns the runs that match, newest first. Runs created in the same millisecond are in the order of their commits.
+   * Archived runs are left out unless `includeArchived` or `status: 'Archived'` asks for them.
    * @example
    * await db.runs.create({ runId: 'r1', tags: ['eval', 'nightly'] })
    * await db.runs.create({ runId: 'r2', tags: ['eval'] })
@@ -211,13 +230,15 @@ export class Runs {
     const { wanted, limit, range, parent, after: last } = planQuery(this.#tree(), query, this.#scopes)
     return this.#database.view(async reader => {
       const found: Run[] = []
-      // Children know the id of their parent: one that lives elsewhere is another parent.
+      // Children store only the id of their parent. If that run lives in another namespace, it is another parent.
       if (parent !== undefined && (await this.#livesElsewhere(reader, parent))) return Object.freeze(found)
-      const after = last === undefined ? undefined : await this.#existing(reader, last)
+      const after =
+        last === undefined ? undefined : recordIn(existing(last.runId, await this.#entry(reader, last))).head
       for await (const keys of newestFirst(reader, range, after)) {
         for (const entry of await recordsOf(reader, range, keys)) {
           if (isSliceOver()) await nextSlice()
-          const run = runOf(entry)
+          const decoded = runOf(entry)
+          const run = decoded instanceof Promise ? await decoded : decoded
           if (!wanted(run)) continue
           found.push(run)
           if (found.length === limit) return Object.freeze(found)
@@ -228,7 +249,7 @@ export class Runs {
   }
 
   /**
-   * The ids of all runs, newest first.
+   * Returns the ids of all runs, newest first.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * await db.runs.list() // → ['r1']
@@ -239,7 +260,7 @@ export class Runs {
   }
 
   /**
-   * The runs whose parent this is, newest first; also archived ones, and also if the parent was deleted.
+   * Returns the children of a run, newest first. Archived children are included, and so are children of a deleted run.
    * @example
    * await db.runs.create({ runId: 'parent' })
    * await db.runs.create({ runId: 'child', parentRun: 'parent' })
@@ -251,8 +272,8 @@ export class Runs {
   }
 
   /**
-   * Removes the run and all its data, in one step whatever its size, for good; a tombstone stays. The id may be used
-   * again. A run with ledger records is refused unless `purgeLedger` and a `reason` are given.
+   * Deletes the run and all its data, in one commit whatever its size, and returns the tombstone that remains. The id may be
+   * used again. A run with ledger records is deleted only with `purgeLedger` and a `reason`.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * await db.events.append('r1', 'note', 'hello')
@@ -267,9 +288,9 @@ export class Runs {
     const tombstone = await this.#step(
       runId,
       scope => [headPlace(scope, TAGS.event), headPlace(scope, TAGS.ledger)],
-      (run, [events, ledger], scope) => {
+      ({ head: run }, [events, ledger], scope) => {
         if (ledger !== undefined && !purgeLedger) {
-          const message = `run ${JSON.stringify(run.runId)} has ledger records: delete needs purgeLedger and a reason`
+          const message = `run ${JSON.stringify(run.runId)} has ledger records: pass purgeLedger and a reason to delete it`
           throw new AnnalsError('INVALID_OPERATION', message, { runId: run.runId })
         }
         const { tombstone: left, put } = buried(grave, run, events, reason)
@@ -283,7 +304,7 @@ export class Runs {
   }
 
   /**
-   * What is left of deleted runs, newest first.
+   * Returns the tombstones of deleted runs, newest first.
    * @example
    * await db.runs.create({ runId: 'r1' })
    * await db.runs.delete('r1')
@@ -294,13 +315,13 @@ export class Runs {
     return allTombstones(this.#database, this.#scopes.index)
   }
 
-  /** @internal The same from behind one on, each with what sets it apart from others of its time. */
+  /** @internal The tombstones after a given one, each with a mark that tells it from others of its millisecond. */
   iterateTombstones(after?: Omit<MarkedTombstone, 'tombstone'>): AsyncGenerator<MarkedTombstone, void, void> {
     return iterateTombstones(this.#database, this.#scopes.index, after)
   }
 
   /**
-   * How many runs there are in each status.
+   * Counts the runs in each status.
    * @example
    * await db.runs.create()
    * const { total, active } = await db.runs.stats()
@@ -324,11 +345,11 @@ export class Runs {
   }
 
   #setStatus(runId: Scope, status: RunStatus, error?: string): Promise<Run> {
-    return this.#change(
+    return this.#changeHead(
       runId,
       (run, now, [ledgerHead]) => {
         if (ledgerHead !== undefined && status !== 'Archived') {
-          const message = `run ${JSON.stringify(run.runId)} gets its status from its ledger events alone`
+          const message = `run ${JSON.stringify(run.runId)} has ledger events, which alone decide its status`
           throw new AnnalsError('INVALID_OPERATION', message, { runId: run.runId })
         }
         return withStatus(run, status, now, error)
@@ -337,42 +358,51 @@ export class Runs {
     )
   }
 
-  /** Writes what `change` makes of the run, with its index entries. */
+  #changeHead(
+    runId: Scope,
+    change: (run: RunHead, now: number, more: readonly (Entry | undefined)[]) => RunHead,
+    placesIn?: (scope: ByteString) => readonly Place[],
+  ): Promise<Run> {
+    return this.#change(
+      runId,
+      ({ head, metadata }, now, more) => ({ head: change(head, now, more), metadata }),
+      placesIn,
+    )
+  }
+
+  /** Writes the record that `change` returns, with its index entries. */
   async #change(
     runId: Scope,
-    change: (run: Run, now: number, more: readonly (Entry | undefined)[]) => Run,
+    change: (run: RunRecord, now: number, more: readonly (Entry | undefined)[]) => RunRecord,
     placesIn: (scope: ByteString) => readonly Place[] = () => [],
   ): Promise<Run> {
     const now = this.#database.now()
     const changed = await this.#step(runId, placesIn, (before, more) => {
-      const after = touched(change(before, now, more), now)
-      return { operations: runOperations(this.#scopes.index, before, after), result: after }
+      const { head, metadata } = change(before, now, more)
+      const after = { head: touched(head, now), metadata }
+      return { operations: runOperations(this.#scopes.index, before.head, after), result: after }
     })
-    return stored(changed)
+    return runOf({ value: recordBytes(changed) })
   }
 
   #step<T>(
     runId: Scope,
     placesIn: (scope: ByteString) => readonly Place[],
-    step: (run: Run, more: readonly (Entry | undefined)[], scope: ByteString) => ReturnType<Step<T>>,
+    step: (run: RunRecord, more: readonly (Entry | undefined)[], scope: ByteString) => ReturnType<Step<T>>,
   ): Promise<T> {
     const name = this.#scopes.named(runId)
     return stepInRun(this.#database, this.#scopes, name, placesIn, (record, more, scope) =>
-      step(runOf(existing(name.runId, record)), more, scope),
+      step(recordIn(existing(name.runId, record)), more, scope),
     )
   }
 
-  /** The run's record, if the run lives where the name says. */
+  /** The run's record, if the run lives in the scope that the name asks for. */
   async #entry(reader: Reader, name: RunName): Promise<Entry | undefined> {
     const { scope, tag, key } = this.#scopes.record(name.runId)
     return this.#scopes.ifNamed(name, await reader.get(scope, tag, key))
   }
 
-  async #existing(reader: Reader, name: RunName): Promise<Run> {
-    return runOf(existing(name.runId, await this.#entry(reader, name)))
-  }
-
-  /** Of a run that was deleted nobody knows where it lived. */
+  /** Whether the run exists in another scope than the name asks for. False for a deleted run: its scope is not known. */
   async #livesElsewhere(reader: Reader, { runId, scope }: RunName): Promise<boolean> {
     if (scope === undefined) return false
     const record = await this.#entry(reader, { runId, scope: undefined })
@@ -393,10 +423,9 @@ function checkDelete(options: DeleteRunOptions): DeleteRunOptions {
   const { purgeLedger, reason } = options
   checkFlag('purgeLedger', purgeLedger)
   if (reason !== undefined && (typeof reason !== 'string' || reason === '')) {
-    throw new AnnalsError('INVALID_ARGUMENT', 'reason must be a text', { name: 'reason', value: reason })
+    throw invalidArgument('reason', 'must be a non-empty string', reason)
   }
-  if (purgeLedger === true && reason === undefined) {
-    throw new AnnalsError('INVALID_ARGUMENT', 'purgeLedger needs a reason', { name: 'reason' })
-  }
+  if (purgeLedger === true && reason === undefined)
+    throw invalidArgument('reason', 'is needed with purgeLedger')
   return options
 }

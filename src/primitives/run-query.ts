@@ -7,31 +7,34 @@ import type { Scope } from '../engine/keys.ts'
 import { getMany } from '../engine/many-gets.ts'
 import { pages } from '../engine/pages.ts'
 import type { Range, Reader, TreeId } from '../engine/storage.ts'
-import { checkStatus, type Run, type RunStatus } from './run.ts'
+import { checkStatus, type RunHead, type RunStatus } from './run.ts'
 import { BY_PARENT, BY_STATUS, BY_TAG, BY_TIME } from './run-records.ts'
 import type { RunName, RunScopes } from './run-scopes.ts'
 
+/** Conditions that runs must meet to be found. A run has to meet all of them. */
 export interface RunQuery {
+  /** The status of the runs. */
   readonly status?: RunStatus
-  /** All of them must be there. */
+  /** Tags, all of which a run must have. */
   readonly tags?: readonly string[]
-  /** Inclusive; milliseconds since 1970. */
+  /** The earliest time of creation, inclusive, in milliseconds since 1970. */
   readonly createdAfter?: number
-  /** Exclusive; `Infinity` is as good as nothing. */
+  /** The latest time of creation, exclusive, in milliseconds since 1970; `Infinity` by default. */
   readonly createdBefore?: number
   /** The id or namespace of the parent. */
   readonly parentRun?: Scope
+  /** Whether archived runs are found too; false by default. */
   readonly includeArchived?: boolean
-  /** A positive integer; without it all come. */
+  /** The most runs to return, a positive integer; unlimited by default. */
   readonly limit?: number
-  /** A run's id or namespace, exclusive: goes on behind this run. */
+  /** The id or namespace of the last run of the page before. The result starts after it. */
   readonly after?: Scope
 }
 
-/** Which index to read, and what to look for in what it leads to. */
+/** How a query is answered: the index range to read, and the test that the runs found there must pass. */
 export interface RunPlan {
   readonly range: Range
-  readonly wanted: (run: Run) => boolean
+  readonly wanted: (run: RunHead) => boolean
   readonly limit: number | undefined
   readonly parent: RunName | undefined
   readonly after: RunName | undefined
@@ -48,7 +51,7 @@ const OPTIONS: readonly (keyof RunQuery)[] = [
   'after',
 ]
 
-/** Every index is ordered by time of creation; the one is read that leads to the fewest runs, most likely. */
+/** Chooses the index that most likely leads to the fewest runs. Every index is ordered by time of creation. */
 export function planQuery(tree: TreeId, query: RunQuery, scopes: RunScopes): RunPlan {
   checkOptions('query', query, OPTIONS)
   const { includeArchived = false, parentRun, tags: wantedTags = [] } = query
@@ -84,17 +87,17 @@ function indexFor(
 }
 
 /**
- * The keys of an index, newest run first, from behind the run `after` on. Within a millisecond the order is that of the
- * commits that made the runs. It is the version of a run's entry by time, which is written with the run and stays; so
- * it is looked up only for runs that share their millisecond.
+ * The keys of an index, newest run first, starting after the run `after`. Runs of one millisecond are ordered by the commits
+ * that created them, which is the version of their entry in the index by time. That version is looked up only for runs
+ * that share their millisecond.
  */
 export async function* newestFirst(
   reader: Reader,
   range: Range,
-  after: Run | undefined,
+  after: RunHead | undefined,
 ): AsyncGenerator<readonly ByteString[], void, void> {
   const cursor = after === undefined ? undefined : keyIn(range, after)
-  // Of the last millisecond seen: there may be more of it.
+  // The keys of the last millisecond seen. The next page may have more of them.
   let held: ByteString[] = cursor === undefined ? [] : [cursor]
   const behindCursor = async (keys: readonly ByteString[]): Promise<readonly ByteString[]> => {
     const ordered = await inOrder(reader, range, keys)
@@ -128,7 +131,7 @@ async function inOrder(
   return places.map(i => keys[i])
 }
 
-/** What is of this millisecond or before. */
+/** The part of the range up to and including this millisecond. */
 function upTo(range: Range, time: number): Range {
   const from = range.from as ByteString
   if (time < timeOfIndexKey(from)) return { ...range, to: from }
@@ -136,8 +139,8 @@ function upTo(range: Range, time: number): Range {
   return range.to === undefined || end < range.to ? { ...range, to: end } : range
 }
 
-/** Where the run has its place in the index, whether or not it is in it. */
-function keyIn(range: Range, run: Run): ByteString {
+/** The key that the run has in this index, or would have. */
+function keyIn(range: Range, run: RunHead): ByteString {
   const from = range.from as ByteString
   const component = from.slice(1, from.indexOf('\0', 1))
   return indexKey(from[0], component, run.createdAt, utf8(run.runId))

@@ -1,32 +1,30 @@
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import type { Database } from '../engine/database.ts'
 import { DEFAULT_PART, isShared, type Scope, scopeOf } from '../engine/keys.ts'
 import type { Entry, Place, Reader, Step } from '../engine/storage.ts'
 import type { Run } from './run.ts'
-import { notFound, runOf, runPlace } from './run-records.ts'
+import { notFound, recordIn, runPlace } from './run-records.ts'
 
 const SEEN_MAX = 10_000
 
-/** A run as a caller names it: by its id, wherever it lives, or by its namespace. */
+/** The name by which a caller asks for a run: its id, wherever the run lives, or its namespace. */
 export interface RunName {
   readonly runId: string
-  /** The scope in which the run must live; undefined if it may live anywhere. */
+  /** The scope in which the run must live; undefined if the caller gave only an id. */
   readonly scope: ByteString | undefined
 }
 
 /**
- * Finds the scope in which a run lives. Run ids are unique per tenant, and the
- * run's record in the tenant's index says in which app and agent the run is, so
- * one point read finds it. A run that has no record yet would begin in app and
- * agent `default`.
+ * Finds the scope in which a run lives. Run ids are unique in a tenant, and the run's record in the tenant's index holds its
+ * app and agent, so one point read finds the scope. A run without a record begins in app and agent `default`.
  */
 export class RunScopes {
   /** The scope of the tenant's run index. */
   readonly index: ByteString
   readonly #tenant: string
   readonly #scopeOf: (scope: Scope) => ByteString
-  /** By id, the scopes of runs outside of app and agent `default`, as they were when they were looked up last. */
+  /** A cache: run id → scope, for runs outside of app and agent `default`. It may be outdated. */
   readonly #seen = new Map<string, ByteString>()
 
   constructor(tenant: string, index: ByteString, scopeOf: (scope: Scope) => ByteString) {
@@ -35,26 +33,24 @@ export class RunScopes {
     this.#scopeOf = scopeOf
   }
 
-  /** Checks the run id or namespace that a caller gave. */
+  /** Checks a run id or namespace that a caller gave. `name` is the argument's name in errors. */
   named(run: Scope, name = 'runId'): RunName {
     if (typeof run === 'string') {
-      // It has to be an id that data can be stored under.
+      // Throws if no data can be stored under this id.
       this.#scopeOf(run)
       return { runId: run, scope: undefined }
     }
     if (typeof run !== 'object' || run === null) {
-      throw new AnnalsError('INVALID_ARGUMENT', `${name} must be a run id or a namespace`, { name })
+      throw invalidArgument(name, 'must be a run id or a namespace')
     }
     const scope = this.#scopeOf(run)
     if (isShared(run)) {
-      throw new AnnalsError('INVALID_ARGUMENT', `${name} must not be a shared namespace: it has no run`, {
-        name,
-      })
+      throw invalidArgument(name, 'must not be a shared namespace, which has no run')
     }
     return { runId: run.run, scope }
   }
 
-  /** Where the run's record is. */
+  /** Where the run's record is stored. */
   record(runId: string): Place {
     return runPlace(this.index, runId)
   }
@@ -64,23 +60,24 @@ export class RunScopes {
     return this.#scopeOf(runId)
   }
 
-  /** The scope in which the run most likely lives. Only its record is sure. */
+  /** The scope in which the run most likely lives. Only its record tells for certain. */
   guess({ runId, scope }: RunName): ByteString {
     return scope ?? this.#seen.get(runId) ?? this.byDefault(runId)
   }
 
-  /** The scope that a run's record names; without a record, the one in which the run would begin. */
+  /** The scope that a run's record names; without a record, the scope in which the run would begin. */
   scopeIn(runId: string, record: Entry | undefined): ByteString {
     if (record === undefined || !namesPlace(record)) {
       this.#seen.delete(runId)
       return this.byDefault(runId)
     }
-    const scope = this.scopeOfRun(runOf(record))
+    const scope = this.scopeOfRun(recordIn(record).head)
     if (this.#seen.size === SEEN_MAX) this.#seen.clear()
     this.#seen.set(runId, scope)
     return scope
   }
 
+  /** The scope of a run whose app and agent are known. */
   scopeOfRun({
     runId,
     app = DEFAULT_PART,
@@ -89,12 +86,12 @@ export class RunScopes {
     return scopeOf({ tenant: this.#tenant, app, agent, run: runId })
   }
 
-  /** The record, if the run lives where the name says; undefined otherwise. */
+  /** The record, if the run lives in the scope that the name asks for; undefined otherwise. */
   ifNamed({ runId, scope }: RunName, record: Entry | undefined): Entry | undefined {
     return scope === undefined || scope === this.scopeIn(runId, record) ? record : undefined
   }
 
-  /** The scope in which the named run lives, or in which it would begin; that of the namespace, if one was given. */
+  /** The scope in which the named run lives or would begin. A namespace always means its own scope. */
   async find(reader: Reader, { runId, scope }: RunName): Promise<ByteString> {
     if (scope !== undefined) return scope
     const place = this.record(runId)
@@ -103,20 +100,20 @@ export class RunScopes {
 }
 
 /**
- * Whether a record names an app or agent. The members of a record are in the order of their names, so these come first;
- * nearly all records have neither, and need not be decoded, however much metadata they hold.
+ * Whether a record names an app or agent. Members are in the order of their names, so these two come first. Most records
+ * have neither and need not be decoded.
  */
 function namesPlace({ value }: Entry): boolean {
   return value.startsWith('{"agent":') || value.startsWith('{"app":')
 }
 
-/** What a step came to, or the scope in which it has to look. */
+/** The result of a step, or the scope in which the step has to run instead. */
 type Located<T> = { readonly value: T } | { readonly scope: ByteString }
 
 /**
- * One step over entries of the scope in which a run lives, and over the run's record, which says which scope that is. The
- * scope is guessed, and the step repeated if the guess was wrong. `RUN_NOT_FOUND` if the run does not live in the
- * namespace that was given.
+ * Runs one step over a run's record and over entries of the scope in which the run lives. The scope is guessed first; if the
+ * record names another one, the step runs again there. Throws `RUN_NOT_FOUND` if the caller gave a namespace in which
+ * the run does not live.
  */
 export async function stepInRun<T>(
   database: Database,

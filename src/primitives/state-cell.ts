@@ -1,9 +1,9 @@
 import { type ByteString, fromU64, fromUtf8, u64 } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkFunction } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
-import { decodeStored, decodeValue, encodeGiven, encodeValue, type Value } from '../core/value.ts'
+import { decodeStored, decodeValue, encodeAtOnce, encodeGiven, isLarge, type Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import { pages } from '../engine/pages.ts'
@@ -13,31 +13,38 @@ import type { Entry, Place } from '../engine/storage.ts'
 const TAG = TAGS.state
 const NAME_BYTES_MAX = 1024
 
+/** A cell as it was read. */
 export interface Cell {
+  /** The stored value. */
   readonly value: Value
   /** 1 after `init`, and one more with each change. It never goes back, not even across `delete` and `init`. */
   readonly version: number
+  /** When the cell last changed, in milliseconds since 1970. */
   readonly updatedAt: number
 }
 
-/** What a transition is shown: a cell, or with `transitionOrInit` what takes the place of one that is missing. */
+/** The state that a transition gets: a cell, or for a missing one the initial value with version 0 and no time. */
 export type CellState = Omit<Cell, 'updatedAt'> & Partial<Pick<Cell, 'updatedAt'>>
 
 /**
- * What the cell becomes, and what to tell the caller. It must be pure: it depends on the state alone, does no I/O and
- * changes nothing outside, because it may run several times before it counts.
+ * Computes a cell's next value, and a result for the caller. It must be pure: it depends on the state alone, does no I/O and
+ * changes nothing outside, because it may run several times for one change.
  */
 export type Transition<T> = (state: CellState) => { readonly value: Value; readonly result: T }
 
+/** The outcome of a transition. */
 export interface Transitioned<T> {
+  /** The result that the transition returned. */
   readonly result: T
+  /** The cell's new value. */
   readonly value: Value
+  /** The cell's new version. */
   readonly version: number
 }
 
 /**
- * Named cells that change by compare-and-swap: for what several workers must agree on. Of several that try at once to
- * `init` or to `cas` the same version, exactly one wins.
+ * Named cells that change by compare-and-swap, for state that several workers must agree on. If several callers `init` a cell
+ * or `cas` the same version at once, exactly one succeeds.
  */
 export class Cells {
   readonly #database: Database
@@ -50,7 +57,7 @@ export class Cells {
   }
 
   /**
-   * The cell, or undefined.
+   * Returns the cell, or undefined if there is none.
    * @example
    * await db.cells.init(run, 'status', 'pending')
    * const { value, version } = await db.cells.read(run, 'status')
@@ -62,7 +69,7 @@ export class Cells {
   }
 
   /**
-   * Makes a cell and returns its version; `CELL_EXISTS` if there is one.
+   * Creates a cell and returns its version. Throws `CELL_EXISTS` if there is one already.
    * @example
    * await db.cells.init(run, 'leader', 'worker-1') // → 1
    */
@@ -71,8 +78,8 @@ export class Cells {
   }
 
   /**
-   * Changes the cell if it has the expected version, and returns the new one; else `VERSION_MISMATCH`, with the actual
-   * version in `details`. `CELL_NOT_FOUND` if there is none.
+   * Changes the cell if it has the expected version, and returns its new version. Throws `VERSION_MISMATCH` otherwise, with
+   * the actual version in `details`, and `CELL_NOT_FOUND` if there is no cell.
    * @example
    * const version = await db.cells.init(run, 'status', 'pending')
    * await db.cells.cas(run, 'status', version, 'running') // → 2
@@ -82,7 +89,7 @@ export class Cells {
   }
 
   /**
-   * Writes the cell, whatever its version, or makes it; returns the new version.
+   * Writes the cell whatever its version, creates it if it is missing, and returns its new version.
    * @example
    * await db.cells.set(run, 'progress', 0.5) // → 1
    */
@@ -91,7 +98,7 @@ export class Cells {
   }
 
   /**
-   * Whether there was one.
+   * Deletes the cell, and returns whether it existed.
    * @example
    * await db.cells.init(run, 'lock', true)
    * await db.cells.delete(run, 'lock') // → true
@@ -102,7 +109,7 @@ export class Cells {
   }
 
   /**
-   * Whether there is one.
+   * Returns whether the cell exists.
    * @example
    * await db.cells.exists(run, 'lock') // → false
    */
@@ -111,7 +118,7 @@ export class Cells {
   }
 
   /**
-   * The names of all cells, in byte order.
+   * Returns the names of all cells, in byte order.
    * @example
    * await db.cells.init(run, 'b', 1)
    * await db.cells.init(run, 'a', 1)
@@ -122,8 +129,8 @@ export class Cells {
   }
 
   /**
-   * Changes the cell by a pure function of its state, which may run several times: see {@link Transition}. Transitions
-   * that run at once follow each other; none is lost.
+   * Changes the cell by a pure function of its state. Concurrent transitions are applied one after the other, so none is
+   * lost; the function may run several times for that. See {@link Transition}.
    * @example
    * await db.cells.init(run, 'counter', 41)
    * const next = await db.cells.transition(run, 'counter', ({ value }) => ({ value: value + 1, result: 'done' }))
@@ -134,7 +141,7 @@ export class Cells {
   }
 
   /**
-   * The same; a missing cell is shown as `{ value: initial, version: 0 }`.
+   * Does the same as `transition`. For a missing cell, the function gets `{ value: initial, version: 0 }`.
    * @example
    * const count = ({ value }) => ({ value: value + 1, result: undefined })
    * await db.cells.transitionOrInit(run, 'counter', 0, count)
@@ -156,7 +163,20 @@ export class Cells {
   }
 }
 
-/** The same with the scope bound: in a transaction, where reads see what it has written, or of a run. */
+/** What a transition makes of a cell. */
+interface NextCell<T> {
+  readonly result: T
+  readonly bytes: ByteString
+}
+
+/** One try of a transition. Without `next` nothing was written, because a value is too large for the commit. */
+interface Tried<T> {
+  readonly found: Entry | undefined
+  readonly next: NextCell<T> | undefined
+  readonly version: number
+}
+
+/** The cells of one scope. In a transaction, reads see the transaction's own writes. */
 export class ScopedCells {
   readonly #session: Session
   readonly #scope: ByteString
@@ -176,8 +196,7 @@ export class ScopedCells {
     const encoded = encodeGiven(value)
     const bytes = typeof encoded === 'string' ? encoded : await encoded
     return this.#change(name, found => {
-      if (isThere(found))
-        throw new AnnalsError('CELL_EXISTS', `there is a cell ${quote(name)} already`, { name })
+      if (isThere(found)) throw new AnnalsError('CELL_EXISTS', `cell ${quote(name)} already exists`, { name })
       return bytes
     })
   }
@@ -196,7 +215,7 @@ export class ScopedCells {
     const place = this.#place(name)
     const { result } = await this.#session.update([place], ([found]) => {
       if (!isThere(found)) return { operations: [], result: false }
-      // The version stays, so that a cell of the same name goes on from it.
+      // The version stays, so that a new cell of this name continues from it.
       return { operations: [{ op: 'put', ...place, value: u64(versionOf(found)) }], result: true }
     })
     return result
@@ -217,33 +236,60 @@ export class ScopedCells {
     })
   }
 
+  /** Changes the cell by a pure function of its state. See {@link Cells.transition}. */
   async transition<T>(name: string, step: Transition<T>): Promise<Transitioned<T>> {
-    return this.#transition(name, step, found => cellOf(existing(name, found)) as Cell)
+    return this.#transition(name, step, undefined)
   }
 
+  /** The same, for a cell that may be missing. See {@link Cells.transitionOrInit}. */
   async transitionOrInit<T>(name: string, initial: Value, step: Transition<T>): Promise<Transitioned<T>> {
-    const missing = Object.freeze({ value: decodeValue(encodeValue(initial)), version: 0 })
-    return this.#transition(name, step, found => cellOf(found) ?? missing)
+    const encoded = encodeGiven(initial)
+    const value = await decodeStored(typeof encoded === 'string' ? encoded : await encoded)
+    return this.#transition(name, step, Object.freeze({ value, version: 0 }))
   }
 
+  /**
+   * Tries the transition within the commit, which blocks the event loop. If a value turns out to be large, the transition runs
+   * before the commit instead, in slices, and again if the cell changes meanwhile.
+   */
   async #transition<T>(
     name: string,
     step: Transition<T>,
-    stateOf: (found: Entry | undefined) => CellState,
+    missing: CellState | undefined,
   ): Promise<Transitioned<T>> {
     checkFunction('the transition', step)
-    let answer: T
-    let bytes: ByteString = ''
-    const version = await this.#change(name, found => {
-      const outcome = checkOutcome(step(stateOf(found)))
-      answer = outcome.result
-      bytes = encodeValue(outcome.value)
-      return bytes
-    })
-    return Object.freeze({ result: answer!, value: decodeValue(bytes), version })
+    const place = this.#place(name)
+    const entryIn = (found: Entry | undefined): Entry | undefined =>
+      missing === undefined ? existing(name, found) : found
+    const attempt = (found: Entry | undefined): NextCell<T> | undefined => {
+      const entry = entryIn(found)
+      if (entry !== undefined && isLarge(entry.value)) return undefined
+      const { value, result } = checkOutcome(step(cellOf(entry) ?? (missing as CellState)))
+      const bytes = encodeAtOnce(value)
+      return bytes === undefined ? undefined : { result, bytes }
+    }
+    for (let prepared: (NextCell<T> & { readonly before: Entry | undefined }) | undefined; ; ) {
+      const { result: done } = await this.#session.update<Tried<T>>([place], ([found]) => {
+        const isPrepared = prepared !== undefined && prepared.before?.value === found?.value
+        const next = isPrepared ? prepared : attempt(found)
+        const version = versionOf(found) + 1
+        if (next === undefined) return { operations: [], result: { found, next, version } }
+        const operations = [{ op: 'put', ...place, value: u64(version) + next.bytes } as const]
+        return { operations, result: { found, next, version } }
+      })
+      if (done.next !== undefined) {
+        const { result, bytes } = done.next
+        return Object.freeze({ result, value: await decodeStored(bytes), version: done.version })
+      }
+      const before = done.found
+      const { value, result } = checkOutcome(
+        step((await readCell(entryIn(before))) ?? (missing as CellState)),
+      )
+      prepared = { result, bytes: await encodeGiven(value), before }
+    }
   }
 
-  /** Writes what `next` makes of the entry, as the version after it. */
+  /** Writes the value that `next` returns, with the next version. */
   async #change(name: string, next: (found: Entry | undefined) => ByteString): Promise<number> {
     return (await change(this.#session, this.#place(name), next)).result
   }
@@ -253,7 +299,7 @@ export class ScopedCells {
   }
 }
 
-// Not `async`: who awaits them does so once, instead of in each layer.
+// The next two are not `async`, so that a caller's await resolves without further promises in between.
 
 function swap(
   session: Session,
@@ -281,7 +327,7 @@ function change(
   next: (found: Entry | undefined) => ByteString,
 ): Promise<StepOutcome<number>> {
   return session.update([place], ([found]) => {
-    const version = (found === undefined ? 0 : versionOf(found)) + 1
+    const version = versionOf(found) + 1
     const value = u64(version) + next(found)
     return { operations: [{ op: 'put', ...place, value }], result: version }
   })
@@ -291,7 +337,7 @@ function placeOf(scope: ByteString, name: string): Place {
   return { scope, tag: TAG, key: checkText('name', name, { bytesMax: NAME_BYTES_MAX }) }
 }
 
-// A stored cell: its version (8 bytes), then the value; without one the cell was deleted.
+// A stored cell is its version (8 bytes) and its value. A deleted cell has only a version.
 
 const VERSION_BYTES = 8
 
@@ -299,11 +345,11 @@ function isThere(entry: Entry | undefined): entry is Entry {
   return entry !== undefined && entry.value.length > VERSION_BYTES
 }
 
-function versionOf(entry: Entry): number {
-  return fromU64(entry.value)
+function versionOf(entry: Entry | undefined): number {
+  return entry === undefined ? 0 : fromU64(entry.value)
 }
 
-/** The same for who has time: a large value is decoded in slices. */
+/** The cell; a large value is decoded in slices. */
 async function readCell(entry: Entry | undefined): Promise<Cell | undefined> {
   if (!isThere(entry)) return undefined
   const value = await decodeStored(entry.value.slice(VERSION_BYTES))
@@ -318,13 +364,12 @@ function cellOf(entry: Entry | undefined): Cell | undefined {
 
 function existing(name: string, entry: Entry | undefined): Entry {
   if (isThere(entry)) return entry
-  throw new AnnalsError('CELL_NOT_FOUND', `there is no cell ${quote(name)}: make it with init`, { name })
+  throw new AnnalsError('CELL_NOT_FOUND', `there is no cell ${quote(name)}: create it with init`, { name })
 }
 
 function checkOutcome<T>(outcome: ReturnType<Transition<T>>): ReturnType<Transition<T>> {
   if (typeof outcome === 'object' && outcome !== null && 'value' in outcome) return outcome
-  const message = 'a transition must return { value, result }, and at once: it may not be async'
-  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'the transition' })
+  throw invalidArgument('the transition', 'must return { value, result }, and must not be async')
 }
 
 function quote(name: string): string {

@@ -11,28 +11,28 @@ import { behind, pages } from '../engine/pages.ts'
 import type { Entry, Place, Put, Range } from '../engine/storage.ts'
 import type { Run, Tombstone } from './run.ts'
 
-/** Tombstones have the shape of an index, with something in them. */
+/** The letter of their keys. Tombstones are keyed like index entries, but have a value. */
 const TOMBSTONE = 'x'
 
-/** @internal */
+/** @internal A tombstone with its place in the list. */
 export interface MarkedTombstone {
   readonly tombstone: Tombstone
   readonly deletedAt: number
   readonly mark: string
 }
 
-/** Where a tombstone will be, and since when. */
+/** The place and time of a tombstone that is about to be written. */
 export interface Grave extends Place {
   readonly deletedAt: number
 }
 
-/** A place for one more tombstone. It is made before the step that writes there: a step may run twice. */
+/** A new place for a tombstone. It is chosen before the step that writes there, because a step may run twice. */
 export function newGrave(index: ByteString, now: number): Grave {
   const key = indexKey(TOMBSTONE, '', now, utf8(newOrderedId(now)))
   return { scope: index, tag: TAGS.run, key, deletedAt: now }
 }
 
-/** The tombstone of a run whose own log had this head, and the write that leaves it behind. */
+/** The tombstone of a run, and the write that stores it. `events` is the head of the run's own log. */
 export function buried(
   { deletedAt, ...place }: Grave,
   { runId, app, agent }: Pick<Run, 'runId' | 'app' | 'agent'>,
@@ -52,13 +52,13 @@ export function buried(
   return { tombstone, put: { op: 'put', ...place, value: encodeValue(tombstone as unknown as Value) } }
 }
 
-/** All of them, newest first. */
+/** All tombstones, newest first. */
 export async function allTombstones(database: Database, index: ByteString): Promise<readonly Tombstone[]> {
   const found = await database.scan(newestFirst(index))
   return Object.freeze(await mapInSlices(found, tombstoneIn))
 }
 
-/** The same from behind one on, each with what sets it apart from others of its time. */
+/** The tombstones after a given one, each with a mark that tells it from others of its millisecond. */
 export async function* iterateTombstones(
   database: Database,
   index: ByteString,

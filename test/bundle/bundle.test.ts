@@ -117,7 +117,7 @@ describe('a bundle', () => {
       expect(await verify(Buffer.from(text))).toMatchObject({ isValid: false, line: 1 })
     }
     const later = await verify(Buffer.from('{"annals-bundle":2}\n'))
-    expect(later.error).toContain('of version 2, this program reads 1')
+    expect(later.error).toContain('has version 2, but this program reads only 1')
   })
 
   test('of a run that was changed in its store does not come to its end', async () => {

@@ -88,7 +88,7 @@ describe('an imported run', () => {
     const target = other.forTenant('_annals')
     await expect(target.importRun(() => chunked(bundle))).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: 'the tenant "_annals" is reserved: nothing is imported into it',
+      message: 'nothing can be imported into the reserved tenant "_annals"',
     })
     expect(await target.events.length('tokens')).toBe(0)
   })

@@ -160,7 +160,7 @@ describe('import', () => {
     await db.close()
     const other = await annals(['import', bundle, '--data', target])
     expect(other.code).toBe(1)
-    expect(other.stderr).toContain('this store has another run "nightly-1": it is left as it is')
+    expect(other.stderr).toContain('this store has another run "nightly-1"')
     const cut = readFileSync(bundle, 'utf8').slice(0, -20)
     const broken = await annals(['import', '-', '--data', target], { input: cut })
     expect(broken.code).toBe(1)
@@ -177,7 +177,7 @@ describe('import', () => {
     const target = newFolder()
     const refused = await annals(['import', '-', '--data', target, '--tenant', 'umbrella'], { input: stdout })
     expect(refused.code).toBe(2)
-    expect(refused.stderr).toContain('the bundle is of tenant "acme"')
+    expect(refused.stderr).toContain('the bundle belongs to tenant "acme"')
     expect((await annals(['import', '-', '--data', target], { input: stdout })).code).toBe(0)
     expect((await annals(['runs', '--data', target, '--tenant', 'acme', '--json'])).stdout).toContain(
       'tenanted',
