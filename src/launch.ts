@@ -62,6 +62,7 @@ export type {
   WorkItem,
   WorkItemStatus,
 } from './launch/events.ts'
+export { type FlushTelemetryOptions, flushTelemetry, type RunFlush } from './launch/flush-telemetry.ts'
 export type { Spans } from './launch/journal.ts'
 export type { LaunchResult, LaunchRun, LaunchStatus } from './launch/launch-run.ts'
 export type { LaunchMemory, LaunchState } from './launch/launch-state.ts'
@@ -116,11 +117,7 @@ export type {
   StartOptions,
 } from './launch/options.ts'
 export { type ProgressOptions, type ProgressOutput, showProgress } from './launch/progress.ts'
-export {
-  type FlushTelemetryOptions,
-  flushTelemetry,
-  type TelemetryOptions,
-} from './launch/run-telemetry.ts'
+export type { TelemetryOptions } from './launch/run-telemetry.ts'
 export type {
   ActiveStateOf,
   NextStateOf,
@@ -130,4 +127,3 @@ export type {
 } from './launch/states.ts'
 export type { FlushReport } from './telemetry/client.ts'
 export type { ChildEnd, LlmCallEnd, LlmCallStart, Span } from './telemetry/launch-telemetry.ts'
-export type { RunFlush } from './telemetry/runs-folder.ts'

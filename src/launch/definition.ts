@@ -114,8 +114,6 @@ export interface RuntimeNode {
   run(context: AnyNodeContext): unknown
 }
 
-export type RuntimeWorker = WorkerDefinition<unknown, unknown>
-
 /** A definition that was checked. */
 export interface Launch {
   readonly name: string
@@ -123,7 +121,7 @@ export interface Launch {
   readonly states: StateModel
   /** By state. */
   readonly nodes: ReadonlyMap<string, RuntimeNode>
-  readonly workers: ReadonlyMap<string, RuntimeWorker>
+  readonly workers: ReadonlyMap<string, WorkerDefinition<unknown, unknown>>
   readonly gates: ReadonlyMap<string, GateDefinition>
   readonly fixer: string | undefined
   readonly concurrency: number
@@ -175,7 +173,7 @@ export function defineLaunch<
     version,
     states,
     nodes: nodesByState(states, nodes as readonly RuntimeNode[]),
-    workers: new Map(Object.entries(workers)) as ReadonlyMap<string, RuntimeWorker>,
+    workers: new Map(Object.entries(workers)) as ReadonlyMap<string, WorkerDefinition<unknown, unknown>>,
     gates: new Map(Object.entries(gates)),
     fixer,
     concurrency,

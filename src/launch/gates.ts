@@ -1,90 +1,82 @@
 import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { sha256Hex } from '../core/hash.ts'
-import type { GateContext } from './context.ts'
 import { contractProblems, VALIDATION_REPORT_ID } from './contracts.ts'
 import type { GateDefinition } from './definition.ts'
 import type { Issue, TrackedIssue } from './events.ts'
+import type { Spans } from './journal.ts'
 import { gateRunsOf } from './launch-state.ts'
-import { llmEvents, type OpenLlm } from './run-llm.ts'
-import { outcomeOf, type Session } from './session.ts'
-import { withTimeLimit } from './time-limit.ts'
-import { failureOf } from './work-items.ts'
+import { observed, runCode, type Workbench } from './workbench.ts'
 
 const REPORT_NAME = 'validation_report.json'
-/** The writer of what no worker writes. */
+/** The writer of artifacts that no worker writes. */
 const ORCHESTRATOR = 'orchestrator'
 
-/** Whether a run may not go on with it. */
+/** Whether a run must not continue with this issue. */
 export function isBlocking({ severity }: Issue): boolean {
   return severity === 'error' || severity === 'blocker'
 }
 
+/** The issues that are still open, without their tracking fields. */
 export function openIssues(issues: readonly TrackedIssue[]): readonly Issue[] {
   return issues
     .filter(({ status }) => status === 'OPEN')
     .map(({ status: _, resolved_at: __, ...issue }) => issue)
 }
 
-/** Runs every gate in turn. Issues that are new are opened, those that no gate finds any more are resolved. */
-export async function runGates(session: Session, parentSpanId: string): Promise<readonly Issue[]> {
+/** Runs all gates, one after the other. Opens new issues and resolves those that are not found any more. */
+export async function runGates(bench: Workbench, parentSpanId: string): Promise<readonly Issue[]> {
+  const { journal, launch, slots, signal } = bench
   const found: Issue[] = []
   const results: { name: string; ok: boolean; issues: number }[] = []
-  for (const [name, gate] of session.launch.gates) {
-    await session.slots.opened(session.signal)
-    const issues = await runGate(session, name, gate, parentSpanId)
+  for (const [name, gate] of launch.gates) {
+    await slots.opened(signal)
+    const issues = await runGate(bench, name, gate, { spanId: journal.newHex(8), parentSpanId })
     found.push(...issues)
     results.push({ name, ok: !issues.some(isBlocking), issues: issues.length })
   }
-  await writeReport(session, results, found, parentSpanId)
+  await writeReport(bench, results, found, parentSpanId)
   return found
 }
 
 async function runGate(
-  session: Session,
+  bench: Workbench,
   name: string,
   gate: GateDefinition,
-  parentSpanId: string,
+  spans: Required<Spans>,
 ): Promise<readonly Issue[]> {
-  const { journal, clock, tell, signal } = session
-  const spans = { spanId: journal.newHex(8), parentSpanId }
+  const { journal, artifacts, folder, signal } = bench
   await journal.append('GATE_RUN_STARTED', { gate: name }, spans)
+  const { run_id: runId, memory } = journal.state
   const id = `${name}-${gateRunsOf(journal.state, name)}`
-  const activity = { name, id, ...spans, startedAt: clock() }
-  tell('gateStarted', activity)
-  const durationMs = (): number => clock() - activity.startedAt
-  const end = new AbortController()
-  let calls: OpenLlm | undefined
-  let issues: readonly Issue[]
-  try {
-    const given = await withTimeLimit(`gate ${name}`, signal, gate.timeoutMs, limited => {
-      const events = llmEvents(session, end.signal, spans)
-      calls = session.llm.open(session, spans, events, AbortSignal.any([limited, end.signal]))
-      return gate.run(contextOf(session, limited, calls))
-    }).finally(() => {
-      end.abort(new AnnalsError('ILLEGAL_STATE', `gate ${name} has ended: it can't ask any more`))
-      return calls?.settled()
-    })
-    issues = issuesOf(name, given)
-  } catch (error) {
-    tell('gateFinished', { ...activity, ...outcomeOf(failureOf(error)), durationMs: durationMs() })
-    throw error
-  }
-  await record(session, name, issues, spans)
-  const ok = !issues.some(isBlocking)
-  await journal.append('GATE_RUN_FINISHED', { gate: name, ok, issues: issues.length }, spans)
-  const failure = ok
-    ? undefined
-    : { code: 'GATE_FAILED', message: `${issues.length} issues`, retryable: false }
-  tell('gateFinished', { ...activity, ...outcomeOf(failure), durationMs: durationMs() })
-  return issues
+  return observed(bench, 'gate', { name, id, ...spans }, async fail => {
+    const limits = { spans, signal, timeoutMs: gate.timeoutMs }
+    const given = await runCode(bench, `gate ${name}`, limits, ({ signal: limited, models }) =>
+      gate.run({
+        runId,
+        config: memory.config,
+        folder,
+        signal: limited,
+        artifacts: artifacts.view,
+        get llm() {
+          return models.client()
+        },
+      }),
+    )
+    const issues = issuesOf(name, given)
+    await recordIssues(bench, name, issues, spans)
+    const ok = !issues.some(isBlocking)
+    await journal.append('GATE_RUN_FINISHED', { gate: name, ok, issues: issues.length }, spans)
+    if (!ok) fail({ code: 'GATE_FAILED', message: `${issues.length} issues`, retryable: false })
+    return issues
+  })
 }
 
-async function record(
-  { journal }: Session,
+async function recordIssues(
+  { journal }: Workbench,
   gate: string,
   issues: readonly Issue[],
-  spans: { readonly spanId: string; readonly parentSpanId: string },
+  spans: Spans,
 ): Promise<void> {
   const open = openIssues(journal.state.issues).filter(issue => issue.gate === gate)
   for (const issue of issues) {
@@ -97,28 +89,10 @@ async function record(
   }
 }
 
-function contextOf(
-  { journal, artifacts, folder }: Session,
-  signal: AbortSignal,
-  calls: OpenLlm,
-): GateContext {
-  const { run_id: runId, memory } = journal.state
-  return {
-    runId,
-    config: memory.config,
-    folder,
-    signal,
-    artifacts: artifacts.view,
-    get llm() {
-      return calls.client()
-    },
-  }
-}
-
-/** With ids made of what they say, so that what is found again is the same issue; each once. */
+/** Gives each issue an id made of its content, so that an issue that is found again has the same id. Drops duplicates. */
 function issuesOf(gate: string, given: unknown): readonly Issue[] {
   if (!Array.isArray(given)) {
-    throw new AnnalsError('INVALID_ARGUMENT', `gate ${gate} must answer with a list of issues`, { gate })
+    throw new AnnalsError('INVALID_ARGUMENT', `gate ${gate} must return a list of issues`, { gate })
   }
   const issues = new Map<string, Issue>()
   for (const found of given as readonly Omit<Issue, 'issue_id' | 'gate'>[]) {
@@ -126,7 +100,7 @@ function issuesOf(gate: string, given: unknown): readonly Issue[] {
     const issue: Issue = { ...content, issue_id: `${gate}-${sha256Hex(canonicalJson(content)).slice(0, 16)}` }
     const [problem] = contractProblems('issue', issue)
     if (problem !== undefined) {
-      const message = `gate ${gate} gave no issue: ${problem.path} ${problem.message}`
+      const message = `gate ${gate} returned an invalid issue: ${problem.path} ${problem.message}`
       throw new AnnalsError('INVALID_ARGUMENT', message, { gate, path: problem.path })
     }
     issues.set(issue.issue_id, issue)
@@ -135,7 +109,7 @@ function issuesOf(gate: string, given: unknown): readonly Issue[] {
 }
 
 async function writeReport(
-  { journal, artifacts }: Session,
+  { journal, artifacts }: Workbench,
   gates: readonly { readonly name: string; readonly ok: boolean; readonly issues: number }[],
   issues: readonly Issue[],
   spanId: string,
@@ -143,12 +117,7 @@ async function writeReport(
   const { run_id } = journal.state
   const report = { schema_version: 1, run_id, ok: gates.every(({ ok }) => ok), gates, issues }
   const text = `${canonicalJson(report)}\n`
-  // Found again as it was, it needs no other event.
-  if (
-    artifacts.has(REPORT_NAME) &&
-    artifacts.isIntact(REPORT_NAME) &&
-    artifacts.readText(REPORT_NAME) === text
-  )
-    return
+  // An unchanged report needs no other event.
+  if (artifacts.isIntact(REPORT_NAME) && artifacts.readText(REPORT_NAME) === text) return
   await artifacts.write(REPORT_NAME, text, VALIDATION_REPORT_ID, ORCHESTRATOR, { spanId })
 }

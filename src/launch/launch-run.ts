@@ -5,6 +5,7 @@ import { Artifacts } from './artifacts.ts'
 import type { LaunchDescription, LaunchObserver } from './context.ts'
 import type { Launch } from './definition.ts'
 import type { LaunchEvent, LaunchFailure } from './events.ts'
+import { flushTelemetry } from './flush-telemetry.ts'
 import { Journal } from './journal.ts'
 import type { LaunchState } from './launch-state.ts'
 import { LedgerMirror } from './ledger-mirror.ts'
@@ -14,12 +15,12 @@ import { type Ending, LaunchEnding, Orchestrator } from './orchestrator.ts'
 import { openRun } from './run-folder.ts'
 import { RunLlm } from './run-llm.ts'
 import { RequestWatch, type RunRequest } from './run-requests.ts'
-import { flushTelemetry, openFeed, settleMsOf } from './run-telemetry.ts'
-import { outcomeOf, type Session } from './session.ts'
+import { openFeed, settleMsOf } from './run-telemetry.ts'
 import { Slots } from './slots.ts'
 import { writeSnapshot } from './snapshot.ts'
 import { isTerminal } from './states.ts'
 import type { TelemetryFeed } from './telemetry-feed.ts'
+import { outcomeOf, type Workbench } from './workbench.ts'
 
 export type LaunchStatus = 'completed' | 'failed' | 'cancelled' | 'stopped'
 
@@ -64,7 +65,7 @@ export class LaunchRun {
   /** @internal */
   readonly journal: Journal
   /** @internal */
-  readonly session: Session
+  readonly bench: Workbench
   /** @internal */
   readonly orchestrator: Orchestrator
 
@@ -101,7 +102,7 @@ export class LaunchRun {
       ...(random === undefined ? {} : { random }),
     })
     this.#slots = new Slots(launch.concurrency, limitsOf(launch))
-    this.session = {
+    this.bench = {
       launch,
       folder,
       disk,
@@ -113,7 +114,7 @@ export class LaunchRun {
       clock,
       tell: (hook, ...args) => void this.#tell(hook, args),
     }
-    this.orchestrator = new Orchestrator(this.session)
+    this.orchestrator = new Orchestrator(this.bench)
   }
 
   /** How the run ends. Never rejects for what nodes, workers and gates do; only if its log or the ledger fails. */
@@ -212,10 +213,10 @@ export class LaunchRun {
   }
 
   async #work(isResumed: boolean): Promise<LaunchResult> {
-    const { clock } = this.session
+    const { clock } = this.bench
     const othersFlushed = this.#flushOthers()
     const description = this.#describe(isResumed)
-    this.session.tell('launchStarted', description)
+    this.bench.tell('launchStarted', description)
     await this.orchestrator.drive()
     this.#limitTelemetry()
     const result = this.#resultNow()
@@ -278,7 +279,7 @@ export class LaunchRun {
       traceId,
       spanId: rootSpanId,
       isResumed,
-      startedAt: this.session.clock(),
+      startedAt: this.bench.clock(),
     }
   }
 
@@ -310,10 +311,10 @@ export class LaunchRun {
     if (event.type === 'RUN_FAILED') this.#failure = event.payload.error
     this.#mirror?.push(event)
     this.#telemetry?.push(event)
-    this.session.tell('eventAppended', event, index)
-    if (event.type === 'LLM_CALL_STARTED') this.session.tell('llmStarted', event)
+    this.bench.tell('eventAppended', event, index)
+    if (event.type === 'LLM_CALL_STARTED') this.bench.tell('llmStarted', event)
     if (event.type === 'LLM_CALL_FINISHED' || event.type === 'LLM_CALL_FAILED') {
-      this.session.tell('llmFinished', event)
+      this.bench.tell('llmFinished', event)
     }
   }
 

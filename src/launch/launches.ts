@@ -7,6 +7,7 @@ import { makeFolder } from '../disk/durable-file.ts'
 import type { Launch } from './definition.ts'
 import { DOCS_STATES } from './docs/pipeline.ts'
 import type { LaunchSnapshot } from './events.ts'
+import { flushedBefore } from './flush-telemetry.ts'
 import { activeRun, LaunchRun } from './launch-run.ts'
 import type { EventLog } from './log.ts'
 import {
@@ -32,7 +33,7 @@ import {
 } from './run-files.ts'
 import { checkRunId, openRun, openRuns, runFolder } from './run-folder.ts'
 import { askRun, isUnlocked, type RunRequest } from './run-requests.ts'
-import { flushedBefore, tellLog } from './run-telemetry.ts'
+import { tellLog } from './run-telemetry.ts'
 import { snapshotText, writeSnapshot } from './snapshot.ts'
 import { isTerminal, type StateModel } from './states.ts'
 
@@ -251,7 +252,7 @@ async function takeOver(
     await log.cut(seal.bytes)
     const run = new LaunchRun(launch, runId, folder, options, log, disk)
     run.journal.adopt(events, state)
-    run.session.artifacts.recover()
+    run.bench.artifacts.recover()
     run.recall(events)
     if (tornBytes > 0) options.warn?.(`a torn line of ${tornBytes} bytes was set aside in ${folder}`)
     await work(run)

@@ -2,24 +2,25 @@ import { setMaxListeners } from 'node:events'
 import type { AnyNodeContext } from './context.ts'
 import { docsMethods } from './docs/pipeline.ts'
 import { fix, validate } from './fix-loop.ts'
-import type { Session } from './session.ts'
+import type { Spans } from './journal.ts'
+import type { Workbench } from './workbench.ts'
 import type { WorkerRuns } from './worker-runs.ts'
 
 /**
- * What a node works with. A node that runs again after a crash asks for the
- * same again: what is in the log already is not written twice. Once its node
- * has ended, or was called off, everything is refused.
+ * What a node works with. A node that runs again after a crash makes the same
+ * calls again; what the log has already is not written twice. After the node
+ * has ended, all methods reject.
  */
 export function nodeContext(
-  session: Session,
+  bench: Workbench,
   workers: WorkerRuns,
-  spans: { readonly spanId: string; readonly parentSpanId: string },
+  spans: Required<Spans>,
   ended: AbortSignal,
 ): AnyNodeContext {
-  const { journal, artifacts, folder, signal, slots } = session
+  const { journal, artifacts, folder, signal, slots } = bench
   const { run_id: runId, memory } = journal.state
   const either = AbortSignal.any([signal, ended])
-  // As many may wait for it as a node has work: that is no leak.
+  // Every running worker listens to it. That is not a leak.
   setMaxListeners(0, either)
   const allowed = async (): Promise<void> => {
     ended.throwIfAborted()
@@ -35,14 +36,14 @@ export function nodeContext(
       ended.throwIfAborted()
       return workers.run(worker, options, { parentSpanId: spans.spanId, signal: either })
     },
-    ...docsMethods(journal, spans, allowed),
     validate: async () => {
       await allowed()
-      return validate(session, workers, spans.spanId)
+      return validate(bench, workers, spans.spanId)
     },
     fix: async () => {
       await allowed()
-      await fix(session, workers, spans.spanId)
+      await fix(bench, workers, spans.spanId)
     },
+    ...docsMethods(journal, spans, allowed),
   }
 }

@@ -5,7 +5,7 @@ import type { Spans } from './journal.ts'
 import { evidenceIn } from './llm/evidence.ts'
 import { createLlm, type Llm, type LlmClient } from './llm/llm.ts'
 import type { LlmEndpoint } from './llm/llm-options.ts'
-import type { Session } from './session.ts'
+import type { Workbench } from './workbench.ts'
 
 /** The journal looks whether it is. */
 type LlmPayload = LaunchPayloads[LlmEventType]
@@ -20,15 +20,15 @@ export class RunLlm {
   }
 
   /** For one worker or gate, from its start until `ended`. */
-  open(session: Session, spans: Required<Spans>, events: LaunchEvents, signal: AbortSignal): OpenLlm {
+  open(bench: Workbench, spans: Required<Spans>, events: LaunchEvents, signal: AbortSignal): OpenLlm {
     if (this.#given === undefined) return NONE
-    if (typeof this.#given === 'function') return made(this.#given, contextOf(session, spans, events, signal))
-    this.#llm ??= this.#create(this.#given, session)
+    if (typeof this.#given === 'function') return made(this.#given, contextOf(bench, spans, events, signal))
+    this.#llm ??= this.#create(this.#given, bench)
     const client = this.#llm.within({ parentSpanId: spans.spanId, signal })
     return { client: () => client, settled: () => client.settled() }
   }
 
-  #create({ mode = 'record', ...given }: LlmEndpoint, { journal, folder, disk, clock }: Session): Llm {
+  #create({ mode = 'record', ...given }: LlmEndpoint, { journal, folder, disk, clock }: Workbench): Llm {
     // N9: what is done again by force takes the answers that are there.
     const isForced = journal.state.generation > 1
     return createLlm({
@@ -77,7 +77,7 @@ function made(factory: LlmFactory, context: LlmContext): OpenLlm {
 }
 
 function contextOf(
-  { journal, folder }: Session,
+  { journal, folder }: Workbench,
   { spanId }: Required<Spans>,
   events: LaunchEvents,
   signal: AbortSignal,
@@ -88,7 +88,7 @@ function contextOf(
 }
 
 /** ND7: only the orchestrator changes state; others tell what they ask of models, while they are at work. */
-export function llmEvents({ journal }: Session, ended: AbortSignal, spans: Required<Spans>): LaunchEvents {
+export function llmEvents({ journal }: Workbench, ended: AbortSignal, spans: Required<Spans>): LaunchEvents {
   return {
     append: async (type, payload, { spanId = journal.newHex(8), parentSpanId = spans.spanId } = {}) => {
       ended.throwIfAborted()

@@ -1,9 +1,20 @@
 import { AnnalsError } from '../core/errors.ts'
+import { onAbort } from '../core/on-abort.ts'
 
-/**
- * Runs work that may be called off, by the signal or because its time is up.
- * What does not listen is not waited for: its answer then comes too late.
- */
+/** Resolves with the work. Rejects with the signal's reason as soon as it aborts, even if the work goes on. */
+export async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let unlisten = (): void => {}
+  const aborted = new Promise<never>((_, reject) => {
+    unlisten = onAbort(signal, () => reject(signal.reason))
+  })
+  try {
+    return await Promise.race([work, aborted])
+  } finally {
+    unlisten()
+  }
+}
+
+/** Runs work until it ends, the signal aborts or the time is up. Work that ignores its signal is not waited for. */
 export async function withTimeLimit<T>(
   what: string,
   signal: AbortSignal,
@@ -11,24 +22,17 @@ export async function withTimeLimit<T>(
   work: (signal: AbortSignal) => T | Promise<T>,
 ): Promise<T> {
   signal.throwIfAborted()
-  const own = new AbortController()
-  const either = AbortSignal.any([signal, own.signal])
+  const limit = new AbortController()
   const timer =
     timeoutMs === undefined
       ? undefined
       : setTimeout(() => {
-          const message = `${what} took longer than ${timeoutMs} ms`
-          own.abort(new AnnalsError('TIMEOUT', message, { timeoutMs }))
+          limit.abort(new AnnalsError('TIMEOUT', `${what} took longer than ${timeoutMs} ms`, { timeoutMs }))
         }, timeoutMs)
-  let onAbort: () => void = () => undefined
-  const aborted = new Promise<never>((_, reject) => {
-    onAbort = () => reject(either.reason)
-    either.addEventListener('abort', onAbort, { once: true })
-  })
+  const either = AbortSignal.any([signal, limit.signal])
   try {
-    return await Promise.race([(async () => work(either))(), aborted])
+    return await unlessAborted((async () => work(either))(), either)
   } finally {
     clearTimeout(timer)
-    either.removeEventListener('abort', onAbort)
   }
 }

@@ -9,10 +9,10 @@ import {
   type ServiceFault,
 } from '../../test/telemetry/faulty-service.ts'
 import { openNodeDisk } from '../disk/node-disk.ts'
+import { flushTelemetry } from '../launch/flush-telemetry.ts'
 import { TelemetryClient, type TelemetryClientOptions } from './client.ts'
 import { eventIdOf, patchRun, postRun, type TelemetryRecord, type TelemetryRun } from './model.ts'
 import { DEAD_FILE, OUTBOX_FILE, Outbox } from './outbox.ts'
-import { flushRunsFolder } from './runs-folder.ts'
 
 const NOW = Date.UTC(2026, 10, 15, 3, 30)
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
@@ -376,20 +376,16 @@ describe('flushing a folder of runs', () => {
     }
     mkdirSync(join(folder, 'run-d'))
     tell(undefined)
-    const released: string[] = []
-    const runs = openNodeDisk(folder)
-    const flushed = await flushRunsFolder({
-      tellRest: async () => undefined,
-      runs,
-      baseUrl: service.baseUrl,
-      lock: async name =>
-        name === 'run-b' ? undefined : { disk: runs.folder(name), release: () => void released.push(name) },
-    })
+    const atWork = openNodeDisk(join(folder, 'run-b'))
+    await atWork.lock()
+    const options = { runsFolder: folder, telemetry: { url: service.baseUrl } }
+    const flushed = await flushTelemetry(options)
     expect(flushed.map(run => [run.runId, run.accepted])).toEqual([
       ['run-a', 1],
       ['run-c', 1],
     ])
-    expect(released).toHaveLength(2)
     expect(lines(OUTBOX_FILE, join(folder, 'run-b'))).toHaveLength(1)
+    atWork.close()
+    expect(await flushTelemetry(options)).toMatchObject([{ runId: 'run-b', accepted: 1 }])
   })
 })

@@ -16,11 +16,9 @@ import { retryAfterMs } from './retry-after.ts'
  * asking the service.
  */
 
-const TELEMETRY_URL_DEFAULT = 'http://127.0.0.1:8765'
-
 export interface TelemetryClientOptions {
-  /** `TELEMETRY_API_URL` of the environment, else the local service. */
-  readonly baseUrl?: string
+  /** The address of the service. */
+  readonly baseUrl: string
   readonly token?: string
   /** The run's folder, where the outbox is. */
   readonly disk: Disk
@@ -29,7 +27,7 @@ export interface TelemetryClientOptions {
   readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
   readonly clock?: () => number
   readonly sleep?: (ms: number) => Promise<void>
-  readonly log?: TelemetryLog
+  readonly log: TelemetryLog
   /** Of one try. 10 s without it. */
   readonly timeoutMs?: number
   readonly bytesMax?: number
@@ -72,21 +70,21 @@ export class TelemetryClient {
   #last: Promise<unknown> = Promise.resolve()
   #flush: Promise<FlushReport> | undefined
 
-  private constructor(options: TelemetryClientOptions, outbox: Outbox, log: TelemetryLog) {
+  private constructor(options: TelemetryClientOptions, outbox: Outbox) {
     this.#options = options
     this.#outbox = outbox
-    this.#url = baseUrlOf(options.baseUrl ?? process.env['TELEMETRY_API_URL'])
-    this.#log = log
+    this.#url = baseUrlOf(options.baseUrl)
+    this.#log = options.log
     this.#clock = options.clock ?? Date.now
   }
 
   static async open(options: TelemetryClientOptions): Promise<TelemetryClient> {
-    const { disk, bytesMax, clock = Date.now, log = WARNINGS } = options
+    const { disk, bytesMax, clock = Date.now, log } = options
     const truncated = (dropped: number): TelemetryRecord =>
       postRun(truncationRun(dropped, options.runId, clock()), clock())
     const limits = bytesMax === undefined ? {} : { bytesMax }
     const outbox = await Outbox.open({ disk, log, truncated, ...limits })
-    return new TelemetryClient(options, outbox, log)
+    return new TelemetryClient(options, outbox)
   }
 
   get waiting(): number {
@@ -239,13 +237,7 @@ export class TelemetryClient {
   }
 }
 
-export const WARNINGS: TelemetryLog = {
-  warn: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY' }),
-  error: message => process.emitWarning(message, { code: 'ANNALS_TELEMETRY_ERROR' }),
-}
-
-function baseUrlOf(given: string | undefined): string | undefined {
-  const text = given === undefined || given === '' ? TELEMETRY_URL_DEFAULT : given
+function baseUrlOf(text: string): string | undefined {
   if (!/^https?:\/\//.test(text) || !URL.canParse(text)) return undefined
   const { username, password, origin, pathname } = new URL(text)
   if (username !== '' || password !== '') return undefined

@@ -1,5 +1,5 @@
 import { formatRfc3339 } from '../core/time.ts'
-import type { Delivery, FlushReport } from './client.ts'
+import { type Delivery, type FlushReport, TelemetryClient, type TelemetryClientOptions } from './client.ts'
 import {
   associateCommit,
   type ChildKind,
@@ -11,86 +11,94 @@ import {
   postRun,
   type TelemetryPatch,
   type TelemetryRecord,
-  type TelemetryRun,
   type TelemetryStatus,
 } from './model.ts'
-import type { TelemetryLog } from './outbox.ts'
 
-/**
- * The trail of a launch: a parent record, a child for each node, worker, gate
- * and LLM call, and updates of each. The records' ids follow from the spans in
- * the launch's log, so nothing has to be remembered: a launch that was resumed
- * closes what another process began. No hook ever rejects.
- */
-
+/** A span of a launch's trace. */
 export interface Span {
-  /** 16 hex digits: that of the events about it. */
+  /** 16 hex digits. The events about the same activity have the same id. */
   readonly spanId: string
+  /** The span in which this one was started. */
   readonly parentSpanId?: string
 }
 
-export interface NodeStart extends Span {
-  readonly name: string
+/** The start of a node, a worker, a gate or a call of a model. */
+export interface ChildStart extends Span {
+  readonly kind: ChildKind
+  /** Distinguishes it from other children of its kind. */
+  readonly id: string
+  readonly agentName: string
+  readonly itemName: string
+  /** Milliseconds since 1970; the client's time by default. */
   readonly startedAt?: number
+  /** More fields for `context_json`. */
+  readonly context?: JsonMap
 }
 
-export interface WorkerStart extends Span {
-  readonly workItemId: string
-  readonly worker: string
-  readonly startedAt?: number
-}
-
-export interface GateStart extends Span {
-  readonly gate: string
-  /** How often the gate has run, this time included. */
-  readonly n: number
-  readonly startedAt?: number
-}
-
-export interface LlmCallStart extends Span {
-  readonly callId: string
-  readonly startedAt?: number
-  readonly model: string
-  readonly providerBaseUrl: string
-  readonly promptHash: string
-  readonly temperature?: number
-  readonly maxTokens?: number
-  readonly evidencePath: string
-}
-
+/** The end of a node, a worker, a gate or a call of a model. */
 export interface ChildEnd extends Span {
+  /** How it ended. */
   readonly status: Exclude<TelemetryStatus, 'running'>
+  /** How long it took. */
   readonly durationMs?: number
+  /** Milliseconds since 1970; the client's time by default. */
   readonly endedAt?: number
-  /** Without secrets. */
+  /** Why it failed. The caller removes secrets. */
   readonly error?: string
+  /** Numbers about it, for `metrics_json`. */
   readonly metrics?: JsonMap
 }
 
-export interface LlmCallEnd extends ChildEnd {
+/** The start of a call of a model. */
+export interface LlmCallStart extends Span {
+  /** The id of the call in its run. */
   readonly callId: string
+  /** Milliseconds since 1970; the client's time by default. */
+  readonly startedAt?: number
+  /** The model that is called. */
+  readonly model: string
+  /** The endpoint, without credentials. */
+  readonly providerBaseUrl: string
+  /** The hash of the system messages. */
+  readonly promptHash: string
+  /** The temperature of the request. */
+  readonly temperature?: number
+  /** The most tokens that the answer may have. */
+  readonly maxTokens?: number
+  /** The file with request and answer, relative to the run's folder. */
+  readonly evidencePath: string
+}
+
+/** The end of a call of a model. */
+export interface LlmCallEnd extends ChildEnd {
+  /** The id of the call in its run. */
+  readonly callId: string
+  /** The tokens that the provider counted. */
   readonly usage?: {
+    /** Tokens of the request. */
     readonly input_tokens: number
+    /** Tokens of the answer. */
     readonly output_tokens: number
+    /** Tokens of both. */
     readonly total_tokens: number
   }
+  /** Why the model stopped, such as `stop` or `length`. */
   readonly finishReason?: string
+  /** The price of the call. */
   readonly costUsd?: number
 }
 
+/** The end of a launch. */
 export interface LaunchEnd {
   readonly status: 'success' | 'failure' | 'cancelled'
   /** The time of the event that ended the run. */
   readonly endedAt?: number
   readonly durationMs?: number
   readonly error?: string
-  readonly itemsSucceeded?: number
-  readonly itemsFailed?: number
-  readonly itemsSkipped?: number
-  readonly metrics?: JsonMap
+  readonly items?: { readonly succeeded: number; readonly failed: number; readonly skipped: number }
 }
 
-/** What of a `TelemetryClient` a trail needs. */
+/** The part of a `TelemetryClient` that sends records. */
 export interface RecordSender {
   send(record: TelemetryRecord, ifWaiting?: TelemetryRecord): Promise<Delivery>
   flush(): Promise<FlushReport>
@@ -106,23 +114,36 @@ export interface LaunchTelemetryOptions {
   readonly launchVersion?: string
   /** 32 hex digits. */
   readonly traceId: string
-  /** The launch's own, the root of its trace. */
+  /** The root span of the launch. */
   readonly spanId: string
   readonly environment?: string
-  readonly host?: string
   readonly clock?: () => number
-  readonly log?: Pick<TelemetryLog, 'error'>
 }
 
-/** The service refuses bodies of a mebibyte; a stack of an error is cut long before. */
+/** Error texts are cut at this length, far below the body size that the service accepts. */
 const SUMMARY_CHARS_MAX = 2_000
 
+const JOB_TYPES: Readonly<Record<ChildKind, string>> = {
+  node: 'orchestrator_node',
+  worker: 'worker',
+  gate: 'gate',
+  llm: 'llm_call',
+  commit: 'commit_service',
+  telemetry: 'telemetry',
+}
+
+/**
+ * The telemetry records of a launch: a parent, and a child for each node,
+ * worker, gate and call of a model. The ids of the records follow from the
+ * spans in the launch's log. So a process that resumes a launch can update
+ * records that another process created.
+ */
 export class LaunchTelemetry {
   readonly #options: LaunchTelemetryOptions
   readonly #clock: () => number
   readonly #parentId: string
   readonly #parentContext: JsonMap
-  /** Of the children so far, for a commit that is about them all. */
+  /** The event ids of the children so far. A commit is associated with all of them. */
   readonly #children = new Set<string>()
   readonly #deliveries: Record<Delivery, number> = { accepted: 0, waiting: 0, dead: 0, unwritten: 0 }
 
@@ -135,7 +156,7 @@ export class LaunchTelemetry {
     this.#parentContext = { trace_id: traceId, span_id: spanId, launch, ...version }
   }
 
-  /** What became of the records so far. */
+  /** What happened to the records so far. */
   get report(): FlushReport {
     const { accepted, dead, waiting } = this.#deliveries
     const stillWaiting = this.#options.client.waiting ?? 0
@@ -147,61 +168,53 @@ export class LaunchTelemetry {
     return this.#deliveries.unwritten > 0
   }
 
-  /** What an earlier process left behind goes first. A resumed launch has a parent already: it runs again. */
-  launchStarted(start: { readonly startedAt?: number; readonly resumed?: boolean } = {}): Promise<void> {
-    return this.#safely(async () => {
-      const { client, runId, launch, environment, host } = this.#options
-      // Not waited for yet: while anything waits, what is sent now joins it, and is on disk at once.
-      const flushed = client.flush()
-      const run: TelemetryRun = {
-        event_id: this.#parentId,
-        run_id: runId.replaceAll(':', '.'),
-        agent_name: 'launch.orchestrator',
-        job_type: 'launch',
-        start_time: formatRfc3339(start.startedAt ?? this.#clock()),
-        status: 'running',
-        item_name: launch,
-        context_json: this.#parentContext,
-        ...(environment === undefined ? {} : { environment }),
-        ...(host === undefined ? {} : { host }),
-      }
-      await this.#post(run)
-      if (start.resumed === true) await this.#patch(this.#parentId, { status: 'running' })
-      await flushed
+  /** Creates the parent, or sets it to `running` again. Flushes what an earlier process left in the outbox. */
+  async launchStarted(
+    start: { readonly startedAt?: number; readonly resumed?: boolean } = {},
+  ): Promise<void> {
+    const { client, runId, launch } = this.#options
+    // Not awaited yet: while the outbox is not empty, later records join it and are durable at once.
+    const flushed = client.flush()
+    await this.#post(this.#parentId, runId.replaceAll(':', '.'), {
+      agent_name: 'launch.orchestrator',
+      job_type: 'launch',
+      start_time: formatRfc3339(start.startedAt ?? this.#clock()),
+      item_name: launch,
+      context_json: this.#parentContext,
+    })
+    if (start.resumed === true) await this.#patch(this.#parentId, { status: 'running' })
+    await flushed
+  }
+
+  /** Creates the record of a child. */
+  async childStarted(child: ChildStart): Promise<void> {
+    const { kind, id, agentName, itemName, spanId, parentSpanId, startedAt, context } = child
+    const { runId, traceId } = this.#options
+    const eventId = eventIdOf(traceId, spanId)
+    this.#children.add(eventId)
+    await this.#post(eventId, childRunId(runId, kind, id), {
+      parent_run_id: runId.replaceAll(':', '.'),
+      agent_name: agentName,
+      job_type: JOB_TYPES[kind],
+      start_time: formatRfc3339(startedAt ?? this.#clock()),
+      item_name: itemName,
+      context_json: {
+        trace_id: traceId,
+        span_id: spanId,
+        ...(parentSpanId === undefined ? {} : { parent_span_id: parentSpanId }),
+        ...context,
+      },
     })
   }
 
-  nodeStarted(node: NodeStart): Promise<void> {
-    return this.#child('node', [node.name], 'orchestrator_node', 'launch.orchestrator', node, node.name)
-  }
-
-  nodeFinished(end: ChildEnd): Promise<void> {
-    return this.#end(end)
-  }
-
-  workerStarted(worker: WorkerStart): Promise<void> {
-    const { workItemId, worker: name } = worker
-    return this.#child('worker', [workItemId], 'worker', `launch.worker.${name}`, worker, workItemId, {
-      work_item_id: workItemId,
-    })
-  }
-
-  workerFinished(end: ChildEnd): Promise<void> {
-    return this.#end(end)
-  }
-
-  gateStarted(gate: GateStart): Promise<void> {
-    return this.#child('gate', [gate.gate, gate.n], 'gate', `launch.gate.${gate.gate}`, gate, gate.gate)
-  }
-
-  gateFinished(end: ChildEnd & { readonly issues?: number }): Promise<void> {
-    const { issues, metrics } = end
-    return this.#end(issues === undefined ? end : { ...end, metrics: { ...metrics, issues } })
+  /** Updates the record of a child that has ended. */
+  async childEnded(end: ChildEnd): Promise<void> {
+    await this.#patch(eventIdOf(this.#options.traceId, end.spanId), ended(end, end.endedAt ?? this.#clock()))
   }
 
   llmStarted(call: LlmCallStart): Promise<void> {
     const { callId, model, providerBaseUrl, promptHash, temperature, maxTokens, evidencePath } = call
-    return this.#child('llm', [callId], 'llm_call', 'launch.llm', call, model, {
+    const context = {
       call_id: callId,
       model,
       provider_base_url: providerBaseUrl,
@@ -209,12 +222,14 @@ export class LaunchTelemetry {
       ...(maxTokens === undefined ? {} : { max_tokens: maxTokens }),
       prompt_hash: promptHash,
       evidence_path: evidencePath,
-    })
+    }
+    const names = { id: callId, agentName: 'launch.llm', itemName: model }
+    return this.childStarted({ ...call, kind: 'llm', ...names, context })
   }
 
   llmFinished(end: LlmCallEnd): Promise<void> {
     const { usage, finishReason, costUsd } = end
-    if (usage === undefined) return this.#end(end)
+    if (usage === undefined) return this.childEnded(end)
     const metrics = {
       ...usage,
       prompt_tokens: usage.input_tokens,
@@ -222,106 +237,60 @@ export class LaunchTelemetry {
       ...(costUsd === undefined ? {} : { api_cost_usd: costUsd }),
       ...(finishReason === undefined ? {} : { finish_reason: finishReason }),
     }
-    return this.#end({ ...end, metrics })
+    return this.childEnded({ ...end, metrics })
   }
 
-  /** A child for the commit itself, and the commit on the parent and every earlier child. */
-  commitMade(
-    commit: Commit & Span & { readonly earlierSpanIds?: readonly string[]; readonly startedAt?: number },
+  /** Creates a child for the commit, and associates the commit with the parent and every earlier child. */
+  async commitMade(commit: Commit & Span & { readonly startedAt?: number }): Promise<void> {
+    const { spanId, parentSpanId, startedAt = this.#clock(), ...fields } = commit
+    const span = parentSpanId === undefined ? { spanId } : { spanId, parentSpanId }
+    const earlier = [this.#parentId, ...this.#children]
+    const id = fields.commit_hash
+    const names = { id, agentName: 'launch.commit', itemName: id }
+    await this.childStarted({ ...span, kind: 'commit', ...names, startedAt })
+    const now = this.#clock()
+    for (const eventId of earlier) await this.#send(associateCommit(eventId, fields, now))
+    await this.childEnded({ ...span, status: 'success', durationMs: Math.max(0, now - startedAt) })
+  }
+
+  /** Sends what is in the outbox. */
+  async flush(): Promise<void> {
+    await this.#options.client.flush()
+  }
+
+  /** Updates the parent. While records still wait in the outbox, its status is `partial`. */
+  async launchEnded(end: LaunchEnd): Promise<void> {
+    await this.flush()
+    const now = this.#clock()
+    const { items } = end
+    const patch: TelemetryPatch = {
+      ...ended(end, end.endedAt ?? now),
+      ...(items === undefined
+        ? {}
+        : {
+            items_succeeded: items.succeeded,
+            items_failed: items.failed,
+            items_skipped: items.skipped,
+          }),
+    }
+    const context = { ...this.#parentContext, launch_status: end.status }
+    const partial: TelemetryPatch = { ...patch, status: 'partial', api_posted: false, context_json: context }
+    await this.#send(patchRun(this.#parentId, patch, now), patchRun(this.#parentId, partial, now))
+  }
+
+  /** Waits for requests in progress. */
+  async close(): Promise<void> {
+    await this.#options.client.close?.()
+  }
+
+  async #post(
+    event_id: string,
+    run_id: string,
+    fields: Omit<Parameters<typeof postRun>[0], 'event_id' | 'run_id'>,
   ): Promise<void> {
-    return this.#safely(async () => {
-      const { spanId, parentSpanId, earlierSpanIds = [], startedAt = this.#clock(), ...fields } = commit
-      const span = parentSpanId === undefined ? { spanId } : { spanId, parentSpanId }
-      const earlier = new Set([
-        this.#parentId,
-        ...earlierSpanIds.map(id => eventIdOf(this.#options.traceId, id)),
-        ...this.#children,
-      ])
-      const id = fields.commit_hash
-      await this.#child('commit', [id], 'commit_service', 'launch.commit', { ...span, startedAt }, id)
-      const now = this.#clock()
-      for (const eventId of earlier) await this.#send(associateCommit(eventId, fields, now))
-      await this.#end({ ...span, status: 'success', durationMs: Math.max(0, now - startedAt) })
-    })
-  }
-
-  /** Sends what waits. Who does not want to wait for a service that is down need not wait for this. */
-  stableState(): Promise<void> {
-    return this.#safely(async () => {
-      await this.#options.client.flush()
-    })
-  }
-
-  /** If anything still waits then, the parent is `partial`: its trail in the service is not whole. */
-  launchEnded(end: LaunchEnd): Promise<void> {
-    return this.#safely(async () => {
-      const { client } = this.#options
-      await client.flush()
-      const now = this.#clock()
-      const patch: TelemetryPatch = {
-        ...ended(end, end.endedAt ?? now),
-        ...(end.itemsSucceeded === undefined ? {} : { items_succeeded: end.itemsSucceeded }),
-        ...(end.itemsFailed === undefined ? {} : { items_failed: end.itemsFailed }),
-        ...(end.itemsSkipped === undefined ? {} : { items_skipped: end.itemsSkipped }),
-      }
-      const context = { ...this.#parentContext, launch_status: end.status }
-      const partial: TelemetryPatch = {
-        ...patch,
-        status: 'partial',
-        api_posted: false,
-        context_json: context,
-      }
-      await this.#send(patchRun(this.#parentId, patch, now), patchRun(this.#parentId, partial, now))
-    })
-  }
-
-  /** Waits for what is under way. */
-  close(): Promise<void> {
-    return this.#safely(async () => this.#options.client.close?.())
-  }
-
-  #child(
-    kind: ChildKind,
-    id: readonly (string | number)[],
-    jobType: string,
-    agentName: string,
-    span: Span & { readonly startedAt?: number },
-    itemName: string,
-    context: JsonMap = {},
-  ): Promise<void> {
-    return this.#safely(async () => {
-      const { runId, traceId, environment } = this.#options
-      const eventId = eventIdOf(traceId, span.spanId)
-      this.#children.add(eventId)
-      await this.#post({
-        event_id: eventId,
-        run_id: childRunId(runId, kind, ...id),
-        parent_run_id: runId.replaceAll(':', '.'),
-        agent_name: agentName,
-        job_type: jobType,
-        start_time: formatRfc3339(span.startedAt ?? this.#clock()),
-        status: 'running',
-        item_name: itemName,
-        context_json: {
-          trace_id: traceId,
-          span_id: span.spanId,
-          ...(span.parentSpanId === undefined ? {} : { parent_span_id: span.parentSpanId }),
-          ...context,
-        },
-        ...(environment === undefined ? {} : { environment }),
-      })
-    })
-  }
-
-  #end(end: ChildEnd): Promise<void> {
-    return this.#safely(async () => {
-      const eventId = eventIdOf(this.#options.traceId, end.spanId)
-      await this.#patch(eventId, ended(end, end.endedAt ?? this.#clock()))
-    })
-  }
-
-  async #post(run: TelemetryRun): Promise<void> {
-    await this.#send(postRun(run, this.#clock()))
+    const { environment } = this.#options
+    const place = environment === undefined ? {} : { environment }
+    await this.#send(postRun({ event_id, run_id, status: 'running', ...fields, ...place }, this.#clock()))
   }
 
   async #patch(eventId: string, patch: TelemetryPatch): Promise<void> {
@@ -331,29 +300,12 @@ export class LaunchTelemetry {
   async #send(record: TelemetryRecord, ifWaiting?: TelemetryRecord): Promise<void> {
     this.#deliveries[await this.#options.client.send(record, ifWaiting)]++
   }
-
-  /** N11: whatever happens here, the launch goes on. */
-  async #safely(work: () => Promise<void>): Promise<void> {
-    try {
-      await work()
-    } catch (error) {
-      const message = `telemetry failed: ${String(error)}`
-      if (this.#options.log === undefined) process.emitWarning(message, { code: 'ANNALS_TELEMETRY_ERROR' })
-      else this.#options.log.error(message)
-    }
-  }
 }
 
 function ended(
-  end: {
-    readonly status: TelemetryStatus
-    readonly durationMs?: number
-    readonly error?: string
-    readonly metrics?: JsonMap
-  },
+  { status, durationMs, error, metrics }: Omit<ChildEnd, 'spanId'>,
   endedAt: number,
 ): TelemetryPatch {
-  const { status, durationMs, error, metrics } = end
   return {
     status,
     end_time: formatRfc3339(endedAt),
@@ -363,4 +315,19 @@ function ended(
       : { error_summary: error.toWellFormed().slice(0, SUMMARY_CHARS_MAX).toWellFormed() }),
     ...(metrics === undefined ? {} : { metrics_json: metrics }),
   }
+}
+
+/**
+ * Opens the telemetry of a launch, with its outbox in the run's folder. An outbox that can't be read is an error in the
+ * log, not a failure: records are then dropped, because writing could destroy what the outbox holds.
+ */
+export async function openLaunchTelemetry(
+  options: Omit<LaunchTelemetryOptions, 'client'> & TelemetryClientOptions,
+): Promise<LaunchTelemetry> {
+  const client = await TelemetryClient.open(options).catch((error: unknown): RecordSender => {
+    const { log } = options
+    log.error(`this launch has no telemetry, because its outbox can't be read: ${String(error)}`)
+    return { send: async () => 'unwritten', flush: async () => ({ accepted: 0, dead: 0, waiting: 0 }) }
+  })
+  return new LaunchTelemetry({ ...options, client })
 }

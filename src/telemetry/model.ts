@@ -136,12 +136,8 @@ export function eventIdOf(traceId: string, spanId: string): string {
 export type ChildKind = 'node' | 'worker' | 'gate' | 'llm' | 'commit' | 'telemetry'
 
 /** TD8. */
-export function childRunId(
-  parentRunId: string,
-  kind: ChildKind,
-  ...id: readonly (string | number)[]
-): string {
-  return [parentRunId, kind, ...id].join('-').replaceAll(':', '.')
+export function childRunId(parentRunId: string, kind: ChildKind, id: string): string {
+  return `${parentRunId}-${kind}-${id}`.replaceAll(':', '.')
 }
 
 /** TD8: `20261115T033000Z`, for a start time in an id. */

@@ -267,7 +267,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   mutant(
     'N10: a flush tells of an end that is not durable',
     ['ending launch', 1],
-    ['launch/run-telemetry.js', 'await syncLog(disk, place);', ''],
+    ['launch/flush-telemetry.js', 'await syncLog(disk, place);', ''],
   ),
   mutant(
     'N10: who resumes a run tells of an end that is not durable',

@@ -7,9 +7,10 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { open } from '../../src/annals.ts'
 import { formatRfc3339, parseRfc3339 } from '../../src/core/time.ts'
 import type { LaunchEvent } from '../../src/launch/events.ts'
+import { flushTelemetry } from '../../src/launch/flush-telemetry.ts'
 import { startLaunch } from '../../src/launch/launches.ts'
 import { DatabaseLog } from '../../src/launch/log-database.ts'
-import { flushTelemetry, type TelemetryOptions } from '../../src/launch/run-telemetry.ts'
+import type { TelemetryOptions } from '../../src/launch/run-telemetry.ts'
 import { type FaultyTelemetry, openFaultyTelemetry } from '../telemetry/faulty-service.ts'
 import { eventsIn, newRunsFolder, SMALL_STATES, smallLaunch } from './small-launch.ts'
 
@@ -112,7 +113,7 @@ describe('a process that was killed before its telemetry was complete', () => {
     const warnings: string[] = []
     const warn = (message: string): number => warnings.push(message)
     expect(await flushTelemetry({ runsFolder, telemetry: telemetry(), warn })).toEqual([])
-    expect(warnings).toEqual([expect.stringContaining('its log is in a database')])
+    expect(warnings).toEqual([expect.stringContaining('the log of this run is in a database')])
     expect(await flushTelemetry({ runsFolder, telemetry: telemetry(), db })).toMatchObject([
       { runId, waiting: 0 },
     ])

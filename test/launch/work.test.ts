@@ -9,7 +9,7 @@ import {
   resumeLaunch,
   startLaunch,
 } from '../../src/launch/launches.ts'
-import { workItemId } from '../../src/launch/work-items.ts'
+import { nextAttempt, workOf } from '../../src/launch/work-items.ts'
 import {
   eventsIn,
   fingerprint,
@@ -25,7 +25,15 @@ const typesIn = (folder: string): string[] => eventsIn(folder, runId).map(({ typ
 
 describe('work', () => {
   test('ND7: ids are unambiguous, attempts are counted per worker and scope', async () => {
-    expect(workItemId('r', 'w', 2, 'a:b%')).toBe('r:w:2:a%3Ab%25')
+    const key = { worker: 'w', scope_key: 'a:b%', inputs: [] }
+    const first = { ...nextAttempt({ run_id: 'r', work_items: [] }, key), outputs: [], queued_at: '' }
+    const work_items = [{ ...first, status: 'failed' } as const]
+    expect(nextAttempt({ run_id: 'r', work_items }, key)).toEqual({
+      ...key,
+      work_item_id: 'r:w:2:a%3Ab%25',
+      attempt: 2,
+    })
+    expect(workOf('r:w:2:a%3Ab%25')).toEqual({ worker: 'w', scope_key: 'a:b%' })
     const runsFolder = newRunsFolder()
     let failures = 2
     const launch = smallLaunch({

@@ -1,25 +1,22 @@
 import { invariant } from '../../core/invariant.ts'
 import { formatRfc3339 } from '../../core/time.ts'
-import type { LlmCallEnd, LlmCallStart } from '../../telemetry/launch-telemetry.ts'
-import type { LlmEventType, TokenUsage } from '../events.ts'
+import type { LlmCallEnd, LlmCallStart, Span } from '../../telemetry/launch-telemetry.ts'
+import type { LaunchPayloads, LlmEventType, TokenUsage } from '../events.ts'
+import { callEnd, callStart } from './call-telemetry.ts'
 import { type ChatBody, hashesOf, type RequestHashes, sampling } from './chat-request.ts'
 import { type Completion, firstChoice, NO_USAGE, outputHash, usageOf } from './completion.ts'
 import { type AnsweredEvidence, type Evidence, EvidenceStore } from './evidence.ts'
 import type { Failure, RawAnswer } from './failure.ts'
 import { DEPTH_OF_PARTS_MAX, isDeeperThan, parseJsonText } from './json.ts'
+import type { ChatResult } from './llm.ts'
 import { costUsd, type PriceTable } from './prices.ts'
 import { publicUrl, type Redactor } from './redaction.ts'
 import type { Sending } from './transport.ts'
 import type { FailedTry } from './tries.ts'
 
-/**
- * One call, from its start to its one end: first the evidence, then the event,
- * then telemetry. So whatever the log says has its evidence, and whatever
- * telemetry says is in the log.
- */
-
-/** Where events go: the log of a launch, or anything that appends. */
+/** Where the events of calls go: the log of a launch, or any other log. */
 export interface LlmEventSink {
+  /** Appends an event. The call continues once the promise resolves. */
   append(
     type: LlmEventType,
     payload: Readonly<Record<string, unknown>>,
@@ -27,11 +24,15 @@ export interface LlmEventSink {
   ): Promise<unknown>
 }
 
+/** Gets the start and the end of each call. */
 export interface LlmTelemetry {
+  /** Called after the event `LLM_CALL_STARTED`. */
   llmStarted(call: LlmCallStart): Promise<void>
+  /** Called after the event `LLM_CALL_FINISHED` or `LLM_CALL_FAILED`. */
   llmFinished(call: LlmCallEnd): Promise<void>
 }
 
+/** What all calls of a client share. */
 export interface Recording {
   readonly events: LlmEventSink
   readonly store: EvidenceStore
@@ -51,7 +52,7 @@ export interface CallStart {
   readonly parentSpanId?: string | undefined
 }
 
-/** How an answer came. */
+/** How an answer arrived. */
 export interface Arrival {
   readonly answer: Omit<RawAnswer, 'text'>
   readonly streamed: boolean
@@ -59,18 +60,7 @@ export interface Arrival {
   readonly failed: readonly FailedTry[]
 }
 
-export interface Finished {
-  readonly ok: true
-  readonly callId: string
-  readonly completion: Completion
-  readonly usage: TokenUsage
-  readonly finishReason: string
-  readonly attempts: number
-  readonly cached: boolean
-  readonly latencyMs: number
-  readonly costUsd?: number
-  readonly evidencePath: string
-}
+export type Finished = { readonly ok: true } & Omit<ChatResult, 'content' | 'message' | 'toolCalls'>
 
 export interface Failed {
   readonly ok: false
@@ -82,47 +72,49 @@ export interface Failed {
 
 export type Outcome = Finished | Failed
 
+/**
+ * The record of one call, from its start to its end. Each step writes the
+ * evidence first, then the event, then telemetry. So every event has its
+ * evidence, and telemetry knows nothing that is not in the log.
+ */
 export class CallRecord {
   readonly callId: string
   readonly hashes: RequestHashes
-  readonly spanId: string
   readonly #recording: Recording
   readonly #start: CallStart
+  readonly #span: Span
   readonly #startedAt: number
   readonly #evidence: Evidence
   #hasEnded = false
 
   private constructor(recording: Recording, start: CallStart) {
     const { store, clock, mode, traceId } = recording
-    const { body, redactor, sending } = start
+    const { body, redactor, sending, parentSpanId } = start
     this.#recording = recording
     this.#start = start
     this.#startedAt = clock()
     this.hashes = hashesOf(body)
     this.callId = store.claim(this.hashes.cacheKey, start.callId)
-    this.spanId = recording.newSpanId()
+    const spanId = recording.newSpanId()
+    this.#span = parentSpanId === undefined ? { spanId } : { spanId, parentSpanId }
     this.#evidence = {
       evidence_version: 1,
       call_id: this.callId,
       cache_key: this.hashes.cacheKey,
       mode,
       trace_id: traceId,
-      span_id: this.spanId,
+      span_id: spanId,
       started_at: formatRfc3339(this.#startedAt),
       request: {
         url: redactor.text(publicUrl(sending.url)),
         headers: redactor.headers(sending.headers),
         body: redactor.value(body) as ChatBody,
       },
-      hashes: {
-        prompt_hash: this.hashes.promptHash,
-        input_hash: this.hashes.inputHash,
-        tool_schema_hash: this.hashes.toolSchemaHash,
-      },
+      hashes: this.#hashFields(),
     }
   }
 
-  /** The request is kept before the log knows of the call. */
+  /** Writes the request as evidence, and then the event that the call has started. */
   static async start(recording: Recording, start: CallStart): Promise<CallRecord> {
     const record = new CallRecord(recording, start)
     await recording.store.write(record.#evidence)
@@ -130,47 +122,36 @@ export class CallRecord {
     return record
   }
 
-  /** The request as it is kept: without secrets. */
+  /** The request without secrets, as the evidence has it. */
   get request(): ChatBody {
     return this.#evidence.request.body
   }
 
-  async finish(completion: Completion, arrival: Arrival): Promise<Finished> {
+  async finish(completion: Completion, { answer, streamed, attempts, failed }: Arrival): Promise<Finished> {
     const { redactor } = this.#start
     const before = redactor.count
     const body = redactor.value(completion) as Completion
     const redacted = redactor.count > before
-    const { status, headers } = arrival.answer
     const usage = usageOf(completion)
-    const hash = outputHash(completion)
-    const answer = {
-      status,
-      headers: redactor.headers(headers),
-      streamed: arrival.streamed,
+    const kept = {
+      status: answer.status,
+      headers: redactor.headers(answer.headers),
+      streamed,
       body,
-      output_hash: hash,
+      output_hash: outputHash(completion),
       redacted,
     }
     const notes = usage === undefined ? ['the provider counted no tokens: they are recorded as 0'] : []
-    const { attempts, failed } = arrival
-    await this.#end({ attempts, failed_tries: failed, answer, notes })
+    await this.#end({ attempts, failed_tries: failed, answer: kept, notes })
     const cost = usage && costUsd(this.#recording.prices, this.#start.body.model, usage)
-    return this.#finished({ completion, usage: usage ?? NO_USAGE, hash, attempts, cached: false, cost })
+    return this.#finished(completion, usage ?? NO_USAGE, { attempts, cached: false }, cost)
   }
 
-  /** The answer was recorded before. It costs nothing. */
+  /** Ends the call with an answer that was recorded before. It costs nothing. */
   async finishFrom(recorded: AnsweredEvidence): Promise<Finished> {
     const completion = recorded.answer.body
     await this.#end({ attempts: 0, cached_from: recorded.call_id })
-    const usage = usageOf(completion) ?? NO_USAGE
-    return this.#finished({
-      completion,
-      usage,
-      hash: outputHash(completion),
-      attempts: 0,
-      cached: true,
-      cost: 0,
-    })
+    return this.#finished(completion, usageOf(completion) ?? NO_USAGE, { attempts: 0, cached: true }, 0)
   }
 
   async fail(failure: Failure, attempts: number, failed: readonly FailedTry[]): Promise<Failed> {
@@ -184,100 +165,65 @@ export class CallRecord {
     const latencyMs = this.#latencyMs()
     const payload = { call_id: this.callId, ...error, retryable, latency_ms: latencyMs, attempts }
     await this.#append('LLM_CALL_FAILED', payload)
-    await this.#recording.telemetry?.llmFinished({
-      ...this.#span(),
-      status: errorClass === 'TIMEOUT' ? 'timeout' : errorClass === 'ABORTED' ? 'cancelled' : 'failure',
-      durationMs: latencyMs,
-      error: `${errorClass}: ${summary}`,
-    })
+    await this.#recording.telemetry?.llmFinished(callEnd(payload, this.#span))
     return { ok: false, callId: this.callId, failure, attempts, latencyMs }
   }
 
-  async #finished(end: {
-    readonly completion: Completion
-    readonly usage: TokenUsage
-    readonly hash: string
-    readonly attempts: number
-    readonly cached: boolean
-    readonly cost: number | undefined
-  }): Promise<Finished> {
-    const { completion, usage, attempts, cached, cost } = end
+  async #finished(
+    completion: Completion,
+    usage: TokenUsage,
+    how: { readonly attempts: number; readonly cached: boolean },
+    cost: number | undefined,
+  ): Promise<Finished> {
+    const { callId } = this
     const { finishReason } = firstChoice(completion)
     const latencyMs = this.#latencyMs()
-    await this.#append('LLM_CALL_FINISHED', {
-      call_id: this.callId,
+    const payload = {
+      call_id: callId,
       latency_ms: latencyMs,
       token_usage: usage,
       finish_reason: finishReason,
-      output_hash: end.hash,
-      attempts,
-      cached,
+      output_hash: outputHash(completion),
+      ...how,
       ...(cost === undefined ? {} : { api_cost_usd: cost }),
-    })
+    }
+    await this.#append('LLM_CALL_FINISHED', payload)
+    await this.#recording.telemetry?.llmFinished(callEnd(payload, this.#span))
+    const evidencePath = EvidenceStore.pathOf(callId)
     const priced = cost === undefined ? {} : { costUsd: cost }
-    await this.#recording.telemetry?.llmFinished({
-      ...this.#span(),
-      status: 'success',
-      durationMs: latencyMs,
-      usage,
-      finishReason,
-      ...priced,
-    })
-    const evidencePath = EvidenceStore.pathOf(this.callId)
-    const common = { callId: this.callId, completion, usage, finishReason, attempts, cached, latencyMs }
-    return { ok: true, ...common, ...priced, evidencePath }
+    return { ok: true, callId, completion, usage, finishReason, ...how, latencyMs, ...priced, evidencePath }
   }
 
   async #appendStart(): Promise<void> {
     const { body, redactor, sending } = this.#start
-    const { promptHash, inputHash, toolSchemaHash } = this.hashes
-    const model = redactor.text(body.model)
-    const providerBaseUrl = redactor.text(publicUrl(sending.url).replace(/\/chat\/completions$/, ''))
-    const asked = sampling(body)
-    await this.#append('LLM_CALL_STARTED', {
+    const payload = {
       call_id: this.callId,
-      model,
-      provider_base_url: providerBaseUrl,
-      prompt_hash: promptHash,
-      input_hash: inputHash,
-      tool_schema_hash: toolSchemaHash,
-      ...asked,
-    })
-    await this.#recording.telemetry?.llmStarted({
-      ...this.#span(),
-      startedAt: this.#startedAt,
-      model,
-      providerBaseUrl,
-      promptHash,
-      evidencePath: EvidenceStore.pathOf(this.callId),
-      ...(asked.temperature === undefined ? {} : { temperature: asked.temperature }),
-      ...(asked.max_tokens === undefined ? {} : { maxTokens: asked.max_tokens }),
-    })
+      model: redactor.text(body.model),
+      provider_base_url: redactor.text(publicUrl(sending.url).replace(/\/chat\/completions$/, '')),
+      ...this.#hashFields(),
+      ...sampling(body),
+    }
+    await this.#append('LLM_CALL_STARTED', payload)
+    await this.#recording.telemetry?.llmStarted(callStart(payload, this.#span, this.#startedAt))
+  }
+
+  #hashFields(): Evidence['hashes'] {
+    const { promptHash, inputHash, toolSchemaHash } = this.hashes
+    return { prompt_hash: promptHash, input_hash: inputHash, tool_schema_hash: toolSchemaHash }
   }
 
   async #end(rest: Partial<Evidence>): Promise<void> {
-    // Two ends of one call would be a call too many in the log.
     invariant(!this.#hasEnded, 'a call ends once')
     this.#hasEnded = true
-    await this.#recording.store.write({
-      ...this.#evidence,
-      ...rest,
-      finished_at: formatRfc3339(this.#recording.clock()),
-    })
+    const finished_at = formatRfc3339(this.#recording.clock())
+    await this.#recording.store.write({ ...this.#evidence, ...rest, finished_at })
   }
 
   #latencyMs(): number {
     return Math.max(0, this.#recording.clock() - this.#startedAt)
   }
 
-  #span(): { callId: string; spanId: string; parentSpanId?: string } {
-    const { parentSpanId } = this.#start
-    const parent = parentSpanId === undefined ? {} : { parentSpanId }
-    return { callId: this.callId, spanId: this.spanId, ...parent }
-  }
-
-  #append(type: LlmEventType, payload: Readonly<Record<string, unknown>>): Promise<unknown> {
-    const { callId: _, ...span } = this.#span()
-    return this.#recording.events.append(type, payload, span)
+  #append<T extends LlmEventType>(type: T, payload: LaunchPayloads[T]): Promise<unknown> {
+    return this.#recording.events.append(type, payload, this.#span)
   }
 }

@@ -147,6 +147,7 @@ describe('N10: telemetry of calls', () => {
       baseUrl: service.baseUrl,
       disk: openNodeDisk(folder),
       runId: 'run-1',
+      log: { warn: () => undefined, error: () => undefined },
     })
     const options = { client, runId: 'run-1', launch: 'test', traceId: TRACE, spanId: ROOT }
     const telemetry = new LaunchTelemetry(options)
