@@ -20,11 +20,10 @@ const PART = /^[A-Za-z0-9_-][A-Za-z0-9._-]*$/
 const NAME_LENGTH_MAX = 512
 
 /**
- * The files that workers leave to each other. A file is written beside its
- * place and synced, with its name; then the event says what it is; only then
- * it takes its place. So what the log says is there, or can be put there: a
- * process that dies in between leaves a pending file, and `recover` moves or
- * removes it.
+ * The artifacts of a run. A file is first written under a pending name and
+ * synced, then recorded by an event, and then renamed to its place. So every
+ * artifact that the log records is in its place or pending. `recover` moves
+ * the pending files that the log records, and removes the others.
  */
 export class Artifacts implements ReadableArtifacts {
   readonly #disk: Disk
@@ -38,7 +37,7 @@ export class Artifacts implements ReadableArtifacts {
     this.#journal = journal
   }
 
-  /** For those who may only look. */
+  /** The artifacts, to read only. */
   get view(): ReadableArtifacts {
     return {
       has: name => this.has(name),
@@ -63,11 +62,11 @@ export class Artifacts implements ReadableArtifacts {
   read(name: string): Buffer {
     const entry = this.#entry(name)
     if (entry === undefined) {
-      throw new AnnalsError('INVALID_ARGUMENT', `there is no artifact ${JSON.stringify(name)}`, { name })
+      throw new AnnalsError('INVALID_ARGUMENT', `artifact ${JSON.stringify(name)} does not exist`, { name })
     }
     const content = this.#content(entry)
     if (content !== undefined && sha256Hex(content) === entry.sha256) return content
-    const message = `the file of artifact ${name}, ${entry.path}, is ${content === undefined ? 'missing' : 'not what was written'}`
+    const message = `the file of artifact ${name}, ${entry.path}, ${content === undefined ? 'is missing' : 'was changed'}`
     throw new AnnalsError('CORRUPT', message, { name, path: entry.path })
   }
 
@@ -79,15 +78,15 @@ export class Artifacts implements ReadableArtifacts {
     return JSON.parse(this.readText(name))
   }
 
-  /** With the hash that the log says. */
+  /** An artifact as the input of a worker, with its recorded hash. */
   refOf(name: string): ArtifactRef {
     const entry = this.#entry(name)
     if (entry !== undefined) return { name, sha256: entry.sha256 }
-    const message = `there is no artifact ${JSON.stringify(name)} to be the input of a worker`
+    const message = `artifact ${JSON.stringify(name)}, an input of a worker, does not exist`
     throw new AnnalsError('INVALID_ARGUMENT', message, { name })
   }
 
-  /** Whether the file is there as the log says. */
+  /** Whether the file exists and has the recorded hash. */
   isIntact(name: string): boolean {
     const entry = this.#entry(name)
     if (entry === undefined) return false
@@ -117,7 +116,7 @@ export class Artifacts implements ReadableArtifacts {
     return { name, sha256 }
   }
 
-  /** Puts into their place the files that the log says are there, and removes those that it does not know. */
+  /** Renames the pending files that the log records, and removes the others. */
   recover(): void {
     for (const { path, sha256 } of this.#journal.state.artifacts) {
       renameIfThere(this.#disk, pendingPath(path, sha256), path)
@@ -134,7 +133,7 @@ export class Artifacts implements ReadableArtifacts {
 
   #foldersIn(folder: string): readonly string[] {
     try {
-      // The process that put files into their place may have died before their names were on the device.
+      // A crashed process may not have synced the names of the files that it renamed.
       this.#disk.syncFolder(folder)
       return this.#disk.folders(folder)
     } catch (error) {
@@ -146,14 +145,14 @@ export class Artifacts implements ReadableArtifacts {
   async #writePending(path: string, sha256: string, bytes: Uint8Array): Promise<void> {
     makeFolders(this.#disk, folderOf(path), this.#syncedFolders)
     const there = readFile(this.#disk, path)
-    // What an earlier generation wrote serves this one too.
+    // An earlier generation wrote the same content.
     if (there !== undefined && sha256Hex(there) === sha256) return
     await writeNewFile(this.#disk, pendingPath(path, sha256), bytes)
     this.#disk.syncFolder(folderOf(path))
   }
 
   async #inTurn(path: string, work: () => Promise<void>): Promise<void> {
-    // The next writer starts after a failure too: only the writer that failed hears of it.
+    // A failed write does not stop the next one. Only its own caller gets the error.
     const turn = (this.#underWay.get(path) ?? Promise.resolve()).then(work, work)
     this.#underWay.set(path, turn)
     try {
@@ -184,15 +183,15 @@ function checkArtifactName(name: unknown): string {
     name.split('/').every(part => PART.test(part))
   if (isFine) return name
   const message =
-    'the name of an artifact is a relative path of the characters A-Z a-z 0-9 . _ -; no part starts with a dot'
+    'the name of an artifact must be a relative path of the characters A-Z a-z 0-9 . _ -, without parts that start with a dot'
   throw new AnnalsError('INVALID_ARGUMENT', message, { name })
 }
 
-/** Any text as one part of such a name; different texts have different ones. */
+/** Encodes any text as one part of an artifact's name. Different texts get different parts. */
 export function artifactPart(text: string): string {
   const escaped = Buffer.from(text)
     .toString('latin1')
     .replace(/[^A-Za-z0-9-]/g, char => `_${char.charCodeAt(0).toString(16).padStart(2, '0')}`)
-  // File names have their limit.
+  // File names have a limited length.
   return escaped.length <= 150 ? escaped : `${escaped.slice(0, 80)}_.${sha256Hex(text)}`
 }

@@ -6,19 +6,15 @@ import { parseRfc3339 } from '../core/time.ts'
 import { contractProblems } from './contracts.ts'
 import type { AnyLaunchEvent, LaunchEvent } from './events.ts'
 
-/**
- * The chain of a launch's log. Each event's hash is over its id, time, type,
- * payload and the hash before it, as text, one after the other. The formula
- * leaves out run, trace and span: the run is compared line by line, the others
- * are sealed by the snapshot (`log`).
- */
-
 type Hashed = Pick<AnyLaunchEvent, 'event_id' | 'ts' | 'prev_hash'> & {
   readonly type: string
   readonly payload: unknown
 }
 
-/** SHA-256 in hex; the payload in canonical JSON (RFC 8785). */
+/**
+ * The hash of an event: SHA-256 over its id, time, type, payload (RFC 8785) and the previous hash, as one text. The formula
+ * leaves out the run, trace and span ids. The run is checked line by line; the others are sealed by the snapshot.
+ */
 export function eventHash({ event_id, ts, type, payload, prev_hash }: Hashed): string {
   return sha256Hex(event_id + ts + type + canonicalJson(payload) + prev_hash)
 }
@@ -28,17 +24,18 @@ export function lineOf(event: AnyLaunchEvent): string {
   return `${canonicalJson(event)}\n`
 }
 
+/** A log whose form and chain are intact. */
 export interface VerifiedLog {
   readonly events: readonly LaunchEvent[]
-  /** Of the complete lines. */
+  /** The length of the complete lines. */
   readonly bytes: number
-  /** Behind the last complete line: what a process that died had begun to write. */
+  /** The length of what follows: a line that a crash tore. */
   readonly tornBytes: number
 }
 
 const LF = 0x0a
 
-/** Reads a log and checks its form, its chain and whose it is. What does not fit is `EVENT_CHAIN_BROKEN` with its line. */
+/** Reads a log and checks its form, its chain and its run id. Throws `EVENT_CHAIN_BROKEN` with the line that is wrong. */
 export function verifyLog(bytes: Buffer, runId: string): VerifiedLog {
   const events: LaunchEvent[] = []
   let start = 0
@@ -58,21 +55,21 @@ function verifyLine(
 ): LaunchEvent {
   const event = parseLine(bytes, line)
   if (event.run_id !== runId) {
-    throw broken(line, `it is of run ${JSON.stringify(event.run_id)}, not ${JSON.stringify(runId)}`, {
+    throw broken(line, `it belongs to run ${JSON.stringify(event.run_id)}, not ${JSON.stringify(runId)}`, {
       runId,
     })
   }
   if (event.event_hash === undefined || event.prev_hash === undefined) {
-    throw broken(line, 'it has no hash: all lines of a log are hashed')
+    throw broken(line, 'it has no hash')
   }
   if (event.prev_hash !== (before?.event_hash ?? '')) {
-    throw broken(line, 'its prev_hash is not the hash of the line before it')
+    throw broken(line, 'its prev_hash is not the hash of the previous line')
   }
   if (typeof event.event_id !== 'string' || typeof event.ts !== 'string' || typeof event.type !== 'string') {
-    throw broken(line, 'it is no event')
+    throw broken(line, 'it is not an event')
   }
   if (event.payload === undefined || event.event_hash !== eventHash(event)) {
-    throw broken(line, 'its event_hash is not that of its content')
+    throw broken(line, 'its event_hash does not match its content')
   }
   checkForm(event, line)
   checkTime(event, before, line)
@@ -80,7 +77,7 @@ function verifyLine(
 }
 
 function parseLine(bytes: Buffer, line: number): AnyLaunchEvent {
-  // Bytes that are no UTF-8 would all read as the same character.
+  // Decoding would replace different invalid bytes by the same character.
   if (!isUtf8(bytes)) throw broken(line, 'it is not UTF-8')
   const text = bytes.toString()
   let value: unknown
@@ -90,7 +87,7 @@ function parseLine(bytes: Buffer, line: number): AnyLaunchEvent {
     throw broken(line, 'it is not JSON', {}, error)
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw broken(line, 'it is no object')
+    throw broken(line, 'it is not an object')
   if (canonicalText(value, line) !== text) throw broken(line, 'it is not canonical JSON (RFC 8785)')
   return value as AnyLaunchEvent
 }
@@ -99,11 +96,11 @@ function canonicalText(value: object, line: number): string {
   try {
     return canonicalJson(value)
   } catch (error) {
-    throw broken(line, 'it holds what canonical JSON has no text for', {}, error)
+    throw broken(line, 'it has values that canonical JSON does not allow', {}, error)
   }
 }
 
-/** A line that its hash confirms but that says more than this version knows was written by a later one. */
+/** A line with a valid hash and unknown fields or types was written by a later version: `FORMAT_TOO_NEW`. */
 function checkForm(event: AnyLaunchEvent, line: number): void {
   const problems = contractProblems('event', event)
   if (problems.length === 0) return
@@ -114,30 +111,30 @@ function checkForm(event: AnyLaunchEvent, line: number): void {
   if (!newer) throw broken(line, `${path} ${message}`)
   throw new AnnalsError(
     'FORMAT_TOO_NEW',
-    `line ${line} of the event log: ${path} ${message}. A later version of Annals wrote it: update this one`,
+    `line ${line} of the event log: ${path} ${message}. A later version of Annals wrote it: update Annals`,
     { line, path },
   )
 }
 
 function checkTime(event: AnyLaunchEvent, before: LaunchEvent | undefined, line: number): void {
   const time = parseRfc3339(event.ts, { offset: 'any' })
-  if (time === undefined) throw broken(line, `its ts, ${event.ts}, is no time of the calendar`)
+  if (time === undefined) throw broken(line, `its ts, ${event.ts}, is not a valid time`)
   if (before === undefined) return
   const last = parseRfc3339(before.ts, { offset: 'any' }) as number
-  if (time < last) throw broken(line, `its ts, ${event.ts}, is before that of the line before it`)
+  if (time < last) throw broken(line, `its ts, ${event.ts}, is earlier than that of the previous line`)
 }
 
-/** One trace a run. If the first line is alone with its own, it is the first that was changed. */
+/** All lines have one trace id. If only the first line differs from the others, the first line is the wrong one. */
 function checkTraces(events: readonly LaunchEvent[]): void {
   const trace = events[0]?.trace_id
   const odd = events.findIndex(({ trace_id }) => trace_id !== trace)
   if (odd === -1) return
   const isFirst = odd === 1 && events.length > 2 && events[2].trace_id === events[1].trace_id
-  throw broken(isFirst ? 1 : odd + 1, 'its trace_id is not that of the run')
+  throw broken(isFirst ? 1 : odd + 1, 'its trace_id is not the one of the run')
 }
 
-/** Of the line with this number, from 1. */
+/** The error for a line of the log, counted from 1. */
 export function broken(line: number, why: string, details: ErrorDetails = {}, cause?: unknown): AnnalsError {
-  const message = `line ${line} of the event log can't be trusted: ${why}`
+  const message = `line ${line} of the event log is damaged: ${why}`
   return new AnnalsError('EVENT_CHAIN_BROKEN', message, { ...details, line, reason: why }, cause)
 }

@@ -13,8 +13,11 @@ import { snapshotOf } from './snapshot.ts'
 import type { StateModel } from './states.ts'
 import { spanIdAfter, turnOf } from './turns.ts'
 
+/** The spans of an event. */
 export interface Spans {
+  /** The span of the activity that the event is about; the run's by default. */
   readonly spanId?: string
+  /** The span in which that activity was started. */
   readonly parentSpanId?: string
 }
 
@@ -22,15 +25,15 @@ export interface JournalOptions {
   readonly runId: string
   readonly model: StateModel
   readonly log: EventLog
-  /** Called with what is durable, in order. */
+  /** Called in order, with snapshots of durable events. */
   readonly writeSnapshot: (snapshot: LaunchSnapshot) => Promise<void>
-  /** Called with each event once it is durable, in order, before whoever appended it hears of it. */
+  /** Called in order with each durable event, before its `append` resolves. */
   readonly onEvent: (event: LaunchEvent, index: number) => void
   readonly clock: () => number
   readonly random?: Random
 }
 
-/** What calls for a snapshot: every change of state, and every way to stop. */
+/** The events after which a snapshot is written: all changes of state, and all that pause or end a run. */
 const SNAPSHOT_AFTER: ReadonlySet<LaunchEventType> = new Set<LaunchEventType>([
   'RUN_CREATED',
   'RUN_STATE_CHANGED',
@@ -44,9 +47,9 @@ const SNAPSHOT_AFTER: ReadonlySet<LaunchEventType> = new Set<LaunchEventType>([
 ])
 
 /**
- * The one writer of a run's log. An event is judged by the reducer before it is
- * written, so that nothing illegal ever gets there; it counts once it is
- * durable; the snapshot follows it.
+ * The only writer of a run's log. It applies an event to the state before it
+ * writes it, so an illegal event never reaches the log. The snapshot is
+ * written after the event is durable.
  */
 export class Journal {
   readonly #options: JournalOptions
@@ -58,9 +61,9 @@ export class Journal {
   #traceId: string
   #rootSpanId: string
   #nodeSpanId = ''
-  /** Why nothing more is written. */
+  /** The first failed write. Nothing is written after it. */
   #failure: unknown
-  /** Ends when the event before is durable, and its snapshot written. */
+  /** Settles when the last event is durable and its snapshot is written. */
   #settled: Promise<void> = Promise.resolve()
 
   constructor(options: JournalOptions) {
@@ -69,7 +72,7 @@ export class Journal {
     this.#rootSpanId = this.newHex(8)
   }
 
-  /** Takes in what the log holds already. */
+  /** Continues the log after these events. */
   adopt(events: readonly LaunchEvent[], state: LaunchState): void {
     this.#traceId = events[0].trace_id
     this.#rootSpanId = events[0].span_id
@@ -77,9 +80,9 @@ export class Journal {
     this.#state = state
   }
 
-  /** How the run stands, with all that was appended. */
+  /** The state after all appended events. */
   get state(): LaunchState {
-    if (this.#state === undefined) throw new AnnalsError('ILLEGAL_STATE', 'the run was not created yet')
+    if (this.#state === undefined) throw new AnnalsError('ILLEGAL_STATE', 'the run is not created yet')
     return this.#state
   }
 
@@ -87,22 +90,22 @@ export class Journal {
     return this.#traceId
   }
 
-  /** Of the run itself: that of its first event. */
+  /** The span of the run: that of its first event. */
   get rootSpanId(): string {
     return this.#rootSpanId
   }
 
-  /** Of the node of the state that the run is in. */
+  /** The span of the node of the current state. */
   get nodeSpanId(): string {
     return this.#nodeSpanId
   }
 
-  /** Random hex digits, two a byte. */
+  /** Random bytes in hex. */
   newHex(bytes: number): string {
     return Buffer.from((this.#options.random ?? randomBytes)(bytes)).toString('hex')
   }
 
-  /** Resolves once the event is durable. One that may not follow is `ILLEGAL_STATE`, and changes nothing. */
+  /** Resolves once the event is durable. An event that may not follow is `ILLEGAL_STATE` and changes nothing. */
   async append<T extends LaunchEventType>(
     type: T,
     payload: LaunchPayloads[T],
@@ -118,7 +121,7 @@ export class Journal {
     const index = this.#events
     const snapshot = SNAPSHOT_AFTER.has(type) ? snapshotOf(state, this.#seal()) : undefined
     const written = log.append(line)
-    // Nobody comes to hear of this one if the event before it has failed: that failure is everybody's.
+    // If an earlier event failed, this promise is never awaited: its caller gets the earlier failure.
     written.catch(() => undefined)
     this.#settled = this.#settled.then(async () => {
       await written
@@ -134,7 +137,7 @@ export class Journal {
     return event
   }
 
-  /** Why nothing more is written: what is on disk is for the next process to find out. */
+  /** Why nothing more is written. The next process finds out what is on disk. */
   get failure(): unknown {
     return this.#failure
   }
@@ -147,7 +150,7 @@ export class Journal {
       run_id: runId,
       ts: formatRfc3339(now),
       type,
-      // As it will be read: what the caller changes afterwards changes nothing, and -0 is 0.
+      // A copy as a reader would parse it: later changes by the caller have no effect, and -0 is 0.
       payload: JSON.parse(canonicalJson(payload)) as LaunchPayloads[T],
       trace_id: this.#traceId,
       span_id: spans.spanId ?? this.#rootSpanId,
@@ -157,7 +160,7 @@ export class Journal {
     const event = { ...head, event_hash: eventHash(head) }
     const [problem] = contractProblems('event', event)
     if (problem === undefined) return event as LaunchEvent
-    const message = `${type} is not as its contract says: ${problem.path} ${problem.message}`
+    const message = `invalid ${type}: ${problem.path} ${problem.message}`
     throw new AnnalsError('INVALID_ARGUMENT', message, { type, path: problem.path })
   }
 

@@ -12,7 +12,7 @@ import { LedgerMirror } from './ledger-mirror.ts'
 import type { EventLog } from './log.ts'
 import type { LaunchOptions } from './options.ts'
 import { type Ending, LaunchEnding, Orchestrator } from './orchestrator.ts'
-import { openRun } from './run-folder.ts'
+import { openRun, runFolder } from './run-folder.ts'
 import { RunLlm } from './run-llm.ts'
 import { RequestWatch, type RunRequest } from './run-requests.ts'
 import { openFeed, settleMsOf } from './run-telemetry.ts'
@@ -22,31 +22,39 @@ import { isTerminal } from './states.ts'
 import type { TelemetryFeed } from './telemetry-feed.ts'
 import { outcomeOf, type Workbench } from './workbench.ts'
 
+/** How `LaunchRun.result` ended. A `stopped` run can be resumed. */
 export type LaunchStatus = 'completed' | 'failed' | 'cancelled' | 'stopped'
 
+/** The result of a run. */
 export interface LaunchResult {
+  /** The id of the run. */
   readonly runId: string
+  /** How the run ended. */
   readonly status: LaunchStatus
-  /** The state that the run is in. */
+  /** The state of the run. */
   readonly state: string
+  /** 1, or more after forced restarts. */
   readonly generation: number
-  /** Why it failed. */
+  /** Why the run failed. */
   readonly error?: LaunchFailure
 }
 
-/** The runs that this process works on, by folder. */
+/** The runs that this process works on, by the path of their folder. */
 const active = new Map<string, LaunchRun>()
 
+/** The run of that folder, if this process works on it. */
 export function activeRun(folder: string): LaunchRun | undefined {
   return active.get(folder)
 }
 
 /**
- * A run at work in this process: working → (paused → working)* → ended. It
+ * A run that this process works on: working → (paused → working)* → ended. It
  * holds the lock of its folder until `result` has settled.
  */
 export class LaunchRun {
+  /** The id of the run. */
   readonly runId: string
+  /** The path of the run's folder. */
   readonly folder: string
   readonly #launch: Launch
   readonly #options: LaunchOptions
@@ -56,7 +64,7 @@ export class LaunchRun {
   readonly #controller = new AbortController()
   readonly #mirror: LedgerMirror | undefined
   readonly #telemetry: TelemetryFeed | undefined
-  /** Aborts when telemetry has had its time. */
+  /** Aborts when the time for telemetry is up. */
   readonly #telemetryEnd = new AbortController()
   #telemetryTimer: NodeJS.Timeout | undefined
   #requests: RequestWatch | undefined
@@ -70,14 +78,8 @@ export class LaunchRun {
   readonly orchestrator: Orchestrator
 
   /** @internal Use `startLaunch` or `resumeLaunch`. */
-  constructor(
-    launch: Launch,
-    runId: string,
-    folder: string,
-    options: LaunchOptions,
-    log: EventLog,
-    disk: Disk,
-  ) {
+  constructor(launch: Launch, runId: string, options: LaunchOptions, log: EventLog, disk: Disk) {
+    const folder = runFolder(options, runId)
     this.runId = runId
     this.folder = folder
     this.#launch = launch
@@ -87,11 +89,15 @@ export class LaunchRun {
     const { db, tenant = 'default', project = 'default', environment = 'default' } = options
     this.#mirror = db === undefined ? undefined : new LedgerMirror(db, { tenant, project, environment })
     const { clock = Date.now, random, llm } = options
-    const told = {
-      ...{ launch, disk, log: options.log, clock, warn: this.#warn, environment: options.environment },
+    this.#telemetry = openFeed(options.telemetry, {
+      launch,
+      disk,
+      log: options.log,
+      clock,
+      warn: this.#warn,
+      environment: options.environment,
       signal: this.#telemetryEnd.signal,
-    }
-    this.#telemetry = openFeed(options.telemetry, told)
+    })
     this.journal = new Journal({
       runId,
       model: launch.states,
@@ -117,24 +123,24 @@ export class LaunchRun {
     this.orchestrator = new Orchestrator(this.bench)
   }
 
-  /** How the run ends. Never rejects for what nodes, workers and gates do; only if its log or the ledger fails. */
+  /** The result of the run. It rejects only if the log or the ledger fails, never for errors of nodes, workers or gates. */
   get result(): Promise<LaunchResult> {
     return this.#result as Promise<LaunchResult>
   }
 
-  /** How the run stands. */
+  /** The current state of the run. */
   get state(): LaunchState {
     return this.journal.state
   }
 
-  /** Takes no new work; resolves when what is running has ended. */
+  /** Starts no new work. Resolves when the running workers have ended. */
   async pause(reason?: string): Promise<void> {
     this.#slots.close()
     await this.journal.append('RUN_PAUSED', reason === undefined ? {} : { reason })
     await this.#slots.quiet()
   }
 
-  /** Goes on after a pause. */
+  /** Continues after a pause. */
   async unpause(): Promise<void> {
     if (!this.state.paused) {
       throw new AnnalsError('ILLEGAL_STATE', `run ${JSON.stringify(this.runId)} is not paused`, {
@@ -143,7 +149,7 @@ export class LaunchRun {
     }
     const { journal } = this
     const resumed = { from_state: this.state.run_state, cause: 'unpause' } as const
-    // Not the run's own span: its node goes on, as nothing was cut off.
+    // A span of its own, because nothing was interrupted: the node of the current state goes on.
     await journal.append('RUN_RESUMED', resumed, {
       spanId: journal.newHex(8),
       parentSpanId: journal.rootSpanId,
@@ -151,13 +157,13 @@ export class LaunchRun {
     this.#slots.open()
   }
 
-  /** Calls everything off; resolves when the run has ended. */
+  /** Aborts all work. Resolves when the run has ended. */
   cancel(reason = 'cancelled'): Promise<LaunchResult> {
     this.#endBy({ kind: 'cancel', reason })
     return this.result
   }
 
-  /** Takes no new work, lets what is running end, and leaves the run to be resumed; resolves when its folder is free. */
+  /** Starts no new work and lets running workers end. Resolves when another process can resume the run. */
   async stop(): Promise<LaunchResult> {
     this.#slots.close()
     await this.#slots.quiet()
@@ -165,7 +171,7 @@ export class LaunchRun {
     return this.result
   }
 
-  /** @internal What the log holds already, for those that follow it. */
+  /** @internal Passes the events of the log to the ledger and to telemetry. */
   recall(events: readonly LaunchEvent[]): void {
     for (const event of events) {
       this.#mirror?.push(event)
@@ -173,13 +179,13 @@ export class LaunchRun {
     }
   }
 
-  /** @internal Works until the run has ended. */
+  /** @internal Prepares the run, and then works on it until it has ended. Resolves when it is prepared. */
   begin(isResumed: boolean, prepare: () => Promise<void>): Promise<void> {
     active.set(this.folder, this)
     const { signal } = this.#options
     const onAbort = (): void => this.#endBy({ kind: 'cancel', reason: String(signal?.reason) })
     const told = this.#telemetry?.begin() ?? Promise.resolve()
-    // A ledger that refuses the run is heard of now, not after all the work.
+    // A ledger that refuses the run fails it now, not after all the work.
     const prepared = told.then(prepare).then(() => this.#mirror?.settle())
     this.#result = prepared
       .then(async () => {
@@ -198,7 +204,7 @@ export class LaunchRun {
         active.delete(this.folder)
         await this.release()
       })
-    // Whoever started it hears of a failed preparation; nobody may ever ask for the result.
+    // The caller gets a failed preparation from `begin`. It may never ask for the result.
     this.#result.catch(() => undefined)
     return prepared.catch(async error => {
       await this.#result?.catch(() => undefined)
@@ -206,7 +212,7 @@ export class LaunchRun {
     })
   }
 
-  /** @internal */
+  /** @internal Closes the log and the folder. */
   async release(): Promise<void> {
     await this.#log.close()
     this.#disk.close()
@@ -237,7 +243,7 @@ export class LaunchRun {
     return result
   }
 
-  /** What earlier runs could not tell. */
+  /** Sends the telemetry that earlier runs left behind. */
   async #flushOthers(): Promise<void> {
     const { runsFolder, openDisk, telemetry, db } = this.#options
     try {
@@ -283,27 +289,27 @@ export class LaunchRun {
     }
   }
 
-  /** The run has ended: from here on nobody shall wait for a service that hangs, however much is to be told. */
+  /** Limits the time for telemetry once the run has ended. A service that hangs must not hold its result back. */
   #limitTelemetry(): void {
     const settleMs = settleMsOf(this.#options.telemetry)
     this.#telemetryTimer ??= setTimeout(() => this.#telemetryEnd.abort(), settleMs)
   }
 
-  /** What another process asks for. */
+  /** Acts on a request of another process. */
   async #obey(request: RunRequest): Promise<void> {
     if (request.kind === 'pause') await this.pause(request.reason)
     else if (request.kind === 'unpause') await this.unpause()
     else {
       const { status, state } = await this.cancel(request.reason)
       if (status === 'cancelled') return
-      const message = `run ${JSON.stringify(this.runId)} is ${state}: it has ended already`
+      const message = `run ${JSON.stringify(this.runId)} has already ended as ${state}`
       throw new AnnalsError('ILLEGAL_STATE', message, { runId: this.runId, state })
     }
   }
 
   #endBy(ending: Ending): void {
     if (!this.#controller.signal.aborted) this.#controller.abort(new LaunchEnding(ending))
-    // Ending is not new work: whoever waits at the door may see that it is over.
+    // Opened, so that waiting code sees that the run has ended.
     this.#slots.open()
   }
 

@@ -1,10 +1,13 @@
 import type { Ledger, Runs } from 'annals'
 import { createProducer, type Producer } from '../ledger/producer.ts'
 import type { LaunchEvent } from './events.ts'
+import { workOf } from './work-items.ts'
 
-/** What of a database a launch shows itself in. */
+/** The part of a database in which a launch is shown as a run. */
 export interface MirrorDatabase {
+  /** Gets the events of the run. */
   readonly ledger: Pick<Ledger, 'appendEvent' | 'fetchEvents' | 'projectSnapshot' | 'registry'>
+  /** Gets an entry for the run. */
   readonly runs: Pick<Runs, 'create' | 'get'>
 }
 
@@ -14,30 +17,30 @@ export interface MirrorOptions {
   readonly environment: string
 }
 
-interface Step {
-  /** Executions that did not follow a failure. */
+/** The executions of a worker on a scope. */
+interface Executions {
+  /** How many did not follow a failure. Each of them is a step. */
   count: number
   hasFailed: boolean
 }
 
 /**
- * ND11: a launch as a run of the ledger. It is told every event of the log, from
- * the first, in each process that works on the run: what the ledger knows
- * already it answers, so what a process that died had not told is told now.
+ * ND11: shows a launch as a run of the ledger. Every process that works on the
+ * run pushes all events of the log, from the first. The ledger recognizes
+ * those that it has, and gets those that a crashed process did not append.
  */
 export class LedgerMirror {
   readonly #db: MirrorDatabase
   readonly #options: MirrorOptions
-  #heading: { readonly planId: string; readonly planVersion: string } | undefined
+  #heading = { planId: '', planVersion: '' }
   #producer: Producer | undefined
   #runId = ''
   #isPaused = false
   #hasEnded = false
-  /** By work item, worker and scope. */
-  readonly #items = new Map<string, string>()
-  /** By work item, the step that it is executed as. */
+  /** The step of each work item that was started or skipped. */
   readonly #stepIds = new Map<string, string>()
-  readonly #steps = new Map<string, Step>()
+  /** By worker and scope. */
+  readonly #executions = new Map<string, Executions>()
   #last: Promise<void> = Promise.resolve()
 
   constructor(db: MirrorDatabase, options: MirrorOptions) {
@@ -45,96 +48,74 @@ export class LedgerMirror {
     this.#options = options
   }
 
-  /** In the order of the log; what fails is heard of by who settles. */
+  /** Takes the next event of the log. `settle` rejects if it can't be appended. */
   push(event: LaunchEvent): void {
     this.#last = this.#last.then(() => this.#take(event))
     this.#last.catch(() => undefined)
   }
 
+  /** Resolves when the ledger has all events pushed so far. */
   settle(): Promise<void> {
     return this.#last
   }
 
   async #take(event: LaunchEvent): Promise<void> {
+    const producer = this.#producer
     switch (event.type) {
       case 'RUN_CREATED': {
         const { launch, launch_version } = event.payload
         this.#heading = { planId: launch, planVersion: launch_version }
-        return this.#begin(event.run_id, event, undefined)
+        return this.#begin(event.run_id, event)
       }
-      case 'RUN_RESTARTED': {
-        if (!this.#hasEnded) await this.#producer?.runCancelled({ reason: 'restarted by force' })
+      case 'RUN_RESTARTED':
+        if (!this.#hasEnded) await producer?.runCancelled({ reason: 'restarted by force' })
         return this.#begin(`${event.run_id}~${event.payload.generation}`, event, event.run_id)
-      }
       case 'RUN_PAUSED':
         this.#isPaused = true
-        await this.#producer?.pause(event.payload)
+        await producer?.pause(event.payload)
         return
       case 'RUN_RESUMED':
-        if (this.#isPaused) await this.#producer?.resume()
+        if (this.#isPaused) await producer?.resume()
         this.#isPaused = false
         return
       case 'RUN_COMPLETED':
+        await producer?.runCompleted()
+        return this.#ended()
       case 'RUN_FAILED':
+        await producer?.runFailed(event.payload.error)
+        return this.#ended()
       case 'RUN_CANCELLED':
-        this.#hasEnded = true
-        if (event.type === 'RUN_COMPLETED') await this.#producer?.runCompleted()
-        else if (event.type === 'RUN_FAILED') await this.#producer?.runFailed(event.payload.error)
-        else await this.#producer?.runCancelled(event.payload)
-        // Whoever waits for the run's end may close the database, and shall find the end in snapshot and index.
-        await this.#db.ledger.projectSnapshot(this.#runId)
+        await producer?.runCancelled(event.payload)
+        return this.#ended()
+      case 'WORK_ITEM_STARTED':
+        await producer?.stepStarted(this.#nextStep(event.payload.work_item_id), event.payload)
         return
-      default:
-        await this.#takeStep(event)
-    }
-  }
-
-  async #takeStep(event: LaunchEvent): Promise<void> {
-    switch (event.type) {
-      case 'WORK_ITEM_QUEUED': {
-        const { work_item_id, worker, scope_key } = event.payload
-        this.#items.set(work_item_id, `${worker}/${escapeStep(scope_key)}`)
+      case 'WORK_ITEM_SKIPPED':
+        await producer?.stepSkipped(this.#nextStep(event.payload.work_item_id), event.payload)
         return
-      }
-      case 'WORK_ITEM_STARTED': {
-        const { work_item_id } = event.payload
-        await this.#producer?.stepStarted(this.#nextStep(work_item_id), { work_item_id })
+      case 'WORK_ITEM_FINISHED':
+        await producer?.stepCompleted(this.#endedStep(event.payload.work_item_id, false), event.payload)
         return
-      }
-      case 'WORK_ITEM_SKIPPED': {
-        const { work_item_id, reason } = event.payload
-        await this.#producer?.stepSkipped(this.#nextStep(work_item_id), { work_item_id, reason })
-        return
-      }
-      case 'WORK_ITEM_FINISHED': {
-        const { work_item_id, outputs } = event.payload
-        await this.#producer?.stepCompleted(this.#stepId(work_item_id, false), { work_item_id, outputs })
-        return
-      }
       case 'WORK_ITEM_FAILED': {
         const { work_item_id, error } = event.payload
-        await this.#producer?.stepFailed(this.#stepId(work_item_id, true), error, { work_item_id })
-        return
+        await producer?.stepFailed(this.#endedStep(work_item_id, true), error, { work_item_id })
       }
-      default:
-        // The rest is the log's alone.
-        return
     }
   }
 
-  async #begin(runId: string, event: LaunchEvent, parentRun: string | undefined): Promise<void> {
+  async #begin(runId: string, { trace_id }: LaunchEvent, parentRun?: string): Promise<void> {
     const { tenant, project, environment } = this.#options
-    const { planId, planVersion } = this.#heading as { planId: string; planVersion: string }
+    const { planId, planVersion } = this.#heading
     if ((await this.#db.runs.get(runId)) === undefined) {
       await this.#db.runs.create({
         runId,
         ...(parentRun === undefined ? {} : { parentRun }),
         tags: ['launch', planId],
-        metadata: { launch: planId, launchVersion: planVersion, traceId: event.trace_id },
+        metadata: { launch: planId, launchVersion: planVersion, traceId: trace_id },
       })
     }
     this.#runId = runId
-    this.#steps.clear()
+    this.#executions.clear()
     this.#isPaused = false
     this.#hasEnded = false
     this.#producer = createProducer({
@@ -148,30 +129,36 @@ export class LedgerMirror {
       planVersion,
       replay: true,
     })
-    await this.#producer.runStarted({ trace_id: event.trace_id })
+    await this.#producer.runStarted({ trace_id })
   }
 
-  /** Of an execution that begins: a new one, unless the last one failed. */
+  /** A caller that waits for the run's end may close the database next, so its snapshot and index are updated now. */
+  async #ended(): Promise<void> {
+    this.#hasEnded = true
+    await this.#db.ledger.projectSnapshot(this.#runId)
+  }
+
+  /** The step of an execution that starts: a new step, unless the last execution failed. */
   #nextStep(workItemId: string): string {
-    const name = this.#items.get(workItemId) as string
-    const step = this.#steps.get(name) ?? { count: 0, hasFailed: false }
-    if (!step.hasFailed) step.count++
-    step.hasFailed = false
-    this.#steps.set(name, step)
-    const stepId = `${name}/${step.count}`
+    const name = stepName(workItemId)
+    const executions = this.#executions.get(name) ?? { count: 0, hasFailed: false }
+    if (!executions.hasFailed) executions.count++
+    executions.hasFailed = false
+    this.#executions.set(name, executions)
+    const stepId = `${name}/${executions.count}`
     this.#stepIds.set(workItemId, stepId)
     return stepId
   }
 
-  #stepId(workItemId: string, hasFailed: boolean): string {
-    const name = this.#items.get(workItemId) as string
-    const step = this.#steps.get(name) as Step
-    step.hasFailed = hasFailed
+  #endedStep(workItemId: string, hasFailed: boolean): string {
+    const executions = this.#executions.get(stepName(workItemId)) as Executions
+    executions.hasFailed = hasFailed
     return this.#stepIds.get(workItemId) as string
   }
 }
 
-/** `|` separates the fields of the ledger's keys. */
-function escapeStep(scope: string): string {
-  return scope.replace(/[%|]/g, char => (char === '%' ? '%25' : '%7C'))
+/** `|` separates the fields of the ledger's keys, so it is escaped. */
+function stepName(workItemId: string): string {
+  const { worker, scope_key } = workOf(workItemId)
+  return `${worker}/${scope_key.replace(/[%|]/g, char => (char === '%' ? '%25' : '%7C'))}`
 }

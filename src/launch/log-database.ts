@@ -3,23 +3,23 @@ import { canonicalJson } from '../core/canonical-json.ts'
 import type { Value } from '../core/value.ts'
 import type { EventLog } from './log.ts'
 
-/** What of a database a log needs: `db.events`. */
+/** The part of `db.events` that a log uses. */
 export type LogDatabase = Pick<Events, 'append' | 'iterate'>
 
-/** The lines, as the file would have them. */
+/** The bytes of the log, the same as those of a log file. */
 export async function readLogDatabase(events: LogDatabase, runId: string): Promise<Buffer> {
   const lines: string[] = []
   for await (const { payload } of events.iterate(runId)) lines.push(`${canonicalJson(payload)}\n`)
   return Buffer.from(lines.join(''))
 }
 
-/** The first of them. */
+/** The first line of the log. */
 export async function firstLineOfDatabase(events: LogDatabase, runId: string): Promise<string | undefined> {
   for await (const { payload } of events.iterate(runId)) return canonicalJson(payload)
   return undefined
 }
 
-/** The same log in `db.events`, in the scope of the run: an event of the database for each line, of the same type. */
+/** The log in `db.events`: one event of the same type for each line, in the scope of the run. */
 export class DatabaseLog implements EventLog {
   readonly #events: LogDatabase
   readonly #runId: string
@@ -35,12 +35,12 @@ export class DatabaseLog implements EventLog {
   }
 
   async cut(): Promise<void> {
-    // A database has no half events.
+    // A database has no torn events.
   }
 
   append(line: string): Promise<void> {
     const event = JSON.parse(line) as { readonly type: string } & Value
-    // One after the other: what a commit that failed leaves out must not be followed by another line.
+    // One after the other, so that no line is stored after one that failed.
     const appended = this.#last.then(async () => {
       await this.#events.append(this.#runId, event.type, event)
     })

@@ -4,12 +4,12 @@ import { LineFile } from '../disk/line-file.ts'
 import type { EventLog } from './log.ts'
 import { EVENTS_FILE, TORN_FILE } from './run-folder.ts'
 
-/** The lines as they are on disk; none if there is no file. */
+/** The bytes of the log file; empty if there is none. */
 export function readLogFile(disk: Disk): Buffer {
   return readFile(disk, EVENTS_FILE) ?? Buffer.alloc(0)
 }
 
-/** Makes durable what a process has written that died before it synced it. Nothing happens if there is no file. */
+/** Syncs lines that a crashed process wrote and did not sync. Does nothing if there is no file. */
 export async function syncLogFile(disk: Disk): Promise<void> {
   try {
     const file = disk.open(EVENTS_FILE, 'write')
@@ -25,7 +25,7 @@ export async function syncLogFile(disk: Disk): Promise<void> {
 
 const PIECE_BYTES = 64 * 1024
 
-/** The first line, whatever the length of the rest; undefined if there is none, or not all of it. */
+/** The first line of the log file, read without the rest; undefined if there is no complete line. */
 export function firstLineOfFile(disk: Disk): string | undefined {
   try {
     const file = disk.open(EVENTS_FILE, 'read')
@@ -47,7 +47,7 @@ export function firstLineOfFile(disk: Disk): string | undefined {
   }
 }
 
-/** `events.ndjson`. */
+/** The log in the file `events.ndjson`. */
 export class FileLog implements EventLog {
   readonly #disk: Disk
   readonly #lines: LineFile
@@ -57,7 +57,7 @@ export class FileLog implements EventLog {
     this.#lines = lines
   }
 
-  /** Makes the file if there is none. Its folder must be locked. */
+  /** Opens the file, and creates it if it is missing. The folder must be locked. */
   static async open(disk: Disk): Promise<FileLog> {
     return new FileLog(disk, await LineFile.open(disk, EVENTS_FILE))
   }
@@ -70,7 +70,7 @@ export class FileLog implements EventLog {
     const torn = this.#lines.read().subarray(bytes)
     if (torn.length === 0) return
     const aside = readFile(this.#disk, TORN_FILE) ?? Buffer.alloc(0)
-    // A process that died between the two steps has set it aside already.
+    // A process that died between the two steps has already set it aside.
     if (!aside.subarray(-torn.length).equals(torn))
       await replaceFile(this.#disk, TORN_FILE, Buffer.concat([aside, torn]))
     this.#lines.cut(bytes)

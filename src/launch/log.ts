@@ -1,14 +1,10 @@
-/**
- * Where the lines of a launch are: a file of the run's folder, or a database.
- * Lines are bytes to it; what they say, and that each follows the one before,
- * is the journal's business.
- */
+/** Where the lines of a run's log are: a file of the run's folder, or a database. Lines are opaque bytes here. */
 export interface EventLog {
-  /** All that is there, to the last byte. */
+  /** All bytes of the log. */
   read(): Promise<Buffer>
-  /** Keeps this many bytes and sets aside what is behind them: a line that was torn when its writer died. */
+  /** Keeps this many bytes and sets the rest aside: a line that a crash tore. */
   cut(bytes: number): Promise<void>
-  /** Durable once it resolves. Lines come in the order of the calls; after a failure every call fails. */
+  /** Resolves once the line is durable. Lines are in the order of the calls. After a failure every call rejects. */
   append(line: string): Promise<void>
   close(): Promise<void>
 }

@@ -1,22 +1,26 @@
 import type { LaunchObserver } from './context.ts'
 import type { LaunchEvent } from './events.ts'
+import { NO_SCOPE, workOf } from './work-items.ts'
 
-/** Where progress is shown: `process.stderr`, or whatever can be written to. */
+/** Where progress is shown: `process.stderr`, or anything else that can be written to. */
 export interface ProgressOutput {
-  /** Whether it is a terminal, in which lines can be drawn again. */
+  /** Whether it is a terminal, in which lines can be redrawn. */
   readonly isTTY?: boolean
+  /** The width of the terminal; 80 by default. */
   readonly columns?: number
+  /** Writes a text. */
   write(text: string): unknown
 }
 
+/** Options of `showProgress`. */
 export interface ProgressOptions {
-  /** `process.stderr` without it. */
+  /** `process.stderr` by default. */
   readonly output?: ProgressOutput
-  /** Milliseconds since 1970. */
+  /** The time in milliseconds since 1970. */
   readonly clock?: () => number
 }
 
-/** Shows a person what a launch is doing: in a terminal a view that is drawn again, elsewhere a line for each step. */
+/** An observer that shows the progress of a launch: in a terminal as a live view, elsewhere as one line a step. */
 export function showProgress(options: ProgressOptions = {}): LaunchObserver {
   const { output = process.stderr, clock = Date.now } = options
   const tally = new Tally(clock)
@@ -28,8 +32,8 @@ function plainLines(tally: Tally, output: ProgressOutput): LaunchObserver {
   return {
     eventAppended: event => {
       tally.add(event)
-      const said = wordsFor(event, tally)
-      if (said !== undefined) output.write(`${tally.elapsed()} ${said}\n`)
+      const text = textOf(event)
+      if (text !== undefined) output.write(`${tally.elapsed()} ${text}\n`)
     },
     launchEnded: () => output.write(`${tally.summary()}\n`),
   }
@@ -46,14 +50,14 @@ function liveView(tally: Tally, output: ProgressOutput): LaunchObserver {
     const items = tally.runningItems()
     const more = items.length > ITEMS_SHOWN ? [`  … and ${items.length - ITEMS_SHOWN} more`] : []
     const lines = [tally.summary(), ...items.slice(0, ITEMS_SHOWN).map(item => `  ${item}`), ...more]
-    // Cut, as a line that wraps would be two when it is drawn again.
+    // Cut, because a line that wraps would be two lines to redraw.
     const text = lines.map(line => `${line.slice(0, columns - 1)}\n`).join('')
     output.write(`${drawn > 0 ? `\x1b[${drawn}A\x1b[J` : ''}${text}`)
     drawn = lines.length
   }
   return {
     launchStarted: () => {
-      // Time passes also while nothing happens.
+      // The elapsed time changes even while nothing happens.
       timer = setInterval(draw, TICK_MS).unref()
     },
     eventAppended: event => {
@@ -67,7 +71,7 @@ function liveView(tally: Tally, output: ProgressOutput): LaunchObserver {
   }
 }
 
-/** What has come of a launch so far, in this process. */
+/** The counts of a launch since this process started it. */
 class Tally {
   readonly #clock: () => number
   readonly #startedAt: number
@@ -77,7 +81,6 @@ class Tally {
   #tokens = 0
   #costUsd = 0
   #openIssues = 0
-  readonly #names = new Map<string, string>()
   readonly #running = new Set<string>()
 
   constructor(clock: () => number) {
@@ -98,9 +101,6 @@ class Tally {
         return
       case 'RUN_RESUMED':
         this.#state = event.payload.from_state
-        return
-      case 'WORK_ITEM_QUEUED':
-        this.#names.set(event.payload.work_item_id, nameOf(event.payload))
         return
       case 'WORK_ITEM_STARTED':
         this.#running.add(event.payload.work_item_id)
@@ -126,13 +126,8 @@ class Tally {
     }
   }
 
-  /** Of an item that was queued by another process, its id. */
-  item(workItemId: string): string {
-    return this.#names.get(workItemId) ?? workItemId
-  }
-
   runningItems(): readonly string[] {
-    return [...this.#running].map(id => this.item(id))
+    return [...this.#running].map(nameOf)
   }
 
   elapsed(): string {
@@ -152,24 +147,25 @@ class Tally {
   }
 }
 
-function nameOf({ worker, scope_key }: { readonly worker: string; readonly scope_key: string }): string {
-  return scope_key === '-' ? worker : `${worker} ${scope_key}`
+function nameOf(workItemId: string): string {
+  const { worker, scope_key } = workOf(workItemId)
+  return scope_key === NO_SCOPE ? worker : `${worker} ${scope_key}`
 }
 
-function wordsFor(event: LaunchEvent, tally: Tally): string | undefined {
+function textOf(event: LaunchEvent): string | undefined {
   switch (event.type) {
     case 'RUN_STATE_CHANGED':
       return event.payload.new_state
     case 'WORK_ITEM_FINISHED':
-      return `  ${tally.item(event.payload.work_item_id)}: done`
+      return `  ${nameOf(event.payload.work_item_id)}: done`
     case 'WORK_ITEM_FAILED':
-      return `  ${tally.item(event.payload.work_item_id)}: ${event.payload.error.message}`
+      return `  ${nameOf(event.payload.work_item_id)}: ${event.payload.error.message}`
     case 'ISSUE_OPENED':
       return `  ${event.payload.issue.severity}: ${event.payload.issue.message}`
     case 'RUN_PAUSED':
       return 'paused'
     case 'RUN_RESUMED':
-      return `goes on in ${event.payload.from_state}`
+      return `continues in ${event.payload.from_state}`
     default:
       return undefined
   }

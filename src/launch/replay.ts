@@ -1,4 +1,4 @@
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { sha256Hex } from '../core/hash.ts'
 import { applyEvent } from './apply-event.ts'
 import { broken, lineOf, type VerifiedLog, verifyLog } from './chain.ts'
@@ -7,18 +7,17 @@ import type { LaunchState } from './launch-state.ts'
 import { type ReadSnapshot, snapshotOf, snapshotText } from './snapshot.ts'
 import type { StateModel } from './states.ts'
 
-/** From the lines of a log to a state: pure, and no worker has a part in it. */
-
+/** The state of a run, replayed from its log. */
 export interface Replayed {
   readonly state: LaunchState
   readonly events: readonly LaunchEvent[]
   readonly seal: LogSeal
   readonly tornBytes: number
-  /** Why the snapshot that was there is of no use; absent if it is. */
+  /** Why the snapshot could not be used. */
   readonly snapshotProblem?: string
 }
 
-/** The state after the last event, or after the first `events` of them. `RUN_NOT_FOUND` without any. */
+/** Replays a log, or its first `events` events. Pure: no worker runs. `RUN_NOT_FOUND` for an empty log. */
 export function replayBytes(
   bytes: Buffer,
   runId: string,
@@ -32,8 +31,7 @@ export function replayBytes(
   if (sealProblem !== undefined) throw sealProblem
   const chosen = events === undefined ? log.events : log.events.slice(0, events)
   if (chosen.length === 0 || (events !== undefined && chosen.length < events)) {
-    const message = `the log has ${log.events.length} events: atEvent must be from 1 to that`
-    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'atEvent', value: events })
+    throw invalidArgument('atEvent', `must be from 1 to ${log.events.length}, the events of the log`, events)
   }
   const upTo = found.kind === 'read' ? found.snapshot.log.events : 0
   let state: LaunchState | undefined
@@ -52,6 +50,7 @@ export function replayBytes(
   }
 }
 
+/** The snapshot of a replayed state. */
 export function snapshotAt({ state, seal }: Pick<Replayed, 'state' | 'seal'>): LaunchSnapshot {
   return snapshotOf(state, seal)
 }
@@ -66,41 +65,46 @@ function reduceLine(
     return applyEvent(state, event, model)
   } catch (error) {
     if (!(error instanceof AnnalsError)) throw error
-    throw broken(line, `${error.message}. If the launch has states of its own, give them`, {}, error)
+    throw broken(
+      line,
+      `${error.message}. If the launch has its own state model, pass it as states`,
+      {},
+      error,
+    )
   }
 }
 
-/** A seal that does not fit says that a line was changed, even one that reads as if a later version had written it. */
+/** If the seal does not match, a line was changed, even one that looks as if a later version had written it. */
 function verifiedLog(bytes: Buffer, runId: string, sealProblem: AnnalsError | undefined): VerifiedLog {
   try {
     return verifyLog(bytes, runId)
   } catch (error) {
     if (sealProblem === undefined || !(error instanceof AnnalsError) || error.code !== 'FORMAT_TOO_NEW')
       throw error
-    throw broken(Number(error.details['line']), 'it is not what it was when the snapshot was made', {}, error)
+    throw broken(Number(error.details['line']), 'it was changed after the snapshot was made', {}, error)
   }
 }
 
 function problemOfSeal(bytes: Buffer, { events, bytes: sealed, sha256 }: LogSeal): AnnalsError | undefined {
   if (bytes.length < sealed) {
-    return broken(events, `the log has lost its end: the snapshot has seen ${sealed} bytes`, {
+    return broken(events, `the log lost its end: the snapshot covers ${sealed} bytes`, {
       bytes: sealed,
     })
   }
   if (sha256Hex(bytes.subarray(0, sealed)) === sha256) return undefined
   const why =
-    `one of the lines 1 to ${events} is not what it was when the snapshot was made ` +
-    '(its hash does not cover trace and span ids)'
+    `one of the lines 1 to ${events} was changed after the snapshot was made ` +
+    '(the hashes of lines do not cover trace and span ids)'
   return broken(events, why, { fromLine: 1 })
 }
 
-/** Of a log that has passed the seal, the snapshot must be what its events give. */
+/** The snapshot of a log with a matching seal must be equal to the replayed one. */
 function problemOfSnapshot(found: ReadSnapshot, covered: LaunchState | undefined): string | undefined {
   if (found.kind === 'missing') return 'it is missing'
   if (found.kind === 'invalid') return found.reason
   if (covered === undefined) return undefined
   const expected = snapshotText(snapshotOf(covered, found.snapshot.log))
-  return found.text === expected ? undefined : 'it is not what its events give'
+  return found.text === expected ? undefined : 'it differs from the replayed snapshot'
 }
 
 function sealOf(events: readonly LaunchEvent[]): LogSeal {
@@ -109,6 +113,6 @@ function sealOf(events: readonly LaunchEvent[]): LogSeal {
 }
 
 function nothingThere(runId: string): AnnalsError {
-  const message = `run ${JSON.stringify(runId)} has no events: it was never started here`
+  const message = `run ${JSON.stringify(runId)} has no events: it was not started in this folder`
   return new AnnalsError('RUN_NOT_FOUND', message, { runId })
 }

@@ -7,10 +7,10 @@ import { createLlm, type Llm, type LlmClient } from './llm/llm.ts'
 import type { LlmEndpoint } from './llm/llm-options.ts'
 import type { Workbench } from './workbench.ts'
 
-/** The journal looks whether it is. */
+/** The journal validates it. */
 type LlmPayload = LaunchPayloads[LlmEventType]
 
-/** Opens clients for those who work on a run: all of them share its evidence. */
+/** Opens clients of models for the workers and gates of a run. All clients share the run's evidence. */
 export class RunLlm {
   readonly #given: LlmEndpoint | LlmFactory | undefined
   #llm: Llm | undefined
@@ -19,7 +19,7 @@ export class RunLlm {
     this.#given = given
   }
 
-  /** For one worker or gate, from its start until `ended`. */
+  /** Opens a client for one run of a worker or a gate. */
   open(bench: Workbench, spans: Required<Spans>, events: LaunchEvents, signal: AbortSignal): OpenLlm {
     if (this.#given === undefined) return NONE
     if (typeof this.#given === 'function') return made(this.#given, contextOf(bench, spans, events, signal))
@@ -29,12 +29,12 @@ export class RunLlm {
   }
 
   #create({ mode = 'record', ...given }: LlmEndpoint, { journal, folder, disk, clock }: Workbench): Llm {
-    // N9: what is done again by force takes the answers that are there.
+    // N9: a forced restart uses the recorded answers.
     const isForced = journal.state.generation > 1
     return createLlm({
       ...given,
       mode: isForced && mode === 'live' ? 'record' : mode,
-      // A call that was begun is ended in the log also if its worker is gone.
+      // Appended to the journal directly: a call must get its end in the log even if its worker has ended.
       events: {
         append: (type, payload, span) =>
           journal.append<LlmEventType>(type, payload as unknown as LlmPayload, span),
@@ -48,19 +48,17 @@ export class RunLlm {
   }
 }
 
+/** The client of one worker or gate. */
 export interface OpenLlm {
-  /** Throws where there is none. */
+  /** The client. Throws if the launch has no models. */
   client(): LlmClient
-  /** Resolves when its calls have ended: once called off they soon do. */
+  /** Resolves when its calls have ended. Abort them first. */
   settled(): Promise<void>
 }
 
 const NONE: OpenLlm = {
   client: () => {
-    throw new AnnalsError(
-      'ILLEGAL_STATE',
-      'this launch was started without llm: give it a baseUrl of a model',
-    )
+    throw new AnnalsError('ILLEGAL_STATE', 'the launch has no models: start it with the option llm')
   },
   settled: async () => undefined,
 }
@@ -87,13 +85,13 @@ function contextOf(
   return { runId, generation, traceId, spanId, folder, signal, events, newSpanId: () => journal.newHex(8) }
 }
 
-/** ND7: only the orchestrator changes state; others tell what they ask of models, while they are at work. */
+/** ND7: the events that a worker or a gate may append while it runs. Only the orchestrator changes the state. */
 export function llmEvents({ journal }: Workbench, ended: AbortSignal, spans: Required<Spans>): LaunchEvents {
   return {
     append: async (type, payload, { spanId = journal.newHex(8), parentSpanId = spans.spanId } = {}) => {
       ended.throwIfAborted()
       if (!type.startsWith('LLM_CALL_')) {
-        const message = `a worker may append LLM_CALL_ events, not ${type}: only the orchestrator changes state`
+        const message = `a worker may append only LLM_CALL_ events, not ${type}`
         throw new AnnalsError('ILLEGAL_STATE', message, { type })
       }
       return journal.append(type, payload, { spanId, parentSpanId })

@@ -14,11 +14,11 @@ import { isLocked, lockRun } from './run-files.ts'
 import { openRun, type RunsPlace, runFolder } from './run-folder.ts'
 
 /**
- * What other processes ask of the one that works on a run. Each request is a
- * file in the run's folder, so that it outlives whoever is killed: asked →
- * taken (its name says so) → answered, beside it → gone. One that nobody
- * answered is found by the process that resumes the run; or who asked finds
- * the run free, and does it himself.
+ * A request to the process that works on a run. It is a file in the run's
+ * folder, so that it survives the death of either process. It is asked, then
+ * taken (renamed), then answered in a file beside it, and then removed. A
+ * request that was not answered is taken by the process that resumes the run,
+ * unless the asking process finds the run unlocked and acts itself.
  */
 export type RunRequest =
   | { readonly kind: 'pause'; readonly reason?: string }
@@ -28,15 +28,15 @@ export type RunRequest =
 type Answer = { readonly ok: true } | { readonly code: ErrorCode; readonly message: string }
 
 const FOLDER = 'requests'
-/** Those that were taken by a process that died are taken again. */
+/** Matches taken requests too: the process that took one may have died. */
 const REQUEST = /^([\w-]+)(\.taken)?\.json$/
 const LOOK_MS = 100
-/** Every so many looks, who asked looks whether anybody is there at all. */
+/** Every fifth look checks whether any process works on the run. */
 const LOOKS_FOR_LIFE = 5
-/** A request that was not taken by then never will be. */
+/** A request that was not taken by then is ignored by the process that holds the run. */
 const TAKEN_WITHIN_MS = 5_000
 
-/** Asks, and waits for the answer; false if nobody works on the run (any more). `LOCKED` if who holds it does not listen. */
+/** Sends a request and waits for the answer. False if no process works on the run; `LOCKED` if its process takes no requests. */
 export async function askRun(runId: string, place: RunsPlace, request: RunRequest): Promise<boolean> {
   const disk = openRun(runId, place)
   try {
@@ -46,7 +46,7 @@ export async function askRun(runId: string, place: RunsPlace, request: RunReques
     const giveUpAt = Date.now() + TAKEN_WITHIN_MS
     for (let looks = 1; ; looks++) {
       await pause(LOOK_MS)
-      // First whether it is free: an answer that comes in between is found below.
+      // The lock is checked first, so that an answer written in between is found below.
       const isFree = looks % LOOKS_FOR_LIFE === 0 && (await isUnlocked(runId, place))
       const answerText = readFile(disk, answered)?.toString('utf8')
       if (answerText !== undefined) {
@@ -59,7 +59,7 @@ export async function askRun(runId: string, place: RunsPlace, request: RunReques
       if (!isFree && !isIgnored) continue
       for (const name of [asked, taken]) removeIfThere(disk, name)
       if (isFree) return false
-      const message = `run ${JSON.stringify(runId)} is held by a process that takes no requests`
+      const message = `run ${JSON.stringify(runId)} is locked by a process that takes no requests`
       throw new AnnalsError('LOCKED', message, { runId, path: runFolder(place, runId) })
     }
   } finally {
@@ -72,6 +72,7 @@ function filesOf(id: string): { asked: string; taken: string; answered: string }
   return { asked: name('.json'), taken: name('.taken.json'), answered: name('.answer.json') }
 }
 
+/** Whether no process works on the run. */
 export async function isUnlocked(runId: string, place: RunsPlace): Promise<boolean> {
   const disk = openRun(runId, place)
   try {
@@ -85,24 +86,24 @@ export async function isUnlocked(runId: string, place: RunsPlace): Promise<boole
   }
 }
 
-/** The side of the process that works on the run: looks for requests until it is closed. */
+/** Takes the requests to a run, in the process that works on it, until it is closed. */
 export class RequestWatch {
   readonly #disk: Disk
   readonly #act: (request: RunRequest) => Promise<unknown>
   readonly #warn: (message: string) => void
-  /** Every request that was seen, so that none is taken twice. */
+  /** All requests seen so far. None is taken twice. */
   readonly #seen = new Set<string>()
   #underWay = 0
   #isClosed = false
   readonly #timer: NodeJS.Timeout
 
-  /** Takes over the disk: answers may be written after the run has let go of its own. */
+  /** Owns the disk, because answers may be written after the run has closed its own. */
   constructor(disk: Disk, act: (request: RunRequest) => Promise<unknown>, warn: (message: string) => void) {
     this.#disk = disk
     this.#act = act
     this.#warn = warn
     this.#look()
-    // It keeps the process alive: one whose run is paused has nothing else to do, and must not end for that.
+    // Not unref'd: a process whose run is paused has nothing else to do, and must not exit.
     this.#timer = setInterval(() => this.#look(), LOOK_MS)
   }
 
@@ -129,14 +130,14 @@ export class RequestWatch {
     }
   }
 
-  /** None waits for another: a pause may take long, and a cancellation must get through meanwhile. */
+  /** Requests do not wait for each other: a cancellation must be possible during a long pause. */
   async #take(id: string): Promise<void> {
     const { asked, taken, answered } = filesOf(id)
     this.#underWay++
     try {
       renameIfThere(this.#disk, asked, taken)
       const request = readFile(this.#disk, taken)
-      // It was withdrawn.
+      // The asking process has withdrawn it.
       if (request === undefined) return
       const answer = await this.#answer(request.toString('utf8'))
       await replaceFile(this.#disk, answered, Buffer.from(JSON.stringify(answer)))
@@ -160,12 +161,12 @@ export class RequestWatch {
   }
 }
 
-/** Anybody may have written it. */
+/** Reads a request. Any program may have written the file. */
 function requestIn(text: string): RunRequest {
   const { kind, reason } = JSON.parse(text) as { kind?: unknown; reason?: unknown }
   const said = typeof reason === 'string' ? reason : undefined
   if (kind === 'pause') return said === undefined ? { kind } : { kind, reason: said }
   if (kind === 'unpause') return { kind }
   if (kind === 'cancel') return { kind, reason: said ?? 'cancelled' }
-  throw new AnnalsError('INVALID_ARGUMENT', `a run can't be asked to ${JSON.stringify(kind)}`)
+  throw new AnnalsError('INVALID_ARGUMENT', `unknown request ${JSON.stringify(kind)}`)
 }

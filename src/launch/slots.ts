@@ -1,7 +1,8 @@
 /**
- * Who may work now. A place is free → taken → free; while closed (paused, or
- * the run is to stop) nobody takes one, and those who have one keep it. Whoever
- * waits is served in order, unless its kind has no place left.
+ * Limits how many workers run at once, in total and for each kind. While the
+ * slots are closed (the run is paused or stopping), none is given out, and
+ * those that are taken stay taken. Waiting workers are served in order; a
+ * worker whose kind has reached its limit does not hold up the others.
  */
 export class Slots {
   readonly #total: number
@@ -21,7 +22,7 @@ export class Slots {
     return this.#isClosed
   }
 
-  /** Resolves with what gives the place back; rejects with the signal's reason. */
+  /** Resolves with a function that releases the slot. Rejects with the signal's reason. */
   take(kind: string, signal: AbortSignal): Promise<() => void> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) {
@@ -45,7 +46,7 @@ export class Slots {
     })
   }
 
-  /** Resolves while they are not closed. */
+  /** Resolves as soon as the slots are open. */
   async opened(signal: AbortSignal): Promise<void> {
     while (this.#isClosed) (await this.take(DOOR, signal))()
     signal.throwIfAborted()
@@ -60,7 +61,7 @@ export class Slots {
     this.#serve()
   }
 
-  /** Resolves when nobody has a place. */
+  /** Resolves when no slot is taken. */
   quiet(): Promise<void> {
     if (this.#count === 0) return Promise.resolve()
     return new Promise(resolve => this.#quiet.push(resolve))
@@ -102,7 +103,7 @@ export class Slots {
   }
 }
 
-/** For those who only wait for the door to open. */
+/** The kind of a waiter that takes no slot and only waits for the slots to open. */
 const DOOR = ''
 
 interface Waiter {

@@ -8,32 +8,36 @@ import type { ArtifactEntry, LaunchSnapshot, LogSeal, NamedArtifact, WorkItem } 
 import type { LaunchState } from './launch-state.ts'
 import { SNAPSHOT_FILE } from './run-folder.ts'
 
+/** The snapshot of a state. */
 export function snapshotOf({ memory: _, artifacts, ...state }: LaunchState, log: LogSeal): LaunchSnapshot {
   return { schema_version: 1, ...state, artifacts_index: indexOf(artifacts), log }
 }
 
-/** Canonical JSON and one LF. */
+/** The bytes of a snapshot's file: canonical JSON and one LF. */
 export function snapshotText(snapshot: LaunchSnapshot): string {
   return `${canonicalJson(snapshot)}\n`
 }
 
-/** Writes it so that a reader sees this one or the one before, and reads it back: what can't be read is no snapshot. */
+/** Replaces the snapshot atomically, and reads it back to be sure that it can be read. */
 export async function writeSnapshot(disk: Disk, snapshot: LaunchSnapshot): Promise<void> {
   const problems = contractProblems('snapshot', snapshot)
-  invariant(problems.length === 0, `a snapshot is as its contract says: ${problems[0]?.path}`)
+  invariant(problems.length === 0, `snapshots are valid: ${problems[0]?.path}`)
   const bytes = Buffer.from(snapshotText(snapshot))
   await replaceFile(disk, SNAPSHOT_FILE, bytes)
   if (readFile(disk, SNAPSHOT_FILE)?.equals(bytes) === true) return
-  throw new AnnalsError('CORRUPT', `${SNAPSHOT_FILE} is not what was written to it`, { file: SNAPSHOT_FILE })
+  throw new AnnalsError('CORRUPT', `${SNAPSHOT_FILE} does not have the content that was written`, {
+    file: SNAPSHOT_FILE,
+  })
 }
 
+/** The result of reading a snapshot. */
 export type ReadSnapshot =
   | { readonly kind: 'missing' }
-  /** There is something, but no snapshot: the log has to be replayed. */
+  /** The file is damaged. The log has to be replayed. */
   | { readonly kind: 'invalid'; readonly reason: string }
   | { readonly kind: 'read'; readonly snapshot: LaunchSnapshot; readonly text: string }
 
-/** Of a later version is `FORMAT_TOO_NEW`, of another run `CORRUPT`; what is damaged is a result. */
+/** Throws `FORMAT_TOO_NEW` for the snapshot of a later version and `CORRUPT` for that of another run. */
 export function readSnapshot(disk: Disk, runId: string): ReadSnapshot {
   const bytes = readFile(disk, SNAPSHOT_FILE)
   if (bytes === undefined) return { kind: 'missing' }
@@ -41,17 +45,17 @@ export function readSnapshot(disk: Disk, runId: string): ReadSnapshot {
   const path = SNAPSHOT_FILE
   let value: unknown
   try {
-    value = inOurWords(JSON.parse(text))
+    value = normalized(JSON.parse(text))
   } catch (error) {
     return { kind: 'invalid', reason: String(error) }
   }
   const { schema_version, run_id } = Object(value) as Partial<Record<string, unknown>>
   if (typeof schema_version === 'number' && schema_version > 1) {
-    const message = `${path} has schema_version ${schema_version}; this version of Annals knows 1: update it`
+    const message = `${path} has schema_version ${schema_version}; this version of Annals reads 1: update Annals`
     throw new AnnalsError('FORMAT_TOO_NEW', message, { file: path, schemaVersion: schema_version })
   }
   if (typeof run_id === 'string' && run_id !== runId) {
-    const message = `${path} is of run ${JSON.stringify(run_id)}: put back that of this run, or remove it and it is made anew`
+    const message = `${path} belongs to run ${JSON.stringify(run_id)}: restore the file of this run, or remove it`
     throw new AnnalsError('CORRUPT', message, { file: path, runId, found: run_id })
   }
   const [problem] = contractProblems('snapshot', value)
@@ -66,8 +70,8 @@ const STATUSES: Readonly<Record<string, string>> = {
   completed: 'finished',
 }
 
-/** ND6: others write the same things in other words, and `artifacts` as a list. */
-export function inOurWords(value: unknown): unknown {
+/** ND6: translates the words of the seed's format, which has `artifacts` as a list. */
+export function normalized(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
   const { artifacts, ...snapshot } = value as Record<string, unknown>
   return {
@@ -76,7 +80,7 @@ export function inOurWords(value: unknown): unknown {
       ? { artifacts_index: indexOf(artifacts) }
       : {}),
     ...(Array.isArray(snapshot['work_items'])
-      ? { work_items: snapshot['work_items'].map((item: unknown) => itemInOurWords(item)) }
+      ? { work_items: snapshot['work_items'].map((item: unknown) => normalizedItem(item)) }
       : {}),
   }
 }
@@ -85,7 +89,7 @@ function indexOf(artifacts: readonly NamedArtifact[]): Record<string, ArtifactEn
   return Object.fromEntries(artifacts.map(({ name, ...entry }) => [name, entry]))
 }
 
-function itemInOurWords(item: unknown): unknown {
+function normalizedItem(item: unknown): unknown {
   const { status } = Object(item) as Partial<WorkItem>
   if (status === undefined || !Object.hasOwn(STATUSES, status)) return item
   return { ...(item as WorkItem), status: STATUSES[status] }

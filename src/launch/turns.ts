@@ -3,12 +3,9 @@ import type { AnyLaunchEvent, LaunchEvent } from './events.ts'
 import { ruleOf, type StateModel } from './states.ts'
 
 /**
- * The events after which a node runs. Nodes have no events of their own: the
- * span of one follows from the event before it, so that whoever reads the log
- * knows it, also of a node that a crash has cut off.
+ * The state whose node runs after an event; undefined if none does. Nodes have no events of their own, so their spans
+ * follow from the events before them (`spanIdAfter`). A reader of the log can compute them even after a crash.
  */
-
-/** The state whose node runs after an event; undefined if none does. */
 export function turnOf(event: LaunchEvent, rootSpanId: string, model: StateModel): string | undefined {
   switch (event.type) {
     case 'RUN_CREATED':
@@ -20,7 +17,7 @@ export function turnOf(event: LaunchEvent, rootSpanId: string, model: StateModel
     case 'RESUME_REWIND':
       return event.payload.to_state
     case 'RUN_RESUMED': {
-      // In another state it is rewound first. One that ends a pause has a span of its own: its node goes on.
+      // In a transitional state the run is rewound first. After a pause the node continues, and the event has another span.
       const { from_state } = event.payload
       return event.span_id === rootSpanId && ruleOf(model, from_state)?.kind === 'stable'
         ? from_state
@@ -31,7 +28,7 @@ export function turnOf(event: LaunchEvent, rootSpanId: string, model: StateModel
   }
 }
 
-/** The hash covers all events before: no two nodes of a run have the same. */
+/** A span id derived from an event. The hash covers all earlier events, so the spans of a run are different. */
 export function spanIdAfter({ event_hash }: AnyLaunchEvent, what: 'node' | 'commit'): string {
   return sha256Hex(`annals:launch:${what}|${event_hash}`).slice(0, 16)
 }

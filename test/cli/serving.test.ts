@@ -239,7 +239,7 @@ await run.result`
     expect((await annals(['doctor', '--data', data])).stdout).toContain('Verified the logs of 1 launch.')
     const ended = await annals(['resume', 'dead-1', '--launch', module, '--data', data])
     expect(ended.code).toBe(1)
-    expect(ended.stderr).toContain('it has ended')
+    expect(ended.stderr).toContain('has ended')
     const none = await annals(['resume', 'dead-1', '--launch', `${module}.no`, '--data', data])
     expect(none.code).toBe(2)
   })

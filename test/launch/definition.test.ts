@@ -48,7 +48,7 @@ describe('definitions', () => {
     })
   })
 
-  test('ND1: a definition that could not work is refused', () => {
+  test('ND1: a definition that a run could not be executed with is refused', () => {
     const refused = (definition: unknown): string => {
       try {
         defineLaunch(definition as typeof base)
@@ -61,24 +61,24 @@ describe('definitions', () => {
     }
     expect(refused(base)).toBe('nothing')
     expect(refused({ ...base, nodes: [...nodes, { ...nodes[0], name: 'again' }] })).toContain(
-      'two for the state READY',
+      'must be one a state: READY',
     )
-    expect(refused({ ...base, nodes: nodes.slice(1) })).toContain('none for the state READY')
+    expect(refused({ ...base, nodes: nodes.slice(1) })).toContain('must include one for the state READY')
     expect(refused({ ...base, nodes: [...nodes, { ...nodes[0], state: 'NOWHERE', name: 'n' }] })).toContain(
-      'no state',
+      'not a state',
     )
     expect(refused({ ...base, nodes: [...nodes, { ...nodes[0], state: 'DONE', name: 'n' }] })).toContain(
-      'nothing is done',
+      'terminal states',
     )
     expect(refused({ ...base, name: 'a|b' })).toContain('name')
     expect(refused({ ...base, workers: { 'a/b': worker } })).toContain('name')
-    expect(refused({ ...base, fixer: 'nobody' })).toContain('none of the workers')
+    expect(refused({ ...base, fixer: 'nobody' })).toContain('not one of the workers')
     expect(refused({ ...base, concurrency: 0 })).toContain('concurrency')
     expect(refused({ ...base, wrokers: {} })).toContain('wrokers')
   })
 })
 
-test('ND2: the default states are those of the documentation launch', () => {
+test('ND2: the default states are those of the docs pipeline', () => {
   const kinds = Object.entries(DOCS_STATES.states).filter(([, { kind }]) => kind === 'stable')
   expect(kinds.map(([state]) => state)).toEqual([
     ...['CREATED', 'CLONED_INPUTS', 'INGESTED', 'FACTS_READY', 'PLAN_READY', 'DRAFT_READY', 'READY_FOR_PR'],
@@ -86,7 +86,7 @@ test('ND2: the default states are those of the documentation launch', () => {
   ])
 })
 
-test('N8: bad options are refused before anything is made', async () => {
+test('N8: invalid options are refused before anything is created', async () => {
   const runsFolder = newRunsFolder()
   const launch = smallLaunch({})
   const bad: object[] = [

@@ -7,7 +7,7 @@ import { lineOf } from '../../src/launch/chain.ts'
 import { contractProblems } from '../../src/launch/contracts.ts'
 import { DOCS_STATES } from '../../src/launch/docs/pipeline.ts'
 import { replayBytes, snapshotAt } from '../../src/launch/replay.ts'
-import { inOurWords, readSnapshot, snapshotText, writeSnapshot } from '../../src/launch/snapshot.ts'
+import { normalized, readSnapshot, snapshotText, writeSnapshot } from '../../src/launch/snapshot.ts'
 import { failureOf } from './failure-of.ts'
 import { writeFullLog } from './written-log.ts'
 
@@ -92,8 +92,8 @@ describe('snapshots', () => {
       artifacts: Object.entries(artifacts_index).map(([name, entry]) => ({ name, ...entry })),
       work_items: work_items.map(item => ({ ...item, status: theirs[item.status] ?? item.status })),
     }
-    expect(inOurWords(foreign)).toEqual(snapshots.at(-1))
-    expect(inOurWords({ work_items: [{ status: 'IN_PROGRESS' }] })).toEqual({
+    expect(normalized(foreign)).toEqual(snapshots.at(-1))
+    expect(normalized({ work_items: [{ status: 'IN_PROGRESS' }] })).toEqual({
       work_items: [{ status: 'running' }],
     })
   })

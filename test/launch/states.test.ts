@@ -76,13 +76,16 @@ describe('states', () => {
     const without: unknown = { kind: 'transitional', next: ['Z'] }
     const bad: [Partial<StateModel>, string][] = [
       [{ states: { ...states, X: { kind: 'stable', next: ['Z'] } } }, "can't be reached"],
-      [{ states: { ...states, B: without as StateModel['states'][string] } }, 'no way back'],
-      [{ states: { ...states, B: { kind: 'transitional', next: ['Z'], rewindTo: 'B' } } }, 'no stable state'],
+      [{ states: { ...states, B: without as StateModel['states'][string] } }, 'give it a rewindTo'],
+      [
+        { states: { ...states, B: { kind: 'transitional', next: ['Z'], rewindTo: 'B' } } },
+        'not a stable state',
+      ],
       [{ states: { ...states, B: { kind: 'stable', next: ['A'] } } }, 'never leads to Z'],
-      [{ states: { ...states, A: { kind: 'stable', next: ['B', 'Q'] } } }, 'which is no state'],
-      [{ initial: 'Q' }, 'none of the states'],
+      [{ states: { ...states, A: { kind: 'stable', next: ['B', 'Q'] } } }, 'which is not a state'],
+      [{ initial: 'Q' }, 'not one of the states'],
       [{ done: 'A' }, 'must be terminal'],
-      [{ done: 'F' }, 'more than one way'],
+      [{ done: 'F' }, 'used for two of done, failed and cancelled'],
     ]
     for (const [change, message] of bad) {
       const failure = failureOf(() => checkStates({ ...good, ...change }))

@@ -3,56 +3,62 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import { AnnalsError } from '../../core/errors.ts'
 import { type ChatBody, checkChatBody, hashesOf, wantsStream } from './chat-request.ts'
-import { isPlainObject, parseJsonText } from './json.ts'
+import type { Completion } from './completion.ts'
+import { isPlainObject, type JsonObject, parseJsonText } from './json.ts'
 import { DONE, sseEvent } from './sse.ts'
 
-/**
- * An endpoint that speaks OpenAI's language and knows no model: its answer is
- * a function of the request alone, so that tests and examples cost nothing and
- * give the same every time. It can be told to fail for the n-th request.
- */
-
+/** A failure that `FakeOpenAi` simulates. */
 export type LlmFault =
-  /** Answers with this status, and `Retry-After` if it is given, in seconds. */
+  /** Answers with this status, and with the header `Retry-After` if it is given. */
   | { readonly status: number; readonly retryAfter?: string; readonly message?: string }
   /** Never answers. */
   | 'timeout'
-  /** 200, and a body that is no JSON. */
+  /** Answers 200 with a body that is not JSON. */
   | 'malformed'
-  /** Hangs up without an answer. */
+  /** Closes the connection without an answer. */
   | 'disconnect'
-  /** Of a stream: hangs up in the middle. */
+  /** Closes a stream in the middle. */
   | 'cut'
-  /** Of a stream: an error instead of the rest. */
+  /** Ends a stream in the middle with an error. */
   | 'stream-error'
-  /** Does not count tokens. */
+  /** Answers without token counts. */
   | 'no-usage'
 
+/** Options of `openFakeOpenAi`. */
 export interface FakeOpenAiOptions {
-  /** What happens to the n-th request, from 1. */
+  /** The fault for the n-th request, counted from 1. */
   readonly faults?: Readonly<Record<number, LlmFault>> | ((n: number) => LlmFault | undefined)
-  /** What it says; a text that follows from the request without it. */
+  /** The text of the answer. By default it is derived from the request. */
   readonly reply?: (body: ChatBody) => string
-  /** Other keys are answered 401, with the key in the message, as some providers do. */
+  /** The accepted key. Others get 401 with the key in the message, as from some providers. */
   readonly apiKey?: string
 }
 
+/** A request that `FakeOpenAi` received. */
 export interface FakeRequest {
+  /** Path and query. */
   readonly path: string
+  /** The headers, with lowercase names. */
   readonly headers: Readonly<Record<string, unknown>>
+  /** The parsed body; undefined if it is not JSON. */
   readonly body: unknown
-  /** Of a request for a chat completion: what a recorded answer to it is found by. */
+  /** The cache key of a chat request. */
   readonly cacheKey?: string
 }
 
+/** Starts an endpoint on a free port of this machine. Close it when you are done. */
 export async function openFakeOpenAi(options: FakeOpenAiOptions = {}): Promise<FakeOpenAi> {
   const fake = new FakeOpenAi(options)
   await fake.listen()
   return fake
 }
 
+/**
+ * An OpenAI-compatible endpoint without a model, for tests and examples. Its
+ * answer is a function of the request alone. It can fail the n-th request.
+ */
 export class FakeOpenAi implements AsyncDisposable {
-  /** All that arrived. */
+  /** All requests so far. */
   readonly requests: FakeRequest[] = []
   readonly #options: FakeOpenAiOptions
   readonly #server: Server
@@ -65,7 +71,7 @@ export class FakeOpenAi implements AsyncDisposable {
     })
   }
 
-  /** For `createLlm`. */
+  /** The `baseUrl` for `createLlm`. */
   get baseUrl(): string {
     const { port } = this.#server.address() as AddressInfo
     return `http://127.0.0.1:${port}/v1`
@@ -77,6 +83,7 @@ export class FakeOpenAi implements AsyncDisposable {
     await once(this.#server, 'listening')
   }
 
+  /** Stops the endpoint and closes its connections. */
   async close(): Promise<void> {
     if (!this.#server.listening) return
     this.#server.close()
@@ -84,6 +91,7 @@ export class FakeOpenAi implements AsyncDisposable {
     await once(this.#server, 'close')
   }
 
+  /** As `close`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
@@ -126,29 +134,12 @@ function checked(value: unknown): ChatBody | string {
   }
 }
 
-interface FakeCompletion {
-  readonly id: string
-  readonly object: string
-  readonly created: number
-  readonly model: string
-  readonly choices: readonly {
-    readonly index: number
-    readonly message: {
-      readonly role: string
-      readonly content: string | null
-      readonly tool_calls?: unknown[]
-    }
-    readonly finish_reason: string
-  }[]
-  readonly usage?: unknown
-}
-
-/** A pure function of the request. Asked for with tools and told to `use a tool`, it calls the first one. */
+/** A pure function of the request. If the last message says `use a tool`, the answer calls the first tool. */
 function fakeCompletion(
   body: ChatBody,
-  reply?: (body: ChatBody) => string,
-  countsTokens = true,
-): FakeCompletion {
+  reply: ((body: ChatBody) => string) | undefined,
+  countsTokens: boolean,
+): Completion {
   const { cacheKey } = hashesOf(body)
   const question = String(body.messages.at(-1)?.['content'] ?? '')
   const tool = question.includes('use a tool') ? nameOfTool(body.tools?.[0]) : undefined
@@ -158,32 +149,20 @@ function fakeCompletion(
     type: 'function',
     function: { name: tool, arguments: JSON.stringify({ seed: cacheKey.slice(0, 4) }) },
   }
-  const promptTokens = JSON.stringify(body.messages).length
-  const completionTokens = tool === undefined ? content.length : 10
+  const [message, finish_reason] =
+    tool === undefined
+      ? [{ role: 'assistant', content }, 'stop']
+      : [{ role: 'assistant', content: null, tool_calls: [call] }, 'tool_calls']
+  const prompt_tokens = JSON.stringify(body.messages).length
+  const completion_tokens = tool === undefined ? content.length : 10
+  const usage = { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
   return {
     id: `chatcmpl-${cacheKey.slice(0, 24)}`,
     object: 'chat.completion',
     created: 1_750_000_000,
     model: body.model,
-    choices: [
-      {
-        index: 0,
-        message:
-          tool === undefined
-            ? { role: 'assistant', content }
-            : { role: 'assistant', content: null, tool_calls: [call] },
-        finish_reason: tool === undefined ? 'stop' : 'tool_calls',
-      },
-    ],
-    ...(countsTokens
-      ? {
-          usage: {
-            prompt_tokens: promptTokens,
-            completion_tokens: completionTokens,
-            total_tokens: promptTokens + completionTokens,
-          },
-        }
-      : {}),
+    choices: [{ index: 0, message, finish_reason }],
+    ...(countsTokens ? { usage } : {}),
   }
 }
 
@@ -192,12 +171,7 @@ function nameOfTool(tool: unknown): string | undefined {
   return isPlainObject(named) && typeof named['name'] === 'string' ? named['name'] : undefined
 }
 
-function stream(
-  response: ServerResponse,
-  completion: FakeCompletion,
-  body: ChatBody,
-  fault?: LlmFault,
-): void {
+function stream(response: ServerResponse, completion: Completion, body: ChatBody, fault?: LlmFault): void {
   response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' })
   const { choices, usage, ...frame } = completion
   const head = { ...frame, object: 'chat.completion.chunk' }
@@ -221,16 +195,15 @@ function stream(
   response.end(sseEvent(DONE))
 }
 
-function deltasOf(message: FakeCompletion['choices'][number]['message']): unknown[] {
-  const { content, tool_calls: calls } = message
-  if (content !== null) {
-    // Cut at every seventh unit, also in the middle of a surrogate pair: as a tokenizer would.
+function deltasOf({ content, tool_calls: calls }: JsonObject): unknown[] {
+  if (typeof content === 'string') {
+    // Cut after seven UTF-16 units, even inside a surrogate pair, as a tokenizer might.
     const pieces = content.match(/[\s\S]{1,7}/g) ?? []
     return [{ role: 'assistant', content: '' }, ...pieces.map(piece => ({ content: piece }))]
   }
-  const whole = calls?.[0] as { id: string; type: string; function: { name: string; arguments: string } }
-  const { name, arguments: text } = whole.function
-  const opening = { index: 0, id: whole.id, type: whole.type, function: { name, arguments: '' } }
+  const [call] = calls as { function: { arguments: string } }[]
+  const { arguments: text } = call.function
+  const opening = { index: 0, ...call, function: { ...call.function, arguments: '' } }
   const pieces = text.match(/[\s\S]{1,3}/g) ?? []
   return [
     { role: 'assistant', content: null, tool_calls: [opening] },
