@@ -12,23 +12,31 @@ import { CellsClient, KvClient } from './values-client.ts'
 
 const READY_TIMEOUT_MS = 5_000
 
-/** What tells a store from all others, and its folder from copies of it. */
+/** Identifies a store, and distinguishes its folder from copies. */
 export interface StoreIdentity {
-  /** As `db.stats().storeId`; a copy has the same. */
+  /** The same as `db.stats().storeId`. A copy of the store has the same id. */
   readonly storeId?: string
-  /** As `db.stats().folder`, on the server's machine. */
+  /** The same as `db.stats().folder`, on the server's machine. */
   readonly folder?: { readonly device: string; readonly inode: string }
 }
 
-/** A server's database, as the holder of the token sees it; its parts have the methods that a local one's have. */
+/** A client of a server. It reaches the data of the token's tenant, and has the methods of a local database. */
 export class AnnalsClient {
+  /** The run index, as `db.runs`. */
   readonly runs: RunsClient
+  /** The ledger, as `db.ledger`. */
   readonly ledger: LedgerClient
+  /** Key-value entries, as `db.kv`. */
   readonly kv: KvClient
+  /** State cells, as `db.cells`. */
   readonly cells: CellsClient
+  /** Traces, as `db.traces`. */
   readonly traces: TracesClient
+  /** The runs' own logs, as `db.events`, for reading. */
   readonly events: EventsClient
+  /** The launches of the server. */
   readonly launches: LaunchesClient
+  /** The access tokens of the server. */
   readonly tokens: TokensClient
   readonly #transport: Transport
 
@@ -46,17 +54,17 @@ export class AnnalsClient {
     this.tokens = new TokensClient(transport)
   }
 
-  /** The tenant that the token reaches, and what its ledger has counted since the server was started. */
+  /** The tenant of the token, and the counters of its ledger since the server was started. */
   async stats(): Promise<{ readonly tenant: string; readonly ledger: LedgerStats }> {
     return this.#transport.json('/v1/stats')
   }
 
-  /** Which store the server has; empty for one on PostgreSQL or in memory. */
+  /** The identity of the server's store; empty for a store on PostgreSQL or in memory. */
   async store(): Promise<StoreIdentity> {
     return this.#transport.json('/v1/store')
   }
 
-  /** A run as a bundle, read as it is asked for: `verifyBundle` says whether all of it came. */
+  /** Exports a run as a bundle, read on demand. `verifyBundle` checks that it is complete. */
   async *exportRun(runId: Scope): AsyncGenerator<Uint8Array, void, void> {
     const stopped = new AbortController()
     try {
@@ -79,12 +87,12 @@ export class AnnalsClient {
     return all(pages)
   }
 
-  /** Removes all that a scope without a run holds, for good. */
+  /** Deletes all data of a scope without a run permanently. */
   async drop(scope: Scope | NamespaceParts): Promise<void> {
     await this.#transport.json(scopePath(scope), { method: 'DELETE' })
   }
 
-  /** Whether the server takes requests; throws if it can't be reached. */
+  /** Whether the server is ready. Throws `UNAVAILABLE` if it cannot be reached. */
   async ready(): Promise<boolean> {
     const response = await this.#transport.send('/ready', { signal: AbortSignal.timeout(READY_TIMEOUT_MS) })
     await response.arrayBuffer()
@@ -93,7 +101,7 @@ export class AnnalsClient {
 }
 
 /**
- * A client of a server. It holds no connection of its own: there is nothing to close.
+ * Creates a client of a server. It holds no connection, so there is nothing to close.
  * @example
  * const server = createServer(db)
  * const client = createClient({ url: 'http://localhost', fetch: (url, init) => server.fetch(new Request(url, init)) })

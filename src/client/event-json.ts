@@ -1,8 +1,8 @@
 import { AnnalsError } from '../core/errors.ts'
 
 /**
- * Events as JSON. `JSON.stringify` leaves out what it can't write, or writes something else; here that is refused, as the
- * ledger itself would. What is well written and still wrong, the server says.
+ * Refuses events that JSON cannot represent, as the ledger does. `JSON.stringify` would leave such values out or change them. The
+ * server reports all other errors.
  */
 export function checkEventJson(event: unknown, index?: number): unknown {
   if (typeof event !== 'object' || event === null || Array.isArray(event)) return event ?? null
@@ -11,16 +11,20 @@ export function checkEventJson(event: unknown, index?: number): unknown {
     const path = pathOfFault(value, '$', 0)
     if (path === undefined) continue
     const where = index === undefined ? '' : `event ${index}: `
-    throw new AnnalsError('INVALID_ENVELOPE', `${where}${field} holds what JSON can't, at ${path}`, {
-      field,
-      path,
-      ...(index === undefined ? {} : { index }),
-    })
+    throw new AnnalsError(
+      'INVALID_ENVELOPE',
+      `${where}${field} has a value that JSON cannot represent, at ${path}`,
+      {
+        field,
+        path,
+        ...(index === undefined ? {} : { index }),
+      },
+    )
   }
   return event
 }
 
-/** Deeper than this the server refuses it; and a cycle ends here too. */
+/** The server refuses deeper nesting. Cycles end here too. */
 const DEPTH_MAX = 64
 
 function pathOfFault(value: unknown, path: string, depth: number): string | undefined {
@@ -40,7 +44,7 @@ function pathOfFault(value: unknown, path: string, depth: number): string | unde
 
 function faultIn(container: object, path: string, depth: number): string | undefined {
   if (Array.isArray(container)) {
-    // Not forEach, which passes over holes.
+    // Not `forEach`, which skips holes.
     for (let i = 0; i < container.length; i++) {
       const fault = pathOfFault(container[i], `${path}[${i}]`, depth + 1)
       if (fault !== undefined) return fault
@@ -48,7 +52,7 @@ function faultIn(container: object, path: string, depth: number): string | undef
     return undefined
   }
   const prototype: unknown = Object.getPrototypeOf(container)
-  // A date, a map, bytes: whatever they would become, they would not come back.
+  // A date, a map or bytes would not be read back as such.
   if (prototype !== null && Object.getPrototypeOf(prototype) !== null) return path
   if (typeof (container as { toJSON?: unknown }).toJSON === 'function') return path
   for (const [key, value] of Object.entries(container)) {

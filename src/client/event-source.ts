@@ -14,9 +14,9 @@ export interface StreamRequest {
 }
 
 /**
- * The events of a stream, each once: connecting → reading → (connecting → reading)* → ended by the signal, or by what the
- * server says is over. A connection that breaks, or shows no sign of life, is taken up again behind the last event,
- * for as long as it takes; only the first one has as many tries as any other request.
+ * The events of a stream, each once: connecting → reading → (connecting → reading)* → ended by the signal or by an error of the
+ * server. A broken or silent connection is opened again after the last event, without a limit. Only the first connection has as
+ * many attempts as any other request.
  */
 export async function* eventsOf(
   transport: Transport,
@@ -50,7 +50,7 @@ export async function* eventsOf(
   }
 }
 
-/** One connection, which ends with its reader, or if nothing is heard for too long. */
+/** One connection. It ends with its reader, or after a time without data. */
 class Connection {
   readonly #controller = new AbortController()
   readonly #idleMs: number
@@ -81,8 +81,8 @@ class Connection {
         this.#heard()
       }
     } catch (error) {
-      // What the reader of the events throws is not caught here: it is not inside of this generator.
-      throw new AnnalsError('UNAVAILABLE', 'the event stream broke off', {}, error)
+      // Catches only errors of the connection: an error of the consumer is not thrown inside this generator.
+      throw new AnnalsError('UNAVAILABLE', 'the event stream was interrupted', {}, error)
     }
   }
 

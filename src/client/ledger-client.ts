@@ -37,9 +37,9 @@ const LIMIT_MAX = 10_000
 const LIMIT_DEFAULT = 1_000
 const FILTERS = ['tenantId', 'projectId', 'environmentId', 'runId', 'eventType'] as const
 
-/** The ledger of a server, with the methods that `db.ledger` has. */
+/** The ledger of a server, with the methods of `db.ledger`. */
 export class LedgerClient implements RunStateStore {
-  /** For producers that write to this server. */
+  /** Event ids for producers that write to this server. */
   readonly registry: LedgerRegistry
   readonly #transport: Transport
 
@@ -54,13 +54,13 @@ export class LedgerClient implements RunStateStore {
     }
   }
 
-  /** Stores an event, or answers with the record that is there already under its key; so it may be sent again. */
+  /** Appends an event. Sending the same event again returns the stored record, so retries are safe. */
   async appendEvent(event: RunEventWrite, options: AppendOptions = {}): Promise<AppendResult> {
     const query = epochIn(options)
     return this.#transport.json('/v1/events', { method: 'POST', query, json: checkEventJson(event) })
   }
 
-  /** Stores several events, of one run or many, all or none, in their order; up to 8 MiB of them. */
+  /** Appends several events, of one or several runs, in order: all or none. At most 8 MiB of JSON. */
   async appendEvents(
     events: readonly RunEventWrite[],
     options: AppendOptions = {},
@@ -76,14 +76,14 @@ export class LedgerClient implements RunStateStore {
     return answer.results
   }
 
-  /** The records of a run in their order: all of them, or `limit` at most. None if the ledger doesn't know the run. */
+  /** The events of a run in order: all, or at most `limit`. Empty if the run is not in the ledger. */
   async fetchEvents(runId: Scope, options: FetchOptions = {}): Promise<readonly RunEventRecord[]> {
     checkOptions('fetchEvents', options, ['afterSeq', 'limit'])
     const { afterSeq = 0, limit } = options
     return all(this.#recordPages(runId, afterSeq, limit === undefined ? undefined : checkLimit(limit)))
   }
 
-  /** The records of a run in their order, read page by page as they are asked for. */
+  /** The events of a run in order, read page by page on demand. */
   async *iterateEvents(
     runId: Scope,
     options: IterateEventsOptions = {},
@@ -109,7 +109,7 @@ export class LedgerClient implements RunStateStore {
     })
   }
 
-  /** The records of all runs in the order in which they were stored. */
+  /** The events of all runs, in the order in which they were stored. */
   async fetchAll(options: FetchAllOptions = {}): Promise<readonly FeedItem[]> {
     checkOptions('fetchAll', options, ['cursor', 'limit'])
     const { cursor, limit = LIMIT_DEFAULT } = options
@@ -122,7 +122,7 @@ export class LedgerClient implements RunStateStore {
     return all(pages)
   }
 
-  /** What the records come to, as of a moment ago; null if the ledger doesn't know the run. */
+  /** The stored snapshot, which may lag a moment behind; null if the run is not in the ledger. */
   async getSnapshot(runId: Scope): Promise<RunSnapshot | null> {
     try {
       return await this.#transport.json<RunSnapshot>(runPath(runId, 'snapshot'))
@@ -132,12 +132,12 @@ export class LedgerClient implements RunStateStore {
     }
   }
 
-  /** What all records that there are come to. `RUN_NOT_FOUND` if the ledger doesn't know the run. */
+  /** The snapshot up to the last event. `RUN_NOT_FOUND` if the run is not in the ledger. */
   async projectSnapshot(runId: Scope): Promise<RunSnapshot> {
     return this.#transport.json(runPath(runId, 'snapshot'), { query: { fresh: true } })
   }
 
-  /** What the records up to `atSeq` come to, or all of them. */
+  /** Replays the events up to `atSeq`, inclusive, or all events. */
   async replaySnapshot(runId: Scope, options: { readonly atSeq?: number } = {}): Promise<RunSnapshot> {
     checkOptions('replaySnapshot', options, ['atSeq'])
     const { atSeq } = options
@@ -147,12 +147,12 @@ export class LedgerClient implements RunStateStore {
     return this.#transport.json(runPath(runId, 'snapshot'), { query })
   }
 
-  /** Recomputes the hash chain, the keys and the state of a run, and says where something doesn't fit. */
+  /** Recomputes the hash chain, the keys and the state of a run, and returns the first event that differs. */
   async verifyRun(runId: Scope): Promise<RunVerification> {
     return this.#transport.json(runPath(runId, 'verification'))
   }
 
-  /** The records that were stored within a time, by `persistedAt`, then run and `runSeq`; read as they are asked for. */
+  /** The events stored from `from`, inclusive, to `to`, exclusive, ordered by `persistedAt`, run and `runSeq`; read on demand. */
   async *audit(query: AuditQuery): AsyncGenerator<RunEventRecord, void, void> {
     checkOptions('audit', query, [...FILTERS, 'from', 'to', 'after'])
     for (const name of FILTERS) {
@@ -170,7 +170,7 @@ export class LedgerClient implements RunStateStore {
       yield* page
   }
 
-  /** The events that no transition allowed: of a run in their order, or of all runs by time. */
+  /** The events that no transition allowed: of one run in order, or of all runs by time. */
   async alerts(options: { readonly runId?: Scope } = {}): Promise<readonly LedgerAlert[]> {
     checkOptions('alerts', options, ['runId'])
     const { runId: run } = options
@@ -185,8 +185,8 @@ export class LedgerClient implements RunStateStore {
   }
 
   /**
-   * The records of a run, then new ones as they come, each once, also if the connection breaks or the server is
-   * restarted meanwhile. Ends when the signal aborts, or its `return` is called.
+   * The events of a run, then new ones as they arrive, each exactly once, even if the connection breaks or the server restarts.
+   * Ends when the signal aborts or `return` is called.
    */
   subscribe(options: SubscribeOptions): AsyncGenerator<RunEventRecord, void, void> {
     const transport = this.#transport
@@ -201,7 +201,7 @@ export class LedgerClient implements RunStateStore {
     })
   }
 
-  /** The same for all runs, each record with a cursor from which to go on, in this process or a later one. */
+  /** The same for all runs. Each event has a cursor with which a later call continues after it. */
   subscribeAll(options: SubscribeAllOptions = {}): AsyncGenerator<FeedItem, void, void> {
     const transport = this.#transport
     return new Follower(async function* (endWith) {
@@ -216,7 +216,7 @@ export class LedgerClient implements RunStateStore {
     })
   }
 
-  /** The alerts of all runs in the order in which they were raised, then new ones as they come, each with a cursor. */
+  /** The alerts of all runs in the order in which they were raised, then new ones as they arrive, each with a cursor. */
   subscribeAlerts(options: SubscribeAlertsOptions = {}): AsyncGenerator<AlertItem, void, void> {
     const transport = this.#transport
     return new Follower(async function* (endWith) {
@@ -231,19 +231,19 @@ export class LedgerClient implements RunStateStore {
     })
   }
 
-  /** Makes the caller the run's writer: appends with an older epoch are refused from now on. */
+  /** Makes the caller the run's only writer. Appends with an older epoch are refused with `WRITER_FENCED`. */
   async acquireLease(runId: Scope, options: LeaseOptions): Promise<{ readonly epoch: number }> {
     checkOptions('acquireLease', options, ['owner', 'ttlMs', 'ifFree', 'epoch'])
     return this.#transport.json(runPath(runId, 'lease'), { method: 'POST', json: options })
   }
 
-  /** Gives a lease back. */
+  /** Releases a lease, so that others can acquire it at once. */
   async releaseLease(runId: Scope, epoch: number): Promise<void> {
     const query = { epoch: checkWhole('epoch', epoch) }
     await this.#transport.json(runPath(runId, 'lease'), { method: 'DELETE', query })
   }
 
-  /** The id of the run in a namespace; undefined if there is none. Lists are asked for by id, which is unique. */
+  /** The id of the run in a namespace; undefined if there is none. */
   async #idOf(run: Namespace): Promise<string | undefined> {
     try {
       return (await this.#transport.json<Run>(runPath(run))).runId
@@ -277,7 +277,7 @@ function checkLimit(limit: number): number {
 
 function checkCursor(cursor: unknown): void {
   if (cursor === undefined || (typeof cursor === 'string' && cursor !== '')) return
-  throw invalidArgument('cursor', 'is none that the ledger has given', cursor)
+  throw invalidArgument('cursor', 'does not come from the ledger', cursor)
 }
 
 function timeOf(name: string, time: unknown): string {
@@ -285,7 +285,7 @@ function timeOf(name: string, time: unknown): string {
   throw invalidArgument(name, 'must be an RFC 3339 time in UTC, or milliseconds since 1970', time)
 }
 
-/** What the server gives as the cursor behind a record. */
+/** The server's cursor for the position after a record. */
 function cursorOf({ persistedAt, runId, runSeq }: NonNullable<AuditQuery['after']>): string {
   const bytes = new TextEncoder().encode(JSON.stringify([persistedAt, runId, runSeq]))
   return btoa(String.fromCharCode(...bytes))

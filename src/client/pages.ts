@@ -1,20 +1,20 @@
 import type { Ask, Transport } from './transport.ts'
 
 interface PageOptions<T> {
-  /** All without it. */
+  /** The most items; undefined for all. */
   readonly limit: number | undefined
-  /** The parameter that says from where on. */
+  /** The parameter for the position. */
   readonly place: string
   readonly start?: string | number | undefined
   readonly query?: Ask['query']
   /**
-   * For places that are numbers. Each page but the first is asked for with the last item again, and this checks that it is
-   * still the same one.
+   * For positions that are numbers. Each further page is requested with the last item of the page before; this checks that it is
+   * still the same.
    */
   readonly checkSame?: (last: T, again: T | undefined) => void
 }
 
-/** A list page by page, as it is asked for. */
+/** The pages of a list, requested on demand. */
 export async function* pagesOf<T>(
   transport: Transport,
   path: string,
@@ -38,7 +38,7 @@ export async function* pagesOf<T>(
     yield items
     next = page?.['next'] as string | number | undefined
     if (left !== undefined) left -= items.length
-    // Undefined if one large item filled the page: the next page is asked for without it.
+    // Undefined if one large item filled the page; then the next page is not compared.
     last = items[items.length - 1]
     if (next === undefined || left === 0) return
   }
@@ -46,7 +46,7 @@ export async function* pagesOf<T>(
 
 export async function all<T>(pages: AsyncIterable<readonly T[]>): Promise<readonly T[]> {
   const items: T[] = []
-  // Not push(...page): a page may have more items than a call may have arguments.
+  // Not `push(...page)`: a page may have more items than a call can have arguments.
   for await (const page of pages) for (const item of page) items.push(item)
   return Object.freeze(items)
 }

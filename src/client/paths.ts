@@ -3,7 +3,7 @@ import type { NamespaceParts, Scope } from '../engine/keys.ts'
 
 const PARTS = ['tenant', 'app', 'agent', 'run'] as const
 
-/** An id in a path: `.` and `..` would be taken for steps on the way, encoded or not. */
+/** An id in a path. `.` and `..` would change the path even when encoded, so they get a `~` in front. */
 function segmentOf(name: string, id: unknown): string {
   if (typeof id !== 'string') throw invalidArgument(name, 'must be a string')
   if (id === '') throw invalidArgument(name, 'must not be empty')
@@ -12,7 +12,7 @@ function segmentOf(name: string, id: unknown): string {
   return mark + encodeURIComponent(id)
 }
 
-/** The path of a run, or of what is below it. */
+/** The path of a run, or a path below it. */
 export function runPath(run: Scope, ...rest: readonly string[]): string {
   return ['/v1/runs', scopeSegment('runId', run), ...rest].join('/')
 }
@@ -26,7 +26,7 @@ function scopeSegment(name: string, scope: Scope | NamespaceParts): string {
   return typeof scope === 'object' ? namespaceOf(name, scope) : segmentOf(name, scope)
 }
 
-/** A namespace in place of an id: no id begins like this. */
+/** A namespace in place of an id. No encoded id begins with `~:`. */
 function namespaceOf(name: string, scope: NamespaceParts | null): string {
   const parts = PARTS.map(part => scope?.[part])
   const isNamespace = parts.every(part => typeof part === 'string' && part.isWellFormed())

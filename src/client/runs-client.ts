@@ -12,7 +12,7 @@ import { all, pagesOf } from './pages.ts'
 import { runPath } from './paths.ts'
 import type { Ask, Transport } from './transport.ts'
 
-/** A page of runs has at most so many. */
+/** The largest page of runs. */
 const PAGE_MAX = 1_000
 
 const QUERY: readonly (keyof RunQuery)[] = [
@@ -26,7 +26,7 @@ const QUERY: readonly (keyof RunQuery)[] = [
   'after',
 ]
 
-/** The runs of a server, with the methods that `db.runs` has. */
+/** The run index of a server, with the methods of `db.runs`. */
 export class RunsClient {
   readonly #transport: Transport
 
@@ -35,6 +35,7 @@ export class RunsClient {
     this.#transport = transport
   }
 
+  /** Creates a run. `RUN_EXISTS` if its id is taken. */
   async create(options: CreateRunOptions = {}): Promise<Run> {
     checkOptions('create', options, ['runId', 'parentRun', 'tags', 'metadata'])
     const { runId, ...rest } = options
@@ -42,7 +43,7 @@ export class RunsClient {
     return this.#run('/v1/runs', { method: 'POST', json, once: true })
   }
 
-  /** The run of this id, created if it was not there. */
+  /** Returns the run, and creates it if it does not exist. */
   async ensure(runId: Scope, options: EnsureRunOptions = {}): Promise<Run> {
     checkOptions('ensure', options, ['parentRun', 'tags', 'metadata'])
     return this.#run(runPath(runId), { method: 'PUT', json: await this.#bodyOf(options) })
@@ -58,35 +59,42 @@ export class RunsClient {
     }
   }
 
+  /** Changes the status. `INVALID_TRANSITION` if the transition is not allowed. */
   async updateStatus(runId: Scope, status: RunStatus): Promise<Run> {
     return this.#setStatus(runId, { status })
   }
 
+  /** Changes the status to `Completed`. */
   async complete(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, { status: 'Completed' })
   }
 
+  /** Changes the status to `Failed` and stores the error. */
   async fail(runId: Scope, error: string): Promise<Run> {
     return this.#setStatus(runId, { status: 'Failed', error })
   }
 
+  /** Changes the status to `Cancelled`. */
   async cancel(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, { status: 'Cancelled' })
   }
 
+  /** Changes the status to `Paused`. */
   async pause(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, { status: 'Paused' })
   }
 
+  /** Changes the status of a paused run to `Active`. */
   async resume(runId: Scope): Promise<Run> {
     return this.#setStatus(runId, { status: 'Active' })
   }
 
-  /** Hides the run from `query` and `list`. */
+  /** Changes the status to `Archived`, which hides the run from `query` and `list`. */
   async archive(runId: Scope): Promise<Run> {
     return this.#run(runPath(runId, 'archive'), { method: 'POST', once: true })
   }
 
+  /** Adds tags to the run. */
   async addTags(runId: Scope, tags: readonly string[]): Promise<Run> {
     return this.#run(runPath(runId, 'tags'), { method: 'POST', json: { tags } })
   }
@@ -96,7 +104,7 @@ export class RunsClient {
     return this.#run(runPath(runId, 'metadata'), { method: 'PUT', json: toJson(metadata) })
   }
 
-  /** Runs, newest first. */
+  /** The runs that match all conditions, newest first. */
   async query(query: RunQuery = {}): Promise<readonly Run[]> {
     checkOptions('query', query, QUERY)
     const { limit, after: last, tags, createdBefore, parentRun: parent, ...rest } = query
@@ -126,18 +134,18 @@ export class RunsClient {
     return Object.freeze((await this.query(options)).map(({ runId }) => runId))
   }
 
-  /** The runs whose parent this is, newest first; also archived ones. */
+  /** The children of a run, newest first, including archived ones. */
   async children(runId: Scope): Promise<readonly Run[]> {
     return this.query({ parentRun: runId, includeArchived: true })
   }
 
-  /** Removes the run and all its data, for good; a tombstone stays. */
+  /** Deletes the run and all its data permanently. A tombstone remains. */
   async delete(runId: Scope, options: DeleteRunOptions = {}): Promise<Tombstone> {
     checkOptions('delete', options, ['purgeLedger', 'reason'])
     return this.#transport.json(runPath(runId), { method: 'DELETE', query: { ...options }, once: true })
   }
 
-  /** What is left of deleted runs, newest first. */
+  /** The tombstones of deleted runs, newest first. */
   async tombstones(): Promise<readonly Tombstone[]> {
     return all(
       pagesOf<Tombstone>(this.#transport, '/v1/tombstones', 'tombstones', {
@@ -147,7 +155,7 @@ export class RunsClient {
     )
   }
 
-  /** How many runs there are in each status. */
+  /** The number of runs in each status. */
   async stats(): Promise<RunStats> {
     const { runs } = await this.#transport.json<{ readonly runs: RunStats }>('/v1/stats')
     return runs
@@ -161,12 +169,12 @@ export class RunsClient {
     }
   }
 
-  /** The id of a run that exists, if it is named by its namespace; `RUN_NOT_FOUND` if it doesn't live there. */
+  /** The id of a run that is given by id or namespace. `RUN_NOT_FOUND` if the namespace has no run. */
   async #idOf(run: Scope): Promise<string> {
     return typeof run === 'string' ? run : (await this.#run(runPath(run))).runId
   }
 
-  /** The id of a parent, which may have been deleted; undefined if it lives elsewhere. */
+  /** The id of a parent, which may have been deleted; undefined if it is in another namespace. */
   async #parentIn(run: Scope): Promise<string | undefined> {
     if (typeof run === 'string') return run
     const isThere = (await this.get(run)) !== undefined || (await this.get(run.run)) === undefined
@@ -186,7 +194,7 @@ export class RunsClient {
   }
 }
 
-/** A namespace as the parts that it has. */
+/** The parts of a namespace, as fields of the request. */
 function partsOf(run: Scope | undefined): object {
   if (run === undefined) return {}
   if (typeof run !== 'object' || run === null) return { runId: run }

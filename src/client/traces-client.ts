@@ -12,7 +12,7 @@ import { pagesOf } from './pages.ts'
 import { idPath, runPath } from './paths.ts'
 import type { Ask, Transport } from './transport.ts'
 
-/** Traces of runs, with the methods that `db.traces` has. */
+/** The traces of runs, with the methods of `db.traces`. */
 export class TracesClient {
   readonly #transport: Transport
 
@@ -35,7 +35,7 @@ export class TracesClient {
       .id
   }
 
-  /** Records a trace below another. */
+  /** Records a trace as a child of another. */
   async recordChild(
     runId: Scope,
     parentId: string,
@@ -45,39 +45,41 @@ export class TracesClient {
     return this.record(runId, trace, { ...options, parentId })
   }
 
-  /** The trace, or undefined. */
+  /** The trace; undefined if it does not exist. */
   async get(runId: Scope, id: string): Promise<StoredTrace | undefined> {
     const path = runPath(runId, 'traces', idPath('id', id))
     const response = await this.#transport.ask(path).catch(undefinedIfMissing)
     return response === undefined ? undefined : traceOf(await this.#transport.read(response))
   }
 
+  /** The traces of a type, by time. */
   async queryByType(runId: Scope, type: string): Promise<readonly StoredTrace[]> {
     return this.#query(runId, { type })
   }
 
+  /** The traces with a tag, by time. */
   async queryByTag(runId: Scope, tag: string): Promise<readonly StoredTrace[]> {
     return this.#query(runId, { tag })
   }
 
-  /** Traces from `startMs` up to, not including, `endMs`, which may be `Infinity`. */
+  /** The traces from `startMs`, inclusive, to `endMs`, exclusive, which may be `Infinity`. */
   async queryByTime(runId: Scope, startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
     return this.#query(runId, { from: startMs, to: endMs === Number.POSITIVE_INFINITY ? undefined : endMs })
   }
 
-  /** Traces directly below this one. */
+  /** The direct children of a trace. */
   async children(runId: Scope, id: string): Promise<readonly StoredTrace[]> {
     return this.#query(runId, { parentId: id })
   }
 
-  /** The trace and everything below it. */
+  /** The trace with all its descendants; undefined if it does not exist. */
   async tree(runId: Scope, id: string): Promise<TraceTree | undefined> {
     const path = runPath(runId, 'traces', idPath('id', id), 'tree')
     const response = await this.#transport.ask(path).catch(undefinedIfMissing)
     return response === undefined ? undefined : treeOf((await this.#transport.read(response)) as JsonTree)
   }
 
-  /** The ids of all traces. */
+  /** The ids of all traces of a run. */
   async list(runId: Scope): Promise<readonly string[]> {
     return Object.freeze((await this.#query(runId, {})).map(({ id }) => id))
   }
@@ -92,7 +94,7 @@ export class TracesClient {
   }
 }
 
-/** The log of events of a run, to read; with the methods that `db.events` has. */
+/** The runs' own logs, for reading, with methods of `db.events`. */
 export class EventsClient {
   readonly #transport: Transport
 
@@ -101,7 +103,7 @@ export class EventsClient {
     this.#transport = transport
   }
 
-  /** All events in order, read as they are asked for. */
+  /** The events in order, from number `from`, inclusive; read on demand. */
   async *iterate(runId: Scope, options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
     checkOptions('iterate', options, ['from'])
     const { from = 0 } = options
@@ -114,7 +116,7 @@ export class EventsClient {
     for await (const page of pages) for (const json of page) yield fromJson(json) as unknown as Event
   }
 
-  /** Recomputes every hash and says where the first one is that doesn't fit. */
+  /** Recomputes every hash and returns the first event that differs. */
   async verifyChain(runId: Scope): Promise<ChainReport> {
     return this.#transport.json(runPath(runId, 'log', 'verification'))
   }

@@ -3,31 +3,33 @@ import { checkFunction, checkOptions } from '../core/options.ts'
 import { pause } from '../core/pause.ts'
 import { type RetryOptions, retried } from '../core/retry.ts'
 
+/** Options of `createClient`. */
 export interface ClientOptions {
-  /** Where the server is, such as `http://127.0.0.1:8765`. */
+  /** The address of the server, such as `http://127.0.0.1:8765`. */
   readonly url: string
+  /** An access token; not needed if the server accepts requests without one. */
   readonly token?: string
-  /** What asks; that of the platform without it. */
+  /** Sends requests; default: the platform's `fetch`. */
   readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
-  /** How long one try may take; 30 s without it. */
+  /** The time limit of one attempt; default 30 s. */
   readonly timeoutMs?: number
-  /** What is done about failures that may pass; appends, and all else that is sent, may be sent twice. */
+  /** How requests are retried after transient failures. Writes are idempotent, so a retry does not repeat them. */
   readonly retry?: RetryOptions
-  /** After how long without a sign of life a stream is taken up again; 45 s without it. */
+  /** A stream without data for this time is opened again; default 45 s. */
   readonly idleMs?: number
 }
 
 export interface Ask {
   readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE'
   readonly query?: Readonly<Record<string, string | number | boolean | readonly string[] | undefined>>
-  /** Sent as JSON. */
+  /** The body, sent as JSON. */
   readonly json?: unknown
-  /** Sent as it is. */
+  /** The body, sent as it is. */
   readonly body?: { readonly content: string | Uint8Array; readonly type: string }
   readonly headers?: Readonly<Record<string, string>>
-  /** Names itself, so that the server does it once however often it hears of it. */
+  /** Sends an `Idempotency-Key`, so that the server does the write once even if it is retried. */
   readonly once?: boolean
-  /** Whether it may be sent again if its outcome is not known; true without it. */
+  /** Whether the request may be retried if its outcome is unknown; default true. */
   readonly isRepeatable?: boolean
 }
 
@@ -36,10 +38,10 @@ const IDLE_MS = 45_000
 const RETRY_AFTER_MAX_MS = 10_000
 const TOKEN = /^[\x21-\x7e]+$/
 const NAMES = ['url', 'token', 'fetch', 'timeoutMs', 'retry', 'idleMs']
-/** A proxy, or a server that starts or ends. */
+/** Statuses of proxies, and of servers that start or close. */
 const TRANSIENT_STATUS: readonly number[] = [408, 425, 429, 502, 503, 504]
 
-/** Asks a server, again if need be, and turns its problems into errors. */
+/** Sends requests, retries them, and turns problem documents into errors. */
 export class Transport {
   readonly idleMs: number
   readonly retry: RetryOptions
@@ -51,7 +53,7 @@ export class Transport {
   constructor(options: ClientOptions) {
     checkOptions('a client', options, NAMES)
     const { url, token, timeoutMs = TIMEOUT_MS, retry = {}, idleMs = IDLE_MS } = options
-    // As it is found when it is called: a program may have put another one there.
+    // Looked up at each call, because a program may replace it.
     const { fetch: ask = (at: string, init: RequestInit) => globalThis.fetch(at, init) } = options
     checkFunction('fetch', ask)
     for (const [name, value] of Object.entries({ timeoutMs, idleMs })) {
@@ -68,7 +70,7 @@ export class Transport {
     this.retry = { ...retry, isTransient: retry.isTransient ?? isTransient }
   }
 
-  /** The answer, if it is a good one. */
+  /** Sends a request with retries. Throws unless the answer is successful. */
   async ask(path: string, ask: Ask = {}): Promise<Response> {
     const { method = 'GET', json, body, once = false, isRepeatable = true } = ask
     const content = json === undefined ? body?.content : JSON.stringify(json)
@@ -91,14 +93,14 @@ export class Transport {
           await this.#waitAsTold(response)
           throw await problemIn(response)
         }
-        // Read here, as a connection may break in the middle of an answer too.
+        // Read here, so that a connection that breaks within the answer is retried.
         return await whole(response, method)
       },
       isRepeatable ? this.retry : { ...this.retry, retries: 0 },
     )
   }
 
-  /** A server that is overrun, or closing, says when to come back; nobody waits longer than a while for it. */
+  /** Waits for the time in `Retry-After`, which a busy or closing server sends, up to a maximum. */
   async #waitAsTold(response: Response): Promise<void> {
     const seconds = Number(response.headers.get('Retry-After') ?? Number.NaN)
     if (!TRANSIENT_STATUS.includes(response.status) || !(seconds > 1)) return
@@ -106,25 +108,30 @@ export class Transport {
     await sleep(Math.min(seconds * 1_000, RETRY_AFTER_MAX_MS))
   }
 
-  /** The same, read as JSON and frozen. */
+  /** The same, with the answer parsed as JSON and frozen. */
   async json<T>(path: string, ask?: Ask): Promise<T> {
     return frozen(await this.read(await this.ask(path, ask))) as T
   }
 
-  /** The JSON in an answer. */
+  /** Parses the JSON of an answer. */
   async read(response: Response): Promise<unknown> {
     const value = parsed(await response.text())
     if (value === undefined) throw this.foreign(response.status)
     return value
   }
 
-  /** Another program than ours answers there. */
+  /** The error if another program answers at this address. */
   foreign(status: number): AnnalsError {
     const cause: ProblemCause = { status, requestId: undefined }
-    return new AnnalsError('UNAVAILABLE', `what answers at ${this.#url} is no annals server`, {}, cause)
+    return new AnnalsError(
+      'UNAVAILABLE',
+      `the program that answers at ${this.#url} is not an annals server`,
+      {},
+      cause,
+    )
   }
 
-  /** One try. */
+  /** Sends a request once. */
   async send(
     path: string,
     init: {
@@ -149,20 +156,21 @@ export class Transport {
   }
 }
 
-/** What a server says it could not do. */
+/** The error in an unsuccessful answer. */
 export async function problemIn(response: Response): Promise<AnnalsError> {
   const text = await response.text().catch(() => '')
   return problemOf(parsed(text), response)
 }
 
-/** How a problem came, beside what it says; the `cause` of the error. */
+/** The HTTP data of an error; the `cause` of its `AnnalsError`. */
 export interface ProblemCause {
+  /** The HTTP status. */
   readonly status: number
-  /** Under which the server's log says more. */
+  /** Under which the server's log has more; undefined if another program answered. */
   readonly requestId: string | undefined
 }
 
-/** The same, of a problem document. */
+/** The error in a problem document. */
 export function problemOf(problem: unknown, response?: Response): AnnalsError {
   const { code, detail, details = {}, requestId, status } = (problem ?? {}) as Record<string, unknown>
   const cause: ProblemCause = {
@@ -172,18 +180,18 @@ export function problemOf(problem: unknown, response?: Response): AnnalsError {
   if (typeof code === 'string' && typeof detail === 'string') {
     return new AnnalsError(code as ErrorCode, detail, details as ErrorDetails, cause)
   }
-  // Not our server, or something in front of it.
+  // Another program, or a proxy in front of the server.
   return new AnnalsError('UNAVAILABLE', `the server answered with status ${cause.status}`, {}, cause)
 }
 
-/** Whether asking again may help. */
+/** Whether a retry may succeed. */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof AnnalsError)) return false
   const { status } = (error.cause ?? {}) as Partial<ProblemCause>
   return typeof status === 'number' ? TRANSIENT_STATUS.includes(status) : error.code === 'UNAVAILABLE'
 }
 
-/** Of a connection that was never made. */
+/** Error codes of connections that were never made. */
 const NOT_CONNECTED: readonly string[] = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH']
 
 function unreachable(method: string, url: string, cause: unknown): AnnalsError {
@@ -192,7 +200,7 @@ function unreachable(method: string, url: string, cause: unknown): AnnalsError {
   const message =
     typeof code === 'string' && NOT_CONNECTED.includes(code)
       ? `no server answers at ${url} (${code})`
-      : `no whole answer came from ${url}`
+      : `the connection to ${url} ended before a complete answer`
   return new AnnalsError('UNAVAILABLE', message, outcome, cause)
 }
 
@@ -205,7 +213,7 @@ function parsed(text: string): unknown {
   }
 }
 
-/** `randomUUID` is there in secure contexts alone. */
+/** Not `randomUUID`, which browsers have only in secure contexts. */
 function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), byte =>
     byte.toString(16).padStart(2, '0'),
@@ -239,13 +247,13 @@ function checkUrl(url: unknown): string {
   } catch (error) {
     if (!(error instanceof TypeError)) throw error
   }
-  throw new AnnalsError('INVALID_ARGUMENT', 'url must be one with http: or https:, without ? and #', {
+  throw new AnnalsError('INVALID_ARGUMENT', 'url must begin with http: or https: and have no ? and #', {
     name: 'url',
     value: url,
   })
 }
 
-/** What was read is nobody's to change, as it is where it came from. */
+/** Freezes the value and everything in it, because a local database returns frozen values too. */
 export function frozen(json: unknown): unknown {
   if (typeof json !== 'object' || json === null) return json
   for (const value of Object.values(json)) frozen(value)

@@ -18,7 +18,7 @@ interface KvEntry {
   readonly value?: unknown
 }
 
-/** Key-value entries of runs, with the methods that `db.kv` has. */
+/** The key-value entries of runs, with the methods of `db.kv`. */
 export class KvClient {
   readonly #transport: Transport
 
@@ -27,12 +27,12 @@ export class KvClient {
     this.#transport = transport
   }
 
-  /** The value, or undefined. */
+  /** The value; undefined if the key does not exist. */
   async get(runId: Scope, key: string): Promise<Value | undefined> {
     return (await this.getVersioned(runId, key))?.value
   }
 
-  /** The value with the version and the time of the commit that wrote it. */
+  /** The value with its version and the time of its last write; undefined if the key does not exist. */
   async getVersioned(runId: Scope, key: string): Promise<VersionedValue | undefined> {
     const response = await this.#transport.ask(keyPath(runId, key)).catch(undefinedIfMissing)
     if (response === undefined) return undefined
@@ -42,28 +42,30 @@ export class KvClient {
     return Object.freeze({ value, version, updatedAt: Number(response.headers.get('Annals-Updated-At')) })
   }
 
+  /** Writes a value and replaces an earlier one. */
   async put(runId: Scope, key: string, value: Value, options: PutOptions = {}): Promise<void> {
     checkOptions('put', options, ['ttlMs'])
     await this.#transport.ask(keyPath(runId, key), { method: 'PUT', query: { ...options }, ...bodyOf(value) })
   }
 
-  /** Whether the key was there; if the answer was lost on the way, and it was asked again, whether it still was. */
+  /** Deletes a key. Returns whether it existed; false if a retry found it already deleted. */
   async delete(runId: Scope, key: string): Promise<boolean> {
     const path = keyPath(runId, key)
     return (await this.#transport.json<{ readonly deleted: boolean }>(path, { method: 'DELETE' })).deleted
   }
 
+  /** Whether the key exists. */
   async exists(runId: Scope, key: string): Promise<boolean> {
     const [first] = await this.#page(runId, { prefix: key, limit: 1 }, false)
     return first?.key === key
   }
 
-  /** Keys in byte order of their UTF-8. */
+  /** The keys, in byte order of their UTF-8. */
   async list(runId: Scope, options: ListOptions = {}): Promise<readonly string[]> {
     return Object.freeze((await this.#page(runId, options, false)).map(({ key }) => key))
   }
 
-  /** Keys and values in byte order of the keys' UTF-8. */
+  /** The keys and values, in byte order of the keys' UTF-8. */
   async entries(runId: Scope, options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
     const found = await this.#page(runId, options, true)
     return Object.freeze(found.map(({ key, value }) => Object.freeze([key, fromJson(value)] as const)))
@@ -87,7 +89,7 @@ export class KvClient {
   }
 }
 
-/** State cells of runs, with the methods that `db.cells` has; what takes a function runs it here, and tries again. */
+/** The state cells of runs, with methods of `db.cells`. */
 export class CellsClient {
   readonly #transport: Transport
 
@@ -96,37 +98,40 @@ export class CellsClient {
     this.#transport = transport
   }
 
-  /** The cell, or undefined. */
+  /** The cell; undefined if it does not exist. */
   async read(runId: Scope, name: string): Promise<Cell | undefined> {
     const response = await this.#transport.ask(cellPath(runId, name)).catch(undefinedIfMissing)
     return response === undefined ? undefined : (fromJson(await response.json()) as unknown as Cell)
   }
 
-  /** Makes the cell; its version. */
+  /** Creates the cell and returns its version. `CELL_EXISTS` if it exists. */
   async init(runId: Scope, name: string, value: Value): Promise<number> {
     return this.#write(runId, name, value, { 'If-None-Match': '*' })
   }
 
-  /** Writes the cell if it has that version; its version then. */
+  /** Writes the cell if it has the expected version, and returns the new one. Else `VERSION_MISMATCH`. */
   async cas(runId: Scope, name: string, expectedVersion: number, value: Value): Promise<number> {
     const etag = `"${checkWhole('expectedVersion', expectedVersion)}"`
     return this.#write(runId, name, value, { 'If-Match': etag })
   }
 
+  /** Writes the cell and returns its new version. */
   async set(runId: Scope, name: string, value: Value): Promise<number> {
     return this.#write(runId, name, value, {})
   }
 
+  /** Deletes the cell. Returns whether it existed. */
   async delete(runId: Scope, name: string): Promise<boolean> {
     const path = cellPath(runId, name)
     return (await this.#transport.json<{ readonly deleted: boolean }>(path, { method: 'DELETE' })).deleted
   }
 
+  /** Whether the cell exists. */
   async exists(runId: Scope, name: string): Promise<boolean> {
     return (await this.read(runId, name)) !== undefined
   }
 
-  /** The names of the cells in byte order. */
+  /** The names of the cells of a run, in byte order. */
   async list(runId: Scope): Promise<readonly string[]> {
     const path = runPath(runId, 'cells')
     return all(pagesOf<string>(this.#transport, path, 'cells', { limit: undefined, place: 'after' }))

@@ -3,9 +3,8 @@ import type { ServerSettings } from './options.ts'
 import type { ServerContext } from './server-env.ts'
 
 /**
- * Which requests may work now. Heavy ones (verification, bundles, audits, long pages, large bodies) have a limited number of
- * slots, and large bodies a limited number of bytes, for each tenant and in all. So one tenant never takes the server from
- * the others. A request gives back what it has when it is answered.
+ * Limits heavy requests (verification, bundles, audits, long pages, large bodies) and the bytes of large bodies, in total and
+ * for each tenant, so that one tenant cannot block the others. A request releases its share when it is answered.
  */
 export class Admission {
   readonly heavy: FairShare
@@ -23,21 +22,21 @@ export class Admission {
   }
 }
 
-/** Waits for a slot for heavy work; a request takes one at most. */
+/** Waits for a slot for heavy work. A request takes at most one. */
 export async function admitHeavy(c: ServerContext): Promise<void> {
   if (c.get('isHeavy') === true) return
   c.set('isHeavy', true)
   hold(c, await c.get('admission').heavy.take(tenantOf(c), 1, c.req.raw.signal))
 }
 
-/** Waits for room for the bytes of a body. */
+/** Waits until there is room for the bytes of a body. */
 export async function admitBody(c: ServerContext, bytes: number): Promise<void> {
   hold(c, await c.get('admission').bodyBytes.take(tenantOf(c), bytes, c.req.raw.signal))
 }
 
 /**
- * Does a part of heavy work in a slot of its own. An answer that is sent piece by piece does so for each piece: while it waits
- * for its reader it holds no slot.
+ * Runs a part of heavy work in its own slot. A streamed answer does this for each piece, so it holds no slot while it waits for
+ * its client.
  */
 export async function inSlot<T>(c: ServerContext, work: () => Promise<T>): Promise<T> {
   const { heavy } = c.get('admission')
@@ -49,7 +48,7 @@ export async function inSlot<T>(c: ServerContext, work: () => Promise<T>): Promi
   }
 }
 
-/** Gives back what the request has. */
+/** Releases the slots and bytes of a request. */
 export function releaseAll(c: ServerContext): void {
   for (const release of c.get('held') ?? []) release()
 }

@@ -5,7 +5,7 @@ import type { ServerSettings } from './options.ts'
 
 const RETRY_MS = 1_000
 
-/** Writes a line into the server's log for each alert that is raised while the server runs, of every tenant at work. */
+/** Writes a line to the server's log for each ledger alert of every active tenant. */
 export class AlertLog {
   readonly #settings: ServerSettings
   readonly #stop = new AbortController()
@@ -13,11 +13,11 @@ export class AlertLog {
 
   constructor(settings: ServerSettings) {
     this.#settings = settings
-    // Every tenant that is followed waits for it: there may be many.
+    // Every followed tenant adds a listener, and there may be many tenants.
     setMaxListeners(0, this.#stop.signal)
   }
 
-  /** From now on, for the handle's tenant; once, however often it is asked for. */
+  /** Starts to follow the tenant of this handle. Calling it again has no effect. */
   follow(db: Annals): void {
     if (this.#settings.log === undefined || this.#tenants.has(db.tenant)) return
     this.#tenants.add(db.tenant)
@@ -42,9 +42,9 @@ export class AlertLog {
           this.#write({ message: 'an event that no transition allows', tenant, alert: item.alert })
         }
       } catch (error) {
-        // Closing the store ends it too.
+        // Closing the store ends the subscription.
         if (signal.aborted || (error as { code?: unknown }).code === 'CLOSED') return
-        this.#write({ message: 'alerts are not followed', tenant, error: String(error) })
+        this.#write({ message: 'cannot follow alerts', tenant, error: String(error) })
         await pause(RETRY_MS, { signal })
       }
     }

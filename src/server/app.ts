@@ -22,7 +22,7 @@ import { serveTokens } from './token-routes.ts'
 import { serveTraces } from './trace-routes.ts'
 import { unmatched } from './unmatched.ts'
 
-/** All routes of a server, as `(Request) => Promise<Response>`. */
+/** Creates the routes of a server without a socket: `app.fetch(request)` answers a request. */
 export function createApp(db: Annals, options: ServerOptions = {}): OpenAPIHono<ServerEnv> {
   return appOver(new Services(db, settingsOf(options)))
 }

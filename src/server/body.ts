@@ -10,26 +10,26 @@ import { headerOf } from './request-header.ts'
 import type { ServerContext } from './server-env.ts'
 
 const JSON_TYPE = /^application\/json\s*(;\s*charset=("?)utf-8\2\s*)?$/i
-/** A longer body waits until there is room for its bytes, and is parsed in slices. */
+/** A longer body waits until there is room for it, and is parsed in slices. */
 export const LARGE_BODY_BYTES: number = 64 * 1024
-/** A still longer one waits for a slot for heavy work too. */
+/** A body longer than this also waits for a slot for heavy work. */
 const HEAVY_BODY_BYTES = 1024 * 1024
-/** SHA-256 takes about a millisecond for so much. */
+/** SHA-256 takes about a millisecond for this many bytes. */
 const HASH_BYTES = 256 * 1024
 
-/** The type of the body, without parameters. */
+/** The media type of the body, without parameters. */
 export function mediaType(c: ServerContext): string {
   return (headerOf(c, 'content-type') ?? '').split(';')[0].trim().toLowerCase()
 }
 
-/** The body as JSON: of that type, not longer than allowed, not deeper than anything is that can be stored. */
+/** Reads the body as JSON and checks its media type, length and depth. */
 export async function readJson(c: ServerContext, bytesMax: number): Promise<unknown> {
   checkJsonType(c)
   const bytes = await readBytes(c, bytesMax)
   return bytes.length > LARGE_BODY_BYTES ? parseLargeJson(bytes) : parseJsonText(textOf(bytes))
 }
 
-/** The bytes of a body that says of itself that it is JSON. */
+/** Reads the bytes of a body with a JSON media type. */
 export async function readJsonBytes(c: ServerContext, bytesMax: number): Promise<Uint8Array> {
   checkJsonType(c)
   return readBytes(c, bytesMax)
@@ -37,12 +37,12 @@ export async function readJsonBytes(c: ServerContext, bytesMax: number): Promise
 
 function checkJsonType(c: ServerContext): void {
   const type = headerOf(c, 'content-type')
-  // Most say it in the same word.
+  // Most requests have exactly this text.
   if (type === 'application/json' || (type !== undefined && JSON_TYPE.test(type))) return
   throw new AnnalsError('UNSUPPORTED_MEDIA_TYPE', 'the body must be application/json in UTF-8')
 }
 
-/** The bytes of the body; refused before they are all there if they are too many. */
+/** Reads the bytes of the body. A body that is too long is refused before all of it has arrived. */
 export async function readBytes(c: ServerContext, bytesMax: number): Promise<Uint8Array> {
   if (headerOf(c, 'content-encoding') !== undefined) {
     throw new AnnalsError('UNSUPPORTED_MEDIA_TYPE', 'the body must not be compressed')
@@ -58,26 +58,26 @@ async function received(c: ServerContext, bytesMax: number): Promise<Uint8Array>
   const bytesGiven = length === undefined ? undefined : Number(length)
   if (bytesGiven !== undefined && bytesGiven > bytesMax) throw tooLarge(bytesMax)
   const admitted = bytesGiven !== undefined && bytesGiven > LARGE_BODY_BYTES ? bytesGiven : LARGE_BODY_BYTES
-  // Before any of it is read: meanwhile it stays with the sender.
+  // Before reading, so that the bytes stay with the sender meanwhile.
   if (admitted > LARGE_BODY_BYTES) await admitBody(c, admitted)
   const body = new ReceivedBody(c, bytesMax, admitted, bytesGiven)
   const incoming = c.env?.incoming
-  // Straight from the socket: a `Request` in between would copy every body.
+  // Reads from the socket, because a `Request` would copy every body.
   if (incoming === undefined) return readChunks(c.req.raw.body, body)
-  // A short body comes together with its head, but Node tells of the head first; what has come is told of before a promise is.
+  // A short body arrives with its head, but Node reports the head first. After this turn, `complete` is up to date.
   await undefined
   return incoming.complete ? readWhole(incoming, bytesMax) : readIncoming(incoming, body)
 }
 
-/** What has come of a body. */
+/** The part of a body that has arrived. */
 class ReceivedBody {
   readonly #c: ServerContext
   readonly #bytesMax: number
   readonly #chunks: Uint8Array[] = []
-  /** Where the bytes of a large body are put as they come: to put them together at its end would take 10 ms for 16 MiB. */
+  /** The buffer of a large body. Concatenating chunks at the end would take 10 ms for 16 MiB. */
   readonly #whole: Uint8Array | undefined
   #bytes = 0
-  /** As many bytes as there is room for. */
+  /** The bytes for which room was granted. */
   #admitted: number
 
   constructor(c: ServerContext, bytesMax: number, admitted: number, bytesGiven: number | undefined) {
@@ -88,7 +88,7 @@ class ReceivedBody {
     this.#whole = isLarge ? Buffer.allocUnsafeSlow(bytesGiven) : undefined
   }
 
-  /** Takes the next bytes. A promise, if more of them have to wait: nobody knows how many will come, so there is room for all that may. */
+  /** Adds bytes. Returns a promise if reading has to wait. The length may be unknown, so it waits for room for the longest body. */
   take(chunk: Uint8Array): Promise<void> | undefined {
     const at = this.#bytes
     this.#bytes += chunk.length
@@ -106,14 +106,14 @@ class ReceivedBody {
   }
 }
 
-/** What is all there, without waiting for events, which cost more than to parse it. */
+/** Reads a body that has arrived completely. Waiting for events would cost more than parsing it. */
 function readWhole(incoming: IncomingMessage, bytesMax: number): Uint8Array {
   const bytes: Uint8Array = incoming.read() ?? new Uint8Array()
   if (bytes.length > bytesMax) throw tooLarge(bytesMax)
   return bytes
 }
 
-/** By events: an iterator would end the connection with the body, and nobody would hear that it was too long. */
+/** Reads with events: leaving an iterator early would close the connection before the 413 is sent. */
 function readIncoming(incoming: IncomingMessage, body: ReceivedBody): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
     const end = (): void => {
@@ -140,7 +140,7 @@ function readIncoming(incoming: IncomingMessage, body: ReceivedBody): Promise<Ui
     }
     const broken = (): void => {
       end()
-      reject(new AnnalsError('INVALID_ARGUMENT', 'the body broke off', { name: 'body' }))
+      reject(new AnnalsError('INVALID_ARGUMENT', 'the connection ended within the body', { name: 'body' }))
     }
     incoming.on('data', take).on('end', done).on('error', broken).on('close', broken)
   })
@@ -151,7 +151,7 @@ async function readChunks(
   body: ReceivedBody,
 ): Promise<Uint8Array> {
   if (stream === null) return new Uint8Array()
-  // Leaving the loop ends the stream: what is too much is not read.
+  // Leaving the loop cancels the stream, so the rest of a body that is too long is not read.
   for await (const chunk of stream as unknown as AsyncIterable<Uint8Array>) await body.take(chunk)
   return body.whole()
 }
@@ -171,5 +171,5 @@ export function textOf(bytes: Uint8Array): string {
 }
 
 function tooLarge(bytesMax: number): AnnalsError {
-  return new AnnalsError('TOO_LARGE', `the body may have at most ${bytesMax} bytes`, { bytesMax })
+  return new AnnalsError('TOO_LARGE', `the body is longer than ${bytesMax} bytes`, { bytesMax })
 }

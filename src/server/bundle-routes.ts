@@ -4,9 +4,11 @@ import { serve } from './endpoint.ts'
 import { streamOf } from './piece-stream.ts'
 import type { ServerEnv } from './server-env.ts'
 
-const BUNDLE = z.string().openapi({ description: 'Lines of JSON; docs/contracts/bundle.md has the format.' })
+const BUNDLE = z
+  .string()
+  .openapi({ description: 'Lines of JSON; docs/contracts/bundle.md defines the format.' })
 
-/** Runs as files that prove themselves. */
+/** The route that exports a run as a bundle. */
 export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
   serve(
     app,
@@ -15,20 +17,17 @@ export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/bundle',
       id: 'exportRun',
       load: 'heavy',
-      summary: 'The run as a bundle, which can be verified without a database and imported into another one.',
+      summary:
+        'Exports the run as a bundle, which can be verified without a database and imported into another one.',
       role: 'reader',
       refusals: ['RUN_NOT_FOUND'],
       answers: {
-        200: [
-          'The bundle. One that does not end with its last line was cut off.',
-          BUNDLE,
-          'application/x-ndjson',
-        ],
+        200: ['The bundle. Without its last line, it is incomplete.', BUNDLE, 'application/x-ndjson'],
       },
     },
     async ({ c, run: runId }) => {
       const lines = c.get('db').exportRun(runId)
-      // Before the answer begins, so that a run that is not there is a 404.
+      // Reads the first line before answering, so that an unknown run is a 404.
       let next = await lines.next()
       const headers = { 'Content-Type': 'application/x-ndjson', 'Cache-Control': 'no-store' }
       if (c.req.method === 'HEAD') {

@@ -13,7 +13,7 @@ import type { ServerContext, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
 import { etagOf, readValue, valueBody, versionIn } from './value-body.ts'
 
-/** State cells of a run: a version is an entity tag, a compare-and-swap is a precondition. */
+/** Routes for state cells. A version is an entity tag, and a compare-and-swap is a precondition. */
 export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): void {
   serve(
     app,
@@ -26,7 +26,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       role: 'reader',
       query: { limit: limitUpTo(10_000, 1_000), after: text.optional() },
       answers: {
-        200: ['A page of names; `next` is the `after` of the page behind it.', pageOf('cells', z.string())],
+        200: ['A page of names; `next` is the `after` of the next page.', pageOf('cells', z.string())],
       },
     },
     async ({ c, run, query }) => paged('cells', await c.get('db').cells.list(run), BY_NAME, query),
@@ -38,7 +38,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       path: '/v1/runs/{runId}/cells/{name}',
       id: 'readCell',
       load: 'light',
-      summary: 'The cell; `ETag` is its version.',
+      summary: 'Returns the cell. `ETag` is its version.',
       role: 'reader',
       refusals: ['CELL_NOT_FOUND'],
       answers: { 200: ['The cell.', cell] },
@@ -59,7 +59,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       id: 'writeCell',
       load: 'light',
       summary:
-        'Writes the cell: whatever it is; with `If-Match: "3"` only if that is its version; with `If-None-Match: *` only if it is new.',
+        'Writes the cell. With `If-Match: "3"`, only if it has that version; with `If-None-Match: *`, only if it does not exist.',
       role: 'writer',
       headers: {
         'If-Match': text.optional(),
@@ -68,7 +68,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       },
       rawBody: valueBody,
       refusals: ['CELL_NOT_FOUND', 'CELL_EXISTS', 'VERSION_MISMATCH'],
-      answers: { 200: ['Its version now, also in `ETag`.', z.object({ version: z.number().int() })] },
+      answers: { 200: ['The new version, also in `ETag`.', z.object({ version: z.number().int() })] },
     },
     async ({ c, run: runId, ids: { name } }) => {
       const given = await readValue(c)
@@ -89,9 +89,9 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       path: '/v1/runs/{runId}/cells/{name}',
       id: 'deleteCell',
       load: 'light',
-      summary: 'Removes the cell; its versions go on if it is made again.',
+      summary: 'Deletes the cell. If it is created again, its versions continue.',
       role: 'writer',
-      answers: { 200: ['Whether it was there.', z.object({ deleted: z.boolean() })] },
+      answers: { 200: ['Whether it existed.', z.object({ deleted: z.boolean() })] },
     },
     async ({ c, run: runId, ids: { name } }) =>
       json({ deleted: await c.get('db').cells.delete(runId, name) }),

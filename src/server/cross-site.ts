@@ -3,17 +3,16 @@ import { PAGE_FILES } from './page-files.ts'
 import { headerOf } from './request-header.ts'
 import type { ServerContext } from './server-env.ts'
 
-/** Pages of this server, and addresses that a person types. */
+/** Requests of this server's pages, and addresses typed by a person. */
 const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none'])
 const PAGES: ReadonlySet<string> = new Set(
   PAGE_FILES.filter(([, , type]) => type === 'text/html').map(([path]) => path),
 )
 
 /**
- * Refuses requests that a page of another site makes a browser send (`Sec-Fetch-Site`). Such a page can't read the answer,
- * but images, forms and streams of its making would reach a server that only this machine should reach. Programs don't
- * send the header. A link to one of our own pages is fine: its scripts then ask as `same-origin`. A page on another port
- * of this machine is `same-site`. It belongs to another program, so its requests are refused as well.
+ * Refuses requests that a page of another site makes a browser send (`Sec-Fetch-Site`). Such a page cannot read the answer, but
+ * its images, forms and streams would reach a local server. Programs do not send the header. A link to one of our own pages is
+ * allowed. A page on another port of this machine is `same-site`; it belongs to another program, so it is refused too.
  */
 export function checkSite(c: ServerContext, origins: readonly string[]): void {
   const site = headerOf(c, 'sec-fetch-site')

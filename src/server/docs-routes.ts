@@ -2,7 +2,7 @@ import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { serve } from './endpoint.ts'
 import type { ServerEnv } from './server-env.ts'
 
-/** The description of all routes; a page shows it. */
+/** The route of the OpenAPI document. */
 export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
   let document: string | undefined
   serve(
@@ -12,11 +12,11 @@ export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
       path: '/openapi.json',
       id: 'openapi',
       load: 'light',
-      summary: 'This description, OpenAPI 3.1.',
+      summary: 'This description, as OpenAPI 3.1.',
       answers: { 200: ['The description.', z.looseObject({ openapi: z.string() })] },
     },
     () => {
-      // Once all routes are there; they don't change any more.
+      // Built once, on the first request, when all routes exist.
       document ??= describe(app)
       return new Response(document, { headers: { 'Content-Type': 'application/json' } })
     },
@@ -32,8 +32,8 @@ function describe(app: OpenAPIHono<ServerEnv>): string {
         title: 'Annals',
         version: '1',
         description:
-          'A database for runs. Ids in paths are percent-encoded; an id that is `.` or `..` or begins with `~` has a `~` ' +
-          'in front. Errors are problem documents (RFC 9457) with a `code`.',
+          'A database for runs. Ids in paths are percent-encoded; `.`, `..` and ids that begin with `~` get another `~` in ' +
+          'front. Errors are problem documents (RFC 9457) with a `code`.',
       },
     }),
   )

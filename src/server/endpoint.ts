@@ -17,42 +17,42 @@ type Shape = Readonly<Record<string, Schema>>
 
 export type Load = 'light' | 'heavy'
 
-/** A route, told once: what is checked is what is documented. */
+/** A route. Requests are checked and documented from this one definition. */
 export interface Endpoint<Q extends Shape, B extends Schema> {
   readonly method: 'get' | 'post' | 'put' | 'delete'
-  /** With `{name}` for each id in it. */
+  /** With `{name}` in place of each id. */
   readonly path: string
-  /** The name of the operation. */
+  /** The operation id in the OpenAPI document. */
   readonly id: string
   readonly summary: string
   /**
-   * Whether it takes a slot for heavy work: because its work grows with what is stored, or depending on what is asked for.
-   * A large body makes any request heavy.
+   * Whether a request needs a slot for heavy work. It does if its work grows with the stored data, always or depending on the
+   * query. A large body makes any request heavy.
    */
   readonly load: Load | ((query: z.output<z.ZodObject<{ -readonly [K in keyof Q]: Q[K] }>>) => Load)
-  /** Who may ask; absent for what needs no token. */
+  /** The role that a token needs; absent for public routes. */
   readonly role?: Role
   readonly query?: Q
   readonly headers?: Shape
   readonly body?: B
-  /** The schema says what a body looks like, and somebody below says what is wrong with it, in its own words. */
+  /** The schema only documents the body; the layer below checks it and reports errors. */
   readonly isCheckedBelow?: boolean
-  /** A body that is not JSON, or need not be: the handler reads it. By media type. */
+  /** Schemas by media type, for a body that the handler reads itself. */
   readonly rawBody?: Readonly<Record<string, Schema>>
-  /** 64 KiB without it. */
+  /** The largest accepted body; default 64 KiB. */
   readonly bytesMax?: number
   readonly answers: Readonly<
     Record<number, readonly [description: string, schema?: Schema, ...types: readonly string[]]>
   >
-  /** The codes of what it refuses, beside those that follow from the rest. */
+  /** The route's own error codes, in addition to those that every route has. */
   readonly refusals?: readonly ErrorCode[]
 }
 
 export interface Asked<Q extends Shape, B extends Schema> {
   readonly c: ServerContext
-  /** The ids in the path, by name, but for that of a run. */
+  /** The ids in the path, by name, except the run. */
   readonly ids: Readonly<Record<string, string>>
-  /** The run in the path of a run, or of what is below it. */
+  /** The run or scope in the path. */
   readonly run: Scope
   readonly query: z.output<z.ZodObject<{ -readonly [K in keyof Q]: Q[K] }>>
   readonly body: z.output<B>
@@ -60,15 +60,15 @@ export interface Asked<Q extends Shape, B extends Schema> {
 
 const BYTES_DEFAULT = 64 * 1024
 
-/** Pages of up to so many entries are light. */
+/** Pages of up to this many entries are light. */
 const LIGHT_PAGE_MAX = 1_000
 
-/** The load of a list: a long page is heavy. */
+/** The load of a list, which depends on the length of the page. */
 export function longPage({ limit }: { readonly limit: number }): Load {
   return limit > LIGHT_PAGE_MAX ? 'heavy' : 'light'
 }
 
-/** Serves an endpoint and documents it. */
+/** Adds the endpoint to the routes and to the OpenAPI document. */
 export function serve<Q extends Shape, B extends Schema>(
   app: OpenAPIHono<ServerEnv>,
   endpoint: Endpoint<Q, B>,
@@ -76,9 +76,9 @@ export function serve<Q extends Shape, B extends Schema>(
 ): void {
   const { method, path, role, load, bytesMax = BYTES_DEFAULT, body, isCheckedBelow = false } = endpoint
   const query = endpoint.query === undefined ? undefined : z.strictObject(endpoint.query)
-  // Of most requests there is nothing to look at.
+  // The result for the many requests without a query.
   const nothingAsked = query === undefined ? {} : query.safeParse({}).data
-  invariant((role === undefined) === isPublic(path), `${path} has a role, or needs no token`)
+  invariant((role === undefined) === isPublic(path), `${path} either has a role or is public`)
   document(app, endpoint)
   app.on(method.toUpperCase(), path.replace(/\{(\w+)\}/g, ':$1'), async c => {
     c.set('route', path)
@@ -153,11 +153,11 @@ function queryIn(c: ServerContext, schema: z.ZodObject | undefined): unknown {
   return parsed(schema, given, 'query')
 }
 
-/** A misspelt option must not be an option left out. */
+/** Refuses every parameter: a misspelt one must not be ignored. */
 function checkNoQuery(c: ServerContext): Record<string, never> {
   const [name] = Object.keys(c.req.query())
   if (name === undefined) return {}
-  throw new AnnalsError('INVALID_ARGUMENT', `${name} is no parameter of this`, { name })
+  throw new AnnalsError('INVALID_ARGUMENT', `${name} is not a parameter of this request`, { name })
 }
 
 function parsed<S extends Schema>(schema: S, value: unknown, what: string): z.output<S> {

@@ -1,29 +1,29 @@
 /**
- * One reader of the database for all streams that follow the same thing. It reads each record once, writes it out once,
- * and hands the same bytes to everybody; so a record costs the database as much for a thousand streams as for one.
+ * One reader of the database for all streams with the same source. It reads and encodes each event once and passes the same
+ * bytes to all streams, so a thousand streams cost the database as much as one.
  */
 
-/** A place in what is followed; compared with `<`. */
+/** A position in the source; positions are compared with `<`. */
 export type Position = number | string
 
-/** A record as it goes into a stream, and its place. */
+/** An encoded event and its position. */
 export interface HubItem {
   readonly position: Position
   readonly text: string
 }
 
-/** Who gets what comes. Nobody may wait in it: who can't take it now, reads it from the database later. */
+/** Receives events. Must not block: a listener that cannot accept events now reads them from the database later. */
 export interface HubListener {
-  /** All that there is behind `previous`, up to and including `last`. */
+  /** All events after `previous`, up to and including `last`. */
   take(previous: Position, last: Position, bytes: Uint8Array): void
-  /** Nothing comes any more. */
+  /** The source has failed; no more events follow. */
   end(error: unknown): void
 }
 
-/** Reads from behind `after` on, for ever. */
+/** Reads events after a position, without end. */
 export type HubSource = (after: Position, signal: AbortSignal) => AsyncIterable<HubItem>
 
-/** So many are served at a time before others get their turn. */
+/** How many listeners are served before the event loop gets a turn. */
 const LISTENERS_AT_ONCE = 64
 const CHUNK_CHARS_MAX = 256 * 1024
 
@@ -35,13 +35,13 @@ export class EventHub {
   readonly #listeners = new Set<HubListener>()
   #stop: AbortController | undefined
 
-  /** `ended` is called when the last listener has left. */
+  /** Calls `ended` when the last listener has left. */
   constructor(source: HubSource, ended: () => void) {
     this.#source = source
     this.#ended = ended
   }
 
-  /** From now on it hears all that comes; the first one says from where on. */
+  /** Adds a listener. The first one determines where reading starts. */
   join(listener: HubListener, position: Position): void {
     this.#listeners.add(listener)
     if (this.#stop !== undefined) return
@@ -68,7 +68,7 @@ export class EventHub {
     let turn: Promise<void> | undefined
     const send = async (): Promise<void> => {
       do {
-        // What comes within a turn of the event loop goes out together.
+        // Events of one turn of the event loop are sent together.
         await nextTurn()
         await flush()
       } while (text !== '')
@@ -91,7 +91,7 @@ export class EventHub {
 
   async #deliver(previous: Position, last: Position, bytes: Uint8Array, signal: AbortSignal): Promise<void> {
     let count = 0
-    // Who joins meanwhile reads from the database what it is too late for.
+    // A listener that joins meanwhile reads these events from the database.
     for (const listener of [...this.#listeners]) {
       if (signal.aborted) return
       if (this.#listeners.has(listener)) listener.take(previous, last, bytes)

@@ -27,12 +27,12 @@ import type { ServerEnv } from './server-env.ts'
 
 const LIMIT_MAX = 10_000
 const LIMIT_DEFAULT = 1_000
-/** A payload of 1 MiB, and seven texts of 4 KiB around it; JSON may write each byte of them as six. */
+/** A payload of 1 MiB and seven texts of 4 KiB. JSON may escape each byte as six. */
 const EVENT_BYTES_MAX = 6 * MIB + 256 * 1024
 const BATCH_BYTES_MAX = 8 * MIB
 const RECORDS_AT_ONCE = 64
 
-/** The ledger: run events in, and what they come to. */
+/** Routes of the ledger: appending and reading run events, snapshots and alerts. */
 export function serveEvents(app: OpenAPIHono<ServerEnv>): void {
   serveAppends(app)
   serveReads(app)
@@ -47,7 +47,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/events',
       id: 'appendEvent',
       load: 'light',
-      summary: 'Stores a run event, or answers with the record that is there already under its key.',
+      summary: 'Appends a run event. Sending the same event again returns the stored record.',
       role: 'writer',
       query: { epoch: whole.optional() },
       body: runEvent,
@@ -60,7 +60,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
         'WRITER_FENCED',
         'INVALID_TRANSITION',
       ],
-      answers: { 200: ['Where the event is.', appendResult] },
+      answers: { 200: ['The position of the event.', appendResult] },
     },
     async ({ c, query: { epoch }, body }) =>
       json(await c.get('db').ledger.appendEvent(body as RunEventWrite, epoch === undefined ? {} : { epoch })),
@@ -72,7 +72,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/events/batch',
       id: 'appendEvents',
       load: 'light',
-      summary: 'Stores several run events, of one run or many, all or none, in their order.',
+      summary: 'Appends several run events, of one or several runs, in order: all or none.',
       role: 'writer',
       query: { epoch: whole.optional() },
       body: runEventBatch,
@@ -85,7 +85,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
         'WRITER_FENCED',
         'INVALID_TRANSITION',
       ],
-      answers: { 200: ['Where each event is.', z.object({ results: z.array(appendResult) })] },
+      answers: { 200: ['The position of each event.', z.object({ results: z.array(appendResult) })] },
     },
     async ({ c, query: { epoch }, body }) => {
       const { ledger } = c.get('db')
@@ -100,7 +100,8 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/lease',
       id: 'acquireLease',
       load: 'light',
-      summary: "Makes the caller the run's writer: appends with an older epoch are refused from now on.",
+      summary:
+        "Makes the caller the run's only writer. Appends with an older epoch are refused with `WRITER_FENCED`.",
       role: 'writer',
       body: z.strictObject({
         owner: z.string(),
@@ -120,11 +121,11 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/lease',
       id: 'releaseLease',
       load: 'light',
-      summary: 'Gives a lease back: from now on it keeps nobody out.',
+      summary: 'Releases a lease, so that others can acquire it at once.',
       role: 'writer',
       query: { epoch: whole },
       refusals: ['WRITER_FENCED', 'RUN_NOT_FOUND'],
-      answers: { 200: ['It is given back.', z.object({})] },
+      answers: { 200: ['The lease is released.', z.object({})] },
     },
     async ({ c, run, query }) => {
       await c.get('db').ledger.releaseLease(run, query.epoch)
@@ -139,7 +140,8 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/event-ids/claim',
       id: 'claimEventId',
       load: 'light',
-      summary: 'The event id that is known for this key, or else the one given, which is known from now on.',
+      summary:
+        'Returns the event id registered for this idempotency key. If there is none, registers the given id.',
       role: 'writer',
       body: registration,
       refusals: ['RUN_NOT_FOUND'],
@@ -155,7 +157,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/event-ids/adopt',
       id: 'adoptEventId',
       load: 'light',
-      summary: 'The ledger knows the event under this id: from now on so does the registry.',
+      summary: 'Registers the event id under which the ledger stored the event.',
       role: 'writer',
       body: registration,
       refusals: ['RUN_NOT_FOUND'],
@@ -177,19 +179,22 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/events',
       id: 'fetchEvents',
       load: longPage,
-      summary: 'The records of a run in their order; none if the ledger does not know it.',
+      summary: 'The events of a run in order. The list is empty if the run is not in the ledger.',
       role: 'reader',
-      query: { afterSeq: whole.optional(), limit },
+      query: {
+        afterSeq: whole.optional().openapi({ description: 'Only events after this number, exclusive.' }),
+        limit,
+      },
       answers: {
         200: [
-          'A page of records; `next` is the `afterSeq` of the page behind it.',
+          'A page of events; `next` is the `afterSeq` of the next page.',
           pageOf('events', runEventRecord, z.number().int()),
         ],
       },
     },
     async ({ c, run, query: { afterSeq = 0, limit: most } }) => {
       const { ledger } = c.get('db')
-      // A short page is one read of as many records as it has, and one: each may be large.
+      // Reads only one record more than a short page shows, because each may be large.
       const records =
         most < RECORDS_AT_ONCE
           ? inChunks(
@@ -209,12 +214,12 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/events',
       id: 'fetchAllEvents',
       load: longPage,
-      summary: 'The records of all runs in the order in which they were stored.',
+      summary: 'The events of all runs, in the order in which they were stored.',
       role: 'reader',
       query: { cursor: cursor.optional(), limit },
       answers: {
         200: [
-          'A page of records; `next` is the `cursor` of the page behind it.',
+          'A page of events; `next` is the `cursor` of the next page.',
           pageOf('items', z.object({ record: runEventRecord, cursor: z.string() })),
         ],
       },
@@ -237,11 +242,13 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/audit',
       id: 'audit',
       load: 'heavy',
-      summary: 'The records that were stored within a time, by `persistedAt`, then run and `runSeq`.',
+      summary: 'The events that were stored within a period, ordered by `persistedAt`, run and `runSeq`.',
       role: 'reader',
       query: {
-        from: text.openapi({ description: 'Inclusive; RFC 3339 in UTC, or milliseconds since 1970.' }),
-        to: text.openapi({ description: 'Exclusive.' }),
+        from: text.openapi({
+          description: 'Start of the period, inclusive: RFC 3339 in UTC, or milliseconds since 1970.',
+        }),
+        to: text.openapi({ description: 'End of the period, exclusive.' }),
         tenantId: text.optional(),
         projectId: text.optional(),
         environmentId: text.optional(),
@@ -251,10 +258,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
         limit,
       },
       answers: {
-        200: [
-          'A page of records; `next` is the `cursor` of the page behind it.',
-          pageOf('events', runEventRecord),
-        ],
+        200: ['A page of events; `next` is the `cursor` of the next page.', pageOf('events', runEventRecord)],
       },
     },
     async ({ c, query: { from, to, cursor, limit: most, ...filters } }) => {
@@ -278,9 +282,12 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       id: 'getSnapshot',
       load: ({ fresh, atSeq }) => (fresh === true || atSeq !== undefined ? 'heavy' : 'light'),
       summary:
-        'What the records come to: as of a moment ago; of all that there are (`fresh`); or of those up to `atSeq`.',
+        "The run's state: the stored snapshot, which may lag a moment behind; with `fresh`, up to the last event; with `atSeq`, as of that event.",
       role: 'reader',
-      query: { fresh: flag.optional(), atSeq: whole.optional() },
+      query: {
+        fresh: flag.optional(),
+        atSeq: whole.optional().openapi({ description: 'As of the event with this number, inclusive.' }),
+      },
       refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The snapshot.', snapshot] },
     },
@@ -290,7 +297,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       const found = fresh ? await ledger.projectSnapshot(run) : await ledger.getSnapshot(run)
       if (found !== null) return largeJson(found, 'plain')
       const runId = runIdOf(run)
-      throw new AnnalsError('RUN_NOT_FOUND', `the ledger has no run ${JSON.stringify(runId)}`, { runId })
+      throw new AnnalsError('RUN_NOT_FOUND', `run ${JSON.stringify(runId)} is not in the ledger`, { runId })
     },
   )
   serve(
@@ -301,12 +308,12 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       id: 'verifyRun',
       load: 'heavy',
       summary:
-        'Recomputes the hash chain, the keys and the state of a run, and says where something does not fit.',
+        'Recomputes the hash chain, the keys and the state of a run, and returns the first event that differs.',
       role: 'reader',
       refusals: ['RUN_NOT_FOUND'],
       answers: {
         200: [
-          'What was found.',
+          'The result of the verification.',
           z.object({
             isValid: z.boolean(),
             events: z.number().int(),
@@ -325,7 +332,7 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/alerts',
       id: 'alerts',
       load: 'heavy',
-      summary: 'The events that no transition allowed: of a run in their order, or of all runs by time.',
+      summary: 'The events that no transition allowed: of one run in order, or of all runs by time.',
       role: 'reader',
       query: { runId: text.optional(), limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
       answers: { 200: ['A page of alerts.', pageOf('alerts', alert)] },

@@ -2,38 +2,38 @@ import type { EventHub, HubItem, HubListener, Position } from './event-hub.ts'
 import { problemOf } from './problem.ts'
 import type { Credential } from './server-env.ts'
 
-/** What of the database a stream reads, behind a position. */
+/** Reads events after a position from the database. */
 export type ReadBehind = (after: Position, limit: number) => Promise<readonly HubItem[]>
 
 export interface StreamOptions {
   readonly hub: EventHub
   readonly read: ReadBehind
-  /** The last one that the reader has. */
+  /** The position of the last event that the client has. */
   readonly position: Position
   readonly credential: Credential
   readonly requestId: string
-  /** How long a reader that takes nothing is waited for. */
+  /** A client that reads nothing for this long is disconnected. */
   readonly stallMs: number
   readonly heartbeatMs: number
   readonly ended: (stream: EventStream) => void
-  /** Cuts the connection; undefined where there is none. */
+  /** Closes the connection; undefined if there is no socket. */
   readonly cut: (() => void) | undefined
 }
 
 const ENCODER = new TextEncoder()
-/** How much waits for a reader, besides the chunk that did not fit any more. */
+/** The buffer of a stream. One chunk more than this may wait for the client. */
 const BUFFER_BYTES = 64 * 1024
 const RECORDS_FIRST = 8
 const RECORDS_MAX = 256
-/** A comment: who reads it ignores it, and knows that the connection stands. */
+/** An SSE comment, which clients ignore. It shows that the connection is alive. */
 const HEARTBEAT = ENCODER.encode(':\n\n')
 const HELLO = ENCODER.encode('retry: 1000\n\n')
 
 /**
- * Server-sent events for one reader: reading → live → (reading → live)* → ended. Reading, it takes from the database what
- * the reader lacks, as fast as the reader takes it. Live, it passes on what the hub hands it; if that does not
- * follow on what it had, or the reader is not ready for it, it goes back to reading. So nothing is kept for a
- * slow reader, who holds up nobody; one that takes nothing for too long is cut off.
+ * Server-sent events for one client: reading → live → (reading → live)* → ended. While reading, it reads missed events from the
+ * database as fast as the client accepts them. While live, it passes on the events of the hub. It goes back to reading if there
+ * is a gap or if the client is slow. So a slow client needs no memory and delays no other; one that reads nothing for too
+ * long is disconnected.
  */
 export class EventStream implements HubListener {
   readonly body: ReadableStream<Uint8Array>
@@ -41,14 +41,14 @@ export class EventStream implements HubListener {
   readonly #options: StreamOptions
   #controller: ReadableStreamDefaultController<Uint8Array> | undefined
   #position: Position
-  /** The newest that the hub has spoken of. */
+  /** The newest position that the hub has announced. */
   #heard: Position
   #isLive = false
   #hasEnded = false
   #count = RECORDS_FIRST
   #fullSince: number | undefined
   #lastSentAt = 0
-  /** Who waits for something to change: room in the buffer, or being behind. */
+  /** Resolves the pending wait, for room in the buffer or for new events. */
   #wake: (() => void) | undefined
 
   constructor(options: StreamOptions) {
@@ -85,13 +85,13 @@ export class EventStream implements HubListener {
     }
   }
 
-  /** Ends it, with a last event that says why, if there is something to say. */
+  /** Ends the stream. With an error, a last event `problem` tells the reason. */
   end(error?: unknown): void {
     if (this.#hasEnded) return
     const controller = this.#controller as ReadableStreamDefaultController<Uint8Array>
     if (!this.#hasRoom()) {
       const { cut } = this.#options
-      // Nobody would read the end of it either.
+      // The buffer is full, so the client would not read the last event.
       this.#end()
       if (cut === undefined) controller.error(new Error('the event stream was ended'))
       else cut()
@@ -105,7 +105,7 @@ export class EventStream implements HubListener {
     controller.close()
   }
 
-  /** Called now and then. Answers whether the reader has stalled, and was cut off. */
+  /** Called regularly. Sends heartbeats. Returns true if it disconnected a client that does not read. */
   beat(now: number): boolean {
     const { stallMs, heartbeatMs } = this.#options
     if (this.#hasEnded) return false
@@ -129,7 +129,7 @@ export class EventStream implements HubListener {
       if (this.#hasEnded) return
       hub.join(this, this.#position)
       while (!this.#hasEnded) {
-        // Again, as something may have come before the hub knew of us.
+        // Once more, because events may have arrived before the hub knew this stream.
         await this.#catchUp()
         if (this.#heard > this.#position) continue
         this.#isLive = true
@@ -140,7 +140,7 @@ export class EventStream implements HubListener {
     }
   }
 
-  /** Reads until there is nothing more. */
+  /** Reads from the database until there are no more events. */
   async #catchUp(): Promise<void> {
     for (;;) {
       while (!this.#hasRoom() && !this.#hasEnded) await this.#woken()
@@ -150,7 +150,7 @@ export class EventStream implements HubListener {
       const bytes = ENCODER.encode(items.map(({ text }) => text).join(''))
       this.#send(bytes)
       this.#position = items[items.length - 1].position
-      // Large records in small numbers, small ones in large.
+      // Reads fewer events at a time if they are large.
       this.#count =
         bytes.length > BUFFER_BYTES ? Math.max(1, this.#count >> 1) : Math.min(RECORDS_MAX, this.#count * 2)
     }

@@ -1,10 +1,10 @@
 import { AnnalsError } from '../core/errors.ts'
 
 export interface FairShareOptions {
-  /** What is shared, for messages: `heavy requests`. */
+  /** What is shared, for messages, such as `heavy requests`. */
   readonly of: string
   readonly total: number
-  /** How much of it one tenant may have at a time; at most `total`. */
+  /** The most that one tenant may hold; at most `total`. */
   readonly perTenant: number
   /** How long a request waits for its share before it is refused. */
   readonly waitMs: number
@@ -15,21 +15,21 @@ interface Waiter {
   readonly grant: () => void
 }
 
-/** Requests of one tenant that may wait. More of them are refused at once. */
+/** The most waiting requests of one tenant. Further ones are refused at once. */
 const WAITING_MAX = 100
-/** A caller that was refused is told to come back after so long. */
+/** The `Retry-After` of a refused request. */
 const RETRY_AFTER_SECONDS = 2
 
 /**
- * Shares a limited amount (of slots, of bytes) among tenants. A request that does not fit waits in the line of its tenant, and
- * the lines take turns, so a tenant with a thousand requests delays another tenant's one by a turn. Nobody overtakes the line
- * whose turn it is: a large request that waits for room gets it.
+ * Shares a limited amount, of slots or bytes, among tenants. A request that does not fit waits in the queue of its tenant. The
+ * queues take turns, so a tenant with a thousand requests delays another tenant by one turn. No queue overtakes the one whose
+ * turn it is, so a large request is not starved by small ones.
  */
 export class FairShare {
   readonly #options: FairShareOptions
   #held = 0
   readonly #heldBy = new Map<string, number>()
-  /** By tenant, in the order of their turns. */
+  /** The queues by tenant, in the order of their turns. */
   readonly #lines = new Map<string, Waiter[]>()
   #refused = 0
 
@@ -47,12 +47,12 @@ export class FairShare {
     return count
   }
 
-  /** How many were refused since the beginning. */
+  /** The number of refused requests since the start. */
   get refused(): number {
     return this.#refused
   }
 
-  /** Resolves with the function that gives the share back, once it is the caller's turn. `RATE_LIMITED` if that takes too long. */
+  /** Waits for the caller's turn and resolves with a function that releases the share. `RATE_LIMITED` if it takes too long. */
   take(
     tenant: string,
     amount: number,
@@ -77,7 +77,7 @@ export class FairShare {
         signal.removeEventListener('abort', gone)
       }
       const waiter: Waiter = {
-        // What is more than there is at all gets all of it.
+        // A request for more than the maximum waits for the maximum.
         amount: Math.min(amount, this.#options.perTenant),
         grant: () => {
           settle()
@@ -109,7 +109,7 @@ export class FairShare {
     while (this.#serveOne());
   }
 
-  /** Serves the line whose turn it is, which then goes behind the others. */
+  /** Serves the first queue and moves it behind the others. */
   #serveOne(): boolean {
     const { total, perTenant } = this.#options
     for (const [tenant, line] of this.#lines) {
@@ -130,12 +130,12 @@ export class FairShare {
 
   #tooMany(): AnnalsError {
     this.#refused++
-    const message = `too many ${this.#options.of} at a time: wait for the others to end`
+    const message = `too many ${this.#options.of} at a time; try again later`
     return new AnnalsError('RATE_LIMITED', message, { retryAfterSeconds: RETRY_AFTER_SECONDS })
   }
 }
 
-/** What stops the work for a caller that has closed its connection. Nobody hears it. */
+/** Stops the work for a caller that has closed its connection. It is never sent. */
 export function callerIsGone(): AnnalsError {
   return new AnnalsError('UNAVAILABLE', 'the caller has closed the connection')
 }

@@ -17,7 +17,10 @@ const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
 const REQUEST_ID = /^[\w.-]{1,64}$/
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i
 
-/** Before any route: a request id, the host, the site and origin, who asks, and how often. Afterwards one line in the log. */
+/**
+ * Runs before every route: sets the request id, checks host, site and origin, authenticates, and applies the rate limit.
+ * Afterwards it writes one line to the log.
+ */
 export function guard(services: Services): MiddlewareHandler<ServerEnv> {
   const { metrics, settings } = services
   return async (c, next) => {
@@ -50,7 +53,7 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
     } finally {
       releaseAll(c)
     }
-    // Who was not let in is counted too: every answer says what is left.
+    // Refused requests count too, and every answer reports the remaining requests.
     allowance ??= services.rateLimit?.take(callerOf(c))
     const { res } = c
     if (c.get('isNamed') !== true || c.get('failure') !== undefined) {
@@ -62,7 +65,7 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
       res.headers.set('X-RateLimit-Remaining', `${allowance.remaining}`)
     }
     allowOrigin(c, settings.origins)
-    // A connection that is kept busy would be served for ever.
+    // Otherwise a busy keep-alive connection would never end.
     if (services.isClosing && c.env?.outgoing !== undefined) c.env.outgoing.shouldKeepAlive = false
     const ms = performance.now() - since
     metrics.add(c.req.method, c.get('route') ?? routePath(c, -1), res.status, ms)
@@ -70,25 +73,27 @@ export function guard(services: Services): MiddlewareHandler<ServerEnv> {
   }
 }
 
-/** Whether who asks may do what that role may. */
+/** Throws `FORBIDDEN` if the caller's role is lower. */
 export function checkRole(c: ServerContext, role: Role): void {
   const { role: own } = c.get('credential')
   if (ROLES.indexOf(own) >= ROLES.indexOf(role)) return
-  throw new AnnalsError('FORBIDDEN', `this needs the role ${role}, and the token has ${own}`, { role })
+  throw new AnnalsError('FORBIDDEN', `this request needs the role ${role}, and the token has ${own}`, {
+    role,
+  })
 }
 
-/** A page that a browser was led to under another name must not reach what only this machine may (DNS rebinding). */
+/** Refuses unknown host names, so that a web page cannot reach a local server through DNS rebinding. */
 function checkHost(c: ServerContext, hosts: readonly string[] | undefined): void {
   const raw = c.env?.incoming?.rawHeaders ?? []
   checkOnce(raw, 'host')
   const host = headerOf(c, 'host') ?? new URL(c.req.url).host
   checkKnown(host, hosts)
   const target = c.env?.incoming?.url
-  // A path, of nearly every request.
+  // Nearly every request has only a path here.
   if (target === undefined || target.startsWith('/')) return
   const url = new URL(c.req.url)
   checkKnown(url.host, hosts)
-  // HTTP lets the request line count; others on the way may have looked at the header.
+  // HTTP uses the request line; a proxy may have checked the header.
   const named = `${url.protocol}//${host}`
   if (URL.canParse(named) && new URL(named).host === url.host) return
   throw new AnnalsError('INVALID_ARGUMENT', 'the request line and the Host header must name the same host')
@@ -97,7 +102,7 @@ function checkHost(c: ServerContext, hosts: readonly string[] | undefined): void
 function checkKnown(host: string, hosts: readonly string[] | undefined): void {
   const name = host.replace(/:\d{1,5}$/, '').toLowerCase()
   if (hosts === undefined || hosts.includes(name)) return
-  throw new AnnalsError('FORBIDDEN', 'the server is not known under this host name')
+  throw new AnnalsError('FORBIDDEN', 'unknown host name')
 }
 
 function checkOrigin(c: ServerContext, origins: readonly string[]): void {
@@ -125,16 +130,16 @@ function allowOrigin(c: ServerContext, origins: readonly string[]): void {
   headers.set('Access-Control-Max-Age', '600')
 }
 
-/** Node keeps the first of several; others on the way may have looked at the last. */
+/** Refuses repeated headers: Node uses the first one, but a proxy may have checked the last. */
 function checkOnce(raw: readonly string[], name: string): void {
   let count = 0
   for (let i = 0; i < raw.length; i += 2) {
     if (raw[i].length === name.length && raw[i].toLowerCase() === name) count++
   }
-  if (count > 1) throw new AnnalsError('INVALID_ARGUMENT', `there may be one ${name} header`, { name })
+  if (count > 1) throw new AnnalsError('INVALID_ARGUMENT', `only one ${name} header is allowed`, { name })
 }
 
-/** Who asks a server that needs no tokens. */
+/** The caller of a server that needs no tokens. */
 function owner({ settings }: Services): Credential {
   return { tokenId: undefined, tenant: settings.tenant, role: 'admin' }
 }
@@ -143,7 +148,7 @@ function anybody({ settings }: Services): Credential {
   return { tokenId: undefined, tenant: settings.tenant, role: 'reader' }
 }
 
-/** Who asks, or why nobody knows. Where no token is needed and none is given there is nothing to look up. */
+/** The caller, or the error of the authentication. Without a token on a server that needs none, there is nothing to look up. */
 function whoAsks(
   c: ServerContext,
   services: Services,
@@ -155,20 +160,21 @@ function whoAsks(
 async function identify(c: ServerContext, services: Services): Promise<Credential> {
   const { settings, tokens } = services
   const header = headerOf(c, 'authorization')
-  if (header === undefined) throw unauthenticated('a token is needed: Authorization: Bearer …')
+  if (header === undefined) throw unauthenticated('a token is required: Authorization: Bearer …')
   checkOnce(c.env?.incoming?.rawHeaders ?? [], 'authorization')
   if (header.includes(',')) {
-    throw new AnnalsError('INVALID_ARGUMENT', 'there may be one authorization header', {
+    throw new AnnalsError('INVALID_ARGUMENT', 'only one authorization header is allowed', {
       name: 'authorization',
     })
   }
   const [, token] = BEARER.exec(header) ?? []
-  if (token === undefined) throw unauthenticated('the token must be given as: Authorization: Bearer …')
+  if (token === undefined) throw unauthenticated('the token must be sent as: Authorization: Bearer …')
   if (settings.staticToken !== undefined && isSame(token, settings.staticToken)) {
     return { tokenId: 'static', tenant: settings.tenant, role: 'writer' }
   }
   const record = await tokens.verify(token)
-  // TD6: a service that asks for no token takes none amiss: its clients may have one for another. One of ours was revoked.
+  // TD6: a telemetry service without tokens accepts foreign ones, which its clients may have for another service. A token of
+  // ours that is unknown was revoked.
   const isForeign = !token.startsWith(TOKEN_PREFIX)
   if (record === undefined && settings.auth === 'off' && isForeign && isTelemetry(c.req.path))
     return owner(services)
@@ -177,7 +183,7 @@ async function identify(c: ServerContext, services: Services): Promise<Credentia
   return { tokenId, tenant, role, ...(expiresAt === undefined ? {} : { expiresAt }) }
 }
 
-/** In a time that does not depend on where they differ, nor on how long they are. */
+/** Compares in constant time, whatever their lengths. */
 function isSame(a: string, b: string): boolean {
   const hash = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest()
   return timingSafeEqual(hash(a), hash(b))
@@ -187,7 +193,7 @@ function unauthenticated(message: string): AnnalsError {
   return new AnnalsError('UNAUTHENTICATED', message)
 }
 
-/** Who is not known is refused only after being counted: tokens shall not be guessed as fast as one likes. */
+/** Returns the error, so that the request counts for the rate limit before it is refused. This slows down guessing. */
 function refused(error: unknown): AnnalsError {
   if (error instanceof AnnalsError) return error
   throw error

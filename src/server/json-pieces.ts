@@ -1,8 +1,8 @@
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 
-/** About how long a piece is; the first one is the whole text of most values. */
+/** The approximate length of a piece. Most values fit into one. */
 export const PIECE_CHARS: number = 64 * 1024
-/** A multiple of three, so that the base64 of parts is the base64 of the whole. */
+/** A multiple of three, so that base64 can be encoded in parts. */
 const PART_BYTES = 48 * 1024
 const STEPS_A_LOOK = 64
 
@@ -23,8 +23,8 @@ interface LongLeaf {
 }
 
 /**
- * Writes JSON piece by piece, in slices, so that an answer of many megabytes is never put together in one go. With `value`
- * it writes what `JSON.stringify(toJson(value))` does, otherwise what `JSON.stringify(value)` does of plain JSON.
+ * Writes JSON piece by piece, in slices, so that encoding many megabytes does not block the event loop. The kind `value` writes
+ * `JSON.stringify(toJson(value))`; the kind `plain` writes `JSON.stringify(value)`.
  */
 export class JsonPieces {
   readonly #isValue: boolean
@@ -42,7 +42,7 @@ export class JsonPieces {
     return this.#open.length === 0 && this.#long === undefined && this.#text === ''
   }
 
-  /** The next piece; empty once there is none. */
+  /** The next piece; empty at the end. */
   async next(): Promise<string> {
     while (this.#text.length < PIECE_CHARS && (this.#open.length > 0 || this.#long !== undefined)) {
       if (this.#steps++ % STEPS_A_LOOK === 0 && isSliceOver()) await nextSlice()
@@ -118,14 +118,14 @@ export class JsonPieces {
   }
 }
 
-/** All pieces of it, for an answer that somebody looks at before it is sent. */
+/** All pieces, for an answer that is inspected before it is sent. */
 export async function allPieces(pieces: JsonPieces): Promise<readonly string[]> {
   const all: string[] = []
   while (!pieces.isDone) all.push(await pieces.next())
   return all
 }
 
-/** Not between the two halves of a character. */
+/** Does not split a surrogate pair. */
 function endOfPart(text: string, end: number): number {
   const code = text.charCodeAt(end - 1)
   return code >= 0xd800 && code <= 0xdbff ? end - 1 : end

@@ -7,14 +7,14 @@ const MINUS = 0x2d
 const ZERO = 0x30
 const NINE = 0x39
 
-/** Of the containers around a payload or a value: a batch, its list, an event. */
+/** The containers around a payload or value: a batch, its list, an event. */
 const ENVELOPE_DEPTH = 4
-/** Containers within containers that a body may have. */
+/** The deepest nesting that a body may have. */
 export const CONTAINERS_MAX: number = 64 + ENVELOPE_DEPTH
 
 /**
- * What `JSON.parse` makes of a text, if it makes of it what the sender wrote: it takes any depth, which overflows
- * whoever walks through it, and rounds whole numbers that are too large.
+ * Parses JSON and refuses what `JSON.parse` would accept but not keep: it rounds large integers. It also refuses deep nesting,
+ * which would overflow recursive code.
  */
 export function parseJsonText(text: string): unknown {
   if (mayMislead(text)) checkText(text)
@@ -26,7 +26,7 @@ export function parseJsonText(text: string): unknown {
   }
 }
 
-/** A quick look, at the price of a second one now and then: most texts have few containers and short numbers. */
+/** A quick test that most texts pass, because they have few containers and short numbers. */
 function mayMislead(text: string): boolean {
   let containers = 0
   for (let i = text.indexOf('{'); i >= 0; i = text.indexOf('{', i + 1))
@@ -37,8 +37,8 @@ function mayMislead(text: string): boolean {
 }
 
 /**
- * A number that may not be what it says, or a string that looks like one. (What is infinite, whoever stores it refuses.)
- * So many digits in a row have one at a place that is a multiple of their number: few chars have to be looked at.
+ * Whether the text has a run of digits that may be rounded, in a number or in a string. A run of n digits covers a position
+ * that is a multiple of n, so only every nth char is read. Infinite numbers are refused when they are stored.
  */
 function hasLongNumber(text: string): boolean {
   for (let i = DIGITS_EXACT - 1; i < text.length; i += DIGITS_EXACT) {
@@ -57,7 +57,7 @@ function isDigitAt(text: string, i: number): boolean {
   return char >= ZERO && char <= NINE
 }
 
-/** One pass over what is outside of strings. What is no JSON at all, `JSON.parse` will say. */
+/** Checks depth and numbers outside of strings. `JSON.parse` reports invalid JSON. */
 function checkText(text: string): void {
   let depth = 0
   for (let i = 0; i < text.length; i++) {
@@ -94,7 +94,7 @@ function endOfNumber(text: string, start: number): number {
 export function checkNumber(number: string): void {
   const value = Number(number)
   if (!Number.isFinite(value)) throw refused(`the number ${number.slice(0, 32)} is too large`)
-  // However it is written: 12345678901234567890.0 is a whole number too.
+  // 12345678901234567890.0 is an integer too.
   const [, whole] = /^(-?\d+)(?:\.0+)?(?:[eE][+-]?0+)?$/.exec(number) ?? []
   if (whole !== undefined && BigInt(whole) !== BigInt(value)) {
     throw refused(`the number ${number.slice(0, 32)} would be rounded; send it as a string`)
@@ -106,7 +106,7 @@ export function notJson(): AnnalsError {
 }
 
 export function refused(reason: string): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `the body can't be taken as JSON: ${reason}`, {
+  return new AnnalsError('INVALID_ARGUMENT', `the body cannot be read as JSON: ${reason}`, {
     name: 'body',
     reason,
   })

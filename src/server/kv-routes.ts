@@ -11,7 +11,7 @@ import { etagOf, readValue, VALUE_TYPES, valueBody, valueResponse } from './valu
 const LIMIT_MAX = 10_000
 const LIMIT_DEFAULT = 1_000
 
-/** Key-value entries of a run. */
+/** Routes for the key-value entries of a run. */
 export function serveKv(app: OpenAPIHono<ServerEnv>): void {
   serve(
     app,
@@ -20,7 +20,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/kv',
       id: 'listKv',
       load: longPage,
-      summary: 'Keys in byte order, with their values if they are asked for.',
+      summary: 'The keys in byte order; with `values=true`, also their values.',
       role: 'reader',
       query: {
         prefix: text.optional(),
@@ -30,7 +30,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       },
       answers: {
         200: [
-          'A page of entries; `next` is the `after` of the page behind it.',
+          'A page of entries; `next` is the `after` of the next page.',
           z.object({
             entries: z.array(z.object({ key: z.string(), value: value.optional() })),
             next: z.string().optional(),
@@ -40,13 +40,13 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
     },
     async ({ c, run: runId, query: { prefix, after, limit, values = false } }) => {
       const { kv } = c.get('db')
-      // One more, to know whether there is more.
+      // One more than the page, to know whether it is the last.
       const keys = await kv.list(runId, without({ prefix, after, limit: limit + 1 }))
       const page = new Page(limit)
       let count = 0
       while (count < keys.length && !page.isFull) {
         const key = keys[count++]
-        // One at a time: each may be large.
+        // One at a time, because each value may be large.
         const found = values ? await kv.get(runId, key) : null
         if (!values) page.add({ key })
         else if (found !== undefined) await page.addValues({ key, value: found })
@@ -62,14 +62,14 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       id: 'getKv',
       load: 'light',
       summary:
-        'The value: bytes as they are, all else as JSON. `ETag` is its version, `Annals-Updated-At` its time.',
+        'Returns the value: bytes as they are, other values as JSON. `ETag` is its version, `Annals-Updated-At` the time of its last write.',
       role: 'reader',
       refusals: ['NOT_FOUND'],
       answers: { 200: ['The value.', value, ...VALUE_TYPES] },
     },
     async ({ c, run: runId, ids: { key } }) => {
       const found = await c.get('db').kv.getVersioned(runId, key)
-      if (found === undefined) throw new AnnalsError('NOT_FOUND', 'there is no such key', { key })
+      if (found === undefined) throw new AnnalsError('NOT_FOUND', 'this key does not exist', { key })
       const { value: stored, version, updatedAt } = found
       return valueResponse(stored, { ETag: etagOf(version), 'Annals-Updated-At': `${updatedAt}` })
     },
@@ -81,11 +81,11 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/kv/{key}',
       id: 'putKv',
       load: 'light',
-      summary: 'Writes the value, whatever was there.',
+      summary: 'Writes the value and replaces an earlier one.',
       role: 'writer',
       query: { ttlMs: whole.optional() },
       rawBody: valueBody,
-      answers: { 200: ['It is written.', z.object({ key: z.string() })] },
+      answers: { 200: ['The key that was written.', z.object({ key: z.string() })] },
     },
     async ({ c, run: runId, ids: { key }, query: { ttlMs } }) => {
       await c.get('db').kv.put(runId, key, await readValue(c), without({ ttlMs }))
@@ -99,9 +99,9 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/kv/{key}',
       id: 'deleteKv',
       load: 'light',
-      summary: 'Removes the key.',
+      summary: 'Deletes the key.',
       role: 'writer',
-      answers: { 200: ['Whether it was there.', z.object({ deleted: z.boolean() })] },
+      answers: { 200: ['Whether it existed.', z.object({ deleted: z.boolean() })] },
     },
     async ({ c, run: runId, ids: { key } }) => json({ deleted: await c.get('db').kv.delete(runId, key) }),
   )

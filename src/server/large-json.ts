@@ -3,29 +3,26 @@ import { type JsonDialect, parseLarge, stringParts } from '../core/large-parse.t
 import { isSliceOver, nextSlice, runInSlices } from '../core/slices.ts'
 import { CONTAINERS_MAX, checkNumber, notJson, refused } from './json-text.ts'
 
-/** Values in one body; more would take more memory than a body is worth. Counted as commas and opening brackets. */
+/** The most values in one body, counted as commas and opening brackets. More would take too much memory. */
 const VALUES_MAX = 2_000_000
-/** Members of one object. JavaScript lists the keys of an object in one go: 50,000 take about 10 ms. */
+/** The most members of one object. Listing the keys of an object cannot be interrupted; 50,000 take about 10 ms. */
 const MEMBERS_MAX = 50_000
-/** The native parser takes about a millisecond for so much. */
+/** `JSON.parse` takes about a millisecond for this many bytes. */
 const PIECE_BYTES = 64 * 1024
 const NAME_BYTES_MAX = 64 * 1024
 const UTF8_BYTES = 1024 * 1024
 const NUMBER_CHARS_MAX = 1_000
 
 export interface LargeJsonOptions {
-  /** How many members an object may have; `MEMBERS_MAX` without it. */
+  /** The most members of an object; default `MEMBERS_MAX`. */
   readonly membersMax?: number
-  /**
-   * Changes the text of a piece in which a number may be that JavaScript does not have. Without it such a number is
-   * refused.
-   */
+  /** Changes the text of a piece that may contain a number that JavaScript would round. Default: such a number is refused. */
   readonly mend?: (text: string) => string
-  /** For tests: how long a piece is. */
+  /** The length of a piece, for tests. */
   readonly pieceBytes?: number
 }
 
-/** Parses a large body in slices. Makes the same of it as `parseJsonText`, and holds the limits. */
+/** Parses a large body in slices, with the same result as `parseJsonText`, within the limits. */
 export async function parseLargeJson(bytes: Uint8Array, options: LargeJsonOptions = {}): Promise<unknown> {
   await checkUtf8(bytes)
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
@@ -41,7 +38,7 @@ async function checkUtf8(bytes: Uint8Array): Promise<void> {
   for (let at = 0; at < bytes.length; ) {
     if (isSliceOver()) await nextSlice()
     let end = Math.min(bytes.length, at + UTF8_BYTES)
-    // Not within a character, which has up to three bytes behind its first one.
+    // Not inside a character, which has up to three bytes after the first.
     for (let back = 0; back < 3 && end < bytes.length && (bytes[end] & 0xc0) === 0x80; back++) end--
     if (!isUtf8(bytes.subarray(at, end))) throw refused('it is not UTF-8')
     at = end
@@ -69,7 +66,7 @@ function bodyJson({ membersMax = MEMBERS_MAX, mend }: LargeJsonOptions): JsonDia
     },
     parse(json, _, isSuspect) {
       const parsed: unknown = JSON.parse(json)
-      // Only what is JSON may be mended.
+      // Mends only valid JSON.
       return isSuspect && mend !== undefined ? JSON.parse(mend(json)) : parsed
     },
     textOf: (bytes, from, to) => bytes.utf8Slice(from, to),

@@ -7,31 +7,33 @@ import { snapshotAt } from '../launch/replay.ts'
 import { lookAtRun, readFirstLine } from '../launch/run-files.ts'
 import type { StateModel } from '../launch/states.ts'
 
-/** A part of a list. */
+/** A range of the list of launches. */
 export interface LaunchPage {
-  /** How many; all without it. */
+  /** The most ids to return; default: all. */
   readonly limit?: number
-  /** An id, exclusive. */
+  /** Only ids after this one, exclusive. */
   readonly after?: string
 }
 
-/** What a server needs to know of launches. */
+/** The launches that a server can read, resume and cancel. */
 export interface LaunchRegistry {
-  /** The ids of all runs, in the order of their names; or of so many from behind one on. */
+  /** The ids of launches in alphabetical order. */
   list(page?: LaunchPage): Promise<readonly string[]>
-  /** How a run stands, from its log alone; `RUN_NOT_FOUND` if there is none. */
+  /** The state of a launch, from its log. `RUN_NOT_FOUND` if there is no such launch. */
   state(runId: string): Promise<LaunchSnapshot>
-  /** Goes on with a run; `LAUNCH_UNKNOWN` if its definition is not known here. */
+  /** Resumes a launch. `LAUNCH_UNKNOWN` if its definition is not registered. */
   resume(runId: string, options?: { readonly force?: boolean }): Promise<void>
+  /** Cancels a launch. */
   cancel(runId: string, options?: { readonly reason?: string }): Promise<void>
 }
 
+/** Options of `createLaunchRegistry`. */
 export interface LaunchRegistryOptions extends LaunchOptions {
-  /** The launches whose runs can be resumed. */
+  /** The definitions of launches that can be resumed. */
   readonly definitions?: readonly Launch[]
 }
 
-/** The runs in a folder, and the launches that they may be of. */
+/** A registry of the launches in a folder, for the server option `launches`. */
 export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegistry {
   const { definitions = [], ...common } = options
   const byName = new Map(definitions.map(launch => [launch.name, launch]))
@@ -46,7 +48,7 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
       const found: string[] = []
       for (const name of names.filter(name => RUN_ID.test(name) && name > after).sort()) {
         if (found.length >= limit) break
-        // A folder is no run before its first event.
+        // A folder without events is not a launch yet.
         if ((await nameOf(name)) !== undefined) found.push(name)
       }
       return found
@@ -58,11 +60,11 @@ export function createLaunchRegistry(options: LaunchRegistryOptions): LaunchRegi
       const name = (await nameOf(runId)) ?? ''
       const launch = byName.get(name)
       if (launch === undefined) {
-        const message = `this server has no definition of the launch ${JSON.stringify(name)}: resume the run where its code is`
+        const message = `this server does not have the launch ${JSON.stringify(name)}: start it with the module of the launch, or resume the run where its code is`
         throw new AnnalsError('LAUNCH_UNKNOWN', message, { runId, launch: name, known: [...byName.keys()] })
       }
       const run = await resumeLaunch(launch, runId, { ...common, force })
-      // How it ends is in its log; nobody waits for it here.
+      // The result is in the log of the launch; no caller waits for it.
       run.result.catch((error: unknown) => common.warn?.(`run ${runId} failed: ${String(error)}`))
     },
     async cancel(runId, { reason } = {}) {
@@ -80,7 +82,7 @@ function launchIn(line: string | undefined): string | undefined {
     const { payload } = JSON.parse(line) as { payload?: { launch?: unknown } }
     return typeof payload?.launch === 'string' ? payload.launch : undefined
   } catch (error) {
-    // What is wrong with it, reading it as a log will say.
+    // Reading the log reports what is wrong with it.
     if (error instanceof SyntaxError) return undefined
     throw error
   }

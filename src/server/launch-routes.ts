@@ -11,7 +11,7 @@ import type { Services } from './services.ts'
 
 const done = z.object({ runId: z.string() })
 
-/** Orchestrated runs. They belong to the server's own tenant; to others there are none. */
+/** Routes for launches. They belong to the server's own tenant; other tenants see none. */
 export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): void {
   const registryOf = (c: ServerContext): LaunchRegistry => {
     const { launches, tenant } = services.settings
@@ -24,15 +24,15 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
       path: '/v1/launches',
       id: 'listLaunches',
       load: 'light',
-      summary: 'The ids of the orchestrated runs, in the order of their names.',
+      summary: 'The ids of all launches, in alphabetical order.',
       role: 'reader',
       query: { limit: limitUpTo(1_000, 100), after: text.optional() },
       answers: {
-        200: ['A page of ids; `next` is the `after` of the page behind it.', pageOf('launches', z.string())],
+        200: ['A page of ids; `next` is the `after` of the next page.', pageOf('launches', z.string())],
       },
     },
     async ({ c, query }) => {
-      // One more, to know whether there is more.
+      // One more than the page, to know whether it is the last.
       const found = await registryOf(c).list(without({ ...query, limit: query.limit + 1 }))
       return paged('launches', found, BY_NAME, query)
     },
@@ -44,10 +44,12 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
       path: '/v1/launches/{runId}',
       id: 'getLaunch',
       load: 'heavy',
-      summary: 'How an orchestrated run stands, from its log: its state, work items, artifacts and issues.',
+      summary: 'The state of a launch, from its log: run state, work items, artifacts and issues.',
       role: 'reader',
       refusals: ['RUN_NOT_FOUND', 'EVENT_CHAIN_BROKEN'],
-      answers: { 200: ['Its snapshot.', z.looseObject({ run_id: z.string(), run_state: z.string() })] },
+      answers: {
+        200: ['The snapshot of the launch.', z.looseObject({ run_id: z.string(), run_state: z.string() })],
+      },
     },
     async ({ c, ids }) => json(await registryOf(c).state(ids['runId'])),
   )
@@ -58,12 +60,11 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
       path: '/v1/launches/{runId}/resume',
       id: 'resumeLaunch',
       load: 'light',
-      summary:
-        'Goes on with an orchestrated run whose definition the server has; otherwise `LAUNCH_UNKNOWN`.',
+      summary: 'Resumes a launch. 409 with `LAUNCH_UNKNOWN` if the server does not have its definition.',
       role: 'writer',
       body: z.strictObject({ force: z.boolean().optional() }),
       refusals: ['RUN_NOT_FOUND', 'LAUNCH_UNKNOWN', 'LOCKED', 'ILLEGAL_STATE', 'EVENT_CHAIN_BROKEN'],
-      answers: { 202: ['It goes on.', done] },
+      answers: { 202: ['The launch is being resumed.', done] },
     },
     async ({ c, ids: { runId }, body }) => {
       await registryOf(c).resume(runId, without(body))
@@ -77,11 +78,11 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
       path: '/v1/launches/{runId}/cancel',
       id: 'cancelLaunch',
       load: 'light',
-      summary: 'Cancels an orchestrated run.',
+      summary: 'Cancels a launch.',
       role: 'writer',
       body: z.strictObject({ reason: z.string().max(1_024).optional() }),
       refusals: ['RUN_NOT_FOUND', 'LOCKED', 'ILLEGAL_STATE', 'EVENT_CHAIN_BROKEN'],
-      answers: { 200: ['It is cancelled.', done] },
+      answers: { 200: ['The launch is cancelled.', done] },
     },
     async ({ c, ids: { runId }, body }) => {
       await registryOf(c).cancel(runId, without(body))
@@ -91,7 +92,7 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
 }
 
 const unknown = async (runId: string): Promise<never> => {
-  throw new AnnalsError('RUN_NOT_FOUND', `there is no orchestrated run ${JSON.stringify(runId)}`, { runId })
+  throw new AnnalsError('RUN_NOT_FOUND', `there is no launch ${JSON.stringify(runId)}`, { runId })
 }
 
 const NONE: LaunchRegistry = { list: async () => [], state: unknown, resume: unknown, cancel: unknown }

@@ -9,14 +9,14 @@ interface Timing {
   readonly route: string
   count: number
   sumSeconds: number
-  /** How many took more than the bound before and at most this one. */
+  /** The number of requests in each bucket: longer than the previous bound, at most this one. */
   readonly within: number[]
   readonly statuses: Map<number, number>
 }
 
-/** What a server counts: requests by route and status, never by path, of which there are as many as callers like. */
+/** Counts requests by route and status. Not by path, because callers could create any number of them. */
 export class RequestMetrics {
-  /** By route, then by method. */
+  /** By route and method. */
   readonly #timings = new Map<string, Map<string, Timing>>()
   openStreams = 0
   streamsStalled = 0
@@ -57,7 +57,7 @@ export class RequestMetrics {
   /** The text format of Prometheus, version 0.0.4. */
   text(dbs: readonly Annals[]): string {
     const lines = [
-      '# HELP annals_http_requests_total Requests that were answered.',
+      '# HELP annals_http_requests_total Answered requests.',
       '# TYPE annals_http_requests_total counter',
     ]
     const timings = [...this.#timings.values()].flatMap(ofRoute => [...ofRoute.values()])
@@ -67,21 +67,21 @@ export class RequestMetrics {
       }
     }
     lines.push(
-      '# HELP annals_http_request_duration_seconds Time from a request to the head of its answer.',
+      '# HELP annals_http_request_duration_seconds Time from a request to the headers of its response.',
       '# TYPE annals_http_request_duration_seconds histogram',
     )
     for (const timing of timings) lines.push(...histogram('annals_http_request_duration_seconds', timing))
     lines.push(
-      ...gauge('annals_http_open_streams', 'Event streams that are open.', this.openStreams),
+      ...gauge('annals_http_open_streams', 'Open event streams.', this.openStreams),
       ...counter(
         'annals_http_streams_stalled_total',
-        'Streams that were closed as nobody read.',
+        'Event streams closed because the client did not read.',
         this.streamsStalled,
       ),
       ...this.#admissionLines(),
       ...ledgerLines(dbs.map(db => db.stats().ledger)),
       ...gauge('process_resident_memory_bytes', 'Resident memory of the server.', process.memoryUsage.rss()),
-      ...counter('process_cpu_seconds_total', 'Processor time that the server has used.', cpuSeconds()),
+      ...counter('process_cpu_seconds_total', 'CPU time used by the server.', cpuSeconds()),
     )
     return `${lines.join('\n')}\n`
   }
@@ -89,18 +89,22 @@ export class RequestMetrics {
   #admissionLines(): readonly string[] {
     const { heavy, bodyBytes } = this.#admission
     return [
-      ...gauge('annals_http_heavy_requests', 'Heavy requests at work.', heavy.held),
-      ...gauge('annals_http_heavy_requests_waiting', 'Heavy requests that wait for a slot.', heavy.waiting),
+      ...gauge('annals_http_heavy_requests', 'Heavy requests in progress.', heavy.held),
+      ...gauge('annals_http_heavy_requests_waiting', 'Heavy requests waiting for a slot.', heavy.waiting),
       ...counter(
         'annals_http_heavy_requests_refused_total',
-        'Heavy requests that got no slot in time.',
+        'Heavy requests refused because no slot was free in time.',
         heavy.refused,
       ),
-      ...gauge('annals_http_body_bytes', 'Bytes held for large request bodies.', bodyBytes.held),
-      ...gauge('annals_http_bodies_waiting', 'Large request bodies that wait for room.', bodyBytes.waiting),
+      ...gauge(
+        'annals_http_body_bytes',
+        'Bytes of memory reserved for large request bodies.',
+        bodyBytes.held,
+      ),
+      ...gauge('annals_http_bodies_waiting', 'Large request bodies waiting for memory.', bodyBytes.waiting),
       ...counter(
         'annals_http_bodies_refused_total',
-        'Large request bodies that got no room in time.',
+        'Large request bodies refused because no memory was free in time.',
         bodyBytes.refused,
       ),
     ]
@@ -112,7 +116,7 @@ function cpuSeconds(): number {
   return (user + system) / 1e6
 }
 
-/** Of all of them together. */
+/** The sum over all tenants. */
 function ledgerLines(stats: readonly LedgerStats[]): readonly string[] {
   const sum = (of: (one: LedgerStats) => number): number => stats.reduce((total, one) => total + of(one), 0)
   const appended = sum(one => one.appended)
@@ -133,23 +137,31 @@ function ledgerLines(stats: readonly LedgerStats[]): readonly string[] {
     ({ leMs }, i) => [leMs / 1_000, sum(one => one.appendLatency.buckets[i].count)] as const,
   )
   return [
-    ...counter('annals_ledger_appended_total', 'Records written.', appended),
-    ...counter('annals_ledger_duplicates_total', 'Appends that were known already.', duplicates),
+    ...counter('annals_ledger_appended_total', 'Events stored.', appended),
+    ...counter('annals_ledger_duplicates_total', 'Appends of events that were stored before.', duplicates),
     ...counter(
       'annals_ledger_divergent_duplicates_total',
-      'Duplicates with another payload or event id.',
+      'Duplicates with a different payload or event id.',
       divergentDuplicates,
     ),
-    ...counter('annals_ledger_rejected_total', 'Refused because no transition allows them.', rejected),
-    ...counter('annals_ledger_fenced_total', 'Refused because another writer has taken over.', fenced),
-    ...counter('annals_ledger_alerts_total', 'Invalid transitions that were found.', alerts),
-    ...counter('annals_ledger_projected_total', 'Records reduced into stored state.', projector.projected),
+    ...counter(
+      'annals_ledger_rejected_total',
+      'Appends refused because no transition allows them.',
+      rejected,
+    ),
+    ...counter(
+      'annals_ledger_fenced_total',
+      'Appends refused because another writer holds the lease.',
+      fenced,
+    ),
+    ...counter('annals_ledger_alerts_total', 'Alerts for events that no transition allows.', alerts),
+    ...counter('annals_ledger_projected_total', 'Events applied to stored snapshots.', projector.projected),
     ...gauge(
       'annals_ledger_projector_lag_seconds',
-      'Age of what is not projected yet.',
+      'Age of the oldest event that is not in its snapshot yet.',
       projector.lagMs / 1_000,
     ),
-    '# HELP annals_ledger_append_duration_seconds Time of an append, from the call to the answer.',
+    '# HELP annals_ledger_append_duration_seconds Duration of an append.',
     '# TYPE annals_ledger_append_duration_seconds histogram',
     ...within.map(([le, count]) => `annals_ledger_append_duration_seconds_bucket{le="${le}"} ${count}`),
     `annals_ledger_append_duration_seconds_bucket{le="+Inf"} ${appendLatency.count}`,

@@ -12,14 +12,14 @@ function later(ms: number): Promise<typeof LATE> {
   return new Promise(resolve => setTimeout(() => resolve(LATE), ms).unref())
 }
 
-/** Because it was opened so. A store that can't write any more says what happened. */
+/** Whether the store was opened read-only. After a failed write, `cause` tells what happened. */
 function isReadOnly(error: unknown): boolean {
   return error instanceof AnnalsError && error.code === 'READ_ONLY' && error.details['cause'] === undefined
 }
 
 const PROMETHEUS = 'text/plain; version=0.0.4; charset=utf-8'
 
-/** Whether the server can work, and how it does. */
+/** Routes for readiness, identity and metrics. */
 export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services): void {
   serve(
     app,
@@ -29,10 +29,13 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       id: 'ready',
       load: 'light',
       summary:
-        'Whether the server takes requests: it does not while it closes, or when its database does not answer or takes no writes.',
+        'Whether the server is ready. It is not while it closes, or if its database does not answer or is read-only.',
       answers: {
-        200: ['It does.', z.object({ status: z.literal('ready') })],
-        503: ['It does not.', z.object({ status: z.enum(['closing', 'unavailable', 'read-only']) })],
+        200: ['The server is ready.', z.object({ status: z.literal('ready') })],
+        503: [
+          'The server is not ready.',
+          z.object({ status: z.enum(['closing', 'unavailable', 'read-only']) }),
+        ],
       },
     },
     async ({ c }) => {
@@ -57,11 +60,11 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       id: 'store',
       load: 'light',
       summary:
-        'Which store the server has: its id, and device and inode of its folder. A program that finds a folder locked can tell whether this server has it.',
+        'The identity of the store: its id, and device and inode of its folder. A program that finds a folder locked can check whether this server has it open.',
       role: 'reader',
       answers: {
         200: [
-          'What is known of it; of a store on PostgreSQL or in memory nothing is.',
+          'The identity; empty for a store on PostgreSQL or in memory.',
           z.object({
             storeId: z.string().optional(),
             folder: z.object({ device: z.string(), inode: z.string() }).optional(),
@@ -81,7 +84,7 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       path: '/metrics/prometheus',
       id: 'prometheus',
       load: 'light',
-      summary: 'Counters of the server and the ledger, for Prometheus.',
+      summary: 'Metrics of the server and the ledger, for Prometheus.',
       role: 'reader',
       answers: { 200: ['The metrics.', z.string(), 'text/plain'] },
     },

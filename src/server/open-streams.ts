@@ -6,7 +6,7 @@ import type { ServerSettings } from './options.ts'
 import type { Credential, ServerContext } from './server-env.ts'
 import type { TokenStore } from './tokens.ts'
 
-/** What a stream follows. */
+/** The source of a stream. */
 export interface Followed {
   /** Streams with the same name, of the same tenant, share a hub. */
   readonly name: string
@@ -16,16 +16,16 @@ export interface Followed {
 }
 
 const TICK_MS = 1_000
-/** How often it is looked whether tokens are still there, should the news of a revocation have been lost. */
+/** How often tokens are checked, in case the announcement of a revocation was missed. */
 const CHECK_MS = 15_000
 
-/** The event streams of a server: how many there are, and who must not have one any more. */
+/** The open event streams of a server. Limits their number and ends those whose token expires or is revoked. */
 export class OpenStreams {
   readonly #settings: ServerSettings
   readonly #tokens: TokenStore
   readonly #metrics: RequestMetrics
   readonly #streams = new Set<EventStream>()
-  /** By token, how many of them it has. */
+  /** The number of streams of each token. */
   readonly #counts = new Map<string, number>()
   readonly #hubs = new Map<string, EventHub>()
   readonly #stop = new AbortController()
@@ -44,10 +44,10 @@ export class OpenStreams {
     const headers = {
       'Content-Type': 'text/event-stream',
       'Cache-Control': 'no-store',
-      // A proxy that waits for more would hold back what is new.
+      // Tells proxies not to buffer.
       'X-Accel-Buffering': 'no',
     }
-    // Nobody would read it, and so nobody would end it.
+    // A HEAD request has no body, so nothing would end the stream.
     if (c.req.method === 'HEAD') return new Response(null, { headers })
     if (this.#stop.signal.aborted) throw new AnnalsError('UNAVAILABLE', 'the server is closing')
     const credential = c.get('credential')
@@ -67,7 +67,7 @@ export class OpenStreams {
     this.#streams.add(stream)
     this.#count(credential, 1)
     this.#watch(stream)
-    // Also if it goes away before anybody began to read.
+    // Also if the connection closes before the first read.
     outgoing?.once('close', () => stream.end())
     return new Response(stream.body, { headers })
   }
@@ -88,15 +88,15 @@ export class OpenStreams {
     return hub
   }
 
-  /** One token's streams must not leave none for the others. */
+  /** Throws `RATE_LIMITED` if there are too many streams, in total or for this token. */
   #checkRoom({ tokenId }: Credential): void {
     const { streamsMax, streamsPerToken } = this.#settings
     if (this.#streams.size >= streamsMax) {
-      const message = `there are ${streamsMax} event streams already: close one, or ask again later`
+      const message = `all ${streamsMax} event streams are in use; try again later`
       throw new AnnalsError('RATE_LIMITED', message, { streamsMax })
     }
     if (tokenId === undefined || (this.#counts.get(tokenId) ?? 0) < streamsPerToken) return
-    const message = `this token has ${streamsPerToken} event streams already: close one of them first`
+    const message = `this token already has ${streamsPerToken} event streams; close one first`
     throw new AnnalsError('RATE_LIMITED', message, { streamsPerToken })
   }
 
@@ -109,13 +109,13 @@ export class OpenStreams {
   }
 
   #remove(stream: EventStream): void {
-    // It may say twice that it has ended.
+    // A stream may report its end twice.
     if (!this.#streams.delete(stream)) return
     this.#count(stream.credential, -1)
     if (this.#streams.size > 0) return
     clearInterval(this.#timer)
     this.#timer = undefined
-    // Hubs that nobody has joined yet.
+    // Hubs without a listener yet.
     this.#hubs.clear()
   }
 
@@ -124,7 +124,7 @@ export class OpenStreams {
     this.#timer ??= setInterval(() => this.#tick(), Math.min(TICK_MS, heartbeatMs, streamStallMs)).unref()
     if (stream.credential.tokenId === undefined) return
     void this.#followRevocations()
-    // It may have been revoked between being looked at and now.
+    // The token may have been revoked since it was checked.
     void this.#check([stream.credential.tokenId])
   }
 
@@ -148,14 +148,14 @@ export class OpenStreams {
     try {
       for await (const id of this.#tokens.revocations(this.#stop.signal)) this.#endOf(id)
     } catch (error) {
-      // The database is away: until it is followed again, `#check` sees to it.
+      // If the database is unreachable, `#check` finds revoked tokens later.
       this.#warn('revocations are not followed', error)
     } finally {
       this.#isFollowing = false
     }
   }
 
-  /** Ends the streams of those tokens that are gone. */
+  /** Ends the streams of tokens that no longer exist. */
   async #check(ids: Iterable<string | undefined>): Promise<void> {
     try {
       for (const id of ids) {
@@ -163,12 +163,12 @@ export class OpenStreams {
         if ((await this.#tokens.get(id)) === undefined) this.#endOf(id)
       }
     } catch (error) {
-      // Asked again at the next turn: a database that is away does not answer readers either.
+      // Repeated at the next tick. While the database is unreachable, streams get no data either.
       this.#warn('tokens could not be looked up', error)
     }
   }
 
-  /** Nobody has asked for it, so nobody hears of it but the log. */
+  /** Writes to the log, because no request is waiting for this work. */
   #warn(message: string, error: unknown): void {
     const { log, clock } = this.#settings
     log?.(JSON.stringify({ time: new Date(clock()).toISOString(), message, error: String(error) }))
@@ -181,7 +181,7 @@ export class OpenStreams {
   }
 }
 
-/** That of the configuration: it can't be revoked while the server runs. */
+/** The id of `staticToken`, which cannot be revoked. */
 const STATIC = 'static'
 
 function expired(): AnnalsError {

@@ -5,64 +5,65 @@ import { isReservedTenant } from '../core/tenant.ts'
 import type { LaunchRegistry } from './launch-registry.ts'
 import type { ServerEnv } from './server-env.ts'
 
+/** Options of `createServer` and `createApp`. */
 export interface ServerOptions {
-  /** The address to listen on; `127.0.0.1` without it. One that others reach needs tokens. */
+  /** The address to listen on; default `127.0.0.1`. An address that other machines can reach requires tokens. */
   readonly host?: string
-  /** 8765 without it; 0 for any that is free. */
+  /** The port to listen on; default 8765. 0 takes any free port. */
   readonly port?: number
   /**
-   * Whether every request needs a token. `off` is for loopback alone, and the default there; a token that is given is
-   * looked at all the same.
+   * Whether every request needs a token. `off` is allowed only on a loopback address, and is the default there. A token that
+   * is sent anyway is still checked.
    */
   readonly auth?: 'required' | 'off'
-  /** A token from the server's configuration: it may read and write, as `tenant`. */
+  /** A fixed token with the role `writer` for `tenant`. */
   readonly staticToken?: string
-  /** Whose data those reach who need no token; `default` without it. */
+  /** The tenant of requests without a token; default `default`. */
   readonly tenant?: string
-  /** Names under which the server is reached. Without it, those of loopback, or any if it listens elsewhere. */
+  /** The accepted host names. Default: those of loopback, or any name on another address. */
   readonly hosts?: readonly string[]
-  /** Pages of other origins, such as `https://console.example.org`, that may use the server from a browser. */
+  /** Other origins, such as `https://console.example.org`, whose pages may use the server from a browser. */
   readonly origins?: readonly string[]
-  /** Requests a minute for each token, or for each address where there is none; no limit without it. */
+  /** The most requests per minute for each token, or for each address without a token; default: no limit. */
   readonly rateLimit?: { readonly perMinute: number }
-  /** Takes one line of JSON for each request, and for each alert of the ledger. */
+  /** Receives one line of JSON for each request and for each ledger alert. */
   readonly log?: (line: string) => void
-  /** Milliseconds since 1970. */
+  /** Returns milliseconds since 1970; default `Date.now`. */
   readonly clock?: () => number
-  /** Open event streams at a time; 10,000 without it. */
+  /** The most event streams open at a time; default 10,000. */
   readonly streamsMax?: number
-  /** Of these, how many one token may have; 1,000 without it. */
+  /** The most event streams for each token; default 1,000. */
   readonly streamsPerToken?: number
-  /** How long a stream whose reader takes nothing is kept; a minute without it. */
+  /** A stream whose client reads nothing is closed after this time; default 60 s. */
   readonly streamStallMs?: number
-  /** How often a stream on which nothing happens shows that it is alive; 15 s without it. */
+  /** The interval of heartbeats on an idle stream; default 15 s. */
   readonly heartbeatMs?: number
-  /** How long requests under way may take when the server closes; 10 s without it. */
+  /** How long `close` waits for open requests; default 10 s. */
   readonly closeTimeoutMs?: number
   /**
-   * Heavy requests (verification, bundles, audits, long pages, large bodies) at work at a time; 8 without it. The others wait,
-   * and tenants take turns.
+   * The most heavy requests (verification, bundles, audits, long pages, large bodies) processed at a time; default 8. Others
+   * wait, and tenants take turns.
    */
   readonly heavyMax?: number
-  /** Of these, how many one tenant may have; 2 without it. */
+  /** The most heavy requests for each tenant; default 2. */
   readonly heavyPerTenant?: number
-  /** How long a heavy request or a large body waits for its turn before it is refused with 429; 10 s without it. */
+  /** How long a heavy request or a large body waits before it is refused with 429; default 10 s. */
   readonly heavyWaitMs?: number
-  /** Bytes of large request bodies that are held at a time; 96 MiB without it. */
+  /** The most bytes of large request bodies in memory at a time; default 96 MiB. */
   readonly bodyBytesMax?: number
-  /** Of these, how many one tenant may have; 40 MiB without it, at least 18 MiB, so that the largest body fits. */
+  /** The same for each tenant; default 40 MiB. At least 18 MiB, so that the largest body fits. */
   readonly bodyBytesPerTenant?: number
-  /** Orchestrated runs that can be looked at, resumed and cancelled. */
+  /** The launches that requests can read, resume and cancel. */
   readonly launches?: LaunchRegistry
-  /** Further routes to serve, behind the same checks. */
+  /** Further routes, protected by the same checks. */
   readonly routes?: readonly OpenAPIHono<ServerEnv>[]
 }
 
-/** The options with what they default to. */
+/** The options with their defaults. */
 export interface ServerSettings
   extends Required<Omit<ServerOptions, 'staticToken' | 'hosts' | 'rateLimit' | 'log' | 'launches'>> {
   readonly staticToken: string | undefined
-  /** Undefined for any. */
+  /** Undefined accepts any name. */
   readonly hosts: readonly string[] | undefined
   readonly rateLimit: { readonly perMinute: number } | undefined
   readonly log: ((line: string) => void) | undefined
@@ -95,9 +96,9 @@ const NAMES: readonly (keyof ServerOptions)[] = [
   'routes',
 ]
 const MIB = 1024 * 1024
-/** The largest body that a route takes, with room to spare. */
+/** More than the largest body that a route accepts. */
 const BODY_BYTES_MIN = 18 * MIB
-/** Shorter ones can be guessed. */
+/** Shorter tokens can be guessed. */
 const STATIC_TOKEN_CHARS_MIN = 8
 
 export function settingsOf(options: ServerOptions): ServerSettings {
@@ -107,7 +108,10 @@ export function settingsOf(options: ServerOptions): ServerSettings {
   const { auth = isLocal && staticToken === undefined ? 'off' : 'required' } = options
   if (auth !== 'off' && auth !== 'required') throw invalidArgument('auth', "must be 'required' or 'off'")
   if (auth === 'off' && !isLocal) {
-    throw invalidArgument('auth', `can't be off on ${host}: only on loopback nobody else can ask`)
+    throw invalidArgument(
+      'auth',
+      `cannot be off on ${host}, which other machines may reach; only on a loopback address`,
+    )
   }
   if (isReservedTenant(tenant)) throw invalidArgument('tenant', 'is reserved')
   if (staticToken !== undefined && staticToken.length < STATIC_TOKEN_CHARS_MIN) {

@@ -4,10 +4,10 @@ import { callerIsGone } from './fair-share.ts'
 import { allPieces, JsonPieces } from './json-pieces.ts'
 import { jsonPieces, type Reply } from './reply.ts'
 
-/** Answers end here, whatever the limit is: the rest is behind `next`. */
+/** The largest page, whatever its limit. The rest follows with `next`. */
 const PAGE_BYTES_MAX = 8 * 1024 * 1024
 
-/** A list in JSON, in pieces of JSON, that grows until the page is full. */
+/** A page of a list, as pieces of JSON text. */
 export class Page {
   readonly #limit: number
   readonly #pieces: string[] = []
@@ -26,7 +26,7 @@ export class Page {
     this.#addPieces([JSON.stringify(item)])
   }
 
-  /** A record with values in it, each of which may be large. */
+  /** Adds a record with values, each of which may be large. */
   async addValues(item: unknown): Promise<void> {
     this.#addPieces(await allPieces(new JsonPieces(item, 'value')))
   }
@@ -46,14 +46,14 @@ export class Page {
   }
 }
 
-/** How the items of a list name their places in it. */
+/** How positions in a list are named. */
 export interface Places<T> {
   nameOf(item: T): string
-  /** Where the list goes on behind the place that was named. */
+  /** The index of the first item after a position. */
   behind(items: readonly T[], after: string): number
 }
 
-/** Names in byte order. */
+/** Positions in a list of names in byte order. */
 export const BY_NAME: Places<string> = {
   nameOf: name => name,
   behind: (items, after) => {
@@ -62,7 +62,7 @@ export const BY_NAME: Places<string> = {
   },
 }
 
-/** Items behind the place come after all others, so halving finds the first. */
+/** Binary search for the first item after the position. */
 function firstOf<T>(items: readonly T[], isBehind: (item: T) => boolean): number {
   let low = 0
   let high = items.length
@@ -74,10 +74,7 @@ function firstOf<T>(items: readonly T[], isBehind: (item: T) => boolean): number
   return low
 }
 
-/**
- * A page of what is all there, from behind the place that `after` names. The list is in the order of its places, so that a
- * place is one also when what was there is gone.
- */
+/** A page of a complete list, after the position `after`. The list is ordered, so `after` may name an item that was deleted. */
 export function paged<T>(
   list: string,
   items: readonly T[],
@@ -91,8 +88,8 @@ export function paged<T>(
 }
 
 /**
- * A page of what is read as it is asked for: no more is read than it has, and one. `shown` says how an item is written;
- * `values` if there are values in it. Nothing more is read once the caller is gone.
+ * A page of items that are read on demand; only one more than the page is read. `shown` converts an item; `values` encodes an
+ * item that has values. Stops reading when the caller has gone.
  */
 export async function pageOfEach<T>(
   list: string,
@@ -114,7 +111,7 @@ export async function pageOfEach<T>(
   return page.reply(list, undefined)
 }
 
-/** Items that are asked for some at a time, one by one: each may be large. */
+/** Reads items in small chunks, because each may be large, and yields them one by one. */
 export async function* inChunks<T, P>(
   start: P,
   size: number,
@@ -129,7 +126,7 @@ export async function* inChunks<T, P>(
   }
 }
 
-/** From behind the item that a name means, which has to be there. */
+/** The items after the named one. Throws if there is no such item. */
 export async function* behindNamed<T>(
   items: AsyncIterable<T>,
   nameOf: (item: T) => string,
@@ -143,7 +140,7 @@ export async function* behindNamed<T>(
   if (!isBehind) throw notGiven()
 }
 
-/** A place in a list as one word, that nobody need understand. */
+/** An opaque cursor for a position in a list. */
 export function cursorOf(...parts: readonly (string | number)[]): string {
   return Buffer.from(JSON.stringify(parts), 'utf8').toString('base64url')
 }
@@ -153,7 +150,7 @@ interface PartTypes {
   readonly number: number
 }
 
-/** What the cursor was made of, if it is of such parts: it comes from anybody. */
+/** The parts of a cursor. Throws if the cursor is not valid. */
 export function partsOf<const T extends readonly (keyof PartTypes)[]>(
   cursor: string,
   types: T,
@@ -172,5 +169,5 @@ export function partsOf<const T extends readonly (keyof PartTypes)[]>(
 }
 
 function notGiven(): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', 'the cursor is none that was given', { name: 'cursor' })
+  return new AnnalsError('INVALID_ARGUMENT', 'the cursor is not valid', { name: 'cursor' })
 }

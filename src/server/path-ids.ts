@@ -2,30 +2,30 @@ import { AnnalsError } from '../core/errors.ts'
 import { parseNamespace, type Scope } from '../engine/keys.ts'
 
 /**
- * Ids in paths. Every id that can be stored can be asked for: percent-encoded; and as `.` and `..` would be taken
- * for steps on the way, encoded or not, those, and ids that begin with `~`, have a `~` in front.
+ * Ids in paths are percent-encoded. `.` and `..` would change the path even when encoded, so they and ids that begin with `~`
+ * get a `~` in front.
  *
- * In place of a run's id may stand a namespace: `~:tenant:app:agent:run`, with `%` and `:` inside a part written as
- * `%25` and `%3A`, and all of it percent-encoded once more, as any id is.
+ * A namespace may stand in place of a run's id: `~:tenant:app:agent:run`, with `%` and `:` inside a part written as `%25` and
+ * `%3A`, and then percent-encoded like any id.
  */
 
 export function parameterNames(template: string): readonly string[] {
   return [...template.matchAll(/\{(\w+)\}/g)].map(match => match[1])
 }
 
-/** What is named in a path. */
+/** The ids in a path. */
 export interface PathNames {
   readonly ids: Readonly<Record<string, string>>
-  /** The run or scope that the path is about; empty elsewhere. */
+  /** The run or scope of the path; empty if the path has none. */
   readonly run: Scope
 }
 
-/** No id begins like this: one that begins with `~` has two of them. */
+/** An encoded id cannot begin like this, because an id that begins with `~` gets a second one. */
 const NAMESPACE = '~:'
 const SCOPE_PATHS: readonly string[] = ['/v1/runs/{runId}', '/v1/scopes/{runId}']
 const NOTHING: PathNames = { ids: {}, run: '' }
 
-/** By name, the ids in the path of a URL that fits the template. From the URL as it came: nobody has decoded it twice. */
+/** Reads the ids from the raw URL, so that none is decoded twice. */
 export function namesIn(template: string, url: string): PathNames {
   if (!template.includes('{')) return NOTHING
   const segments = pathOf(url).split('/')

@@ -2,10 +2,7 @@ import { isSliceOver, nextSlice } from '../core/slices.ts'
 
 const encoder = new TextEncoder()
 
-/**
- * The body of an answer that is made piece by piece, each when its reader has taken the one before, and in slices. `next`
- * resolves with undefined at the end.
- */
+/** A response body that is made piece by piece, as fast as the client reads. `next` resolves with undefined at the end. */
 export function streamOf(
   next: () => Promise<string | Uint8Array | undefined>,
   cancel?: () => Promise<unknown>,
@@ -15,7 +12,7 @@ export function streamOf(
       async pull(controller) {
         if (isSliceOver()) await nextSlice()
         let piece = await next()
-        // A stream takes no empty piece, and would not ask for the next.
+        // After an empty piece, a stream would not ask for the next one.
         while (piece?.length === 0) piece = await next()
         if (piece === undefined) controller.close()
         else controller.enqueue(typeof piece === 'string' ? encoder.encode(piece) : piece)
@@ -24,7 +21,7 @@ export function streamOf(
         await cancel?.()
       },
     },
-    // Nothing is made ahead of what is asked for.
+    // No piece is made before it is asked for.
     { highWaterMark: 0 },
   )
 }

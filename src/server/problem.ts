@@ -1,17 +1,24 @@
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 
-/** RFC 9457, with what a program needs to know: a code, and where to look in the log. */
+/** The body of an error response: a problem document (RFC 9457). */
 export interface Problem {
+  /** `urn:annals:problem:` and the code. */
   readonly type: string
+  /** The code in words. */
   readonly title: string
+  /** The HTTP status. */
   readonly status: number
+  /** What went wrong, for people. */
   readonly detail: string
+  /** What went wrong, for programs. */
   readonly code: ErrorCode
+  /** Under which the server's log has more. */
   readonly requestId: string
+  /** The `details` of the error, without paths of the server and long values. */
   readonly details?: Readonly<Record<string, unknown>>
 }
 
-/** What each code is in HTTP; the one place that says so. */
+/** The HTTP status of each code. */
 const STATUS: Readonly<Record<ErrorCode, number>> = {
   INVALID_ARGUMENT: 400,
   INVALID_ENVELOPE: 422,
@@ -59,10 +66,10 @@ export function statusOf(code: ErrorCode): number {
   return STATUS[code] ?? 500
 }
 
-/** Failures of the server that it speaks of in its own words; others may have a path or SQL in them. */
+/** Server errors whose message is safe to send. Messages of other codes may contain a path or SQL. */
 const TOLD: readonly ErrorCode[] = ['UNAVAILABLE', 'CLOSED', 'TIMEOUT', 'DISK_FULL']
 
-/** What the caller may hear of an error: never a stack, a path or SQL. */
+/** The problem document for an error, without stack, paths and SQL. */
 export function problemOf(error: unknown, requestId: string): Problem {
   if (!(error instanceof AnnalsError)) return internal('INTERNAL', 500, requestId)
   const { code } = error
@@ -83,7 +90,7 @@ export function isServersFault(error: unknown): boolean {
 }
 
 function internal(code: ErrorCode, status: number, requestId: string): Problem {
-  const detail = `the server failed; its log says more under request ${requestId}`
+  const detail = `internal error; the log of the server has details under request ${requestId}`
   return { ...headingOf(code, status), detail, code, requestId }
 }
 
@@ -91,7 +98,7 @@ function headingOf(code: ErrorCode, status: number): Pick<Problem, 'type' | 'tit
   return { type: `urn:annals:problem:${code}`, title: code.toLowerCase().replaceAll('_', ' '), status }
 }
 
-/** Where something is on the server's disk. */
+/** Details that hold paths of the server. */
 const PLACES: readonly string[] = ['file', 'folder', 'path', 'runsFolder']
 const DETAIL_CHARS_MAX = 1_024
 
@@ -102,7 +109,7 @@ function publicDetails(all: Readonly<Record<string, unknown>>): {
   const details: Record<string, unknown> = {}
   const hidden: string[] = []
   for (const [name, value] of Object.entries(all)) {
-    // A path into a value begins with a dollar.
+    // A path into a value begins with a dollar sign and is no secret.
     if (PLACES.includes(name) && !(typeof value === 'string' && value.startsWith('$'))) {
       if (typeof value === 'string' && value !== '') hidden.push(value)
     } else if (isShort(value)) details[name] = value
@@ -110,7 +117,7 @@ function publicDetails(all: Readonly<Record<string, unknown>>): {
   return { details, hidden }
 }
 
-/** What was refused may be long, or nothing that JSON can hold. */
+/** Leaves out long values and values that JSON cannot represent. */
 function isShort(value: unknown): boolean {
   switch (typeof value) {
     case 'string':

@@ -1,23 +1,23 @@
-/** How a request fares against the limit; what the headers say. */
+/** The result of the rate limit for a request, for the response headers. */
 export interface Allowance {
   readonly isAllowed: boolean
   readonly limit: number
   readonly remaining: number
-  /** Whole seconds, if it is not allowed. */
+  /** Whole seconds until the next allowed request; 0 if this one is allowed. */
   readonly retryAfterSeconds: number
 }
 
 interface Bucket {
-  /** Requests that are still allowed, fractions of them too. */
+  /** The requests that are left, including fractions. */
   left: number
   at: number
 }
 
 const MINUTE_MS = 60_000
-/** Who asks under more names than this has the oldest forgotten: memory is bounded, whatever comes. */
+/** The most buckets in memory. With more callers, the oldest bucket is dropped. */
 const NAMES_MAX = 10_000
 
-/** A bucket for each name, that fills within a minute. */
+/** A token bucket for each caller, which refills within a minute. */
 export class RateLimit {
   readonly #perMinute: number
   readonly #clock: () => number
@@ -47,10 +47,10 @@ export class RateLimit {
     const limit = this.#perMinute
     const known = this.#buckets.get(name)
     const bucket = known ?? { left: limit, at: now }
-    // A clock that went back gives nothing, and takes nothing away.
+    // A clock that was set back changes nothing.
     bucket.left = Math.min(limit, bucket.left + (Math.max(0, now - bucket.at) * limit) / MINUTE_MS)
     bucket.at = now
-    // The one that asked last goes to the end.
+    // Moves the bucket to the end, as the most recently used.
     if (known !== undefined) this.#buckets.delete(name)
     else if (this.#buckets.size >= NAMES_MAX)
       this.#buckets.delete(this.#buckets.keys().next().value as string)

@@ -3,22 +3,22 @@ import { callerIsGone } from './fair-share.ts'
 import { isServersFault, problemOf } from './problem.ts'
 import type { ServerContext } from './server-env.ts'
 
-/** Routes whose interface is given: their errors are `{detail}`. */
+/** Routes of the telemetry interface, whose errors have the form `{detail}`. */
 const TELEMETRY = /^\/(health$|metrics$|api\/v1\/|telemetry\/)/
 
 export function isTelemetry(path: string): boolean {
   return TELEMETRY.test(path)
 }
 
-/** What is answered to a request that failed; the log gets to know more. */
+/** The response for an error. The log gets more details than the caller. */
 export function refusal(c: ServerContext, thrown: unknown): Response {
   const { signal } = c.req.raw
-  // Work that was stopped because nobody waits for it any more has not failed.
+  // Work that was stopped because the caller has gone is not an error.
   const error = signal.aborted && thrown === signal.reason ? callerIsGone() : thrown
   const problem = problemOf(error, c.get('requestId'))
   c.set('failure', {
     code: problem.code,
-    // The stack is for the one who runs the server.
+    // The stack is for the log only.
     text: isServersFault(error) && error instanceof Error ? `${error.stack}` : problem.detail,
   })
   const { status, detail, code } = problem

@@ -2,11 +2,11 @@ import { z } from '@hono/zod-openapi'
 import type { ErrorCode } from '../core/errors.ts'
 import { statusOf } from './problem.ts'
 
-/** What of a route says how it may be refused. */
+/** The properties of a route that determine its error codes. */
 export interface Refusable {
   readonly role?: string
   readonly hasBody: boolean
-  /** Those that are the route's own. */
+  /** The route's own codes. */
   readonly refusals?: readonly ErrorCode[]
 }
 
@@ -31,10 +31,10 @@ const content = {
   },
 }
 
-/** By status, with the codes that have it: what every route refuses, what follows from its kind, and its own. */
+/** The error responses of a route by status: the codes that all routes have, those that follow from its kind, and its own. */
 export function refusalsOf({ role, hasBody, refusals = [] }: Refusable): Readonly<Record<string, Refusal>> {
   const codes: readonly ErrorCode[] = [
-    // A query that it does not have; a host under which the server is not known; too many requests.
+    // An unknown parameter, an unknown host name, too many requests.
     'INVALID_ARGUMENT',
     'FORBIDDEN',
     'RATE_LIMITED',
@@ -46,7 +46,7 @@ export function refusalsOf({ role, hasBody, refusals = [] }: Refusable): Readonl
   for (const code of codes) byStatus.set(statusOf(code), [...(byStatus.get(statusOf(code)) ?? []), code])
   const entries = [...byStatus].map(([status, some]) => [
     status,
-    { description: `Refused: ${some.map(code => `\`${code}\``).join(', ')}.`, content },
+    { description: `Error codes: ${some.map(code => `\`${code}\``).join(', ')}.`, content },
   ])
-  return { ...Object.fromEntries(entries), default: { description: 'It failed.', content } }
+  return { ...Object.fromEntries(entries), default: { description: 'Any other error.', content } }
 }

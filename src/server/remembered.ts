@@ -10,7 +10,7 @@ import { OWN_TENANT } from './tokens.ts'
 const SCOPE = 'answers'
 const DAY_MS = 86_400_000
 const KEY = /^[\x21-\x7e]{1,255}$/
-/** A value has at most 16 MiB; what is longer is not remembered. */
+/** Longer answers are not stored: a value may have at most 16 MiB. */
 const ANSWER_CHARS_MAX = 4 * 1024 * 1024
 
 interface Answer {
@@ -20,21 +20,21 @@ interface Answer {
   readonly etag: string
 }
 
-/** A key that somebody is at work on; its answer is not there yet. */
+/** A key whose request is in progress. */
 interface Claim {
   readonly asked: string
   readonly claimedAt: number
 }
 
-/** After so long whoever claimed a key is taken to have died. */
+/** After this time, a server that claimed a key is considered dead. */
 const CLAIM_MS = 60_000
 const POLL_MS = 25
 
 /**
- * Answers to writes that name themselves with `Idempotency-Key`: for a day, the same request is answered as it was, and not
- * done again, by whichever server on the database. A key is claimed in the database before anything is done. If the
- * server dies between doing and remembering, the request is judged anew: what it makes is made under an id that
- * follows from the key, and the rest is conditional, so nothing is done twice.
+ * Makes writes with an `Idempotency-Key` idempotent. For a day, every server on the database answers the same request with the
+ * stored answer and does not repeat the write. A key is claimed in the database before the write. If the server dies between the
+ * write and storing the answer, the write runs again without harm: new records get an id derived from the key, and all other
+ * writes are conditional.
  */
 export class RememberedAnswers {
   readonly #forTenant: (tenant: string) => Annals
@@ -46,11 +46,14 @@ export class RememberedAnswers {
     this.#clock = clock
   }
 
-  /** What `answer` gives, or has given. `asked` is what the request asks for beside its body, to tell another one under its key. */
+  /**
+   * Returns the answer of this request, computed now or stored before. `asked` holds its parameters besides the body, to detect
+   * a different request with the same key.
+   */
   async once(
     c: ServerContext,
     asked: readonly unknown[],
-    /** Is given an id that follows from the key; undefined without one. */
+    /** Receives an id derived from the key; undefined without a key. */
     answer: (id: string | undefined) => Promise<Reply>,
   ): Promise<Reply> {
     const key = headerOf(c, 'idempotency-key')
@@ -63,7 +66,7 @@ export class RememberedAnswers {
     const { tenant, tokenId = '' } = c.get('credential')
     const name = hashOf([tenant, tokenId, c.req.method, c.req.path, key])
     const request = hashOf([c.get('bodyHash') ?? '', ...asked.map(one => one ?? null)])
-    // One after the other: the second finds the answer of the first.
+    // One at a time, so that the second request finds the answer of the first.
     while (this.#underWay.has(name)) await this.#underWay.get(name)
     const work = this.#answer(name, request, answer)
     this.#underWay.set(
@@ -88,7 +91,7 @@ export class RememberedAnswers {
         })
       }
       if ('body' in known) return replayed(known)
-      // Another server is at work on it: its answer is waited for.
+      // Another server is processing the request; waits for its answer.
       await pause(POLL_MS)
     }
     try {
@@ -99,13 +102,13 @@ export class RememberedAnswers {
       if (body !== undefined) await db.kv.put(SCOPE, name, { ...given, body }, { ttlMs: DAY_MS })
       return reply
     } catch (error) {
-      // What was refused has changed nothing, and may be tried again; what failed, is judged anew.
+      // Releases the key: a refused request changed nothing, and a failed one may be repeated.
       await db.kv.delete(SCOPE, name)
       throw error
     }
   }
 
-  /** Undefined if the key is ours now; else what is known of it. */
+  /** Claims the key. Returns undefined on success, else the stored answer or the claim of another server. */
   #claim(db: Annals, name: string, asked: string): Promise<Answer | Claim | undefined> {
     return db.transaction(SCOPE, async tx => {
       const known = (await tx.kv.get(name)) as unknown as Answer | Claim | undefined
@@ -119,14 +122,14 @@ export class RememberedAnswers {
   }
 }
 
-/** The body, unless it is too long to be remembered. */
+/** The body; undefined if it is too long to be stored. */
 function textOf({ body }: Reply): string | undefined {
   if (typeof body === 'string') return body
   const chars = body.reduce((sum, piece) => sum + piece.length, 0)
   return chars <= ANSWER_CHARS_MAX ? body.join('') : undefined
 }
 
-/** A UUID (version 8, RFC 9562) of a hash. */
+/** A UUID (version 8, RFC 9562) derived from a hash. */
 function idOf(hash: string): string {
   const variant = ((Number.parseInt(hash[16], 16) & 3) | 8).toString(16)
   return `${hash.slice(0, 8)}-${hash.slice(8, 12)}-8${hash.slice(13, 16)}-${variant}${hash.slice(17, 20)}-${hash.slice(20, 32)}`

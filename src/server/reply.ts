@@ -3,14 +3,14 @@ import { streamOf } from './piece-stream.ts'
 import type { ServerContext } from './server-env.ts'
 
 /**
- * An answer in JSON that is not a `Response` yet. The headers that every answer has are put in when it becomes one: putting
- * them in afterwards makes Node build the headers a second time, which costs a tenth of an append.
+ * A JSON answer before it becomes a `Response`. The common headers are set when the `Response` is made: setting them later
+ * makes Node build the headers twice, which costs a tenth of an append.
  */
 export class Reply {
   readonly status: number
-  /** A long text is in pieces, which are sent one after the other. */
+  /** A long body is a list of pieces, which are sent one by one. */
   readonly body: string | readonly string[]
-  /** Beside those that every answer has. */
+  /** In addition to the common headers. */
   readonly headers: Readonly<Record<string, string>> | undefined
 
   constructor(
@@ -24,7 +24,7 @@ export class Reply {
   }
 }
 
-/** An answer in JSON that nobody keeps. For what is short: it is written in one go. */
+/** A short JSON answer, encoded at once. */
 export function json(
   value: unknown,
   status: number = 200,
@@ -33,7 +33,7 @@ export function json(
   return new Reply(JSON.stringify(value), status, headers)
 }
 
-/** The same of what may be long, in slices: plain JSON, or a record with values in it. */
+/** A JSON answer of any length, encoded in slices: plain JSON, or a record with values. */
 export async function largeJson(
   value: unknown,
   kind: 'value' | 'plain',
@@ -44,7 +44,7 @@ export async function largeJson(
   return jsonPieces(pieces, status, headers)
 }
 
-/** The same, of what is JSON already. */
+/** An answer from JSON text. */
 export function jsonText(
   text: string,
   status: number = 200,
@@ -53,7 +53,7 @@ export function jsonText(
   return new Reply(text, status, headers)
 }
 
-/** The same, in pieces of any length. */
+/** An answer from pieces of JSON text, which are grouped to a good length. */
 export function jsonPieces(
   pieces: readonly string[],
   status: number = 200,

@@ -1,8 +1,8 @@
 import type { ServerContext } from './server-env.ts'
 
 /**
- * A header of the request; its name in lower case. From Node's own headers where there are some: a `Headers` made of them
- * for each request costs more than all that is looked up in it.
+ * A request header, by its lower-case name. Reads Node's own headers if there is a socket: building a `Headers` object for each
+ * request costs more than all lookups.
  */
 export function headerOf(c: ServerContext, name: string): string | undefined {
   const incoming = c.env?.incoming

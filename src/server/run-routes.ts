@@ -34,7 +34,7 @@ const LIMIT_MAX = 1_000
 const LIMIT_DEFAULT = 100
 const tags = z.array(z.string()).max(1_000)
 
-/** The index of runs. */
+/** Routes of the run index. */
 export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void {
   serveQueries(app)
   serve(
@@ -44,7 +44,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       path: '/v1/runs',
       id: 'createRun',
       load: 'light',
-      summary: 'Makes a run.',
+      summary: 'Creates a run.',
       role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
       body: z.strictObject({
@@ -70,7 +70,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
         try {
           return shown(await runs.create(without(all)), 201)
         } catch (error) {
-          // Made by the same request before, whose answer was lost.
+          // The same request has created it before, and its answer was lost.
           const isOwn = rest.runId === undefined && isCode(error, 'RUN_EXISTS')
           const found = isOwn ? await runs.get(made as string) : undefined
           if (found === undefined) throw error
@@ -85,7 +85,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       path: '/v1/runs/{runId}',
       id: 'ensureRun',
       load: 'light',
-      summary: 'The run, created if it was not there.',
+      summary: 'Returns the run, and creates it if it does not exist.',
       role: 'writer',
       body: z.strictObject({
         parentRun: z.string().optional(),
@@ -108,7 +108,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       path: '/v1/runs/{runId}/status',
       id: 'updateRunStatus',
       load: 'light',
-      summary: 'Brings the run into another status, if that may follow its own.',
+      summary: "Changes the run's status. 409 if the transition is not allowed.",
       role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
       body: z.strictObject({ status: runStatus, error: z.string().max(MIB).optional() }),
@@ -120,7 +120,9 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       services.answers.once(c, [], async () => {
         const { runs } = c.get('db')
         if (error !== undefined && status !== 'Failed') {
-          throw new AnnalsError('INVALID_ARGUMENT', 'error is for the status Failed', { name: 'error' })
+          throw new AnnalsError('INVALID_ARGUMENT', 'error is allowed only with the status Failed', {
+            name: 'error',
+          })
         }
         return shown(error === undefined ? await runs.updateStatus(run, status) : await runs.fail(run, error))
       }),
@@ -132,7 +134,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       path: '/v1/runs/{runId}/tags',
       id: 'addRunTags',
       load: 'light',
-      summary: 'Adds tags to those that are there.',
+      summary: 'Adds tags to the run.',
       role: 'writer',
       body: z.strictObject({ tags }),
       bytesMax: MIB,
@@ -148,7 +150,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       path: '/v1/runs/{runId}/metadata',
       id: 'updateRunMetadata',
       load: 'light',
-      summary: 'Replaces the metadata.',
+      summary: "Replaces the run's metadata.",
       role: 'writer',
       body: value,
       bytesMax: 16 * MIB,
@@ -164,7 +166,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       path: '/v1/runs/{runId}/archive',
       id: 'archiveRun',
       load: 'light',
-      summary: 'Hides the run from queries; its data stay.',
+      summary: 'Hides the run from queries. Its data are kept.',
       role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
       refusals: ['RUN_NOT_FOUND', 'INVALID_TRANSITION'],
@@ -179,12 +181,12 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       path: '/v1/runs/{runId}',
       id: 'deleteRun',
       load: 'heavy',
-      summary: 'Removes the run and all its data, for good; a tombstone stays.',
+      summary: 'Deletes the run and all its data permanently. A tombstone remains.',
       role: 'admin',
       query: { purgeLedger: flag.optional(), reason: text.optional() },
       headers: { 'Idempotency-Key': text.optional() },
       refusals: ['RUN_NOT_FOUND', 'INVALID_OPERATION'],
-      answers: { 200: ['What is left of it.', tombstone] },
+      answers: { 200: ['The tombstone.', tombstone] },
     },
     ({ c, run, query }) =>
       services.answers.once(c, [query], async () => json(await c.get('db').runs.delete(run, without(query)))),
@@ -204,19 +206,19 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       query: {
         status: runStatus.optional(),
         tag: texts.optional(),
-        createdAfter: whole.optional(),
-        createdBefore: whole.optional(),
+        createdAfter: whole.optional().openapi({ description: 'Milliseconds since 1970, inclusive.' }),
+        createdBefore: whole.optional().openapi({ description: 'Milliseconds since 1970, exclusive.' }),
         parentRun: text.optional(),
         includeArchived: flag.optional(),
         limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT),
         after: text.optional(),
       },
       refusals: ['RUN_NOT_FOUND'],
-      answers: { 200: ['A page of runs; `next` is the `after` of the page behind it.', pageOf('runs', run)] },
+      answers: { 200: ['A page of runs; `next` is the `after` of the next page.', pageOf('runs', run)] },
     },
     async ({ c, query: { tag, after, ...query } }) => {
       const { limit } = query
-      // One more, to know whether there is more.
+      // One more than the page, to know whether it is the last.
       const asked = without({ ...query, tags: tag, limit: limit + 1 }) as RunQuery
       const found = await runsBehind(c.get('db').runs, asked, after)
       const page = new Page(limit)
@@ -254,7 +256,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/tombstones',
       id: 'listTombstones',
       load: 'light',
-      summary: 'What is left of deleted runs, newest first.',
+      summary: 'The tombstones of deleted runs, newest first.',
       role: 'reader',
       query: { limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
       answers: { 200: ['A page of tombstones.', pageOf('tombstones', tombstone)] },
@@ -276,7 +278,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
       id: 'stats',
       load: 'heavy',
       summary:
-        'Whose data the token reaches, how many runs there are in each status, and what the ledger has counted since the server was started.',
+        "The token's tenant, the number of runs in each status, and the ledger's counters since the server was started.",
       role: 'reader',
       answers: {
         200: [
@@ -292,7 +294,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
   )
 }
 
-/** The namespace in which a run is to be created; its id alone, if no other part is given. */
+/** The namespace for a new run; only its id if no other part is given. */
 function namespaceOf(
   own: string,
   { tenant, app, agent }: Readonly<Record<'tenant' | 'app' | 'agent', string | undefined>>,
@@ -312,10 +314,10 @@ function markIn(after: string): { readonly deletedAt: number; readonly mark: str
   return { deletedAt, mark }
 }
 
-/** What sets it apart from the id of a run, which may stand there too. */
+/** Distinguishes a cursor from a run id, which `after` also accepts. */
 const RUN_CURSOR = 'cursor:'
 
-/** From behind a run; or, if it was deleted meanwhile, from behind its millisecond, so that none is left out. */
+/** The runs after a run. If that was deleted meanwhile, from its millisecond on, so that none is missed. */
 async function runsBehind(runs: Runs, query: RunQuery, after: string | undefined): Promise<readonly Run[]> {
   if (after?.startsWith(RUN_CURSOR) !== true) return runs.query(without({ ...query, after }) as RunQuery)
   const [createdAt, runId] = partsOf(after.slice(RUN_CURSOR.length), ['number', 'string'])

@@ -1,11 +1,11 @@
 import { z } from '@hono/zod-openapi'
 
-/** What goes over the wire, told once: checked where it comes in, and documented. */
+/** The schemas of requests and answers, for checking and for the OpenAPI document. */
 
 type Schema = z.ZodType
 
 export const MIB: number = 1024 * 1024
-/** A record with values in it; its parts may be 16 MiB each, all together 17. */
+/** A record with values. Each value may have 16 MiB, all together 17 MiB. */
 export const RECORD_BYTES_MAX: number = 17 * MIB + 64 * 1024
 
 /** A whole number in a query. */
@@ -21,7 +21,7 @@ export const flag: z.ZodType<boolean, string> = z
   .transform(text => text === 'true')
   .openapi({ type: 'boolean' }) as unknown as z.ZodType<boolean, string>
 
-/** How many at most. */
+/** A limit, inclusive. */
 export function limitUpTo(max: number, byDefault: number): z.ZodType<number, string | undefined> {
   return z
     .string()
@@ -35,7 +35,7 @@ export function limitUpTo(max: number, byDefault: number): z.ZodType<number, str
   >
 }
 
-/** `?tag=a&tag=b`, or just one. */
+/** One or several: `?tag=a&tag=b`. */
 export const texts: z.ZodType<readonly string[], string | readonly string[]> = z
   .union([z.string().transform(one => [one]), z.array(z.string())])
   .openapi({ type: 'array', items: { type: 'string' } }) as unknown as z.ZodType<
@@ -49,11 +49,11 @@ const seq = z.number().int().min(0)
 const millis = z.number().int()
 const named = (name: string, schema: Schema): Schema => schema.openapi(name)
 
-/** Any JSON; what JSON can't hold is a string that begins with U+0000 and a letter. */
+/** Any JSON. Values that JSON cannot represent are strings that begin with U+0000 and a letter. */
 export const value: Schema = z.unknown().openapi({
   description:
-    'A value. Bigint, bytes, NaN, ±Infinity, -0 and strings that begin with U+0000 are strings of U+0000 and i (digits), ' +
-    'b (base64), n, p, m, z, s (the string).',
+    'A value. JSON cannot represent some values; they are strings that begin with U+0000 and a letter: i and the digits of ' +
+    'a bigint, b and the base64 of bytes, n for NaN, p for Infinity, m for -Infinity, z for -0, s and a string that begins with U+0000.',
 })
 
 export const role: z.ZodType<'reader' | 'writer' | 'admin'> = z.enum(['reader', 'writer', 'admin'])
@@ -77,7 +77,7 @@ export const run: Schema = named(
   }),
 )
 
-/** A namespace; a part that several share is `_shared`. */
+/** A namespace. A part that is shared by several runs is `_shared`. */
 export const scope: Schema = named(
   'Scope',
   z.object({ tenant: z.string(), app: z.string(), agent: z.string(), run: z.string() }),
@@ -236,7 +236,7 @@ export const tokenRecord: Schema = named(
   }),
 )
 
-/** A list, and from where it goes on, if it does. */
+/** A page of a list. `next` is absent on the last page. */
 export function pageOf(list: string, item: Schema, next: Schema = z.string()): Schema {
   return z.object({ [list]: z.array(item), next: next.optional() })
 }

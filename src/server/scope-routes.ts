@@ -10,7 +10,7 @@ import type { ServerEnv } from './server-env.ts'
 const LIMIT_DEFAULT = 100
 const LIMIT_MAX = 1_000
 
-/** Data in scopes that have no run. */
+/** Routes for scopes that hold data but have no run. */
 export function serveScopes(app: OpenAPIHono<ServerEnv>): void {
   serve(
     app,
@@ -48,10 +48,10 @@ export function serveScopes(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/scopes/{runId}',
       id: 'dropScope',
       load: 'heavy',
-      summary: 'Removes all that a scope without a run holds, for good.',
+      summary: 'Deletes all data of a scope without a run permanently.',
       role: 'admin',
       refusals: ['INVALID_OPERATION'],
-      answers: { 200: ['It is empty.', z.object({})] },
+      answers: { 200: ['The scope is empty.', z.object({})] },
     },
     async ({ c, run }) => {
       await c.get('db').drop(run)

@@ -4,37 +4,44 @@ import type { Context } from 'hono'
 import type { Admission } from './admission.ts'
 import type { Role } from './tokens.ts'
 
-/** Who asks. */
+/** The authenticated caller of a request. */
 export interface Credential {
-  /** Of the token; undefined for who needs none. */
+  /** The id of the token; undefined without a token. */
   readonly tokenId: string | undefined
+  /** The tenant whose data the caller reaches. */
   readonly tenant: string
+  /** What the caller may do. */
   readonly role: Role
+  /** When the token expires, in milliseconds since 1970; absent if it does not. */
   readonly expiresAt?: number
 }
 
-/** What every handler finds in its context, the mounted ones too. */
+/** The types of the Hono context of every handler, including those of the option `routes`. */
 export interface ServerEnv {
-  /** Absent where requests come from a program, not from a socket. */
+  /** Node's request and response; absent for requests without a socket. */
   Bindings: Partial<HttpBindings>
+  /** Variables that the guard sets before a handler runs. */
   Variables: {
+    /** Identifies the request in the log. */
     requestId: string
+    /** The caller. */
     credential: Credential
-    /** The database as the one who asks sees it. */
+    /** The database of the caller's tenant. */
     db: Annals
     /** @internal */
+    /** Limits heavy work. */
     admission: Admission
-    /** Give back what the request has of slots and bytes. */
+    /** Functions that release the slots and bytes of the request. */
     held?: (() => void)[]
-    /** Whether it has asked for a slot. */
+    /** Whether the request has asked for a slot. */
     isHeavy?: boolean
-    /** The SHA-256 of the body, in requests with an `Idempotency-Key`. */
+    /** The SHA-256 of the body; only with an `Idempotency-Key`. */
     bodyHash?: string
-    /** The answer has the id of its request already. */
+    /** Whether the response has the common headers. */
     isNamed?: boolean
-    /** The template of the path, for counting. */
+    /** The template of the path, for the metrics. */
     route?: string
-    /** Why it was refused, for the log. */
+    /** Why the request failed, for the log. */
     failure?: { readonly code: string; readonly text: string }
   }
 }

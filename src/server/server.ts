@@ -11,14 +11,17 @@ import type { ServerEnv } from './server-env.ts'
 import { Services } from './services.ts'
 import type { TokenStore } from './tokens.ts'
 
-/** Where a server listens. */
+/** The address at which a server listens. */
 export interface ServerAddress {
+  /** For clients, such as `http://127.0.0.1:8765`. */
   readonly url: string
+  /** The host from the options. */
   readonly host: string
+  /** The actual port, also if the options had 0. */
   readonly port: number
 }
 
-/** Who sends its head or its body drop by drop is not waited for. */
+/** Limits for clients that send the head or the body of a request slowly. */
 const HEADERS_TIMEOUT_MS = 10_000
 const REQUEST_TIMEOUT_MS = 60_000
 const KEEP_ALIVE_TIMEOUT_MS = 5_000
@@ -27,12 +30,13 @@ const HEADERS_BYTES_MAX = 16 * 1024
 const CONNECTIONS_BESIDE_STREAMS = 1_000
 
 /**
- * A server over a database. Idle → `listen` → listening → `close` → closed: it takes no more connections, ends its event
- * streams, lets requests under way finish, and cuts off those that take too long. The database stays open.
+ * An HTTP server for a database: idle → `listen` → listening → `close` → closed. `close` accepts no more connections, ends the
+ * event streams, lets open requests finish and aborts those that take too long. The database stays open.
  */
 export class Server implements AsyncDisposable {
-  /** The routes: `app.fetch` answers a `Request` without any socket. */
+  /** All routes; `app.fetch` answers a `Request` without a socket. */
   readonly app: OpenAPIHono<ServerEnv>
+  /** The access tokens of this server. */
   readonly tokens: TokenStore
   readonly #services: Services
   #http: HttpServer | undefined
@@ -45,18 +49,19 @@ export class Server implements AsyncDisposable {
     this.app = appOver(this.#services)
   }
 
+  /** Answers a request without a socket, for tests and for other HTTP frameworks. */
   fetch(request: Request): Promise<Response> {
     return Promise.resolve(this.app.fetch(request))
   }
 
-  /** Takes requests from now on. */
+  /** Starts to accept connections. `INVALID_OPERATION` if tokens are required and none exists. */
   async listen(): Promise<ServerAddress> {
     if (this.#http !== undefined || this.#closed !== undefined) {
-      throw new AnnalsError('INVALID_OPERATION', 'a server listens once: make another one')
+      throw new AnnalsError('INVALID_OPERATION', 'listen can be called only once; create another server')
     }
     const { host, port, auth, staticToken, streamsMax, streamStallMs, heartbeatMs } = this.#services.settings
     if (auth === 'required' && staticToken === undefined && !(await this.tokens.exist())) {
-      const message = 'every request would need a token, and there is none: make one first'
+      const message = 'every request would need a token, and none exists: create one first'
       throw new AnnalsError('INVALID_OPERATION', message)
     }
     const http = createAdaptorServer({
@@ -69,7 +74,7 @@ export class Server implements AsyncDisposable {
         connectionsCheckingInterval: CHECKING_INTERVAL_MS,
       },
     }) as HttpServer
-    // Nothing read and nothing written: who asks for something and never takes it does not keep it in memory for ever.
+    // Closes connections without traffic, so that a client that never reads its answer cannot keep it in memory.
     http.setTimeout(Math.max(streamStallMs, 2 * heartbeatMs), socket => socket.destroy())
     http.maxConnections = streamsMax + CONNECTIONS_BESIDE_STREAMS
     this.#http = http
@@ -79,7 +84,7 @@ export class Server implements AsyncDisposable {
     return { url: `http://${host.includes(':') ? `[${host}]` : host}:${actual}`, host, port: actual }
   }
 
-  /** How many connections are open now. */
+  /** The number of open connections. */
   connections(): Promise<number> {
     const http = this.#http
     if (http === undefined) return Promise.resolve(0)
@@ -88,11 +93,13 @@ export class Server implements AsyncDisposable {
     })
   }
 
+  /** Closes the server. Calling it again returns the same promise. */
   close(): Promise<void> {
     this.#closed ??= this.#close()
     return this.#closed
   }
 
+  /** The same as `close`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
@@ -110,7 +117,7 @@ export class Server implements AsyncDisposable {
 }
 
 /**
- * A server for this database: `listen` to take requests from the network, or hand them to `fetch`.
+ * Creates a server for this database. `listen` accepts requests from the network; `fetch` answers a single one.
  * @example
  * const server = createServer(db)
  * const answer = await server.fetch(new Request('http://localhost/ready'))

@@ -8,10 +8,10 @@ import { RateLimit } from './rate-limit.ts'
 import { RememberedAnswers } from './remembered.ts'
 import { TokenStore } from './tokens.ts'
 
-/** Handles that are kept; a token's tenant comes from us, so there are as many as there are tenants at work. */
+/** The most tenant handles in the cache. Tenants come from our own tokens, so there are as many as active tenants. */
 const HANDLES_MAX = 1_000
 
-/** What the routes of one server share. */
+/** Everything that the routes of one server share. */
 export class Services {
   readonly db: Annals
   readonly settings: ServerSettings
@@ -22,7 +22,7 @@ export class Services {
   readonly answers: RememberedAnswers
   readonly streams: OpenStreams
   readonly #alertLog: AlertLog
-  /** Set when the server has begun to close: it is not ready any more. */
+  /** True once the server has begun to close. */
   isClosing = false
   readonly #handles = new Map<string, Annals>()
 
@@ -40,14 +40,14 @@ export class Services {
     this.#alertLog.follow(db)
   }
 
-  /** From now on nothing new begins. */
+  /** Ends the streams and makes the server refuse new requests. */
   close(): void {
     this.isClosing = true
     this.streams.close()
     this.#alertLog.close()
   }
 
-  /** Those of all tenants that were at work since the server was started. */
+  /** The handles of all tenants that sent requests since the server was started. */
   handles(): readonly Annals[] {
     return [this.db, ...this.#handles.values()]
   }

@@ -4,8 +4,8 @@ import { SmartRouter } from 'hono/router/smart-router'
 import { TrieRouter } from 'hono/router/trie-router'
 
 /**
- * Hono's quick router takes no path that has a word where another has an id, as `/api/v1/runs/batch` and
- * `/api/v1/runs/{event_id}/…` have; and then takes none at all. So the telemetry service has a router of its own.
+ * Gives the telemetry routes their own router. Hono's fast router cannot be used at all if one path has a word where another has
+ * an id, as in `/api/v1/runs/batch` and `/api/v1/runs/{event_id}/…`.
  */
 export class SplitRouter<T> implements Router<T> {
   readonly name = 'SplitRouter'

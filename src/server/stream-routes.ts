@@ -14,10 +14,10 @@ import type { Services } from './services.ts'
 
 const EVENTS = z
   .string()
-  .openapi({ description: 'Each event has its place as `id` and the record as `data`.' })
+  .openapi({ description: 'Server-sent events: `id` is the position, `data` the event.' })
 const CURSOR = /^[0-9a-f]{24}$/
 
-/** Records as they come, as server-sent events that can be taken up again with `Last-Event-ID`. */
+/** Routes for event streams, which clients resume with `Last-Event-ID`. */
 export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): void {
   serveAlertStream(app, services)
   serve(
@@ -28,9 +28,11 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       id: 'subscribe',
       load: 'light',
       summary:
-        'The records of a run, then new ones as they come. An event’s id is its `runSeq` and its `eventId`.',
+        'Streams the events of a run, then new ones as they arrive. The id of each is its `runSeq` and `eventId`.',
       role: 'reader',
-      query: { afterSeq: whole.optional() },
+      query: {
+        afterSeq: whole.optional().openapi({ description: 'Only events after this number, exclusive.' }),
+      },
       headers: { 'Last-Event-ID': text.optional() },
       refusals: ['EVENT_CHAIN_BROKEN'],
       answers: { 200: ['Server-sent events.', EVENTS, 'text/event-stream'] },
@@ -41,7 +43,7 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
         run,
         placeIn(headerOf(c, 'last-event-id'), query.afterSeq),
       )
-      // Before the stream begins, so that what is wrong with the id is said at once.
+      // Before the stream starts, so that an invalid id is an error response.
       await reader.check()
       return services.streams.open(c, {
         name: `run\0${typeof run === 'string' ? run : `\0${run}`}`,
@@ -58,11 +60,12 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       path: '/v1/stream',
       id: 'subscribeAll',
       load: 'light',
-      summary: 'The records of all runs in the order in which they were stored, then new ones as they come.',
+      summary:
+        'Streams the events of all runs in the order in which they were stored, then new ones as they arrive.',
       role: 'reader',
       query: {
         cursor: cursor.optional(),
-        tail: flag.optional().openapi({ description: 'Only what comes from now on, without a cursor.' }),
+        tail: flag.optional().openapi({ description: 'Without a cursor: only events from now on.' }),
       },
       headers: { 'Last-Event-ID': text.optional() },
       answers: { 200: ['Server-sent events.', EVENTS, 'text/event-stream'] },
@@ -90,9 +93,9 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
 
 const ALERTS = z
   .string()
-  .openapi({ description: 'Each event has its cursor as `id` and the alert as `data`.' })
+  .openapi({ description: 'Server-sent events: `id` is the cursor, `data` the alert.' })
 
-/** Alerts as they are raised. */
+/** The stream of alerts. */
 function serveAlertStream(app: OpenAPIHono<ServerEnv>, services: Services): void {
   serve(
     app,
@@ -101,11 +104,12 @@ function serveAlertStream(app: OpenAPIHono<ServerEnv>, services: Services): void
       path: '/v1/alerts/stream',
       id: 'subscribeAlerts',
       load: 'light',
-      summary: 'The alerts of all runs in the order in which they were raised, then new ones as they come.',
+      summary:
+        'Streams the alerts of all runs in the order in which they were raised, then new ones as they arrive.',
       role: 'reader',
       query: {
         cursor: cursor.optional(),
-        tail: flag.optional().openapi({ description: 'Only what comes from now on, without a cursor.' }),
+        tail: flag.optional().openapi({ description: 'Without a cursor: only events from now on.' }),
       },
       headers: { 'Last-Event-ID': text.optional() },
       answers: { 200: ['Server-sent events.', ALERTS, 'text/event-stream'] },
@@ -114,7 +118,7 @@ function serveAlertStream(app: OpenAPIHono<ServerEnv>, services: Services): void
       const { ledger } = c.get('db')
       const given = headerOf(c, 'last-event-id') ?? query.cursor
       const start = given ?? (query.tail === true ? await ledger.lastAlertCursor() : undefined)
-      // Before the stream begins, so that a cursor that is none is refused at once.
+      // Before the stream starts, so that an invalid cursor is an error response.
       await ledger.raisedAlerts(start, 1)
       return services.streams.open(c, {
         name: 'alerts',
@@ -141,15 +145,15 @@ function itemOf(record: RunEventRecord, position: Position, id: string): HubItem
   return { position, text: `id: ${id}\ndata: ${JSON.stringify(record)}\n\n` }
 }
 
-/** Where a reader of a run is: a number, and the event that has it, if it is known. */
+/** The position of a client in a run: a number, and the id of that event if it is known. */
 interface Place {
   readonly seq: number
   readonly eventId: string | undefined
 }
 
 /**
- * Reads one run for one stream, and sees to it that it stays the same run: a run may be deleted, and another one have its
- * id. So the record that the reader has last is read again each time, and compared.
+ * Reads one run for one stream. A run may be deleted and another one created with its id, so each read includes the last event
+ * that the client has, and compares its event id.
  */
 class RunReader {
   readonly #ledger: Ledger
@@ -166,7 +170,7 @@ class RunReader {
     return this.#last.seq
   }
 
-  /** Whether it can be read at all, and is still the run that the reader knows. */
+  /** Throws if the run cannot be read, or is not the run that the client knows. */
   async check(): Promise<void> {
     await this.#fetch(this.position, 1)
   }
@@ -180,7 +184,7 @@ class RunReader {
 
   async *follow(after: number, signal: AbortSignal): AsyncGenerator<HubItem, void, void> {
     const { seq, eventId } = this.#last
-    // From the last one that was read: by it the ledger sees whether this is still the same run.
+    // Starts at the last event that was read, so that the ledger notices another run with this id.
     const afterSeq = Math.max(0, after - 1)
     for await (const record of this.#ledger.subscribe({ runId: this.#run, afterSeq, signal })) {
       if (record.runSeq === seq && eventId !== undefined && record.eventId !== eventId)
@@ -204,7 +208,7 @@ function itemOfRun(record: RunEventRecord): HubItem {
   return itemOf(record, record.runSeq, `${record.runSeq}:${record.eventId}`)
 }
 
-/** `7:<event id>`, as the stream gives it; or just a number. */
+/** `7:<event id>`, as the stream sends it, or only a number. */
 const PLACE = /^(\d{1,15})(?::([0-9a-fA-F-]{36}))?$/
 
 function placeIn(header: string | undefined, afterSeq: number | undefined): Place {
@@ -215,5 +219,5 @@ function placeIn(header: string | undefined, afterSeq: number | undefined): Plac
 }
 
 function notGiven(name: string): AnnalsError {
-  return new AnnalsError('INVALID_ARGUMENT', `${name} is none that the stream has given`, { name })
+  return new AnnalsError('INVALID_ARGUMENT', `${name} does not come from this stream`, { name })
 }

@@ -211,7 +211,7 @@ describe('event streams', () => {
     expect(refused.headers.get('Retry-After')).toBe('1')
     expect(await refused.json()).toMatchObject({
       code: 'RATE_LIMITED',
-      detail: 'this token has 2 event streams already: close one of them first',
+      detail: 'this token already has 2 event streams; close one first',
       details: { streamsPerToken: 2 },
     })
     await (await follow('/v1/stream', another)).cancel()

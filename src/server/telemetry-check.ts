@@ -4,7 +4,7 @@ import { type FieldProblem, TelemetryProblem } from './telemetry-problem.ts'
 
 export type Checked = { readonly fields: Record<string, unknown> } | { readonly problems: FieldProblem[] }
 
-/** TD5: the fields that a body has and the schema knows. Null is absent, what nobody knows is ignored. */
+/** TD5: checks the fields of a body that the schema knows. Null counts as absent; unknown fields are ignored. */
 export function check(schema: z.ZodObject, body: unknown, loc: readonly (string | number)[]): Checked {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     return { problems: [{ loc, msg: 'must be an object', type: 'type_error' }] }
@@ -15,7 +15,7 @@ export function check(schema: z.ZodObject, body: unknown, loc: readonly (string 
   return { problems: problemsIn(parsed.error.issues, given, loc) }
 }
 
-/** One for each field, however many of its rules it breaks. */
+/** At most one problem per field. */
 function problemsIn(
   issues: readonly z.core.$ZodIssue[],
   given: Record<string, unknown>,
@@ -36,7 +36,7 @@ function problemsIn(
   return [...problems.values()]
 }
 
-/** The same for a body that must be right. */
+/** The same, but throws a 422 for an invalid body. */
 export function checked<T>(schema: z.ZodObject, body: unknown): T {
   const result = check(schema, body, ['body'])
   if ('problems' in result) throw new TelemetryProblem(422, result.problems)

@@ -5,7 +5,7 @@ import { isPublic } from './public-paths.ts'
 import { LIMIT_DEFAULT, LIMIT_MAX, NAME_FILTERS, TIME_FILTERS } from './telemetry-query.ts'
 import { COMMIT, NEW_RUN, RUN_CHANGE } from './telemetry-schemas.ts'
 
-/** The telemetry service's routes as its documentation shows them. */
+/** The telemetry routes in the OpenAPI document. */
 
 const FIELD_PROBLEM = z.object({
   loc: z.array(z.union([z.string(), z.number()])),
@@ -31,18 +31,18 @@ const body = (schema: z.ZodType): NonNullable<NonNullable<RouteConfig['request']
 })
 
 const REFUSED = {
-  400: answer('Not JSON, nothing to update, or a bad filter', DETAIL),
-  401: answer('No token, or one that is not valid', DETAIL),
-  403: answer('A role that may not, or a foreign Host or Origin', DETAIL),
-  413: answer('Larger than 1 MiB', DETAIL),
-  415: answer('Not application/json', DETAIL),
-  422: answer('Fields that break their rules', DETAILS),
-  429: answer('Too many requests', DETAIL),
-  default: answer('It failed', DETAIL),
+  400: answer('The body is not JSON, has nothing to update, or a filter is invalid.', DETAIL),
+  401: answer('The token is missing or invalid.', DETAIL),
+  403: answer('The role is too low, or Host or Origin is not accepted.', DETAIL),
+  413: answer('The body is larger than 1 MiB.', DETAIL),
+  415: answer('The body is not application/json.', DETAIL),
+  422: answer('Fields are invalid.', DETAILS),
+  429: answer('Too many requests.', DETAIL),
+  default: answer('Any other error.', DETAIL),
 } as const
-const MISSING = answer('There is no such run', DETAIL)
+const MISSING = answer('The run does not exist.', DETAIL)
 const READ = {
-  400: answer('A header that may be there once, or a bad filter', DETAIL),
+  400: answer('A header is repeated, or a filter is invalid.', DETAIL),
   401: REFUSED[401],
   403: REFUSED[403],
   429: REFUSED[429],
@@ -60,7 +60,7 @@ const QUERY = z.object({
 
 const TAGS = ['telemetry']
 
-/** Who only asks reads. */
+/** GET requests need the role reader, others the role writer. */
 function route(operationId: string, config: RouteConfig): RouteConfig {
   const role = config.method === 'get' ? 'reader' : 'writer'
   const security = isPublic(config.path) ? [] : [{ token: [role] }]
@@ -70,10 +70,10 @@ function route(operationId: string, config: RouteConfig): RouteConfig {
 export const HEALTH: RouteConfig = route('health', {
   method: 'get',
   path: '/health',
-  summary: 'Whether the service is up; needs no token',
+  summary: 'Whether the service is up. Needs no token.',
   responses: {
     200: answer(
-      'It is',
+      'The service is up.',
       z.object({
         status: z.literal('ok'),
         version: z.string(),
@@ -93,10 +93,10 @@ const NUMBERS = z.record(z.string(), z.number())
 export const METRICS: RouteConfig = route('telemetryMetrics', {
   method: 'get',
   path: '/metrics',
-  summary: 'How many runs there are, and how the service does',
+  summary: 'The number of runs, and the performance of the service.',
   responses: {
     200: answer(
-      'Counts',
+      'The counts.',
       z.object({ total_runs: z.number(), agents: NUMBERS, recent_24h: z.number(), performance: NUMBERS }),
     ),
     ...READ,
@@ -106,10 +106,10 @@ export const METRICS: RouteConfig = route('telemetryMetrics', {
 export const METADATA: RouteConfig = route('telemetryMetadata', {
   method: 'get',
   path: '/api/v1/metadata',
-  summary: 'The agents and job types that there are; remembered for 300 s unless something is written',
+  summary: 'All agent names and job types. Cached for 300 s, or until the next write.',
   responses: {
     200: answer(
-      'Names',
+      'The names.',
       z.object({
         agent_names: z.array(z.string()),
         job_types: z.array(z.string()),
@@ -124,15 +124,15 @@ export const METADATA: RouteConfig = route('telemetryMetadata', {
 export const POST_RUN: RouteConfig = route('postTelemetryRun', {
   method: 'post',
   path: '/api/v1/runs',
-  summary: 'Stores a run; the same event_id again changes nothing',
+  summary: 'Stores a run. Sending the same event_id again changes nothing.',
   request: { body: body(NEW_RUN) },
   responses: {
     200: answer(
-      'The event_id is known',
+      'A run with this event_id exists.',
       z.object({ status: z.literal('duplicate'), event_id: z.string(), message: z.string() }),
     ),
     201: answer(
-      'Stored',
+      'The run is stored.',
       z.object({ status: z.literal('created'), event_id: z.string(), run_id: z.string() }),
     ),
     ...REFUSED,
@@ -142,11 +142,11 @@ export const POST_RUN: RouteConfig = route('postTelemetryRun', {
 export const POST_BATCH: RouteConfig = route('postTelemetryRuns', {
   method: 'post',
   path: '/api/v1/runs/batch',
-  summary: 'Stores up to 1000 runs; each is checked by itself',
+  summary: 'Stores up to 1000 runs. Each is checked separately.',
   request: { body: body(z.array(NEW_RUN).min(1).max(1000)) },
   responses: {
     200: answer(
-      'What became of them',
+      'The result for each run.',
       z.object({
         inserted: z.number(),
         duplicates: z.number(),
@@ -161,9 +161,9 @@ export const POST_BATCH: RouteConfig = route('postTelemetryRuns', {
 export const LIST_RUNS: RouteConfig = route('listTelemetryRuns', {
   method: 'get',
   path: '/api/v1/runs',
-  summary: 'Runs, newest created_at first',
+  summary: 'Runs, newest created_at first.',
   request: { query: QUERY },
-  responses: { 200: answer('Runs', z.array(RUN)), ...READ, 400: REFUSED[400], 422: REFUSED[422] },
+  responses: { 200: answer('The runs.', z.array(RUN)), ...READ, 400: REFUSED[400], 422: REFUSED[422] },
 })
 
 const ONE = '/api/v1/runs/{event_id}'
@@ -171,19 +171,19 @@ const ONE = '/api/v1/runs/{event_id}'
 export const GET_RUN: RouteConfig = route('getTelemetryRun', {
   method: 'get',
   path: ONE,
-  summary: 'A run',
+  summary: 'Returns a run.',
   request: { params: EVENT_ID },
-  responses: { 200: answer('The run', RUN), ...READ, 404: MISSING },
+  responses: { 200: answer('The run.', RUN), ...READ, 404: MISSING },
 })
 
 export const PATCH_RUN: RouteConfig = route('patchTelemetryRun', {
   method: 'patch',
   path: ONE,
-  summary: 'Changes fields of a run, each as a whole',
+  summary: 'Replaces fields of a run.',
   request: { params: EVENT_ID, body: body(RUN_CHANGE) },
   responses: {
     200: answer(
-      'Changed',
+      'The run is changed.',
       z.object({ event_id: z.string(), updated: z.literal(true), fields_updated: z.array(z.string()) }),
     ),
     ...REFUSED,
@@ -194,11 +194,11 @@ export const PATCH_RUN: RouteConfig = route('patchTelemetryRun', {
 export const POST_COMMIT: RouteConfig = route('associateCommit', {
   method: 'post',
   path: `${ONE}/associate-commit`,
-  summary: 'Says which commit came out of a run',
+  summary: 'Records the commit that a run produced.',
   request: { params: EVENT_ID, body: body(COMMIT) },
   responses: {
     200: answer(
-      'Associated',
+      'The commit is recorded.',
       z.object({
         status: z.literal('success'),
         event_id: z.string(),
@@ -214,10 +214,13 @@ export const POST_COMMIT: RouteConfig = route('associateCommit', {
 export const COMMIT_URL: RouteConfig = route('commitUrl', {
   method: 'get',
   path: `${ONE}/commit-url`,
-  summary: 'Where the commit of a run can be seen',
+  summary: 'The web address of the commit of a run.',
   request: { params: EVENT_ID },
   responses: {
-    200: answer('At GitHub, GitLab or Bitbucket, else null', z.object({ commit_url: z.string().nullable() })),
+    200: answer(
+      'The address at GitHub, GitLab or Bitbucket; null for other hosts.',
+      z.object({ commit_url: z.string().nullable() }),
+    ),
     ...READ,
     404: MISSING,
   },
@@ -226,10 +229,13 @@ export const COMMIT_URL: RouteConfig = route('commitUrl', {
 export const REPO_URL: RouteConfig = route('repoUrl', {
   method: 'get',
   path: `${ONE}/repo-url`,
-  summary: 'Where the repository of a run can be seen',
+  summary: 'The web address of the repository of a run.',
   request: { params: EVENT_ID },
   responses: {
-    200: answer('At GitHub, GitLab or Bitbucket, else null', z.object({ repo_url: z.string().nullable() })),
+    200: answer(
+      'The address at GitHub, GitLab or Bitbucket; null for other hosts.',
+      z.object({ repo_url: z.string().nullable() }),
+    ),
     ...READ,
     404: MISSING,
   },
@@ -238,11 +244,11 @@ export const REPO_URL: RouteConfig = route('repoUrl', {
 export const GET_TRAIL: RouteConfig = route('telemetryTrail', {
   method: 'get',
   path: '/telemetry/{run_id}',
-  summary: 'The newest run with this run_id, and all runs below it by start_time',
+  summary: 'The newest run with this run_id, and all its descendants by start_time.',
   request: { params: z.object({ run_id: z.string() }) },
   responses: {
-    200: answer('The trail', z.object({ run: RUN, children: z.array(RUN) })),
+    200: answer('The run with its descendants.', z.object({ run: RUN, children: z.array(RUN) })),
     ...READ,
-    404: answer('There is no such run', z.object({ error: z.string(), run_id: z.string() })),
+    404: answer('The run does not exist.', z.object({ error: z.string(), run_id: z.string() })),
   },
 })

@@ -2,21 +2,21 @@ import { randomUUID } from 'node:crypto'
 import { AnnalsError } from '../core/errors.ts'
 import { parseLargeJson } from './large-json.ts'
 
-/** Containers within containers that a value may have. */
+/** The deepest nesting that a value may have. */
 const DEPTH_MAX = 64
-/** Only such texts can have a number that JavaScript has not. */
+/** Only such texts can contain a number that JavaScript rounds. */
 const SUSPECT = /\d{16}|\d[eE]/
-/** In JSON that is known to be some: strings, which stay, and numbers. */
+/** Matches the strings, which are kept, and the numbers in valid JSON. */
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
 
 /**
- * Stands where a number was that JavaScript can't hold: whichever field it is in is refused, and no other. Nobody can
- * write it, as nobody knows it.
+ * Replaces a number that JavaScript cannot represent, so that only the field with that number is refused. It is random, so no
+ * sender can write it.
  */
 const LOST = `lost number ${randomUUID()}`
-export const LOST_NUMBER = 'has a number that would be rounded, or is too large: send it as text'
+export const LOST_NUMBER = 'has a number that would be rounded or is too large; send it as text'
 
-/** `400` for what is no JSON at all. */
+/** Throws a 400 for invalid JSON. */
 export function parseTelemetryJson(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text)
@@ -27,10 +27,10 @@ export function parseTelemetryJson(text: string): unknown {
   }
 }
 
-/** The fields of a record are listed several times, in one go each; no record needs more. */
+/** The keys of a record are listed several times, which cannot be interrupted. No record needs more. */
 const MEMBERS_MAX = 10_000
 
-/** The same for a long body, in slices. */
+/** The same for a long body, parsed in slices. */
 export function parseLargeTelemetry(bytes: Uint8Array): Promise<unknown> {
   return parseLargeJson(bytes, { membersMax: MEMBERS_MAX, mend: text => text.replace(TOKENS, kept) })
 }
@@ -39,12 +39,12 @@ function kept(token: string): string {
   if (token.startsWith('"') || !SUSPECT.test(token)) return token
   const value = Number(token)
   if (!Number.isFinite(value)) return `"${LOST}"`
-  // Written as JavaScript writes it, it comes back the same, also if it is not exactly that number.
+  // A number written as JavaScript writes it reads back the same, even if the value is not exact.
   const isKept = !/^-?\d+$/.test(token) || `${value}` === token || BigInt(token) === BigInt(value)
   return isKept ? token : `"${LOST}"`
 }
 
-/** Why this, which was read from JSON, can't be given back as it came; undefined if it can. */
+/** Why a parsed value cannot be returned as it was sent; undefined if it can. */
 export function jsonProblem(value: unknown, depth = 0): string | undefined {
   if (typeof value === 'string') return textProblem(value)
   if (typeof value !== 'object' || value === null) return undefined
@@ -61,7 +61,7 @@ function textProblem(text: string): string | undefined {
   return text.isWellFormed() ? undefined : 'has a lone surrogate'
 }
 
-/** Whether a number was lost here. */
+/** Whether this stands for a number that could not be represented. */
 export function isLost(value: unknown): boolean {
   return value === LOST
 }

@@ -9,7 +9,7 @@ export const TIME_FILTERS = ['created_before', 'created_after', 'start_time_from
 export const LIMIT_MAX = 1000
 export const LIMIT_DEFAULT = 100
 
-/** What a list of runs is asked for: a status or time that is none is 400, a limit or offset 422. */
+/** The filters of a list of runs. An invalid status or time is a 400, an invalid limit or offset a 422. */
 export function selectionOf(query: URLSearchParams): RunSelection {
   const problems: FieldProblem[] = []
   const known = [...NAME_FILTERS, ...TIME_FILTERS, 'status', 'limit', 'offset']
@@ -47,7 +47,7 @@ function timeOf(name: string, text: string | null): number | null {
   if (text === null) return null
   const ms = parseTime(text)
   if (ms !== undefined) return ms
-  const hint = / \d{2}:\d{2}$/.test(text) ? ' (in a query + is written %2B)' : ''
+  const hint = / \d{2}:\d{2}$/.test(text) ? ' (in a query, write + as %2B)' : ''
   throw new TelemetryProblem(
     400,
     `${name} must be a time with an offset, such as 2026-11-15T03:30:00Z${hint}`,

@@ -37,7 +37,7 @@ const BATCH_MAX = 1000
 
 type Handler = (c: ServerContext, store: TelemetryStore) => Promise<Response> | Response
 
-/** By route, what answers it. */
+/** The handler of each route. */
 const HANDLERS: readonly (readonly [RouteConfig, Load, Handler])[] = [
   [METADATA, 'heavy', async (c, store) => c.json(await store.metadata())],
   [POST_RUN, 'light', postRun],
@@ -65,7 +65,7 @@ const HANDLERS: readonly (readonly [RouteConfig, Load, Handler])[] = [
   [GET_TRAIL, 'heavy', getTrail],
 ]
 
-/** The telemetry service, to be mounted behind the server's guard. */
+/** The routes of the telemetry service. The server's guard runs before them. */
 export function telemetryRoutes({ engine }: Pick<Annals, 'engine'>): OpenAPIHono<ServerEnv> {
   const app = new OpenAPIHono<ServerEnv>()
   const timings = new Timings()
@@ -94,12 +94,12 @@ export function telemetryRoutes({ engine }: Pick<Annals, 'engine'>): OpenAPIHono
   return app
 }
 
-/** `{event_id}` is `:event_id` to the router. */
+/** Converts `{event_id}` to the router's `:event_id`. */
 function honoPath({ path }: RouteConfig): string {
   return path.replaceAll(/\{(\w+)\}/g, ':$1')
 }
 
-/** TD7: the kind of store, never where it is. */
+/** TD7: the kind of store, but never its location. */
 function storeOf({ kind, durability }: Annals['engine']): Record<string, string> {
   return { db_path: kind, journal_mode: 'wal', synchronous: durability }
 }
@@ -121,7 +121,7 @@ async function readBody(c: ServerContext): Promise<unknown> {
   return bytes.length > LARGE_BODY_BYTES ? parseLargeTelemetry(bytes) : parseTelemetryJson(textOf(bytes))
 }
 
-/** TD1. */
+/** TD1: an invalid run does not affect the others. */
 async function postBatch(c: ServerContext, store: TelemetryStore): Promise<Response> {
   const body = await readBody(c)
   if (!Array.isArray(body) || body.length === 0 || body.length > BATCH_MAX) {
@@ -166,7 +166,7 @@ interface CommitBody {
   readonly commit_timestamp?: string
 }
 
-/** All of the commit is replaced: whose an earlier one was says nothing about this one. */
+/** Replaces all fields of an earlier commit, so that its author and time do not remain. */
 async function postCommit(c: ServerContext, store: TelemetryStore): Promise<Response> {
   const commit = checked<CommitBody>(COMMIT, await readBody(c))
   const { commit_hash } = commit
@@ -192,7 +192,7 @@ async function getTrail(c: ServerContext, store: TelemetryStore): Promise<Respon
   )
 }
 
-/** TD5: null is absent, for whoever reads too: every field is there. */
+/** TD5: all fields are present; absent ones are null. */
 function shown(run: RunRecord): Record<string, unknown> {
   return Object.fromEntries(RECORD_FIELDS.map(field => [field, run[field] ?? null]))
 }
@@ -216,7 +216,7 @@ function eventIdOf(c: ServerContext): string {
   return c.req.param('event_id') ?? ''
 }
 
-/** How long requests took, since the service began. */
+/** The durations of requests since the service was started. */
 class Timings {
   readonly #since = Date.now()
   #requests = 0

@@ -17,7 +17,7 @@ import {
 import { normalTime } from '../telemetry/run-time.ts'
 import { isLost, jsonProblem, LOST_NUMBER, parseTelemetryJson } from './telemetry-json.ts'
 
-/** The rules of the fields, as they are checked and as they are documented. */
+/** The rules of the fields, for checking and for the OpenAPI document. */
 
 const TIME_EXAMPLE = '2026-11-15T03:30:00.000Z'
 
@@ -102,7 +102,7 @@ const optionalFields: Shape = optional({
   api_posted: z.boolean(),
 })
 
-/** What a POST takes. */
+/** The body of a POST. */
 export const NEW_RUN: z.ZodObject<Shape> = z
   .object({
     event_id: eventId,
@@ -120,7 +120,7 @@ const patched: Shape = {
   git_commit_timestamp: time.optional(),
 }
 
-/** What a PATCH takes. */
+/** The body of a PATCH. */
 export const RUN_CHANGE: z.ZodObject<Shape> = z
   .object(Object.fromEntries(PATCHED_FIELDS.map(field => [field, patched[field]])))
   .openapi('TelemetryChange')
@@ -134,7 +134,7 @@ export const COMMIT: z.ZodObject<Shape> = z
   })
   .openapi('TelemetryCommit')
 
-/** Text that holds no JSON stays text, which is refused. */
+/** Text that is not JSON stays text, which is then refused. */
 function parsedOrText(value: string): unknown {
   try {
     return parseTelemetryJson(value)

@@ -2,14 +2,14 @@ import { PIECE_CHARS } from './json-pieces.ts'
 import { streamOf } from './piece-stream.ts'
 
 /**
- * JSON whose list is written while it is read, as fast as the reader takes it: a list of any length needs the memory of
- * a few of its items. What fails before the first item is thrown; what fails later breaks the answer off.
+ * Streams a JSON list while it is read from the store, as fast as the client reads, so that a list of any length needs little
+ * memory. An error before the first item is thrown; a later one ends the answer early.
  */
 export async function streamedJson(
   before: string,
   items: AsyncGenerator<unknown, void, void>,
   after: string,
-  /** How the work on a piece is done: it may have to wait for its turn. */
+  /** Runs the work on a piece, which may have to wait for its turn. */
   inTurn: (work: () => Promise<string>) => Promise<string> = work => work(),
 ): Promise<Response> {
   let next = await items.next()

@@ -9,7 +9,7 @@ import type { Credential, ServerEnv } from './server-env.ts'
 import type { Services } from './services.ts'
 import type { CreateTokenOptions } from './tokens.ts'
 
-/** Tokens: an admin's own tenant's; on a server that needs none, those of all. */
+/** Routes for tokens. An admin manages those of its own tenant; without a token, on a server that needs none, those of all. */
 export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): void {
   const { tokens } = services
   serve(
@@ -19,7 +19,7 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       path: '/v1/tokens',
       id: 'listTokens',
       load: 'light',
-      summary: 'Tokens that were not revoked, in the order of their ids.',
+      summary: 'The tokens that were not revoked, ordered by id.',
       role: 'admin',
       query: { limit: limitUpTo(1_000, 100), after: text.optional() },
       answers: { 200: ['A page of tokens.', pageOf('tokens', tokenRecord)] },
@@ -39,7 +39,7 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       path: '/v1/tokens',
       id: 'createToken',
       load: 'light',
-      summary: 'Makes a token. It is in this answer alone.',
+      summary: 'Creates a token. Only this answer contains it; the server stores a hash.',
       role: 'admin',
       body: z.strictObject({
         name: z.string().optional(),
@@ -52,7 +52,9 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
     async ({ c, body }) => {
       const { tenant: own = body.tenant } = reachOf(c.get('credential'))
       if (body.tenant !== undefined && body.tenant !== own) {
-        throw new AnnalsError('FORBIDDEN', 'a token can be made for the own tenant alone', { name: 'tenant' })
+        throw new AnnalsError('FORBIDDEN', 'a token can be created only for your own tenant', {
+          name: 'tenant',
+        })
       }
       return json(await tokens.create(without({ ...body, tenant: own }) as CreateTokenOptions), 201)
     },
@@ -64,9 +66,9 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       path: '/v1/tokens/{tokenId}',
       id: 'revokeToken',
       load: 'light',
-      summary: 'Revokes a token: it is of no use from now on, and its event streams end.',
+      summary: 'Revokes a token at once. Its event streams end.',
       role: 'admin',
-      answers: { 200: ['Whether there was one.', z.object({ revoked: z.boolean() })] },
+      answers: { 200: ['Whether it existed.', z.object({ revoked: z.boolean() })] },
     },
     async ({ c, ids }) =>
       json({ revoked: await tokens.revoke(ids['tokenId'], reachOf(c.get('credential'))) }),

@@ -7,42 +7,50 @@ import { checkText } from '../core/text.ts'
 import type { Value } from '../core/value.ts'
 import { inChunks } from './paging.ts'
 
-/** Each may do what those before it may. */
+/** What a token may do. Each role includes the ones before it. */
 export type Role = 'reader' | 'writer' | 'admin'
 export const ROLES: readonly Role[] = ['reader', 'writer', 'admin']
 
-/** What is known of a token; not the token itself, which nobody can find out any more. */
+/** The stored data of a token. The token itself is not stored. */
 export interface TokenRecord {
+  /** Identifies the token, for example to revoke it. */
   readonly id: string
-  /** What it is for, for people to read. */
+  /** What the token is for; may be empty. */
   readonly name: string
+  /** The tenant whose data the token reaches. */
   readonly tenant: string
+  /** What the token may do. */
   readonly role: Role
   /** Milliseconds since 1970. */
   readonly createdAt: number
+  /** Milliseconds since 1970; absent for a token that does not expire. */
   readonly expiresAt?: number
 }
 
+/** Options of `TokenStore.create`. */
 export interface CreateTokenOptions {
+  /** What the token is for, for people; up to 256 bytes. */
   readonly name?: string
-  /** Whose data it reaches; `default` without it. */
+  /** The tenant whose data the token reaches; default `default`. */
   readonly tenant?: string
+  /** What the token may do. */
   readonly role: Role
-  /** For how long it is good; for good without it. */
+  /** The lifetime in milliseconds; default: it does not expire. */
   readonly ttlMs?: number
 }
 
-/** Shown once, when it is made. */
+/** A new token with its secret, which is returned only once. */
 export interface CreatedToken extends TokenRecord {
+  /** The secret, for the header `Authorization: Bearer …`. */
   readonly token: string
 }
 
-/** What the server keeps for itself, as a tenant of its own: no token is given out for it, so no request reaches it. */
+/** The tenant of the server's own data. No token can be created for it, so no request reaches it. */
 export const OWN_TENANT = '_annals'
 /** Every token begins with it. */
 export const TOKEN_PREFIX = 'annals_'
 const SCOPE = 'tokens'
-/** Whoever wants more wants one that does not expire. */
+/** A hundred years. */
 const TTL_MAX_MS = 100 * 366 * 86_400_000
 const ID = /^[0-9a-f]{16}$/
 const SHAPE = /^annals_([0-9a-f]{16})_([A-Za-z0-9_-]{43})$/
@@ -51,24 +59,25 @@ const NAME_BYTES_MAX = 256
 const TOKENS_AT_ONCE = 100
 
 interface StoredToken extends TokenRecord {
-  /** SHA-256 of the token, in hex. 256 random bits need no slow hash: there is nothing to guess. */
+  /** SHA-256 of the token, in hex. A slow hash is not needed: 256 random bits cannot be guessed. */
   readonly hash: string
 }
 
 /**
- * The tokens of a server, in the database that it serves. Made and revoked in one transaction with an event that says
- * so: whoever follows these hears of a revocation at once, in whatever process it happened.
+ * The access tokens of a server, stored in its database. Creating and revoking also appends an event in the same transaction, so
+ * that every server on the database learns of a revocation at once.
  */
 export class TokenStore {
   readonly #db: Annals
   readonly #clock: () => number
 
+  /** Uses the tokens in this database. `clock` returns milliseconds since 1970. */
   constructor(db: Annals, clock: () => number = Date.now) {
     this.#db = db.forTenant(OWN_TENANT)
     this.#clock = clock
   }
 
-  /** Makes a token. It is in the answer alone. */
+  /** Creates a token. Only the result contains the secret; the database stores a hash. */
   async create(options: CreateTokenOptions): Promise<CreatedToken> {
     checkOptions('create', options, ['name', 'tenant', 'role', 'ttlMs'])
     const { name = '', tenant = 'default', role, ttlMs } = options
@@ -76,7 +85,7 @@ export class TokenStore {
     checkTenant(tenant)
     if (!ROLES.includes(role)) throw invalidArgument('role', `must be one of ${ROLES.join(', ')}`)
     if (ttlMs !== undefined && !(Number.isSafeInteger(ttlMs) && ttlMs > 0 && ttlMs <= TTL_MAX_MS)) {
-      throw invalidArgument('ttlMs', 'must be a positive integer, of a hundred years at most')
+      throw invalidArgument('ttlMs', 'must be a positive integer, at most a hundred years')
     }
     const id = randomBytes(8).toString('hex')
     const token = `${TOKEN_PREFIX}${id}_${randomBytes(SECRET_BYTES).toString('base64url')}`
@@ -91,7 +100,7 @@ export class TokenStore {
     return Object.freeze({ ...record, token })
   }
 
-  /** Those that were not revoked, also if they have expired; of one tenant, or of all. */
+  /** The tokens that were not revoked, including expired ones, by creation time; of one tenant, or of all. */
   async list(options: { readonly tenant?: string } = {}): Promise<readonly TokenRecord[]> {
     checkOptions('list', options, ['tenant'])
     const records: TokenRecord[] = []
@@ -99,7 +108,7 @@ export class TokenStore {
     return records.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1))
   }
 
-  /** @internal The same in the order of their ids, from behind one on, read as they are asked for. */
+  /** @internal The same ordered by id, after the given id, read on demand. */
   async *iterate({
     tenant,
     after,
@@ -107,7 +116,7 @@ export class TokenStore {
     readonly tenant?: string
     readonly after?: string | undefined
   } = {}): AsyncGenerator<TokenRecord, void, void> {
-    if (after !== undefined && !ID.test(after)) throw invalidArgument('after', 'is none that was given')
+    if (after !== undefined && !ID.test(after)) throw invalidArgument('after', 'is not the id of a token')
     const entries = inChunks(
       after,
       TOKENS_AT_ONCE,
@@ -121,18 +130,18 @@ export class TokenStore {
     }
   }
 
-  /** Whether there is any at all. */
+  /** Whether there is any token. */
   async exist(): Promise<boolean> {
     return (await this.#db.kv.list(SCOPE, { limit: 1 })).length > 0
   }
 
-  /** One that was not revoked, also if it has expired. */
+  /** The token with this id, including an expired one; undefined if it does not exist or was revoked. */
   async get(id: string): Promise<TokenRecord | undefined> {
     const stored = ID.test(id) ? await this.#db.kv.get(SCOPE, id) : undefined
     return stored === undefined ? undefined : recordOf(stored)
   }
 
-  /** Whether there was such a token; with `tenant`, one of that tenant. */
+  /** Revokes a token at once. Returns false if there is no such token, or none of that tenant. */
   async revoke(id: string, options: { readonly tenant?: string } = {}): Promise<boolean> {
     checkOptions('revoke', options, ['tenant'])
     if (!ID.test(id)) return false
@@ -147,12 +156,12 @@ export class TokenStore {
     })
   }
 
-  /** The record of a token that is good now. Looked up each time: a token that was revoked is of no use from then on. */
+  /** The record of a valid token, else undefined. Reads the database each time, so that a revocation takes effect at once. */
   async verify(token: string): Promise<TokenRecord | undefined> {
     const [, id] = SHAPE.exec(token) ?? []
     const stored =
       id === undefined ? undefined : ((await this.#db.kv.get(SCOPE, id)) as StoredToken | undefined)
-    // Compared also if there is nothing to compare with, so that the time tells nothing about ids.
+    // Compares even if there is no such token, so that the time reveals nothing about ids.
     const expected = stored === undefined ? NOTHING : Buffer.from(stored.hash, 'hex')
     const isRight = timingSafeEqual(hashOf(token), expected)
     if (!isRight || stored === undefined) return undefined
@@ -160,7 +169,7 @@ export class TokenStore {
     return record.expiresAt !== undefined && record.expiresAt <= this.#clock() ? undefined : record
   }
 
-  /** The ids of tokens as they are revoked, from now on. */
+  /** The ids of tokens that are revoked from now on. */
   async *revocations(signal: AbortSignal): AsyncGenerator<string, void, void> {
     const from = await this.#db.events.length(SCOPE)
     for await (const { type, payload } of this.#db.events.tail(SCOPE, { from, signal })) {
@@ -169,7 +178,7 @@ export class TokenStore {
   }
 }
 
-/** Of the same length as any other, and no token's. */
+/** A hash that no token has. */
 const NOTHING = Buffer.alloc(32)
 
 function hashOf(token: string): Buffer {

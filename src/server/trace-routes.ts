@@ -25,7 +25,7 @@ const LIMIT_MAX = 1_000
 const LIMIT_DEFAULT = 100
 const EVENTS_AT_ONCE = 16
 
-/** What an agent thought and did: traces, and the events of its own log. */
+/** Routes for traces and for a run's own log. */
 export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): void {
   serve(
     app,
@@ -34,22 +34,19 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       path: '/v1/runs/{runId}/traces',
       id: 'queryTraces',
       load: 'heavy',
-      summary: 'Traces by timestamp, then id; those that fit all that is asked for.',
+      summary: 'The traces that match all filters, ordered by timestamp and id.',
       role: 'reader',
       query: {
         type: text.optional(),
         tag: text.optional(),
         parentId: text.optional(),
-        from: whole.optional(),
-        to: whole.optional(),
+        from: whole.optional().openapi({ description: 'Milliseconds since 1970, inclusive.' }),
+        to: whole.optional().openapi({ description: 'Milliseconds since 1970, exclusive.' }),
         limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT),
         after: text.optional(),
       },
       answers: {
-        200: [
-          'A page of traces; `next` is the `after` of the page behind it.',
-          pageOf('traces', storedTrace),
-        ],
+        200: ['A page of traces; `next` is the `after` of the next page.', pageOf('traces', storedTrace)],
       },
     },
     async ({ c, run: runId, query: { limit, after, ...filter } }) =>
@@ -93,7 +90,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
           return json({ id }, 201)
         } catch (error) {
           const isKnown = error instanceof AnnalsError && error.code === 'TRACE_EXISTS'
-          // Recorded by the same request before, whose answer was lost.
+          // The same request has recorded it before, and its answer was lost.
           if (isKnown && rest.id === undefined) return json({ id: made }, 201)
           throw error
         }
@@ -121,10 +118,12 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       path: '/v1/runs/{runId}/traces/{traceId}/tree',
       id: 'getTraceTree',
       load: 'heavy',
-      summary: 'The trace and everything below it.',
+      summary: 'The trace with all its descendants, as a tree.',
       role: 'reader',
       refusals: ['TRACE_NOT_FOUND', 'INVALID_OPERATION'],
-      answers: { 200: ['`{trace, children}`, each child the same.', z.looseObject({ trace: storedTrace })] },
+      answers: {
+        200: ['`{trace, children}`; each child has the same form.', z.looseObject({ trace: storedTrace })],
+      },
     },
     async ({ c, run: runId, ids: { traceId } }) => {
       const tree = (await c.get('db').traces.tree(runId, traceId)) ?? missing(traceId)
@@ -143,12 +142,17 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/log',
       id: 'readLog',
       load: 'light',
-      summary: 'The events of the run’s own log (`db.events`), in order.',
+      summary: "The events of the run's own log (`db.events`), in order.",
       role: 'reader',
-      query: { from: whole.optional(), limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT) },
+      query: {
+        from: whole
+          .optional()
+          .openapi({ description: 'Number of the first event, inclusive; the first is 0.' }),
+        limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT),
+      },
       answers: {
         200: [
-          'A page of events; `next` is the `from` of the page behind it.',
+          'A page of events; `next` is the `from` of the next page.',
           pageOf('events', logEvent, z.number().int()),
         ],
       },
@@ -172,11 +176,13 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
       path: '/v1/runs/{runId}/log/verification',
       id: 'verifyLog',
       load: 'heavy',
-      summary:
-        'Recomputes every hash of the run’s own log, and says where the first one is that does not fit.',
+      summary: "Recomputes every hash of the run's own log and returns the first event that differs.",
       role: 'reader',
       answers: {
-        200: ['What was found.', z.looseObject({ isValid: z.boolean(), length: z.number().int() })],
+        200: [
+          'The result of the verification.',
+          z.looseObject({ isValid: z.boolean(), length: z.number().int() }),
+        ],
       },
     },
     async ({ c, run }) => json(await c.get('db').events.verifyChain(run, { signal: c.req.raw.signal })),
@@ -189,12 +195,12 @@ function placeIn(after: string | undefined): { readonly timestamp: number; reado
   return { timestamp, id }
 }
 
-/** A tree may be deeper than what anybody can write as JSON. */
+/** Most JSON parsers refuse deeper nesting. */
 const TREE_DEPTH_MAX = 500
 
 function checkDepth({ trace: root, children }: TraceTree, depth: number): void {
   if (depth > TREE_DEPTH_MAX) {
-    const message = `the tree is deeper than ${TREE_DEPTH_MAX}: ask for the children of its traces instead`
+    const message = `the tree is deeper than ${TREE_DEPTH_MAX}; query the children of its traces instead`
     throw new AnnalsError('INVALID_OPERATION', message, { traceId: root.id })
   }
   for (const child of children) checkDepth(child, depth + 1)

@@ -7,7 +7,7 @@ import { streamOf } from './piece-stream.ts'
 import { MIB, value } from './schemas.ts'
 import type { ServerContext } from './server-env.ts'
 
-/** A value as a whole body: bytes as they are, all else as JSON. */
+/** Values as whole bodies: bytes as they are, other values as JSON. */
 
 const VALUE_BYTES_MAX = 16 * MIB
 const BYTES = 'application/octet-stream'
@@ -23,7 +23,7 @@ export async function readValue(c: ServerContext): Promise<Value> {
   return fromLargeJson(await readJson(c, VALUE_BYTES_MAX))
 }
 
-/** Sent piece by piece if it is long, as fast as its reader takes it. */
+/** A long value is sent piece by piece, as fast as the client reads. */
 export async function valueResponse(
   found: Value,
   headers: Readonly<Record<string, string>>,
@@ -33,7 +33,7 @@ export async function valueResponse(
     headers: {
       'Content-Type': isBytes ? BYTES : 'application/json',
       'Cache-Control': 'no-store',
-      // Whatever the bytes look like, no browser takes them for a page.
+      // A browser must not run stored bytes as a page.
       'Content-Security-Policy': "default-src 'none'; sandbox",
       ...headers,
     },

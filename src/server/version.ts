@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module'
 
-/** Of the package: its manifest lies two folders above this file, in the sources as in what is published. */
+/** The manifest of the package is two folders above this file, both in src and in dist. */
 const { version } = createRequire(import.meta.url)('../../package.json') as { readonly version: string }
 
 export const VERSION: string = version

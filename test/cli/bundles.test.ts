@@ -102,7 +102,7 @@ describe('verify-bundle', () => {
     const { code, stderr } = await annals(['verify-bundle', file])
     expect(code).toBe(2)
     const [, hint] =
-      /^annals: NOT A BUNDLE: .*: it is compressed with gzip; type: (gunzip .*)$/m.exec(stderr) ?? []
+      /^annals: NOT A BUNDLE: .*: it is compressed with gzip; run: (gunzip .*)$/m.exec(stderr) ?? []
     const shell = `annals() { '${process.execPath}' '${PROGRAM}' "$@"; }; ${hint}`
     expect(execFileSync('bash', ['-c', shell], { encoding: 'utf8' })).toContain('consistent  -\n')
     rmSync(file)

@@ -44,7 +44,7 @@ function cloneRepository(): string {
     encoding: 'utf8',
   })
   for (const file of files.trim().split('\n')) {
-    if (/^(test|bench|docs)\//.test(file) || !existsSync(join(ROOT, file))) continue
+    if (/^(bench|docs)\//.test(file) || !existsSync(join(ROOT, file))) continue
     cpSync(join(ROOT, file), join(clone, file), { recursive: true })
   }
   symlinkSync(join(ROOT, 'node_modules'), join(clone, 'node_modules'))

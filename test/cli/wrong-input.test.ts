@@ -119,7 +119,7 @@ describe('a server that is not Annals', () => {
       expect({ code, stdout, stderr }, each).toEqual({
         code: 4,
         stdout: '',
-        stderr: `annals: what answers at ${url} is no annals server\n`,
+        stderr: `annals: the program that answers at ${url} is not an annals server\n`,
       })
     }
   })

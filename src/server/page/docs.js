@@ -1,24 +1,24 @@
 import { element } from './view.js'
 
-/** The description of the API, made readable. */
+/** Shows the OpenAPI document as a page. */
 
 const SCHEMA_PREFIX = '#/components/schemas/'
 
-/** Text in which what stands between backticks is code. */
+/** Text in which the parts between backticks are code. */
 function prose(text) {
   return text
     .split('`')
     .map((part, i) => (i % 2 === 1 ? element('code', {}, part) : document.createTextNode(part)))
 }
 
-/** A schema that has a name is a link to it; others are shown. */
+/** A link to a named schema, or the schema itself. */
 function shape(schema) {
   const name = schema.$ref?.startsWith(SCHEMA_PREFIX) ? schema.$ref.slice(SCHEMA_PREFIX.length) : undefined
   if (name !== undefined) return element('a', { href: `#schema-${name}` }, name)
   return element('pre', {}, JSON.stringify(schema, null, 2))
 }
 
-/** What a parameter may be, in a few words. */
+/** The type and limits of a parameter in a few words. */
 function kind({ type, enum: choices, minimum, maximum, default: byDefault, items }) {
   const parts = [
     choices === undefined ? (items === undefined ? type : `${items.type}, repeated`) : choices.join(' | '),
@@ -49,7 +49,7 @@ function bodyOf({ requestBody }) {
   return [element('h3', {}, 'Body'), ...parts]
 }
 
-/** Refusals all look alike: what differs is when they come. */
+/** Shows the schemas of successful answers. Errors all have the same schema, so only their codes are listed. */
 function answersOf({ responses = {} }) {
   const all = Object.entries(responses)
   const isGood = ([status]) => status.startsWith('2')
@@ -64,7 +64,7 @@ function answersOf({ responses = {} }) {
     ])
   const bad = all.filter(one => !isGood(one))
   return [
-    element('h3', {}, 'Answers'),
+    element('h3', {}, 'Responses'),
     ...good,
     table(
       ['Status', 'When'],
@@ -143,7 +143,7 @@ function show({ info, paths, components = {} }) {
   reveal()
 }
 
-/** What the address names is opened, wherever it was closed. */
+/** Opens the element that the address names. */
 function reveal() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)))
   if (target === null) return
