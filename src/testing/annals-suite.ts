@@ -32,14 +32,13 @@ import { testValues } from './annals-suite/values.ts'
 export type { AnnalsSuiteOptions, OpenAnnals, OpenAnnalsOptions, OpenedAnnals }
 
 /**
- * The conformance suite of a whole database, for vitest. Call it at the top of
- * a test file; `openDatabase` gives a new and empty one each time. It uses the
- * public API alone, so that it holds for any engine beneath it. A property
- * that has a rule carries its number.
+ * Declares the conformance tests of a whole database, for vitest. Call it at the top level of a test file; `openDatabase`
+ * opens a new, empty database for each test. The tests use the public API alone, so they hold for any storage engine.
+ * Titles begin with the numbers of the rules that they prove.
  */
 export function testAnnals(name: string, openDatabase: OpenAnnals, options: AnnalsSuiteOptions = {}): void {
   const suite = new Suite(openDatabase, options)
-  // Each test has a database of its own; side by side they wait for the disk together.
+  // Each test has its own database, so tests run concurrently and wait for the disk together.
   describe.concurrent(`annals: ${name}`, () => {
     describe('kv', () => testKv(suite))
     describe('expiry', () => testExpiry(suite))
@@ -62,7 +61,7 @@ export function testAnnals(name: string, openDatabase: OpenAnnals, options: Anna
     describe('bad input', () => testBadInput(suite))
     describe('indices', () => testIndices(suite))
     describe('closing', () => testClosing(suite))
-    // A group without a test fails.
+    // vitest fails a group without a test.
     if (options.noReopen === undefined) describe('reopening', () => testReopening(suite))
   })
 }

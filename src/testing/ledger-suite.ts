@@ -31,15 +31,13 @@ import { testVerification } from './ledger-suite/verification.ts'
 export type { LedgerApi, LedgerNeed, LedgerSuiteOptions, OpenedLedger, OpenLedger, OpenLedgerOptions }
 
 /**
- * The conformance suite of a ledger, for vitest. Call it at the top of a test
- * file; `openLedger` gives a new and empty one each time. It asks for what
- * `db.ledger` can do, so that it holds for a client of a server too; what only
- * some can be given, `without` may take out, with a reason. Each property that
- * proves a rule of the contract begins with its number.
+ * Declares the conformance tests of a ledger, for vitest. Call it at the top level of a test file; `openLedger` opens a
+ * new, empty ledger for each test. The tests need only the methods of `LedgerApi`, so a client of a server can be tested
+ * too. `without` excludes tests whose needs a ledger can't meet. Titles begin with the numbers of the rules that they prove.
  */
 export function testLedger(name: string, openLedger: OpenLedger, options: LedgerSuiteOptions = {}): void {
   const suite = new LedgerSuite(openLedger, options)
-  // Each test has a ledger of its own; side by side they wait for the disk together.
+  // Each test has its own ledger, so tests run concurrently and wait for the disk together.
   describe.concurrent(`ledger: ${name}`, () => {
     describe('envelope', () => testEnvelope(suite))
     describe('idempotency', () => testIdempotency(suite))

@@ -1,6 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
 
-/** Numbers that look random and follow from a seed, so that a failure can be run again. */
+/** A pseudo-random generator. Its seed determines all numbers, so a failure can be reproduced. */
 export class Random {
   readonly seed: number
   #state: number
@@ -10,9 +10,9 @@ export class Random {
     this.#state = this.seed
   }
 
-  /** From 0 up to, not including, 1. An arrow, so that it can be handed on as it is. */
+  /** A number from 0 up to, not including, 1. An arrow function, so that it can be passed without its object. */
   readonly next: () => number = () => {
-    // mulberry32: 32 bits of state, passes the usual tests, four lines.
+    // mulberry32: 32 bits of state, passes the usual statistical tests, and is four lines.
     this.#state = (this.#state + 0x6d2b79f5) >>> 0
     let mixed = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1)
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)
@@ -32,20 +32,20 @@ export class Random {
     return items[this.below(items.length)]
   }
 
-  /** A byte string. */
+  /** A random byte string. */
   bytes(length: number): string {
     let bytes = ''
     for (let i = 0; i < length; i++) bytes += String.fromCharCode(this.below(256))
     return bytes
   }
 
-  /** Its own sequence, so that one part's draws don't shift another's. */
+  /** A generator with a sequence of its own, so that draws of one part don't shift those of another. */
   fork(): Random {
     return new Random(this.below(0x1_0000_0000))
   }
 }
 
-/** The seed of this run: that in `ANNALS_SEED`, to run a failure again, or a new one. */
+/** The seed of this test run: `ANNALS_SEED`, to reproduce a failure, or a new one. */
 export function seedOfRun(): number {
   const given = process.env['ANNALS_SEED']
   if (given === undefined || given === '') return Math.floor(Math.random() * 0x1_0000_0000)

@@ -33,32 +33,35 @@ import type {
 } from '../engine/storage.ts'
 
 /**
- * The storage port in its simplest form: all data are one immutable value, a
- * commit makes the next one. It is the model that engines are compared with,
- * and the port's definition for those who prefer code to prose. Not fast.
+ * The simplest implementation of the storage port: all data are one immutable value, and a commit makes the next one.
+ * The suite compares engines with it, and it defines the port in code. It keeps everything in memory and is slow.
  */
 export class ReferenceStorage implements Storage {
   readonly #clock: () => number
   readonly #listeners = new Set<{ readonly tree: ByteString; readonly call: () => void }>()
   #state: State = { version: 0, time: 0, trees: new Map() }
-  /** The latest time that any answer was based on; whatever the clock does, time doesn't go back behind it. */
+  /** The latest time of any answer. Times never go back behind it, even if the clock does. */
   #latestTime = 0
   #closed = false
 
+  /** An empty storage, with the clock of the machine unless another one is given. */
   constructor(options: { readonly clock?: (() => number) | undefined } = {}) {
     this.#clock = options.clock ?? Date.now
   }
 
+  /** Reads the newest entry. */
   async get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     this.#checkOpen()
     return getIn(this.#state, { scope, tag, key }, this.clock())
   }
 
+  /** Reads a range of the newest state. */
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#checkOpen()
     return scanIn(this.#state, range, this.clock())
   }
 
+  /** Keeps the current state, which no commit changes. */
   async snapshot(): Promise<Snapshot> {
     this.#checkOpen()
     const state = this.#state
@@ -87,15 +90,17 @@ export class ReferenceStorage implements Storage {
     }
   }
 
+  /** Validates the reads and applies the operations to a copy of the state. */
   async commit(commit: Commit): Promise<CommitOutcome> {
     this.#checkOpen()
     checkOperations(commit.operations)
-    // Time goes on with each attempt.
+    // Each attempt gets a new time.
     this.now()
     const conflict = findConflict(this.#state, commit, this.clock())
     return conflict ?? this.#apply(commit.operations)
   }
 
+  /** Runs the step on the newest entries and applies its operations. */
   async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     this.#checkOpen()
     this.now()
@@ -105,6 +110,7 @@ export class ReferenceStorage implements Storage {
     return { ...this.#apply(operations), result }
   }
 
+  /** Calls the listener after each commit to the tree. */
   async subscribe(tree: TreeId, listener: () => void): Promise<() => void> {
     this.#checkOpen()
     checkTree(tree)
@@ -115,6 +121,7 @@ export class ReferenceStorage implements Storage {
     }
   }
 
+  /** Lists the scopes that have an entry. */
   async scopes({ from, to, limit }: ScopeRange): Promise<readonly ByteString[]> {
     this.#checkOpen()
     checkLimit(limit)
@@ -127,16 +134,18 @@ export class ReferenceStorage implements Storage {
     return [...scopes].sort().slice(0, limit)
   }
 
-  /** What others may build upon: never before what was given out already. */
+  /** The current time, but never before one that was already returned. */
   now(): number {
     this.#latestTime = Math.max(this.#latestTime, this.#clock())
     return this.#latestTime
   }
 
+  /** The clock as it is now. */
   clock(): number {
     return this.#clock()
   }
 
+  /** Refuses all later calls with `CLOSED`. */
   async close(): Promise<void> {
     this.#closed = true
     for (const listener of this.#listeners) queueMicrotask(listener.call)
@@ -172,11 +181,11 @@ export class ReferenceStorage implements Storage {
 interface State {
   readonly version: number
   readonly time: number
-  /** Entries in the order of their keys; expired ones stay, and are left out when read. */
+  /** Entries in the order of their keys. Expired entries stay, and reads leave them out. */
   readonly trees: ReadonlyMap<ByteString, readonly Entry[]>
 }
 
-/** The state after a commit. Copies the trees that it changes and leaves the state before as it was. */
+/** The state after a commit. It copies the trees that change, and leaves the state before unchanged. */
 class NextState implements State {
   readonly version: number
   readonly time: number

@@ -1,6 +1,6 @@
 import { invariant } from '../core/invariant.ts'
 
-/** A clock that stands still until it is told otherwise. */
+/** A clock for tests that moves only when a test moves it. */
 export class SimulatedClock {
   #now: number
 
@@ -9,16 +9,16 @@ export class SimulatedClock {
     this.#now = now
   }
 
-  /** An arrow, so that it can be handed on as it is. */
+  /** The current time. An arrow function, so that it can be passed without its object. */
   readonly now: () => number = () => this.#now
 
-  /** Time passes. */
+  /** Moves the clock forward. */
   advance(ms: number): void {
     invariant(ms >= 0, 'time passes forwards; to set a clock back, use jump')
     this.#now += ms
   }
 
-  /** Somebody sets the clock: forwards or back. */
+  /** Sets the clock, forward or back. */
   jump(ms: number): void {
     this.#now += ms
   }

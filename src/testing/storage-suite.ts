@@ -18,9 +18,8 @@ import { testValidation } from './storage-suite/validation.ts'
 export type { OpenStorage, StorageSuiteOptions }
 
 /**
- * The conformance suite of the storage port, for vitest. Call it at the top of
- * a test file; `open` gives a new and empty storage each time. A property that
- * has a rule carries its number.
+ * Declares the conformance tests of a storage engine, for vitest. Call it at the top level of a test file; `open` opens a
+ * new, empty storage for each test. Titles begin with the numbers of the rules that they prove.
  */
 export function testStorage(name: string, open: OpenStorage, options: StorageSuiteOptions = {}): void {
   const suite = new Suite(open, options)

@@ -22,6 +22,8 @@ export interface FaultCampaign {
   readonly seed: number
   /** How many programs; each is run for every call and fault. */
   readonly programs: number
+  /** Counts on in this report; in a new one without it. */
+  readonly report?: FaultReport
 }
 
 export interface FaultReport {
@@ -98,9 +100,9 @@ export const FAULTS: readonly Fault[] = [
   },
 ]
 
-export async function faultCampaign({ seed, programs }: FaultCampaign): Promise<FaultReport> {
+export async function faultCampaign(campaign: FaultCampaign): Promise<FaultReport> {
+  const { seed, programs, report = newFaultReport(seed) } = campaign
   const random = new Random(seed)
-  const report = newFaultReport(seed)
   for (let program = 0; program < programs; program++) {
     await faultProgram(random.below(0x1_0000_0000), { report })
   }

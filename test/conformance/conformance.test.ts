@@ -7,10 +7,9 @@ import { LEDGER_RULES } from './ledger-rules.ts'
 import { TELEMETRY_RULES } from './telemetry-rules.ts'
 
 /**
- * Which test proves which rule of the contracts of ledger, launch and telemetry: read from the titles
- * of the tests themselves, and written to docs/conformance.md. A rule without
- * a test fails, and so does a page that is not what the tests say.
- * `ANNALS_UPDATE=1` writes the page.
+ * Maps the rules of the ledger, launch and telemetry contracts to the tests that prove them. The map is read from the
+ * titles of the tests and written to docs/conformance.md. A rule without a test fails, and so does a page that is out of
+ * date. `ANNALS_UPDATE=1` writes the page.
  */
 
 interface File {
@@ -24,7 +23,7 @@ interface Proof {
   readonly title: string
 }
 
-/** A title is the first argument of what declares a test: `test(…)`, `test.each(…)(…)`, `suite.holds(…)`, `suite.each(…)`. */
+/** A title is the first argument of a call that declares a test: `test(…)`, `test.each(…)(…)`, `suite.holds(…)`, `suite.each(…)`. */
 const TITLE =
   /(?:\b(?:test|it|holds|each)|\))\(\s*(['"`])((?:[LN]D?|TD)\d+(?:, (?:[LN]D?|TD)\d+)*): (.*?)\1/gs
 
@@ -34,7 +33,7 @@ function proofsIn({ path, text }: File): Proof[] {
 
 type Rules = Readonly<Record<string, string>>
 
-/** Rules that nothing proves, and proofs of rules that there are none of. */
+/** Lists rules without a test, and rule numbers in titles that do not exist. */
 function gapsOf(rules: Rules, proofs: readonly Proof[]): string[] {
   const proven = new Set(proofs.flatMap(proof => proof.rules))
   return [
@@ -50,9 +49,9 @@ const ALL_RULES: Rules = { ...LEDGER_RULES, ...LAUNCH_RULES, ...TELEMETRY_RULES 
 function pageOf(proofs: readonly Proof[]): string {
   return `# Conformance
 
-Which tests prove which rule of the contracts. The tests write this page (\`ANNALS_UPDATE=1 npx vitest run
-test/conformance\`) and fail when it is not up to date, or when a rule has no test. A title with \`%s\` stands for
-one test for each row of a table; what is in \`src/testing/ledger-suite\` runs on every engine.
+This page lists the rules of the contracts and the tests that prove each of them. It is generated from the titles of the
+tests (\`ANNALS_UPDATE=1 npx vitest run test/conformance\`); the tests fail if it is out of date or if a rule has no test. A
+title with \`%s\` stands for one test per row of a table. The tests in \`src/testing/ledger-suite\` run on every engine.
 
 ## The ledger
 
@@ -77,7 +76,7 @@ function tableOf(rules: Rules, proofs: readonly Proof[]): string {
     })
     return `| ${rule} | ${cell(wording)} | ${files.join('<br>')} |`
   })
-  return ['| Rule | What it asks | Tests |', '|---|---|---|', ...rows].join('\n')
+  return ['| Rule | Requirement | Tests |', '|---|---|---|', ...rows].join('\n')
 }
 
 function cell(text: string): string {
@@ -87,7 +86,7 @@ function cell(text: string): string {
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const PAGE = join(root, 'docs/conformance.md')
 
-/** This folder talks about titles, and has none of its own. */
+/** All files that may contain titles. This folder contains only examples of titles. */
 function sources(): File[] {
   return ['src', 'test']
     .flatMap(folder =>
@@ -109,18 +108,18 @@ describe('conformance', () => {
     expect(Object.keys(TELEMETRY_RULES)).toEqual(numbers('TD', 8))
   })
 
-  test('every rule has a test, and every test that names one names one that exists', () => {
+  test('every rule has a test, and every rule number in a title exists', () => {
     expect(gapsOf(ALL_RULES, proofs)).toEqual([])
   })
 
-  test('docs/conformance.md says what the tests say', () => {
+  test('docs/conformance.md is up to date', () => {
     const page = pageOf(proofs)
     if (process.env['ANNALS_UPDATE'] === '1') writeFileSync(PAGE, page)
     expect(readFileSync(PAGE, 'utf8')).toBe(page)
   })
 })
 
-describe('the check can fail', () => {
+describe('the check fails', () => {
   const proofs = sources().flatMap(proofsIn)
 
   test.each(Object.keys(ALL_RULES))('without the tests of %s', rule => {
@@ -129,7 +128,7 @@ describe('the check can fail', () => {
     expect(pageOf(others)).not.toBe(pageOf(proofs))
   })
 
-  test('at a rule that there is none of', () => {
+  test('at a rule number that does not exist', () => {
     const planted = proofsIn({ path: 'src/a.test.ts', text: "test('L4, LD99: x', () => {})" })
     expect(gapsOf(ALL_RULES, [...proofs, ...planted])).toEqual(['there is no rule LD99'])
   })

@@ -1,11 +1,11 @@
-/** The decisions of the telemetry service's contract, in short: what each asks for. Tests name them by number. */
+/** The rules of the telemetry service's contract, one sentence each. Tests refer to them by number. */
 export const TELEMETRY_RULES: Readonly<Record<string, string>> = {
-  TD1: 'A batch is checked item by item; `errors` lists `{index, detail}`; no array, or one of 0 or more than 1000, is 422.',
-  TD2: '`counts` of names; `commit_url` and `repo_url` for GitHub, GitLab and Bitbucket, without credentials; null for others.',
-  TD3: '`/telemetry/{run_id}`: the newest run of that id, and all descendants in one list by `start_time`.',
-  TD4: 'Status codes: 400, 413, 415, 405, 422, 403; two `Authorization` headers are 400.',
-  TD5: 'Unknown fields are ignored, null is absent; times in UTC with milliseconds; JSON as objects; the later insert first.',
-  TD6: 'Token and rate limit from the environment, off by default; what can’t be meant keeps the server from starting.',
-  TD7: '`/health` names the kind of store, never a path.',
-  TD8: 'The ids of children, and times in ids.',
+  TD1: 'A batch is checked item by item; `errors` lists `{index, detail}`; a body that is no array of 1 to 1000 items is 422.',
+  TD2: 'Names have `counts`; `commit_url` and `repo_url` for GitHub, GitLab and Bitbucket, are without credentials, and null for other hosts.',
+  TD3: '`/telemetry/{run_id}` returns the newest run with that id and all its descendants in one list by `start_time`.',
+  TD4: 'Faults have their status codes: 400, 403, 405, 413, 415, 422; two `Authorization` headers are 400.',
+  TD5: 'Unknown fields are ignored and null means absent; times are in UTC with milliseconds, JSON is returned as objects, and later inserts come first.',
+  TD6: 'Token and rate limit come from the environment and are off by default; an invalid setting keeps the server from starting.',
+  TD7: '`/health` names the kind of the store, never a path.',
+  TD8: 'Ids of child runs are built from the parent’s id and contain no colon; times in them have no punctuation.',
 }

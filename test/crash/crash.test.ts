@@ -3,7 +3,8 @@ import { seedOfRun } from '../../src/testing/random.ts'
 import { crashCampaign, crashProgram, newReport } from '../campaigns/crash-campaign.ts'
 import { CRASH_SEEDS } from './regression-seeds.ts'
 
-const IMAGES = 100_000
+/** `npm run test:soak` judges five million. */
+const IMAGES = 50_000
 
 describe('process killed or power cut at any operation, also during recovery, checkpoint, rotation', () => {
   const known = newReport(0)

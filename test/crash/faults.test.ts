@@ -1,21 +1,25 @@
 import { describe, expect, test } from 'vitest'
 import { seedOfRun } from '../../src/testing/random.ts'
-import { FAULTS, faultCampaign, faultProgram } from '../campaigns/fault-campaign.ts'
+import { FAULTS, faultCampaign, faultProgram, newFaultReport } from '../campaigns/fault-campaign.ts'
 import { fullDiskCampaign, fullDiskProgram } from '../campaigns/full-disk-campaign.ts'
 import { replacedFolderCampaign } from '../campaigns/replaced-folder-campaign.ts'
 import { FAULT_SEEDS, FULL_DISK_SEEDS } from './regression-seeds.ts'
 
-const PROGRAMS = 2
+/** `npm run test:soak` runs a hundred. */
+const PROGRAMS = 1
 const SHARE = 0.03
 const DISKS = 600
 const FOLDERS = 300
+
+/** The runs of all programs, known and random. */
+const report = newFaultReport(0)
 
 describe('fsync fails, disk full, short write: every disk call of a program fails, in every way, once and for ever', () => {
   test.each(FAULT_SEEDS.map(([seed, bug, share = SHARE]) => [seed, bug, share] as const))(
     'the program with seed %i, which once found that %s',
     { timeout: 600_000 },
     async (seed, _bug, share) => {
-      await faultProgram(seed, { share })
+      await faultProgram(seed, { share, report })
     },
   )
 
@@ -24,8 +28,9 @@ describe('fsync fails, disk full, short write: every disk call of a program fail
   }, async () => {
     const seed = seedOfRun()
     console.log(`fault campaign: ANNALS_SEED=${seed}`)
-    const { images, ...report } = await faultCampaign({ seed, programs: PROGRAMS })
-    console.log('fault campaign:', report, `${images.images} images left behind and judged`)
+    await faultCampaign({ seed, programs: PROGRAMS, report })
+    const { images, ...counts } = report
+    console.log('fault campaign:', counts, `${images.images} images left behind and judged`)
     expect(Object.keys(report.runsByFault).sort()).toEqual(FAULTS.map(({ name }) => name).sort())
     expect(report.wentOn).toBeGreaterThan(0)
     expect(report.stayedReadOnly).toBeGreaterThan(0)

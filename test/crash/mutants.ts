@@ -66,11 +66,11 @@ export const MUTANTS: readonly Mutant[] = [
     "ahead.link === 'durable' && this.#current?.prepared !== true",
     "ahead.link !== 'missing' && this.#current?.prepared !== true",
   ]),
-  mutant('the log moves on to a segment whose link is not on the device', 'crashes', [
-    'wal.js',
-    "if (this.#ahead?.link === 'written') this.#syncLink();",
-    '',
-  ]),
+  mutant(
+    'the log moves on to a segment whose link is not on the device',
+    ['crashes', 2933028817],
+    ['wal.js', "if (this.#ahead?.link === 'written') this.#syncLink();", ''],
+  ),
   mutant('the link to the next segment of a relaxed log is not synced', 'crashes', [
     'wal.js',
     "if (ahead.link === 'durable' || this.#durable) return;",
@@ -81,14 +81,14 @@ export const MUTANTS: readonly Mutant[] = [
     'await syncOrFail(file);',
     '',
   ]),
-  mutant('the first segment of a new store is not there by name when its manifest is', 'crashes', [
-    'creation.js',
-    '} disk.syncFolder(); await writeManifest(',
-    '} await writeManifest(',
-  ]),
+  mutant(
+    'the first segment of a new store is not there by name when its manifest is',
+    ['crashes', 919230127],
+    ['creation.js', '} disk.syncFolder(); await writeManifest(', '} await writeManifest('],
+  ),
   mutant(
     'a relaxed log is not synced before the manifest moves on',
-    ['crashes', 3_809_398_902],
+    ['crashes', 3809398902],
     ['wal.js', 'if (old !== undefined) await syncOrFail(old);', ''],
   ),
   mutant('data files are not synced before the manifest', 'crashes', [
@@ -102,11 +102,11 @@ export const MUTANTS: readonly Mutant[] = [
     'if (false) {',
   ]),
   mutant('the manifest is not synced', 'crashes', ['manifest.js', 'await syncOrFail(file);', '']),
-  mutant('opening does not sync the log that it found', 'crashes', [
-    'wal-recovery.js',
-    'if (!readOnly) file.sync();',
-    '',
-  ]),
+  mutant(
+    'opening does not sync the log that it found',
+    ['crashes', 3078499177],
+    ['wal-recovery.js', 'if (!readOnly) file.sync();', ''],
+  ),
   mutant('a backup is not synced', 'crashes', ['backup.js', 'await target.syncLater();', '']),
 
   // —— manifests and files ——
@@ -143,7 +143,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'the log moves on when the trees are written, not when they are frozen',
-    ['sync faults', 2_709_408_573],
+    ['sync faults', 3143567576],
     ['checkpointer.js', 'walSegment: start.rotation.segment,', 'walSegment: this.#options.wal.segment(),'],
   ),
   mutant('a manifest without a directory is written first', 'crashes', [
@@ -153,7 +153,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'files go that a snapshot from before the first checkpoint reads',
-    ['faults', 3_622_893_700],
+    ['faults', 3622893700],
     [
       'checkpointer.js',
       'this.#completedAt = Number.POSITIVE_INFINITY; this.#leansOnFound = false;',
@@ -257,36 +257,40 @@ export const MUTANTS: readonly Mutant[] = [
     'if (storeId !== undefined && found !== storeId) {',
     'if (false) {',
   ]),
-  mutant('segments behind a torn tail keep their commits', 'crashes', [
-    'wal-recovery.js',
-    'if (later.id > segment.id) cutFile(disk, later.name, SEGMENT_START);',
-    '{}',
-  ]),
+  mutant(
+    'segments behind a torn tail keep their commits',
+    ['crashes', 2390727658],
+    ['wal-recovery.js', 'if (later.id > segment.id) cutFile(disk, later.name, SEGMENT_START);', '{}'],
+  ),
   mutant(
     'links that were found are not written anew',
-    ['sync faults', 66_581_827],
+    ['sync faults', 66581827],
     ['open.js', 'replayed.tailBytes > 0 || replayed.segments > 1', 'replayed.tailBytes > 0'],
   ),
-  mutant('the only manifest is gone for a moment', 'crashes', [
-    'checkpointer.js',
-    'const only = manifest === this.current && this.#previous === undefined;',
-    'const only = false;',
-  ]),
+  mutant(
+    'the only manifest is gone for a moment',
+    ['crashes', 919230127],
+    [
+      'checkpointer.js',
+      'const only = manifest === this.current && this.#previous === undefined;',
+      'const only = false;',
+    ],
+  ),
   mutant('a removal is lost in the log', 'crashes', [
     'wal-frame.js',
     '(flags & REMOVAL) !== 0 ? REMOVED : (flags & DROP)',
     '(flags & DROP)',
   ]),
-  mutant('an expiry is lost in the log', 'crashes', [
-    'wal-frame.js',
-    'expiresAt = view.getFloat64(o, true);',
-    '',
-  ]),
+  mutant(
+    'an expiry is lost in the log',
+    ['crashes', 919230127],
+    ['wal-frame.js', 'expiresAt = view.getFloat64(o, true);', ''],
+  ),
 
   // —— failures ——
   mutant(
     'nothing is cut back after a write that failed',
-    ['faults', 2_933_028_817],
+    ['faults', 2933028817],
     ['group-commit.js', 'wal.cutBack();', ''],
   ),
   mutant(
@@ -315,12 +319,12 @@ export const MUTANTS: readonly Mutant[] = [
   ),
   mutant(
     'a failed sync of a crowd is ignored',
-    ['faults', 24],
+    ['faults', 919230127],
     ['group-commit.js', '(error) => this.#syncFailed(batch, error));', '() => this.#synced(batch));'],
   ),
   mutant(
     'a failed sync is tried again',
-    ['faults', 40],
+    ['faults', 2933028817],
     ['group-commit.js', 'wal.sync(); }', 'try { wal.sync(); } catch { wal.sync(); } }'],
   ),
   mutant(
@@ -355,7 +359,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'a full disk breaks the handle',
-    ['faults', 730_938_938],
+    ['faults', 730938938],
     ['wal-segment.js', 'if (!isFull(error)) throw error;', 'throw error;'],
   ),
 
@@ -375,11 +379,11 @@ export const MUTANTS: readonly Mutant[] = [
     'this.#refuse([batch], error); this.#folderChecked = true;',
   ]),
 
-  mutant('a lack of descriptors breaks the handle', 'faults', [
-    'checkpointer.js',
-    'if (lackOfDescriptors(error) !== undefined) {',
-    'if (false) {',
-  ]),
+  mutant(
+    'a lack of descriptors breaks the handle',
+    ['faults', 2933028817],
+    ['checkpointer.js', 'if (lackOfDescriptors(error) !== undefined) {', 'if (false) {'],
+  ),
 
   // —— trees ——
   mutant('the checksum of a block is not checked', 'damage', [
@@ -411,11 +415,11 @@ export const MUTANTS: readonly Mutant[] = [
     ['crashes', 6],
     ['committer.js', 'recording.put(known, dedupe.key, dedupeValue(linked, memo));', ''],
   ),
-  mutant('an entry that was put again expires with its old time', 'crashes', [
-    'committer.js',
-    'if (entry?.expiresAt === expiresAt)',
-    'if (entry !== undefined)',
-  ]),
+  mutant(
+    'an entry that was put again expires with its old time',
+    ['crashes', 2933028817],
+    ['committer.js', 'if (entry?.expiresAt === expiresAt)', 'if (entry !== undefined)'],
+  ),
   mutant('an overwritten block still counts as live', 'crashes', [
     'data-files.js',
     'if (node.home !== undefined) this.release(node.home);',
@@ -435,7 +439,7 @@ export const MUTANTS: readonly Mutant[] = [
   ),
   mutant(
     'a drop does not know of the heads of events in the same commit',
-    ['faults', 919_230_127],
+    ['faults', 919230127],
     [
       'committer.js',
       'this.#endLog(recording); for (const tag of this.#forest.tagsOf(scope))',
@@ -472,25 +476,33 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'a drop takes only trees that are in memory',
-    ['crashes', 2_933_028_817],
+    ['crashes', 3143567576],
     ['forest.js', 'return [...new Set([...listed, ...known])];', 'return known;'],
   ),
   mutant('a drop is lost in the log', 'crashes', ['wal-frame.js', '(flags & DROP) !== 0 ? DROPPED : 0', '0']),
-  mutant('what was looked up before a drop found in the log is still found', 'crashes', [
-    'forest.js',
-    'return changes.has(DROP_KEY) ? undefined : this.findIn(tree.root, key);',
-    'return this.findIn(tree.root, key);',
-  ]),
+  mutant(
+    'what was looked up before a drop found in the log is still found',
+    ['crashes', 2933028817],
+    [
+      'forest.js',
+      'return changes.has(DROP_KEY) ? undefined : this.findIn(tree.root, key);',
+      'return this.findIn(tree.root, key);',
+    ],
+  ),
   mutant('a drop found in the log spares what the log holds before it', 'crashes', [
     'recovered-tail.js',
     'if (key === DROP_KEY) this.#changes.clear();',
     'if (key === DROP_KEY) {}',
   ]),
-  mutant('a drop found in the log spares what was in the tree', 'crashes', [
-    'forest.js',
-    'tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry);',
-    'if (entry.expiresAt !== DROPPED) tree.root = apply(this.nodes, tree.root, entry);',
-  ]),
+  mutant(
+    'a drop found in the log spares what was in the tree',
+    ['crashes', 2933028817],
+    [
+      'forest.js',
+      'tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry);',
+      'if (entry.expiresAt !== DROPPED) tree.root = apply(this.nodes, tree.root, entry);',
+    ],
+  ),
   mutant(
     'a commit is judged as if no drop were pending',
     ['crashes', 8],
@@ -556,16 +568,16 @@ export const MUTANTS: readonly Mutant[] = [
     'if (this.nodes.hasFiles && !isEmpty(root)) this.graves.push(root);',
     '',
   ]),
-  mutant('what is dropped is freed twice', 'crashes', [
-    'forest.js',
-    'this.graves.push(root);',
-    'this.graves.push(root, root);',
-  ]),
-  mutant('only the root of what is dropped is freed', 'crashes', [
-    'graves.js',
-    'if (node instanceof Leaf) return;',
-    'return;',
-  ]),
+  mutant(
+    'what is dropped is freed twice',
+    ['crashes', 2933028817],
+    ['forest.js', 'this.graves.push(root);', 'this.graves.push(root, root);'],
+  ),
+  mutant(
+    'only the root of what is dropped is freed',
+    ['crashes', 3078499177],
+    ['graves.js', 'if (node instanceof Leaf) return;', 'return;'],
+  ),
   mutant(
     'what is dropped during a checkpoint is freed by it',
     ['full disks', 23],
@@ -578,7 +590,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(
     'the rest of the log is taken in by two at once',
-    ['crashes', 1],
+    ['crashes', 3078499177],
     ['forest.js', 'this.#tail?.next()', 'this.#tail.next()'],
   ),
   mutant("the engine's own scope is listed", 'crashes', ['forest.js', "scope !== '' && (from", '(from']),

@@ -161,7 +161,7 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
 /** What is wrong is INVALID_ARGUMENT with a word about it, and nothing changes. */
 export function testBadInput(suite: Suite): void {
   for (const [name, casesOf] of Object.entries(BAD)) {
-    suite.holds(`P17: ${name} that is wrong is refused, and changes nothing`, async db => {
+    suite.holds(`P17: an invalid ${name} is refused, and changes nothing`, async db => {
       await fill(db)
       const before = [await contentsOf(db, RUN), await runsOf(db), await db.machines.current(RUN, 'm')]
       const cases = casesOf(db)
@@ -175,7 +175,7 @@ export function testBadInput(suite: Suite): void {
     })
   }
 
-  suite.holds('every error says what is wrong, in its message and in frozen details', async db => {
+  suite.holds('every error has a message and frozen details that name the fault', async db => {
     const { message, details, name } = await refused(db.kv.put(RUN, '', 1), 'INVALID_ARGUMENT')
     expect(name).toBe('AnnalsError')
     expect(message).toContain('key')
@@ -187,7 +187,7 @@ export function testBadInput(suite: Suite): void {
     expect(deep.message).toContain('a[1].b')
   })
 
-  suite.holds('wrong calls never throw before they return a promise', async db => {
+  suite.holds('an invalid call rejects its promise, and never throws synchronously', async db => {
     const calls: (() => unknown)[] = [
       () => db.kv.put(bad(null), bad(7), bad(undefined)),
       () => db.events.append(bad(null), bad(7), bad(undefined)),

@@ -48,13 +48,13 @@ export function testCells(suite: Suite): void {
     await refused(db.cells.cas(RUN, 'c', 1, 'by one who held version 1'), 'VERSION_MISMATCH')
   })
 
-  suite.holds('P8: init of a cell that is there is CELL_EXISTS, and changes nothing', async db => {
+  suite.holds('P8: init of an existing cell is CELL_EXISTS, and changes nothing', async db => {
     await db.cells.init(RUN, 'c', 1)
     await refused(db.cells.init(RUN, 'c', 2), 'CELL_EXISTS')
     expect(await db.cells.read(RUN, 'c')).toMatchObject({ value: 1, version: 1 })
   })
 
-  suite.holds('P8: cas with another version is VERSION_MISMATCH, and says which there is', async db => {
+  suite.holds('P8: cas with another version is VERSION_MISMATCH, and names the current version', async db => {
     await db.cells.init(RUN, 'c', 1)
     await db.cells.set(RUN, 'c', 2)
     for (const expected of [0, 1, 3]) {
@@ -64,7 +64,7 @@ export function testCells(suite: Suite): void {
     expect(await db.cells.read(RUN, 'c')).toMatchObject({ value: 2, version: 2 })
   })
 
-  suite.holds('P8: cas and transition of a missing cell are CELL_NOT_FOUND, and make none', async db => {
+  suite.holds('P8: cas and transition of a missing cell are CELL_NOT_FOUND, and create none', async db => {
     await db.cells.init(RUN, 'deleted', 1)
     await db.cells.delete(RUN, 'deleted')
     for (const name of ['never', 'deleted']) {
@@ -91,7 +91,7 @@ export function testCells(suite: Suite): void {
   })
 
   suite.holds(
-    'P8: the error of a transition function comes out as it is, and nothing is written',
+    'P8: an error thrown by a transition function reaches the caller unchanged, and nothing is written',
     async db => {
       await db.cells.init(RUN, 'c', 1)
       const mine = new Error('mine')
@@ -103,7 +103,7 @@ export function testCells(suite: Suite): void {
     },
   )
 
-  suite.holds('P8: a transition that is async or answers no value is refused', async db => {
+  suite.holds('P8: a transition function that is async or returns no value is refused', async db => {
     await db.cells.init(RUN, 'c', 1)
     for (const answer of [
       Promise.resolve({ value: 1 }),
@@ -129,7 +129,7 @@ export function testCells(suite: Suite): void {
   })
 
   suite.holds(
-    'P8: exactly one of 64 concurrent cases of the same version wins, and its value stays',
+    'P8: exactly one of 64 concurrent cas calls with the same version wins, and its value stays',
     async db => {
       await db.cells.init(RUN, 'c', -1)
       const attempts = times(64, async i => [i, await db.cells.cas(RUN, 'c', 1, i)] as const)
@@ -159,7 +159,7 @@ export function testCells(suite: Suite): void {
     expect(await db.cells.read(RUN, 'c')).toMatchObject({ value: 100, version: 100 })
   })
 
-  suite.holds('what comes back is frozen, and so is what a transition is shown', async db => {
+  suite.holds('returned values are frozen, and so is the value that a transition function gets', async db => {
     await db.cells.init(RUN, 'c', { a: [] })
     const result = await db.cells.transition(RUN, 'c', state => {
       expectFrozen(state)
@@ -174,7 +174,7 @@ export function testCells(suite: Suite): void {
     })
   })
 
-  suite.holdsInTime('updatedAt is when the cell was changed', async (db, clock) => {
+  suite.holdsInTime('updatedAt is the time of the last change of the cell', async (db, clock) => {
     const start = clock.now()
     await db.cells.init(RUN, 'c', 1)
     clock.advance(5)

@@ -51,7 +51,7 @@ export function testClosing(suite: Suite): void {
     await refused(db.run(RUN).kv.get('k'), 'CLOSED')
   })
 
-  suite.holds('a transaction that was open when the database closed hears CLOSED at every call', async db => {
+  suite.holds('every call of a transaction that was open when the database closed is CLOSED', async db => {
     const tx = await db.begin(RUN)
     const other = await db.begin(RUN)
     await tx.kv.put('k', 1)
@@ -64,7 +64,7 @@ export function testClosing(suite: Suite): void {
     await refused(other.commit(), 'CLOSED', 'commit of another')
   })
 
-  suite.holds('close waits for what is under way: each write is done or was refused', async db => {
+  suite.holds('close waits for writes in flight: each is done or refused', async db => {
     const writes = times(50, i => db.kv.put(RUN, `k${i}`, i))
     const closed = db.close()
     const settled = await Promise.allSettled(writes)
@@ -75,7 +75,7 @@ export function testClosing(suite: Suite): void {
     expect(settled).toHaveLength(50)
   })
 
-  suite.holds('a checkpoint changes nothing that can be seen, and goes on beside writes', async db => {
+  suite.holds('a checkpoint changes nothing visible, and runs beside writes', async db => {
     await Promise.all(times(50, i => db.events.append(RUN, 'n', i)))
     const before = await contentsOf(db, RUN)
     await db.checkpoint()
@@ -86,7 +86,7 @@ export function testClosing(suite: Suite): void {
     expect(db.recovery).toBeUndefined()
   })
 
-  suite.holds('await using closes', async db => {
+  suite.holds('await using closes the database', async db => {
     {
       await using same = db
       await same.kv.put(RUN, 'k', 1)

@@ -22,7 +22,7 @@ export function testConcurrency(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: 64 concurrent transactions that append are none of them run twice', async db => {
+  suite.holds('P12: none of 64 concurrent transactions that append runs twice', async db => {
     let runs = 0
     const append = (i: number): Promise<unknown> =>
       db.transaction(
@@ -49,7 +49,7 @@ export function testConcurrency(suite: Suite): void {
   })
 
   suite.holds(
-    'P8: a transition that writes to the store itself is told so, and loses nobody’s update',
+    'P8: a transition function that writes to the store is refused, and no update is lost',
     async db => {
       await db.cells.init(RUN, 'n', 0)
       await db.kv.put(RUN, 'k', 'before')
@@ -74,7 +74,7 @@ export function testConcurrency(suite: Suite): void {
     },
   )
 
-  suite.holds('P7: batches of many at once are not torn apart', async db => {
+  suite.holds('P7: concurrent batches are each contiguous', async db => {
     await Promise.all(
       times(32, i =>
         db.events.appendBatch(
@@ -90,7 +90,7 @@ export function testConcurrency(suite: Suite): void {
     }
   })
 
-  suite.holds('P12: 50 concurrent transactions that count with read and put are all counted', async db => {
+  suite.holds('P12: 50 concurrent read-and-put increments are all counted', async db => {
     const increment = async (tx: ScopedTransaction): Promise<void> => {
       await tx.kv.put('count', Number((await tx.kv.get('count')) ?? 0) + 1)
     }
@@ -98,7 +98,7 @@ export function testConcurrency(suite: Suite): void {
     expect(await db.kv.get(RUN, 'count')).toBe(50)
   })
 
-  suite.holds('P4: money that moves between two keys is never seen to be more or less', async db => {
+  suite.holds('P4: readers always see the same sum while money moves between two keys', async db => {
     await db.kv.put(RUN, 'a', 500)
     await db.kv.put(RUN, 'b', 500)
     const move = (i: number): Promise<void> =>
@@ -123,36 +123,32 @@ export function testConcurrency(suite: Suite): void {
     expect(await db.kv.get(RUN, 'a')).toBe(500 - 190)
   })
 
-  suite.holds(
-    'P4: what one transaction writes over all primitives is seen at once or not at all',
-    async db => {
-      const write = (i: number): Promise<unknown> =>
-        db.transaction(RUN, async tx => {
-          await tx.kv.put(`k${i}`, i)
-          await tx.events.append('n', i)
-          await tx.cells.init(`c${i}`, i)
-          await tx.traces.record({ type: 'Thought', content: '' }, { id: `t${i}` })
-        })
-      const look = (): Promise<number[]> =>
-        db.transaction(
-          RUN,
-          async tx => [
-            (await tx.kv.list()).length,
-            await tx.events.length(),
-            (await tx.cells.list()).length,
-            await tx.traces.count(),
-          ],
-          { readOnly: true },
-        )
-      const writes = Promise.all(times(30, write))
-      for (const counts of await Promise.all(times(30, look)))
-        expect(new Set(counts).size, `${counts}`).toBe(1)
-      await writes
-      expect(await look()).toEqual([30, 30, 30, 30])
-    },
-  )
+  suite.holds('P4: the writes of one transaction over all primitives become visible together', async db => {
+    const write = (i: number): Promise<unknown> =>
+      db.transaction(RUN, async tx => {
+        await tx.kv.put(`k${i}`, i)
+        await tx.events.append('n', i)
+        await tx.cells.init(`c${i}`, i)
+        await tx.traces.record({ type: 'Thought', content: '' }, { id: `t${i}` })
+      })
+    const look = (): Promise<number[]> =>
+      db.transaction(
+        RUN,
+        async tx => [
+          (await tx.kv.list()).length,
+          await tx.events.length(),
+          (await tx.cells.list()).length,
+          await tx.traces.count(),
+        ],
+        { readOnly: true },
+      )
+    const writes = Promise.all(times(30, write))
+    for (const counts of await Promise.all(times(30, look))) expect(new Set(counts).size, `${counts}`).toBe(1)
+    await writes
+    expect(await look()).toEqual([30, 30, 30, 30])
+  })
 
-  suite.holds('P12: of many who take from one stock, no more succeed than there is', async db => {
+  suite.holds('P12: concurrent withdrawals never exceed the stock', async db => {
     await db.cells.init(RUN, 'stock', 10)
     const takeOne = (i: number): Promise<boolean> =>
       db.transaction(
@@ -172,7 +168,7 @@ export function testConcurrency(suite: Suite): void {
     expect(await db.events.length(RUN)).toBe(10)
   })
 
-  suite.holds('P3: runs written at once do not mix', async db => {
+  suite.holds('P3: concurrent writes to several runs do not mix', async db => {
     const runs = times(16, i => `run-${i}`)
     await Promise.all(
       times(160, i => {

@@ -141,7 +141,7 @@ const PEACE: Readonly<Record<string, Case>> = {
 
 /** P12: who gets in whose way. */
 export function testConflicts(suite: Suite): void {
-  suite.holds('P12: a transaction gets through beside writers who never pause', async db => {
+  suite.holds('P12: a transaction commits beside writers that never pause', async db => {
     await fill(db)
     let busy = true
     const writer = async (write: (n: number) => Promise<unknown>): Promise<void> => {
@@ -168,7 +168,7 @@ export function testConflicts(suite: Suite): void {
   })
 
   for (const [name, { reads, meanwhile }] of Object.entries(CONFLICTS)) {
-    suite.holds(`P12: a transaction that read ${name} is in CONFLICT, and writes nothing`, async db => {
+    suite.holds(`P12: a transaction that read ${name} gets CONFLICT, and writes nothing`, async db => {
       await fill(db)
       const tx = await db.begin(RUN)
       await reads(tx)
@@ -181,7 +181,7 @@ export function testConflicts(suite: Suite): void {
     })
 
     suite.holds(
-      `P12: a read-only transaction that read ${name} sees the same again, and commits`,
+      `P12: a read-only transaction that read ${name} reads the same again, and commits`,
       async db => {
         await fill(db)
         const tx = await db.begin(RUN, { readOnly: true })
@@ -212,7 +212,7 @@ export function testConflicts(suite: Suite): void {
   }
 
   suite.holds(
-    'P12: of two by hand that read and write the same, the first committer wins, whoever began first',
+    'P12: of two manual transactions that read and write the same key, the first to commit wins',
     async db => {
       for (const [first, second] of [
         [0, 1],
@@ -228,7 +228,7 @@ export function testConflicts(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: two that each read what the other writes do not both commit', async db => {
+  suite.holds('P12: two transactions that each read what the other writes do not both commit', async db => {
     await db.kv.put(RUN, 'a', 1)
     await db.kv.put(RUN, 'b', 1)
     const [one, two] = [await db.begin(RUN), await db.begin(RUN)]
@@ -239,25 +239,28 @@ export function testConflicts(suite: Suite): void {
     await refused(two.commit(), 'CONFLICT')
   })
 
-  suite.holds('P12: interleaved appends of two by hand all land, each where its receipt says', async db => {
-    const [one, two] = [await db.begin(RUN), await db.begin(RUN)]
-    const receipts = [
-      await one.events.append('n', 'one-0'),
-      await two.events.append('n', 'two-0'),
-      await one.events.append('n', 'one-1'),
-      await two.events.append('n', 'two-1'),
-    ]
-    await two.commit()
-    await db.events.append(RUN, 'n', 'between')
-    await one.commit()
-    const events = await gather(db.events.iterate(RUN))
-    expect(events.map(({ payload }) => payload)).toEqual(['two-0', 'two-1', 'between', 'one-0', 'one-1'])
-    expect(receipts.map(({ sequence }) => sequence)).toEqual([3, 0, 4, 1])
-    for (const { sequence, hash } of receipts) expect(events[sequence].hash).toBe(hash)
-    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 5 })
-  })
+  suite.holds(
+    'P12: interleaved appends of two manual transactions all commit, at the sequences of their receipts',
+    async db => {
+      const [one, two] = [await db.begin(RUN), await db.begin(RUN)]
+      const receipts = [
+        await one.events.append('n', 'one-0'),
+        await two.events.append('n', 'two-0'),
+        await one.events.append('n', 'one-1'),
+        await two.events.append('n', 'two-1'),
+      ]
+      await two.commit()
+      await db.events.append(RUN, 'n', 'between')
+      await one.commit()
+      const events = await gather(db.events.iterate(RUN))
+      expect(events.map(({ payload }) => payload)).toEqual(['two-0', 'two-1', 'between', 'one-0', 'one-1'])
+      expect(receipts.map(({ sequence }) => sequence)).toEqual([3, 0, 4, 1])
+      for (const { sequence, hash } of receipts) expect(events[sequence].hash).toBe(hash)
+      expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 5 })
+    },
+  )
 
-  suite.holds('P12: a transaction in conflict is run again, on what is there then', async db => {
+  suite.holds('P12: a transaction in conflict runs again on the new state', async db => {
     await db.kv.put(RUN, 'n', 0)
     const seen: unknown[] = []
     await db.transaction(RUN, async tx => {
@@ -270,27 +273,30 @@ export function testConflicts(suite: Suite): void {
   })
 
   for (const maxRetries of [0, 1, 3]) {
-    suite.holds(`P12: after ${maxRetries} retries it is CONFLICT, and nothing of it is written`, async db => {
-      let attempts = 0
-      const attempt = db.transaction(
-        RUN,
-        async tx => {
-          await tx.kv.get('n')
-          await db.kv.put(RUN, 'n', ++attempts)
-          await tx.kv.put('mine', attempts)
-          await tx.events.append('n', attempts)
-        },
-        { maxRetries },
-      )
-      const { details } = await refused(attempt, 'CONFLICT')
-      expect(details['attempts']).toBe(maxRetries + 1)
-      expect(attempts).toBe(maxRetries + 1)
-      expect(await db.kv.entries(RUN)).toEqual([['n', attempts]])
-      expect(await db.events.length(RUN)).toBe(0)
-    })
+    suite.holds(
+      `P12: after ${maxRetries} retries a transaction is CONFLICT, and nothing of it is written`,
+      async db => {
+        let attempts = 0
+        const attempt = db.transaction(
+          RUN,
+          async tx => {
+            await tx.kv.get('n')
+            await db.kv.put(RUN, 'n', ++attempts)
+            await tx.kv.put('mine', attempts)
+            await tx.events.append('n', attempts)
+          },
+          { maxRetries },
+        )
+        const { details } = await refused(attempt, 'CONFLICT')
+        expect(details['attempts']).toBe(maxRetries + 1)
+        expect(attempts).toBe(maxRetries + 1)
+        expect(await db.kv.entries(RUN)).toEqual([['n', attempts]])
+        expect(await db.events.length(RUN)).toBe(0)
+      },
+    )
   }
 
-  suite.holds('P12: a read-only transaction is run once, whatever happens meanwhile', async db => {
+  suite.holds('P12: a read-only transaction runs once, whatever is written meanwhile', async db => {
     let runs = 0
     const seen = await db.transaction(
       RUN,

@@ -18,34 +18,37 @@ const EMPTY = { kv: [], events: [], length: 0, cells: [], traces: [] }
 
 /** P11: what is left of a run that was deleted. */
 export function testDeletion(suite: Suite): void {
-  suite.holds('P11: nothing is left in any primitive, and a tombstone says what there was', async db => {
-    await fill(db, RUN)
-    const head = (await db.events.head(RUN))!
-    const before = Date.now()
-    const tombstone = await db.runs.delete(RUN, { reason: 'asked to forget' })
-    expect(tombstone).toStrictEqual({
-      runId: RUN,
-      deletedAt: expect.any(Number),
-      reason: 'asked to forget',
-      events: 3,
-      headHash: head.hash,
-    })
-    expect(Math.abs(tombstone.deletedAt - before)).toBeLessThan(60_000)
-    expect(await db.runs.tombstones()).toStrictEqual([tombstone])
+  suite.holds(
+    'P11: a deleted run leaves nothing in any primitive, and its tombstone has the counts',
+    async db => {
+      await fill(db, RUN)
+      const head = (await db.events.head(RUN))!
+      const before = Date.now()
+      const tombstone = await db.runs.delete(RUN, { reason: 'asked to forget' })
+      expect(tombstone).toStrictEqual({
+        runId: RUN,
+        deletedAt: expect.any(Number),
+        reason: 'asked to forget',
+        events: 3,
+        headHash: head.hash,
+      })
+      expect(Math.abs(tombstone.deletedAt - before)).toBeLessThan(60_000)
+      expect(await db.runs.tombstones()).toStrictEqual([tombstone])
 
-    expect(await contentsOf(db, RUN)).toEqual(EMPTY)
-    expect(await db.runs.get(RUN)).toBeUndefined()
-    expect(await db.runs.list({ includeArchived: true })).toEqual([])
-    expect(await db.runs.query({ tags: ['t'] })).toEqual([])
-    expect(await db.runs.stats()).toMatchObject({ total: 0 })
-    expect(await db.traces.queryByTag(RUN, 'x')).toEqual([])
-    expect(await db.traces.queryByType(RUN, 'Thought')).toEqual([])
-    await refused(db.machines.current(RUN, 'm'), 'MACHINE_NOT_FOUND')
-    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 0 })
-    expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
-  })
+      expect(await contentsOf(db, RUN)).toEqual(EMPTY)
+      expect(await db.runs.get(RUN)).toBeUndefined()
+      expect(await db.runs.list({ includeArchived: true })).toEqual([])
+      expect(await db.runs.query({ tags: ['t'] })).toEqual([])
+      expect(await db.runs.stats()).toMatchObject({ total: 0 })
+      expect(await db.traces.queryByTag(RUN, 'x')).toEqual([])
+      expect(await db.traces.queryByType(RUN, 'Thought')).toEqual([])
+      await refused(db.machines.current(RUN, 'm'), 'MACHINE_NOT_FOUND')
+      expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 0 })
+      expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
+    },
+  )
 
-  suite.holds('P11: the tombstone of a run without events or reason says so', async db => {
+  suite.holds('P11: the tombstone of a run without events or reason has neither', async db => {
     await db.runs.create({ runId: RUN })
     const tombstone = await db.runs.delete(RUN)
     expect(tombstone).toStrictEqual({
@@ -56,30 +59,27 @@ export function testDeletion(suite: Suite): void {
     })
   })
 
-  suite.holds(
-    'P11: who iterates gets all events, or EVENT_CHAIN_BROKEN; never a part that looks whole',
-    async db => {
-      const COUNT = 60
-      const events = (count: number, life: string) => times(count, i => ({ type: life, payload: i }))
-      // Pages end here and there; afterwards the run is gone, shorter, as long as it was, or longer.
-      for (const [turn, taken] of [1, 15, 16, 17, 30, 48, 60].entries()) {
-        for (const again of [0, taken, COUNT, COUNT + 5]) {
-          const runId = `run-${turn}-${again}`
-          await db.runs.create({ runId })
-          await db.events.appendBatch(runId, events(COUNT, 'first'))
-          const reader = db.events.iterate(runId)
-          const seen = (await take(reader, taken)).length
-          await db.runs.delete(runId)
-          if (again > 0) await db.events.appendBatch(runId, events(again, 'second'))
-          const rest = gather(reader)
-          if (seen === COUNT) await rest.catch(() => undefined)
-          else await refused(rest, 'EVENT_CHAIN_BROKEN', runId)
-        }
+  suite.holds('P11: an iteration beside a deletion yields all events or EVENT_CHAIN_BROKEN', async db => {
+    const COUNT = 60
+    const events = (count: number, life: string) => times(count, i => ({ type: life, payload: i }))
+    // Pages end here and there; afterwards the run is gone, shorter, as long as it was, or longer.
+    for (const [turn, taken] of [1, 15, 16, 17, 30, 48, 60].entries()) {
+      for (const again of [0, taken, COUNT, COUNT + 5]) {
+        const runId = `run-${turn}-${again}`
+        await db.runs.create({ runId })
+        await db.events.appendBatch(runId, events(COUNT, 'first'))
+        const reader = db.events.iterate(runId)
+        const seen = (await take(reader, taken)).length
+        await db.runs.delete(runId)
+        if (again > 0) await db.events.appendBatch(runId, events(again, 'second'))
+        const rest = gather(reader)
+        if (seen === COUNT) await rest.catch(() => undefined)
+        else await refused(rest, 'EVENT_CHAIN_BROKEN', runId)
       }
-    },
-  )
+    }
+  })
 
-  suite.holds('P11: a list that is read while the run is deleted has all of it, or nothing', async db => {
+  suite.holds('P11: a list beside a deletion has all entries or none', async db => {
     const COUNT = 100
     const lists: readonly ((runId: string) => Promise<number>)[] = [
       async runId => (await db.events.readByType(runId, 'n')).length,
@@ -130,7 +130,7 @@ export function testDeletion(suite: Suite): void {
     expect([await contentsOf(acme, RUN), await runsOf(acme)]).toEqual(ofAcme)
   })
 
-  suite.holds('P11: children of a deleted parent stay, and are still found by it', async db => {
+  suite.holds('P11: children of a deleted parent stay, and are found by the parent’s id', async db => {
     await db.runs.create({ runId: 'parent' })
     const child = await db.runs.create({ runId: 'child', parentRun: 'parent' })
     await db.kv.put('child', 'k', 1)
@@ -141,7 +141,7 @@ export function testDeletion(suite: Suite): void {
     expect(await db.runs.list()).toEqual(['child'])
   })
 
-  suite.holds('P11: the id may be used again, and everything begins anew', async db => {
+  suite.holds('P11: the id of a deleted run can be used again for an empty run', async db => {
     await fill(db, RUN)
     const first = (await db.events.read(RUN, 0))!
     await db.runs.delete(RUN)
@@ -160,7 +160,7 @@ export function testDeletion(suite: Suite): void {
     expect(await db.runs.tombstones()).toHaveLength(2)
   })
 
-  suite.holdsInTime('P11: tombstones come newest first', async (db, clock) => {
+  suite.holdsInTime('P11: tombstones are listed newest first', async (db, clock) => {
     const start = clock.now()
     for (const runId of ['b', 'a', 'c']) {
       await db.runs.create({ runId })
@@ -197,7 +197,7 @@ export function testDeletion(suite: Suite): void {
   })
 
   suite.holds(
-    'P11: a snapshot that began before sees the run as it was; one that writes conflicts',
+    'P11: a transaction from before a deletion reads the run as it was, and conflicts if it writes',
     async db => {
       await fill(db, RUN)
       const whole = await db.events.readRange(RUN, 0, 3)
@@ -214,7 +214,7 @@ export function testDeletion(suite: Suite): void {
     },
   )
 
-  suite.holds('P11: appends at the same time come whole before or whole after', async db => {
+  suite.holds('P11: an append concurrent with a deletion is wholly before or wholly after it', async db => {
     await db.runs.create({ runId: RUN })
     const appends = times(40, i => db.events.append(RUN, 'n', i))
     const deleted = db.runs.delete(RUN)
@@ -226,7 +226,7 @@ export function testDeletion(suite: Suite): void {
     expect(events + length).toBe(80)
   })
 
-  suite.holds('what delete is not asked properly it refuses, and deletes nothing', async db => {
+  suite.holds('delete refuses invalid options, and deletes nothing', async db => {
     await fill(db, RUN)
     const before = [await contentsOf(db, RUN), await runsOf(db)]
     for (const options of [

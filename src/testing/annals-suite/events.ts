@@ -16,7 +16,7 @@ export function testEvents(suite: Suite): void {
     expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 0 })
   })
 
-  suite.holds('P7: sequences count from 0 without a gap, and the receipt says which', async db => {
+  suite.holds('P7: sequences count from 0 without a gap, and the receipt has the sequence', async db => {
     const receipts = []
     for (let i = 0; i < 5; i++) receipts.push(await db.events.append(RUN, 'note', i))
     receipts.push(
@@ -36,7 +36,7 @@ export function testEvents(suite: Suite): void {
     expect(await db.events.length(RUN)).toBe(10)
   })
 
-  suite.holds('P7: each event names the hash of the one before it, the first one 64 zeros', async db => {
+  suite.holds('P7: each event has the hash of the event before it, the first one 64 zeros', async db => {
     for (const payload of ['a', 'b', 'c']) await db.events.append(RUN, 'note', payload)
     const events = await db.events.readRange(RUN, 0, 3)
     let before = ZERO_HASH
@@ -49,7 +49,7 @@ export function testEvents(suite: Suite): void {
     expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
   })
 
-  suite.holds('an event is read back by its sequence, as the head, by its type and in a range', async db => {
+  suite.holds('an event is found by its sequence, as the head, by its type and in a range', async db => {
     const types = ['a', 'b', 'a', 'c', 'b']
     await db.events.appendBatch(
       RUN,
@@ -87,7 +87,7 @@ export function testEvents(suite: Suite): void {
     expect(await range(100, 200)).toEqual([])
   })
 
-  suite.holds('iterate goes over many events, from anywhere, and can be left', async db => {
+  suite.holds('iterate yields many events from any sequence, and can be left early', async db => {
     await db.events.appendBatch(
       RUN,
       times(1_500, payload => ({ type: 'n', payload })),
@@ -121,7 +121,7 @@ export function testEvents(suite: Suite): void {
   })
 
   suite.holdsInTime(
-    'P7: the hash stands for run, type, payload and time; equal events of two runs differ',
+    'P7: the hash depends on run, type, payload and time, so equal events of two runs differ',
     async (db, clock) => {
       const a = namespace({ tenant: db.tenant, app: 'x', agent: 'y', run: 'z' })
       const scopes = ['r1', 'r2', a]
@@ -137,7 +137,7 @@ export function testEvents(suite: Suite): void {
     },
   )
 
-  suite.holds('P5: a batch with one bad event appends none, and burns no sequence', async db => {
+  suite.holds('P5: a batch with one invalid event appends none, and uses no sequence', async db => {
     await db.events.append(RUN, 'n', 0)
     const batch = [
       { type: 'n', payload: 1 },
@@ -166,7 +166,7 @@ export function testEvents(suite: Suite): void {
     expect(await db.events.read(RUN, 0)).toEqual(event)
   })
 
-  suite.holds('what comes back is frozen', async db => {
+  suite.holds('returned values are frozen', async db => {
     await db.events.append(RUN, 'n', { a: [{}] })
     for (const result of [
       await db.events.append(RUN, 'n', 1),

@@ -18,7 +18,7 @@ export function testExpiry(suite: Suite): void {
     expect(await db.kv.get(RUN, 'short')).toBeUndefined()
   })
 
-  suite.holdsInTime('P14: to the millisecond, for every way to read', async (db, clock) => {
+  suite.holdsInTime('P14: every way to read agrees on the expiry, to the millisecond', async (db, clock) => {
     await db.kv.put(RUN, 'a', 1, { ttlMs: 1_000 })
     await db.kv.put(RUN, 'b', 2)
     clock.advance(999)
@@ -35,22 +35,25 @@ export function testExpiry(suite: Suite): void {
     expect(await db.kv.delete(RUN, 'a')).toBe(false)
   })
 
-  suite.holdsInTime('P14: a put without ttlMs clears it; one with another replaces it', async (db, clock) => {
-    for (const key of ['cleared', 'longer', 'shorter']) await db.kv.put(RUN, key, 1, { ttlMs: 1_000 })
-    await db.kv.put(RUN, 'cleared', 2)
-    await db.kv.put(RUN, 'longer', 2, { ttlMs: 5_000 })
-    await db.kv.put(RUN, 'shorter', 2, { ttlMs: 10 })
-    clock.advance(10)
-    expect(await db.kv.list(RUN)).toEqual(['cleared', 'longer'])
-    clock.advance(990)
-    expect(await db.kv.list(RUN)).toEqual(['cleared', 'longer'])
-    clock.advance(4_000)
-    expect(await db.kv.list(RUN)).toEqual(['cleared'])
-    clock.advance(1_000_000_000)
-    expect(await db.kv.get(RUN, 'cleared')).toBe(2)
-  })
+  suite.holdsInTime(
+    'P14: a put without ttlMs clears the expiry, one with another ttlMs replaces it',
+    async (db, clock) => {
+      for (const key of ['cleared', 'longer', 'shorter']) await db.kv.put(RUN, key, 1, { ttlMs: 1_000 })
+      await db.kv.put(RUN, 'cleared', 2)
+      await db.kv.put(RUN, 'longer', 2, { ttlMs: 5_000 })
+      await db.kv.put(RUN, 'shorter', 2, { ttlMs: 10 })
+      clock.advance(10)
+      expect(await db.kv.list(RUN)).toEqual(['cleared', 'longer'])
+      clock.advance(990)
+      expect(await db.kv.list(RUN)).toEqual(['cleared', 'longer'])
+      clock.advance(4_000)
+      expect(await db.kv.list(RUN)).toEqual(['cleared'])
+      clock.advance(1_000_000_000)
+      expect(await db.kv.get(RUN, 'cleared')).toBe(2)
+    },
+  )
 
-  suite.holdsInTime('P14: an expired key can be put again, without what it was', async (db, clock) => {
+  suite.holdsInTime('P14: an expired key can be put again as a new key', async (db, clock) => {
     await db.kv.put(RUN, 'a', 1, { ttlMs: 10 })
     clock.advance(10)
     await db.kv.put(RUN, 'a', 2)
@@ -58,22 +61,16 @@ export function testExpiry(suite: Suite): void {
     expect(await db.kv.get(RUN, 'a')).toBe(2)
   })
 
-  suite.holdsInTime(
-    'P14: a ttlMs that no clock can count up to is refused with the limit',
-    async (db, clock) => {
-      const max = Number.MAX_SAFE_INTEGER - clock.now()
-      await db.kv.put(RUN, 'a', 1, { ttlMs: max })
-      const { message, details } = await refused(
-        db.kv.put(RUN, 'a', 2, { ttlMs: max + 1 }),
-        'INVALID_ARGUMENT',
-      )
-      expect(message).toContain(`at most ${max}`)
-      expect(details).toMatchObject({ name: 'ttlMs', max })
-      expect(await db.kv.get(RUN, 'a')).toBe(1)
-    },
-  )
+  suite.holdsInTime('P14: a ttlMs beyond the greatest time is refused with the limit', async (db, clock) => {
+    const max = Number.MAX_SAFE_INTEGER - clock.now()
+    await db.kv.put(RUN, 'a', 1, { ttlMs: max })
+    const { message, details } = await refused(db.kv.put(RUN, 'a', 2, { ttlMs: max + 1 }), 'INVALID_ARGUMENT')
+    expect(message).toContain(`at most ${max}`)
+    expect(details).toMatchObject({ name: 'ttlMs', max })
+    expect(await db.kv.get(RUN, 'a')).toBe(1)
+  })
 
-  suite.holdsInTime('P14: ttlMs counts in a transaction as well', async (db, clock) => {
+  suite.holdsInTime('P14: ttlMs works in a transaction', async (db, clock) => {
     await db.transaction(RUN, async tx => {
       await tx.kv.put('a', 1, { ttlMs: 100 })
       expect(await tx.kv.get('a')).toBe(1)
@@ -84,7 +81,7 @@ export function testExpiry(suite: Suite): void {
   })
 
   suite.holdsInTime(
-    'P14: after a commit under a clock ten years ahead, a key lives for its ttlMs',
+    'P14: a key lives for its ttlMs, even after a commit from a clock ten years ahead',
     async (db, clock) => {
       clock.jump(TEN_YEARS_MS)
       await db.kv.put(RUN, 'ahead', 1)
@@ -113,7 +110,7 @@ export function testExpiry(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P14: an expired key is as good as none for those who read and write it',
+    'P14: an expired key counts as absent in reads and conditional writes',
     async (db, clock) => {
       await db.kv.put(RUN, 'a', 1, { ttlMs: 100 })
       clock.advance(100)

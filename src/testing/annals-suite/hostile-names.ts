@@ -104,7 +104,7 @@ export function testHostileNames(suite: Suite): void {
   })
 
   suite.holds(
-    'P6: hostile ids, tags and parents of traces are ordinary, and none reaches an index',
+    'P6: hostile ids, tags and parents of traces are ordinary names, and none breaks an index',
     async db => {
       const thought = { type: 'Thought', content: '' } as const
       await db.transaction('run', async tx => {
@@ -123,7 +123,7 @@ export function testHostileNames(suite: Suite): void {
     },
   )
 
-  suite.holds('P6: hostile parents of runs and event types are ordinary', async db => {
+  suite.holds('P6: hostile parents of runs and event types are ordinary names', async db => {
     for (const name of HOSTILE) {
       await db.runs.create({ runId: name })
       await db.runs.create({ runId: `${name} child`, parentRun: name })
@@ -136,7 +136,7 @@ export function testHostileNames(suite: Suite): void {
     expect(await db.events.verifyChain('run')).toEqual({ isValid: true, length: HOSTILE.length })
   })
 
-  suite.holds('P6: no two different namespaces share a place, however their parts are cut', async db => {
+  suite.holds('P6: different namespaces never share a scope, however their parts are split', async db => {
     const { tenant } = db
     const parts: readonly Omit<NamespaceParts, 'tenant'>[] = [
       { app: 'a:b', agent: 'c', run: 'd' },
@@ -168,7 +168,7 @@ export function testHostileNames(suite: Suite): void {
   })
 
   suite.holds(
-    'P6: tenants whose names begin alike, or hold what separates, do not see each other',
+    'P6: tenants with a common prefix or a separator in their names do not see each other',
     async db => {
       const tenants = ['a', 'a:b', 'a%3Ab', 'a;', 'ab', 'a:', 'a/', 'A']
       for (const tenant of tenants) {
@@ -187,7 +187,7 @@ export function testHostileNames(suite: Suite): void {
     },
   )
 
-  suite.holds('P6: a prefix finds keys, and never what is stored beside them', async db => {
+  suite.holds('P6: a prefix finds keys, and never internal entries', async db => {
     await db.runs.create({ runId: 'run', tags: ['x'] })
     await db.events.append('run', 'n', 1)
     await db.cells.set('run', 'c', 1)

@@ -7,7 +7,7 @@ const THOUGHT = { type: 'Thought', content: '' } as const
 
 /** P9, P10, P16: indexes say what the records say, whatever has happened. */
 export function testIndices(suite: Suite): void {
-  suite.holds('P16: an empty database is sound, and there is nothing to mend', async db => {
+  suite.holds('P16: an empty database is sound, and rebuilding changes nothing', async db => {
     expect(await db.verifyIndices()).toEqual(SOUND)
     expect(await db.verifyIndices(RUN)).toEqual(SOUND)
     expect(await db.rebuildIndices()).toEqual({ repaired: 0 })
@@ -63,7 +63,7 @@ export function testIndices(suite: Suite): void {
     expect(await db.runs.stats()).toMatchObject({ total: 31, active: 1, paused: 10, completed: 20 })
   })
 
-  suite.holds('P9: what an index finds is what a look at every trace finds', async db => {
+  suite.holds('P9: an index finds the same traces as a full scan', async db => {
     const types = ['Thought', 'Custom'] as const
     const root = await db.traces.record(RUN, THOUGHT, { id: 'root' })
     for (let i = 0; i < 60; i++) {
@@ -89,7 +89,7 @@ export function testIndices(suite: Suite): void {
     )
   })
 
-  suite.holds('P10: what a query finds is what a look at every run finds', async db => {
+  suite.holds('P10: a query finds the same runs as a full scan', async db => {
     const statuses = ['Active', 'Paused', 'Failed', 'Archived'] as const
     for (let i = 0; i < 40; i++) {
       const { runId } = await db.runs.create({ tags: [`t${i % 3}`, 'all'] })

@@ -88,7 +88,7 @@ export function testIsolation(suite: Suite): void {
     }
   })
 
-  suite.holds('P3: runs of a shared scope are found only by those who ask for it by name', async db => {
+  suite.holds('P3: runs of a shared scope are found only by its name', async db => {
     const shared = agentShared({ tenant: db.tenant, app: 'default', agent: 'default' })
     await fill(db, shared, 1)
     for (const run of ['_shared']) {
@@ -125,7 +125,7 @@ export function testIsolation(suite: Suite): void {
     expect(await db.kv.list(RUN)).toEqual([])
   })
 
-  suite.holds('P1: primitives keep nothing of their own: every handle on a run sees the same', async db => {
+  suite.holds('P1: primitives keep no state of their own: every handle on a run reads the same', async db => {
     const handles = [db.run(RUN), db.run(RUN), db.forTenant(db.tenant).run(RUN)]
     for (const [i, handle] of handles.entries()) {
       await handle.kv.put(`k${i}`, i)

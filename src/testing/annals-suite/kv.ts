@@ -3,7 +3,7 @@ import { expectFrozen, RUN, type Suite, times } from './suite.ts'
 
 /** P3, P4, P6: values under keys. */
 export function testKv(suite: Suite): void {
-  suite.holds('what was put is there, and what is missing is undefined', async db => {
+  suite.holds('get returns the value that was put, and undefined for a missing key', async db => {
     expect(await db.kv.get(RUN, 'a')).toBeUndefined()
     expect(await db.kv.getVersioned(RUN, 'a')).toBeUndefined()
     expect(await db.kv.exists(RUN, 'a')).toBe(false)
@@ -17,7 +17,7 @@ export function testKv(suite: Suite): void {
     expect(await db.kv.exists(RUN, 'a')).toBe(true)
   })
 
-  suite.holds('delete says whether the key was there', async db => {
+  suite.holds('delete returns whether the key existed', async db => {
     await db.kv.put(RUN, 'a', 1)
     expect(await db.kv.delete(RUN, 'a')).toBe(true)
     expect(await db.kv.delete(RUN, 'a')).toBe(false)
@@ -26,7 +26,7 @@ export function testKv(suite: Suite): void {
   })
 
   suite.holds(
-    'a version grows with every change, also across a delete, and others do not touch it',
+    'a version grows with every change of its key, also across a delete, and with no other change',
     async db => {
       await db.kv.put(RUN, 'a', 1)
       const first = await db.kv.getVersioned(RUN, 'a')
@@ -43,7 +43,7 @@ export function testKv(suite: Suite): void {
     },
   )
 
-  suite.holdsInTime('updatedAt is when it was put', async (db, clock) => {
+  suite.holdsInTime('updatedAt is the time of the put', async (db, clock) => {
     const before = clock.now()
     await db.kv.put(RUN, 'a', 1)
     clock.advance(1_000)
@@ -52,7 +52,7 @@ export function testKv(suite: Suite): void {
     expect((await db.kv.getVersioned(RUN, 'b'))!.updatedAt).toBe(before + 1_000)
   })
 
-  suite.holds('P6: keys come in the byte order of their UTF-8, not in that of UTF-16', async db => {
+  suite.holds('P6: keys are ordered by their UTF-8 bytes, not by UTF-16', async db => {
     const keys = ['A', 'a', 'a/', 'a0', 'aa', 'b', 'é', 'ﬀ', '🙂']
     for (const key of keys.toReversed()) await db.kv.put(RUN, key, key)
     expect(await db.kv.list(RUN)).toEqual(keys)
@@ -74,7 +74,7 @@ export function testKv(suite: Suite): void {
     expect(await db.kv.entries(RUN, { prefix: 'b', limit: 1 })).toEqual([['b/1', 0]])
   })
 
-  suite.holds('pages of a list, each after the last, make up the whole', async db => {
+  suite.holds('consecutive pages of a list return every key once', async db => {
     const keys = times(100, i => `k${String(i).padStart(3, '0')}`)
     await db.transaction(RUN, tx => Promise.all(keys.map(key => tx.kv.put(key, 0))))
     const seen: string[] = []
@@ -90,7 +90,7 @@ export function testKv(suite: Suite): void {
     expect(await db.kv.list(RUN)).toEqual(keys)
   })
 
-  suite.holds('kv.transaction is all or nothing, and answers what its function does', async db => {
+  suite.holds('kv.transaction is atomic, and returns the result of its function', async db => {
     await db.kv.put(RUN, 'balance', 100)
     const answer = await db.kv.transaction(RUN, async kv => {
       await kv.put('balance', Number(await kv.get('balance')) + 50)
@@ -110,7 +110,7 @@ export function testKv(suite: Suite): void {
     ])
   })
 
-  suite.holds('what comes back is frozen', async db => {
+  suite.holds('returned values are frozen', async db => {
     await db.kv.put(RUN, 'a', { list: [1, { deep: [] }] })
     for (const result of [
       await db.kv.get(RUN, 'a'),
@@ -124,7 +124,7 @@ export function testKv(suite: Suite): void {
     }
   })
 
-  suite.holds('what the caller does to a value after the call changes nothing', async db => {
+  suite.holds('changing a value after the call changes nothing in the store', async db => {
     const value = { list: [1], bytes: new Uint8Array([1]) }
     const done = db.kv.put(RUN, 'a', value)
     value.list.push(2)

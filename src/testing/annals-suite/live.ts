@@ -8,7 +8,7 @@ const MANY = 3_000
 
 /** P19: events as they come. */
 export function testLive(suite: Suite): void {
-  suite.holds('P19: tail delivers what is there, then what comes, each once and in order', async db => {
+  suite.holds('P19: tail delivers stored events, then new ones, each once and in order', async db => {
     await append(db, 0, 5)
     const tail = db.events.tail(RUN)
     expect(payloads(await take(tail, 5))).toEqual([0, 1, 2, 3, 4])
@@ -23,7 +23,7 @@ export function testLive(suite: Suite): void {
   })
 
   suite.holds(
-    'P19: tail begins anywhere: inside, at the end, beyond it, and in a run without events',
+    'P19: tail can start inside a log, at its end, beyond it, and in a run without events',
     async db => {
       const early = take(db.events.tail('other'), 1)
       await append(db, 0, 40)
@@ -42,7 +42,7 @@ export function testLive(suite: Suite): void {
   )
 
   suite.holds(
-    'P19: 20 readers from different places each get all, while 300 are appended at once',
+    'P19: 20 readers from different sequences each get every event of 300 concurrent appends',
     async db => {
       await append(db, 0, 20)
       const readers = times(20, from => take(db.events.tail(RUN, { from }), 320 - from))
@@ -54,7 +54,7 @@ export function testLive(suite: Suite): void {
     },
   )
 
-  suite.holds('P3: tail of one run does not hear another run, nor other primitives', async db => {
+  suite.holds('P3: tail delivers nothing of another run or another primitive', async db => {
     const stop = new AbortController()
     const tail = db.events.tail(RUN, { signal: stop.signal })
     const next = tail.next()
@@ -67,7 +67,7 @@ export function testLive(suite: Suite): void {
   })
 
   suite.holds(
-    'P19: an aborted signal ends tail quietly: before, while it waits, and between two events',
+    'P19: an aborted signal ends tail without an error: before, while it waits, and between two events',
     async db => {
       await append(db, 0, 10)
       expect(await drained(db.events.tail(RUN, { signal: AbortSignal.abort() }))).toEqual([])
@@ -89,7 +89,7 @@ export function testLive(suite: Suite): void {
     },
   )
 
-  suite.holds('P19: a reader that has everything and waits is ended by its signal', async db => {
+  suite.holds('P19: a signal ends a reader that waits for new events', async db => {
     await append(db, 0, 2)
     const stop = new AbortController()
     const tail = db.events.tail(RUN, { signal: stop.signal })
@@ -101,7 +101,7 @@ export function testLive(suite: Suite): void {
     expect(await tail.next()).toEqual({ done: true, value: undefined })
   })
 
-  suite.holds('P19: a reader that waits is ended by its return, without a signal', async db => {
+  suite.holds('P19: return() ends a waiting reader without a signal', async db => {
     await append(db, 0, 2)
     const waits = async (tail: AsyncGenerator<Event, void, void>): Promise<void> => {
       const next = tail.next()
@@ -129,7 +129,7 @@ export function testLive(suite: Suite): void {
     expect(await next).toEqual({ done: true, value: undefined })
   })
 
-  suite.holds('P19: one signal ends any number of readers, and nobody is warned of them', async db => {
+  suite.holds('P19: one signal ends any number of readers, without a warning about listeners', async db => {
     await append(db, 0, 1)
     const warnings: Error[] = []
     const onWarning = (warning: Error): void => void warnings.push(warning)
@@ -161,35 +161,32 @@ export function testLive(suite: Suite): void {
     }
   })
 
-  suite.holds('P19: a reader leaves with break, and the next one finds everything', async db => {
+  suite.holds('P19: a reader can leave with break, and the next one gets every event', async db => {
     await append(db, 0, 3)
     for await (const event of db.events.tail(RUN)) if (event.sequence === 1) break
     expect(payloads(await take(db.events.tail(RUN), 3))).toEqual([0, 1, 2])
   })
 
-  suite.holds(
-    'a slow reader gets what it asks for, and nothing is loaded that it did not ask for',
-    async db => {
-      await append(db, 0, 1)
-      const tail = db.events.tail(RUN)
-      await take(tail, 1)
-      await append(db, 1, MANY)
-      expect(payloads(await take(tail, 3))).toEqual([1, 2, 3])
-      // Were the rest in memory already, taking it away would not be noticed before its end.
-      await db.runs.create({ runId: RUN })
-      await db.runs.delete(RUN)
-      let more = 0
-      await refused(
-        (async () => {
-          for await (const _ of tail) more++
-        })(),
-        'EVENT_CHAIN_BROKEN',
-      )
-      expect(more).toBeLessThan(PAGE_MAX)
-    },
-  )
+  suite.holds('a slow reader loads only the events that it consumes', async db => {
+    await append(db, 0, 1)
+    const tail = db.events.tail(RUN)
+    await take(tail, 1)
+    await append(db, 1, MANY)
+    expect(payloads(await take(tail, 3))).toEqual([1, 2, 3])
+    // Were the rest in memory already, taking it away would not be noticed before its end.
+    await db.runs.create({ runId: RUN })
+    await db.runs.delete(RUN)
+    let more = 0
+    await refused(
+      (async () => {
+        for await (const _ of tail) more++
+      })(),
+      'EVENT_CHAIN_BROKEN',
+    )
+    expect(more).toBeLessThan(PAGE_MAX)
+  })
 
-  suite.holds('a slow reader misses nothing of what came meanwhile', async db => {
+  suite.holds('a slow reader misses no event that is appended meanwhile', async db => {
     const tail = db.events.tail(RUN)
     const first = tail.next()
     await append(db, 0, 500)
@@ -198,7 +195,7 @@ export function testLive(suite: Suite): void {
     expect(payloads(await take(tail, 999))).toEqual(times(999, i => i + 1))
   })
 
-  suite.holds('P11: a waiting reader of a run that is deleted hears EVENT_CHAIN_BROKEN', async db => {
+  suite.holds('P11: a waiting reader of a run that is deleted gets EVENT_CHAIN_BROKEN', async db => {
     await db.runs.create({ runId: RUN })
     await append(db, 0, 3)
     const tail = db.events.tail(RUN)
@@ -208,7 +205,7 @@ export function testLive(suite: Suite): void {
     await heard
   })
 
-  suite.holds('P11: so does one that began at the end and has seen nothing', async db => {
+  suite.holds('P11: so does a reader that started at the end and has read nothing', async db => {
     await db.runs.create({ runId: RUN })
     await append(db, 0, 3)
     const tail = db.events.tail(RUN, { from: 3 })
@@ -223,7 +220,7 @@ export function testLive(suite: Suite): void {
     await heard
   })
 
-  suite.holds('P11: a reader is not handed the events of a later run of the same name', async db => {
+  suite.holds('P11: a reader gets no events of a later run with the same id', async db => {
     await db.runs.create({ runId: RUN })
     await append(db, 0, 3)
     const tail = db.events.tail(RUN)
@@ -240,7 +237,7 @@ export function testLive(suite: Suite): void {
     expect(payloads(seen).filter(payload => Number(payload) >= 100)).toEqual([])
   })
 
-  suite.holds('a waiting reader of a database that is closed hears CLOSED', async db => {
+  suite.holds('a waiting reader gets CLOSED when the database is closed', async db => {
     await append(db, 0, 1)
     const tail = db.events.tail(RUN)
     await take(tail, 1)

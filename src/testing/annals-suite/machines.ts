@@ -14,7 +14,7 @@ const ORDER: MachineDefinition = {
 
 /** P18: machines. */
 export function testMachines(suite: Suite): void {
-  suite.holds('P18: an unknown machine is MACHINE_NOT_FOUND, whatever is asked of it', async db => {
+  suite.holds('P18: every call on an unknown machine is MACHINE_NOT_FOUND', async db => {
     const attempts = [
       db.machines.send(RUN, 'm', 'pay'),
       db.machines.current(RUN, 'm'),
@@ -45,7 +45,7 @@ export function testMachines(suite: Suite): void {
   })
 
   suite.holds(
-    'P18: an event without a transition is INVALID_TRANSITION with the allowed ones, and changes nothing',
+    'P18: an event without a transition is INVALID_TRANSITION with the allowed events, and changes nothing',
     async db => {
       await db.machines.define(RUN, 'm', ORDER)
       const before = await db.machines.current(RUN, 'm')
@@ -58,7 +58,7 @@ export function testMachines(suite: Suite): void {
     },
   )
 
-  suite.holds('P18: a definition is versioned; the same one again is no new version', async db => {
+  suite.holds('P18: a changed definition gets a new version, the same one does not', async db => {
     await db.machines.define(RUN, 'm', ORDER)
     await db.machines.define(RUN, 'm', ORDER)
     expect(await db.machines.definition(RUN, 'm')).toEqual({ ...ORDER, version: 1 })
@@ -86,7 +86,7 @@ export function testMachines(suite: Suite): void {
     },
   )
 
-  suite.holds('P18: what no transition leaves is terminal, if nobody says otherwise', async db => {
+  suite.holds('P18: a state that no transition leaves is terminal by default', async db => {
     const transitions = [{ from: 'off', event: 'flip', to: 'on' }]
     await db.machines.define(RUN, 'm', { initial: 'off', transitions })
     expect((await db.machines.definition(RUN, 'm')).terminal).toEqual(['on'])
@@ -96,7 +96,7 @@ export function testMachines(suite: Suite): void {
 
   testGuards(suite)
 
-  suite.holds('a definition that can not work is refused, and makes no machine', async db => {
+  suite.holds('an invalid definition is refused, and creates no machine', async db => {
     for (const definition of [
       undefined,
       null,
@@ -127,13 +127,16 @@ export function testMachines(suite: Suite): void {
     await refused(db.machines.current(RUN, 'm'), 'MACHINE_NOT_FOUND')
   })
 
-  suite.holds('P18: of 64 concurrent sends of an event that can be taken once, one wins', async db => {
-    await db.machines.define(RUN, 'm', ORDER)
-    const { won, codes } = await outcomes(times(64, () => db.machines.send(RUN, 'm', 'pay')))
-    expect(won).toHaveLength(1)
-    expect(codes).toEqual(times(63, () => 'INVALID_TRANSITION'))
-    expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'paid', version: 2 })
-  })
+  suite.holds(
+    'P18: of 64 concurrent sends of an event that is possible once, exactly one succeeds',
+    async db => {
+      await db.machines.define(RUN, 'm', ORDER)
+      const { won, codes } = await outcomes(times(64, () => db.machines.send(RUN, 'm', 'pay')))
+      expect(won).toHaveLength(1)
+      expect(codes).toEqual(times(63, () => 'INVALID_TRANSITION'))
+      expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'paid', version: 2 })
+    },
+  )
 
   suite.holds('P4: in a transaction, machines and the rest change together or not at all', async db => {
     await db.machines.define(RUN, 'm', ORDER)
@@ -150,7 +153,7 @@ export function testMachines(suite: Suite): void {
   })
 
   suite.holds(
-    'P18: terminal is what the definition names, or else every state that nothing leaves',
+    'P18: terminal states are those the definition names, or else those that no transition leaves',
     async db => {
       const transitions = [
         { from: 'a', event: 'stop', to: 'stopped' },
@@ -191,7 +194,7 @@ export function testMachines(suite: Suite): void {
     ])
   })
 
-  suite.holds('toMermaid draws no two states as one, and none as syntax', async db => {
+  suite.holds('toMermaid keeps all states apart, and escapes their names', async db => {
     const states = ['s1', 'a b', 's0', 'state', 'note', 'default', 'class', 'scale', 'end', 'direction TB']
     states.push(
       'Direction  LR',
@@ -228,7 +231,7 @@ export function testMachines(suite: Suite): void {
     }
   })
 
-  suite.holds('what comes back is frozen', async db => {
+  suite.holds('returned values are frozen', async db => {
     expectFrozen(await db.machines.define(RUN, 'm', ORDER))
     expectFrozen(await db.machines.send(RUN, 'm', 'pay'))
     expectFrozen(await db.machines.current(RUN, 'm'))
@@ -263,7 +266,7 @@ function testGuards(suite: Suite): void {
   const later = (() => Promise.resolve(true)) as unknown as Guard
 
   suite.holdsWithGuards(
-    'P18: a guard sees state, event and payload, and decides',
+    'P18: a guard gets state, event and payload, and its result decides',
     { isPaid, later },
     async db => {
       await define(db)
@@ -277,7 +280,7 @@ function testGuards(suite: Suite): void {
   )
 
   suite.holdsWithGuards(
-    'P18: of several transitions the first whose guard agrees is taken',
+    'P18: the first transition whose guard returns true is taken',
     { isPaid, later },
     async db => {
       await define(db)
@@ -287,7 +290,7 @@ function testGuards(suite: Suite): void {
 
   const isLarge: Guard = ({ payload }) => Number((payload as { amount: number }).amount) > 5
   suite.holdsWithGuards(
-    'P18: a guard that throws lets its own event fail as it is, and no other',
+    'P18: an error thrown by a guard reaches its caller unchanged, and affects no other event',
     { isLarge },
     async db => {
       const transitions = [
@@ -302,15 +305,11 @@ function testGuards(suite: Suite): void {
     },
   )
 
-  suite.holdsWithGuards(
-    'P18: a guard that answers later is refused, not believed',
-    { isPaid, later },
-    async db => {
-      await define(db)
-      await refused(db.machines.send(RUN, 'm', 'maybe'), 'INVALID_OPERATION')
-      expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'open', version: 1 })
-    },
-  )
+  suite.holdsWithGuards('P18: a guard that returns a promise is refused', { isPaid, later }, async db => {
+    await define(db)
+    await refused(db.machines.send(RUN, 'm', 'maybe'), 'INVALID_OPERATION')
+    expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'open', version: 1 })
+  })
 
   suite.holdsWithGuards('P18: a definition that names an unknown guard is refused', { isPaid }, async db => {
     await refused(define(db), 'INVALID_ARGUMENT')

@@ -28,7 +28,7 @@ function bundleOf(lines: readonly Uint8Array[]): () => AsyncIterable<Uint8Array>
 
 /** P27: runs in an app or agent namespace are runs; and what is in a scope without a run can be found and removed. */
 export function testNamespaces(suite: Suite): void {
-  suite.holds('P27: a run says in which app and agent it is, unless these are default', async db => {
+  suite.holds('P27: a run has its app and agent, unless these are default', async db => {
     const run = await db.runs.create({ runId: THERE, tags: ['t'], metadata: { by: 'me' } })
     expect(run).toStrictEqual({
       runId: RUN,
@@ -74,7 +74,7 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
   })
 
-  suite.holds('P27: a namespace names the run there alone; elsewhere it is not found', async db => {
+  suite.holds('P27: a run is not found under the namespace of another app or agent', async db => {
     const created = await db.runs.create({ runId: THERE })
     for (const run of [...OTHERS, placed('default', 'default')]) {
       expect(await db.runs.get(run)).toBeUndefined()
@@ -95,7 +95,7 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.runs.list()).toEqual([RUN])
   })
 
-  suite.holds('P27: an id that exists in another app or agent is RUN_EXISTS', async db => {
+  suite.holds('P27: creating an id that exists in another app or agent is RUN_EXISTS', async db => {
     const created = await db.runs.create({ runId: THERE })
     for (const runId of [RUN, THERE, ...OTHERS, placed('default', 'default')]) {
       await refused(db.runs.create({ runId }), 'RUN_EXISTS', String(runId))
@@ -108,22 +108,25 @@ export function testNamespaces(suite: Suite): void {
     await refused(db.runs.create({ runId: THERE }), 'RUN_EXISTS')
   })
 
-  suite.holds('P27: of 12 creations of one id in different apps at once, exactly one wins', async db => {
-    for (const turn of times(4, i => `run-${i}`)) {
-      const { won, codes } = await outcomes(
-        times(12, i =>
-          db.runs.create({ runId: placed(i % 3 === 0 ? 'default' : `app-${i}`, 'default', turn) }),
-        ),
-      )
-      expect(won).toHaveLength(1)
-      expect(codes).toEqual(times(11, () => 'RUN_EXISTS'))
-      expect(await db.runs.get(turn)).toEqual(won[0])
-    }
-    expect(await db.runs.list()).toHaveLength(4)
-    expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
-  })
+  suite.holds(
+    'P27: of 12 concurrent creations of one id in different apps exactly one succeeds',
+    async db => {
+      for (const turn of times(4, i => `run-${i}`)) {
+        const { won, codes } = await outcomes(
+          times(12, i =>
+            db.runs.create({ runId: placed(i % 3 === 0 ? 'default' : `app-${i}`, 'default', turn) }),
+          ),
+        )
+        expect(won).toHaveLength(1)
+        expect(codes).toEqual(times(11, () => 'RUN_EXISTS'))
+        expect(await db.runs.get(turn)).toEqual(won[0])
+      }
+      expect(await db.runs.list()).toHaveLength(4)
+      expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
+    },
+  )
 
-  suite.holds('P27: ensure gives the run that is there, or creates it', async db => {
+  suite.holds('P27: ensure returns the existing run, or creates it', async db => {
     const first = await db.runs.ensure(RUN, { tags: ['a'], metadata: 1 })
     expect(first).toMatchObject({ runId: RUN, status: 'Active', tags: ['a'], metadata: 1 })
     expect(await db.runs.ensure(RUN, { tags: ['b'], metadata: 2 })).toEqual(first)
@@ -142,7 +145,7 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.runs.list()).toEqual(['r2', RUN])
   })
 
-  suite.holds('P27: 16 that ensure one run at once all get the same', async db => {
+  suite.holds('P27: 16 concurrent ensure calls of one id return the same run', async db => {
     const attempts = times(16, i => db.runs.ensure(RUN, { metadata: i }))
     const [first, ...rest] = await Promise.all(attempts)
     for (const run of rest) expect(run).toEqual(first)
@@ -175,7 +178,7 @@ export function testNamespaces(suite: Suite): void {
     expect((await db.events.read(RUN, 0))?.payload).toBe('here')
   })
 
-  suite.holds('P27, P11: deleting a run takes what is in its own scope, and nothing else', async db => {
+  suite.holds('P27, P11: deleting a run removes its own scope, and nothing else', async db => {
     await db.runs.create({ runId: THERE })
     for (const scope of [RUN, THERE, ...OTHERS]) await fill(db, scope, String(scope))
     const kept = await Promise.all([RUN, ...OTHERS].map(scope => contentsOf(db, scope)))
@@ -197,45 +200,48 @@ export function testNamespaces(suite: Suite): void {
     await refused(db.runs.delete(THERE), 'RUN_NOT_FOUND')
   })
 
-  suite.holds('P27: a shared namespace, another tenant’s, and what is none are no runs', async db => {
-    const { tenant } = db
-    const scopes: unknown[] = [
-      agentShared({ tenant, app: 'a', agent: 'b' }),
-      appShared({ tenant, app: 'a' }),
-      tenantShared({ tenant }),
-      placed('a', 'b', RUN, 'acme'),
-      { tenant, app: 'a', agent: 'b', run: RUN },
-      7,
-      null,
-      [],
-    ]
-    for (const run of scopes) {
-      for (const attempt of [
-        () => db.runs.create({ runId: bad(run) }),
-        () => db.runs.ensure(bad(run)),
-        () => db.runs.get(bad(run)),
-        () => db.runs.complete(bad(run)),
-        () => db.runs.delete(bad(run)),
-        () => db.runs.children(bad(run)),
-        () => db.runs.create({ parentRun: bad(run) }),
-        () => db.runs.query({ after: bad(run) }),
-        () => db.ledger.fetchEvents(bad(run)),
-        () => db.ledger.getSnapshot(bad(run)),
-        () => db.ledger.verifyRun(bad(run)),
-        () => db.ledger.acquireLease(bad(run), { owner: 'me', ttlMs: 1_000 }),
-        () => gather(db.exportRun(bad(run))),
-      ]) {
-        await refused(attempt(), 'INVALID_ARGUMENT', String(run))
+  suite.holds(
+    'P27: a shared namespace, one of another tenant, and an invalid one are refused as runs',
+    async db => {
+      const { tenant } = db
+      const scopes: unknown[] = [
+        agentShared({ tenant, app: 'a', agent: 'b' }),
+        appShared({ tenant, app: 'a' }),
+        tenantShared({ tenant }),
+        placed('a', 'b', RUN, 'acme'),
+        { tenant, app: 'a', agent: 'b', run: RUN },
+        7,
+        null,
+        [],
+      ]
+      for (const run of scopes) {
+        for (const attempt of [
+          () => db.runs.create({ runId: bad(run) }),
+          () => db.runs.ensure(bad(run)),
+          () => db.runs.get(bad(run)),
+          () => db.runs.complete(bad(run)),
+          () => db.runs.delete(bad(run)),
+          () => db.runs.children(bad(run)),
+          () => db.runs.create({ parentRun: bad(run) }),
+          () => db.runs.query({ after: bad(run) }),
+          () => db.ledger.fetchEvents(bad(run)),
+          () => db.ledger.getSnapshot(bad(run)),
+          () => db.ledger.verifyRun(bad(run)),
+          () => db.ledger.acquireLease(bad(run), { owner: 'me', ttlMs: 1_000 }),
+          () => gather(db.exportRun(bad(run))),
+        ]) {
+          await refused(attempt(), 'INVALID_ARGUMENT', String(run))
+        }
       }
-    }
-    for (const scope of [...scopes.slice(3), '', '_shared', 'a\0b', undefined]) {
-      await refused(db.drop(bad(scope)), 'INVALID_ARGUMENT', String(scope))
-    }
-    for (const options of [null, 7, { prefix: 7 }, { prefx: 'a' }, { prefix: 'x'.repeat(257) }]) {
-      await refused(db.scopes(bad(options)), 'INVALID_ARGUMENT', JSON.stringify(options))
-    }
-    expect(await db.runs.query()).toEqual([])
-  })
+      for (const scope of [...scopes.slice(3), '', '_shared', 'a\0b', undefined]) {
+        await refused(db.drop(bad(scope)), 'INVALID_ARGUMENT', String(scope))
+      }
+      for (const options of [null, 7, { prefix: 7 }, { prefx: 'a' }, { prefix: 'x'.repeat(257) }]) {
+        await refused(db.scopes(bad(options)), 'INVALID_ARGUMENT', JSON.stringify(options))
+      }
+      expect(await db.runs.query()).toEqual([])
+    },
+  )
 
   suite.holds('P27: a bundle keeps the namespace of its run', async db => {
     await db.runs.create({ runId: THERE, tags: ['t'] })
@@ -271,7 +277,7 @@ export function testNamespaces(suite: Suite): void {
   })
 
   suite.holds(
-    'P27, LD16, L22: an early lease and early event ids go with a run that is imported into a namespace',
+    'P27, LD16, L22: a lease and event ids taken early move with a run that is imported into a namespace',
     async db => {
       const { registry } = db.ledger
       await db.runs.create({ runId: THERE })
@@ -303,7 +309,7 @@ export function testNamespaces(suite: Suite): void {
     },
   )
 
-  suite.holds('P27: scopes lists what has data and no run, by its namespace', async db => {
+  suite.holds('P27: scopes lists the namespaces that have data and no run', async db => {
     const { tenant } = db
     await db.runs.create({ runId: THERE })
     await fill(db, THERE, 'a run')
@@ -331,7 +337,7 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.scopes({ prefix: 'nobody' })).toEqual([])
   })
 
-  suite.holds('P27: drop removes all that a scope without a run holds, and nothing else', async db => {
+  suite.holds('P27: drop removes all data of a scope without a run, and nothing else', async db => {
     const { tenant } = db
     const loose: readonly Scope[] = [
       RUN,
@@ -360,7 +366,7 @@ export function testNamespaces(suite: Suite): void {
     expect((await db.events.append(RUN, 'n', 1)).sequence).toBe(0)
   })
 
-  suite.holds('P27, LD16: a lease that is held is not dropped, and its scope not listed', async db => {
+  suite.holds('P27, LD16: a scope with a held lease is neither listed nor dropped', async db => {
     const { epoch } = await db.ledger.acquireLease(RUN, { owner: 'early' })
     expect(await db.scopes()).toEqual([])
     await refused(db.drop(RUN), 'INVALID_OPERATION')
@@ -377,7 +383,7 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.ledger.acquireLease(RUN, { owner: 'later' })).toEqual({ epoch: epoch + 1 })
   })
 
-  suite.holds('P27: a scope that has a run or ledger records, or is ours, is not dropped', async db => {
+  suite.holds('P27: a scope that has a run or ledger records, or is internal, is not dropped', async db => {
     await db.runs.create({ runId: THERE })
     await db.runs.create({ runId: 'plain' })
     for (const scope of [THERE, 'plain']) {
@@ -397,7 +403,7 @@ export function testNamespaces(suite: Suite): void {
   })
 
   suite.holds(
-    'P27: a run that is created while its scope is dropped keeps what was written after it',
+    'P27: a run created while its scope is dropped keeps everything written after its creation',
     async db => {
       for (const turn of times(6, i => i)) {
         const scope = placed('a', 'b', `r${turn}`)
@@ -413,7 +419,7 @@ export function testNamespaces(suite: Suite): void {
     },
   )
 
-  suite.holdsAfterReopen('P27, P13: runs in namespaces are there as they were', async (db, reopen) => {
+  suite.holdsAfterReopen('P27, P13: runs in namespaces are unchanged after reopening', async (db, reopen) => {
     const created = await db.runs.create({ runId: THERE })
     await fill(db, THERE, 'there')
     await db.runs.create({ runId: placed('a', 'b', 'gone') })

@@ -5,7 +5,7 @@ import { contentsOf, gather, RUN, refused, runsOf, type Suite, times } from './s
 
 /** P13: what is found again. */
 export function testReopening(suite: Suite): void {
-  suite.holdsAfterReopen('P13: everything is there, as it was', async (db, reopen) => {
+  suite.holdsAfterReopen('P13: all data are the same after reopening', async (db, reopen) => {
     await fill(db)
     const shared = agentShared({ tenant: db.tenant, app: 'a', agent: 'b' })
     await db.kv.put(shared, 'k', 'shared')
@@ -19,7 +19,7 @@ export function testReopening(suite: Suite): void {
   })
 
   suite.holdsAfterReopen(
-    'P13: chains and indexes verify, and sequences and versions go on',
+    'P13: chains and indexes verify after reopening, and sequences and versions continue',
     async (db, reopen) => {
       await fill(db)
       const head = (await db.events.head(RUN))!
@@ -37,7 +37,7 @@ export function testReopening(suite: Suite): void {
     },
   )
 
-  suite.holdsAfterReopen('P13: versions of keys never go back', async (db, reopen) => {
+  suite.holdsAfterReopen('P13: versions of keys never go back across reopening', async (db, reopen) => {
     await db.kv.put(RUN, 'k', 1)
     const before = (await db.kv.getVersioned(RUN, 'k'))!
     const again = await reopen()
@@ -46,20 +46,23 @@ export function testReopening(suite: Suite): void {
     expect((await again.kv.getVersioned(RUN, 'k'))!.version).toBeGreaterThan(before.version)
   })
 
-  suite.holdsAfterReopen('P11: a deleted run stays deleted, and its tombstone stays', async (db, reopen) => {
-    await fill(db)
-    await db.runs.delete(RUN, { reason: 'r' })
-    const tombstones = await db.runs.tombstones()
-    const again = await reopen()
-    expect(await again.runs.get(RUN)).toBeUndefined()
-    expect(await contentsOf(again, RUN)).toEqual({ kv: [], events: [], length: 0, cells: [], traces: [] })
-    expect(await again.runs.tombstones()).toEqual(tombstones)
-    expect(tombstones).toHaveLength(1)
-    expect(await again.verifyIndices()).toEqual({ ok: true, problems: [] })
-  })
+  suite.holdsAfterReopen(
+    'P11: a deleted run and its tombstone are the same after reopening',
+    async (db, reopen) => {
+      await fill(db)
+      await db.runs.delete(RUN, { reason: 'r' })
+      const tombstones = await db.runs.tombstones()
+      const again = await reopen()
+      expect(await again.runs.get(RUN)).toBeUndefined()
+      expect(await contentsOf(again, RUN)).toEqual({ kv: [], events: [], length: 0, cells: [], traces: [] })
+      expect(await again.runs.tombstones()).toEqual(tombstones)
+      expect(tombstones).toHaveLength(1)
+      expect(await again.verifyIndices()).toEqual({ ok: true, problems: [] })
+    },
+  )
 
   suite.holdsAfterReopen(
-    'P5: nothing is found of what failed, was rolled back or never ended',
+    'P5: nothing of failed, rolled back or unfinished transactions is found after reopening',
     async (db, reopen) => {
       await db.kv.put(RUN, 'kept', 1)
       const open = await db.begin(RUN)
@@ -80,7 +83,7 @@ export function testReopening(suite: Suite): void {
   )
 
   suite.holdsAfterReopen(
-    'P14: an expired key stays absent, and one that has time left keeps it',
+    'P14: an expired key stays absent after reopening, and others keep their expiry',
     async (db, reopen, clock) => {
       await db.kv.put(RUN, 'short', 1, { ttlMs: 1 })
       await db.kv.put(RUN, 'long', 1, { ttlMs: 3_600_000 })
@@ -94,20 +97,23 @@ export function testReopening(suite: Suite): void {
     },
   )
 
-  suite.holdsAfterReopen('P13: again and again, with more each time', async (db, reopen) => {
-    let current = db
-    for (let round = 0; round < 4; round++) {
-      await Promise.all(times(25, i => current.events.append(RUN, 'n', round * 25 + i)))
-      await current.runs.create({ runId: `r${round}` })
-      current = await reopen()
-      expect(await current.events.verifyChain(RUN)).toEqual({ isValid: true, length: (round + 1) * 25 })
-      expect((await current.runs.list()).length).toBe(round + 1)
-    }
-    const sequences = (await gather(current.events.iterate(RUN))).map(({ sequence }) => sequence)
-    expect(sequences).toEqual(times(100, i => i))
-  })
+  suite.holdsAfterReopen(
+    'P13: data survive repeated reopening with writes in between',
+    async (db, reopen) => {
+      let current = db
+      for (let round = 0; round < 4; round++) {
+        await Promise.all(times(25, i => current.events.append(RUN, 'n', round * 25 + i)))
+        await current.runs.create({ runId: `r${round}` })
+        current = await reopen()
+        expect(await current.events.verifyChain(RUN)).toEqual({ isValid: true, length: (round + 1) * 25 })
+        expect((await current.runs.list()).length).toBe(round + 1)
+      }
+      const sequences = (await gather(current.events.iterate(RUN))).map(({ sequence }) => sequence)
+      expect(sequences).toEqual(times(100, i => i))
+    },
+  )
 
-  suite.holdsAfterReopen('P19: a reader goes on where it stopped', async (db, reopen) => {
+  suite.holdsAfterReopen('P19: a reader continues where it stopped', async (db, reopen) => {
     await db.events.append(RUN, 'n', 0)
     const again = await reopen()
     const tail = again.events.tail(RUN, { from: 1 })

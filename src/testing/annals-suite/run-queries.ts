@@ -23,7 +23,7 @@ export function testRunQueries(suite: Suite): void {
     })
   })
 
-  suite.holdsInTime('runs come newest first', async (db, clock) => {
+  suite.holdsInTime('runs are listed newest first', async (db, clock) => {
     for (const runId of ['m', 'a', 'z', 'b']) {
       await db.runs.create({ runId })
       clock.advance(1)
@@ -34,40 +34,43 @@ export function testRunQueries(suite: Suite): void {
     expect(await db.runs.list()).toEqual(['b', 'z', 'a', 'm'])
   })
 
-  suite.holds('runs of one moment keep the order in which they were made', async db => {
+  suite.holds('runs with the same time keep the order of their creation', async db => {
     const made: string[] = []
     for (let i = 0; i < 20; i++) made.push((await db.runs.create()).runId)
     expect(await db.runs.list()).toEqual(made.toReversed())
   })
 
-  suite.holdsInTime('each condition, and all of them together, find what they should', async (db, clock) => {
-    const start = await fill(db, clock)
-    const found = async (query: RunQuery): Promise<string[]> => ids(await db.runs.query(query))
-    expect(await found({})).toEqual(['r7', 'r6', 'r5', 'r4', 'r3', 'r2', 'r1', 'r0'])
-    expect(await found({ status: 'Paused' })).toEqual(['r5', 'r1'])
-    expect(await found({ tags: ['even'] })).toEqual(['r6', 'r4', 'r2', 'r0'])
-    expect(await found({ tags: ['all', 'even'] })).toEqual(['r6', 'r4', 'r2', 'r0'])
-    expect(await found({ tags: ['even', 'odd'] })).toEqual([])
-    expect(await found({ tags: ['eve'] })).toEqual([])
-    expect(await found({ tags: [] })).toHaveLength(8)
-    expect(await found({ parentRun: 'r0' })).toEqual(['r7', 'r6'])
-    expect(await found({ parentRun: 'nobody' })).toEqual([])
-    expect(await found({ createdAfter: start + 6 })).toEqual(['r7', 'r6'])
-    expect(await found({ createdBefore: start + 2 })).toEqual(['r1', 'r0'])
-    expect(await found({ createdAfter: start + 2, createdBefore: start + 4 })).toEqual(['r3', 'r2'])
-    expect(await found({ createdAfter: start + 4, createdBefore: start + 4 })).toEqual([])
-    expect(await found({ createdAfter: start + 6, createdBefore: Number.POSITIVE_INFINITY })).toEqual([
-      'r7',
-      'r6',
-    ])
-    expect(await found({ createdAfter: -1, limit: 2 })).toEqual(['r7', 'r6'])
-    expect(await found({ tags: ['odd'], status: 'Paused', createdAfter: start + 2 })).toEqual(['r5'])
-    expect(await found({ parentRun: 'r0', tags: ['even'], status: 'Active' })).toEqual(['r6'])
-    expect(await found({ parentRun: 'r0', tags: ['odd'], status: 'Paused' })).toEqual([])
-  })
+  suite.holdsInTime(
+    'each condition of a query, and all together, find the matching runs',
+    async (db, clock) => {
+      const start = await fill(db, clock)
+      const found = async (query: RunQuery): Promise<string[]> => ids(await db.runs.query(query))
+      expect(await found({})).toEqual(['r7', 'r6', 'r5', 'r4', 'r3', 'r2', 'r1', 'r0'])
+      expect(await found({ status: 'Paused' })).toEqual(['r5', 'r1'])
+      expect(await found({ tags: ['even'] })).toEqual(['r6', 'r4', 'r2', 'r0'])
+      expect(await found({ tags: ['all', 'even'] })).toEqual(['r6', 'r4', 'r2', 'r0'])
+      expect(await found({ tags: ['even', 'odd'] })).toEqual([])
+      expect(await found({ tags: ['eve'] })).toEqual([])
+      expect(await found({ tags: [] })).toHaveLength(8)
+      expect(await found({ parentRun: 'r0' })).toEqual(['r7', 'r6'])
+      expect(await found({ parentRun: 'nobody' })).toEqual([])
+      expect(await found({ createdAfter: start + 6 })).toEqual(['r7', 'r6'])
+      expect(await found({ createdBefore: start + 2 })).toEqual(['r1', 'r0'])
+      expect(await found({ createdAfter: start + 2, createdBefore: start + 4 })).toEqual(['r3', 'r2'])
+      expect(await found({ createdAfter: start + 4, createdBefore: start + 4 })).toEqual([])
+      expect(await found({ createdAfter: start + 6, createdBefore: Number.POSITIVE_INFINITY })).toEqual([
+        'r7',
+        'r6',
+      ])
+      expect(await found({ createdAfter: -1, limit: 2 })).toEqual(['r7', 'r6'])
+      expect(await found({ tags: ['odd'], status: 'Paused', createdAfter: start + 2 })).toEqual(['r5'])
+      expect(await found({ parentRun: 'r0', tags: ['even'], status: 'Active' })).toEqual(['r6'])
+      expect(await found({ parentRun: 'r0', tags: ['odd'], status: 'Paused' })).toEqual([])
+    },
+  )
 
   suite.holdsInTime(
-    'after is exclusive, and pages make up the whole under every condition',
+    'after is exclusive, and consecutive pages return every run once under every condition',
     async (db, clock) => {
       const start = await fill(db, clock)
       const queries: readonly RunQuery[] = [
@@ -102,7 +105,7 @@ export function testRunQueries(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'runs of one millisecond come newest first too, and pages of them are exact',
+    'runs of one millisecond are listed newest first, and their pages are exact',
     async db => {
       // More than a page of a reader, and in no order of their ids.
       const made = times(50, i => `r${(i * 37) % 50}`)
@@ -178,7 +181,7 @@ export function testRunQueries(suite: Suite): void {
     })
   })
 
-  suite.holds('what is no query is refused', async db => {
+  suite.holds('an invalid query is refused', async db => {
     await db.runs.create({ runId: 'r' })
     for (const query of [
       null,

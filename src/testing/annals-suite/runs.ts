@@ -70,7 +70,7 @@ export function testRuns(suite: Suite): void {
   }
 
   suite.holdsInTime(
-    'P10: completedAt is set by the three ends alone, and stays when the run is archived',
+    'P10: completedAt is set by the three final statuses alone, and stays when the run is archived',
     async (db, clock) => {
       const start = clock.now()
       for (const status of STATUSES) {
@@ -91,7 +91,7 @@ export function testRuns(suite: Suite): void {
     },
   )
 
-  suite.holds('a run has what it was made with, and an id of its own if none was given', async db => {
+  suite.holds('a run has the fields it was created with, and a generated id if none was given', async db => {
     const run = await db.runs.create({ runId: RUN, tags: ['b', 'a', 'b'], metadata: { n: 1n } })
     expect(run).toStrictEqual({
       runId: RUN,
@@ -110,7 +110,7 @@ export function testRuns(suite: Suite): void {
   })
 
   suite.holds(
-    'an id that is taken is RUN_EXISTS, also for a run that was archived; nothing changes',
+    'creating an existing id is RUN_EXISTS, also of an archived run, and changes nothing',
     async db => {
       await db.runs.create({ runId: RUN, tags: ['a'] })
       await db.runs.archive(RUN)
@@ -133,7 +133,7 @@ export function testRuns(suite: Suite): void {
   })
 
   suite.holds(
-    'P10: a parent must exist: not one that is unknown, deleted, the run itself, or its own descendant',
+    'P10: an unknown or deleted parent, the run itself, or its descendant is refused as parent',
     async db => {
       await db.runs.create({ runId: 'a' })
       await db.runs.create({ runId: 'b', parentRun: 'a' })
@@ -150,7 +150,7 @@ export function testRuns(suite: Suite): void {
     },
   )
 
-  suite.holds('P10: children are made while their parent and its parent are being changed', async db => {
+  suite.holds('P10: children can be created while their ancestors are being changed', async db => {
     await db.runs.create({ runId: 'grandparent' })
     await db.runs.create({ runId: 'parent', parentRun: 'grandparent' })
     let done = false
@@ -176,7 +176,7 @@ export function testRuns(suite: Suite): void {
     expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
   })
 
-  suite.holds('P10: of creates that would close a circle together one is refused', async db => {
+  suite.holds('P10: of concurrent creations that would form a cycle one is refused', async db => {
     await db.runs.create({ runId: 'a' })
     await db.runs.create({ runId: 'b' })
     await db.runs.create({ runId: 'child-of-a', parentRun: 'a' })
@@ -190,7 +190,7 @@ export function testRuns(suite: Suite): void {
     expect([won.length, codes]).toEqual([1, ['INVALID_ARGUMENT']])
   })
 
-  suite.holds('whatever is asked of an unknown run is RUN_NOT_FOUND', async db => {
+  suite.holds('every call on an unknown run is RUN_NOT_FOUND', async db => {
     const attempts = [
       ...STATUSES.map(status => METHODS[status](db, 'nobody')),
       db.runs.updateStatus('nobody', 'Paused'),
@@ -222,7 +222,7 @@ export function testRuns(suite: Suite): void {
     expect(await db.runs.query({ tags: ['b'] })).toEqual([run])
   })
 
-  suite.holds('what the caller does with metadata after the call changes nothing', async db => {
+  suite.holds('changing metadata after the call changes nothing in the store', async db => {
     const metadata: Record<string, unknown> = { a: 1, bytes: new Uint8Array([1]) }
     const spoil = (): void => {
       metadata['a'] = () => {}
@@ -262,7 +262,7 @@ export function testRuns(suite: Suite): void {
     expect((await db.runs.updateMetadata(RUN, 'late')).metadata).toBe('late')
   })
 
-  suite.holds('what comes back is frozen', async db => {
+  suite.holds('returned values are frozen', async db => {
     expectFrozen(await db.runs.create({ runId: RUN, tags: ['a'], metadata: { a: [] } }))
     for (const result of [
       await db.runs.get(RUN),

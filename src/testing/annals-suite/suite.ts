@@ -3,32 +3,36 @@ import { expect, it } from 'vitest'
 import { AnnalsError, type ErrorCode, type Scope } from '../../index.ts'
 import { SimulatedClock } from '../simulated-clock.ts'
 
-/** A database for one test. */
+/** A database for one test, and how to close and reopen it. */
 export interface OpenedAnnals {
+  /** The open, empty database. */
   readonly db: Annals
-  /** Closes the database and opens it again, with everything verified that the engine can verify. */
+  /** Closes the database and opens it again, verifying all that the engine can verify. */
   reopen?(): Promise<Annals>
-  /** Closes whatever is open; whatever the test has closed before is fine. */
+  /** Closes the database. The test may have closed it already. */
   close(): Promise<void>
 }
 
+/** The options with which a test needs its database. */
 export interface OpenAnnalsOptions {
+  /** The guards that machines of the test name. */
   readonly guards?: Readonly<Record<string, Guard>>
-  /** Milliseconds since 1970; given only if the engine takes one. */
+  /** The clock to use, in milliseconds since 1970. Absent if the suite has `noClock`. */
   readonly clock?: () => number
 }
 
-/** Gives a new and empty database each time. */
+/** Opens a new, empty database for each call. */
 export type OpenAnnals = (options: OpenAnnalsOptions) => Promise<OpenedAnnals>
 
+/** The reasons why some tests of the suite do not apply to a database. */
 export interface AnnalsSuiteOptions {
-  /** Why the engine can't be opened again. Properties that need it don't apply then, and are not tested. */
+  /** Why the database can't be reopened. Tests that reopen it are left out. */
   readonly noReopen?: string
-  /** Why the engine can't be given a clock. Properties that need one don't apply then, and are not tested. */
+  /** Why the database can't be given a clock. Tests that need one are left out. */
   readonly noClock?: string
 }
 
-/** Declares tests, each with a database of its own that is closed in the end. */
+/** Declares tests, each with its own database, which is closed at the end. */
 export class Suite {
   readonly #open: OpenAnnals
   readonly #options: AnnalsSuiteOptions
@@ -50,7 +54,7 @@ export class Suite {
     it(property, () => this.#run({ guards }, ({ db }) => test(db)))
   }
 
-  /** A property that takes a clock which the test can set. */
+  /** Declares a test that sets the clock. */
   holdsInTime(property: string, test: (db: Annals, clock: SimulatedClock) => Promise<void>): void {
     if (this.#options.noClock !== undefined) return
     it(property, () => {
@@ -59,7 +63,7 @@ export class Suite {
     })
   }
 
-  /** A property of what is found when the database is opened again. */
+  /** Declares a test that reopens the database. */
   holdsAfterReopen(
     property: string,
     test: (db: Annals, reopen: () => Promise<Annals>, clock: SimulatedClock | undefined) => Promise<void>,
@@ -92,7 +96,7 @@ export class Suite {
 export const RUN = 'run-1'
 export const ZERO_HASH: string = '0'.repeat(64)
 
-/** The attempt must fail with our error and this code, and say something; the error is returned. */
+/** Expects a rejection with an `AnnalsError` of this code and with a message, and returns the error. */
 export async function refused(attempt: Promise<unknown>, code: ErrorCode, what = ''): Promise<AnnalsError> {
   const error: unknown = await attempt.then(
     () => 'no error at all',
@@ -106,12 +110,12 @@ export async function refused(attempt: Promise<unknown>, code: ErrorCode, what =
   return error
 }
 
-/** What the types forbid, for a caller who has none. */
+/** Passes a value that the types forbid, as a JavaScript program could. */
 export function bad<T>(value: unknown): T {
   return value as T
 }
 
-/** Frozen all the way down; bytes can't be, they are copies. */
+/** Expects a deeply frozen value. Bytes can't be frozen, but are copies. */
 export function expectFrozen(value: unknown): void {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return
   expect(Object.isFrozen(value), `frozen: ${JSON.stringify(Object.keys(value))}`).toBe(true)
@@ -124,7 +128,7 @@ export async function gather<T>(items: AsyncIterable<T>): Promise<T[]> {
   return gathered
 }
 
-/** The next so many items; the iterator stays open. */
+/** Reads the next `count` items and leaves the iterator open. */
 export async function take<T>(items: AsyncIterator<T>, count: number): Promise<T[]> {
   const taken: T[] = []
   while (taken.length < count) {
@@ -139,7 +143,7 @@ export function times<T>(count: number, make: (i: number) => T): T[] {
   return Array.from({ length: count }, (_, i) => make(i))
 }
 
-/** How many of the attempts succeeded, and the codes with which the others failed. */
+/** The number of attempts that succeeded, and the error codes of the others. */
 export async function outcomes<T>(
   attempts: readonly Promise<T>[],
 ): Promise<{ readonly won: readonly T[]; readonly codes: readonly ErrorCode[] }> {
@@ -153,7 +157,7 @@ export async function outcomes<T>(
   return { won, codes }
 }
 
-/** Everything that a scope holds, as far as it can be listed. */
+/** All data of a scope that can be listed. */
 export async function contentsOf(db: Annals, scope: Scope): Promise<unknown> {
   const { kv, events, cells, traces } = db.run(scope)
   const [names, ids] = await Promise.all([cells.list(), traces.list()])
@@ -166,7 +170,7 @@ export async function contentsOf(db: Annals, scope: Scope): Promise<unknown> {
   }
 }
 
-/** Everything about the runs themselves. */
+/** All runs with their statistics and tombstones. */
 export async function runsOf(db: Annals): Promise<unknown> {
   return {
     runs: await db.runs.query({ includeArchived: true }),
@@ -175,7 +179,7 @@ export async function runsOf(db: Annals): Promise<unknown> {
   }
 }
 
-/** An array in an array in an array … */
+/** Arrays nested this deep. */
 export function nested(depth: number): [] {
   let value: unknown = []
   for (let i = 1; i < depth; i++) value = [value]

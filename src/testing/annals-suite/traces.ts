@@ -33,7 +33,7 @@ export function testTraces(suite: Suite): void {
     expect(await db.traces.queryByTime(RUN, 0, Number.MAX_SAFE_INTEGER)).toEqual([])
   })
 
-  suite.holds('every kind of trace comes back as it was recorded', async db => {
+  suite.holds('every kind of trace is read back as it was recorded', async db => {
     for (const trace of KINDS) {
       const id = await db.traces.record(RUN, trace, { tags: ['t'], metadata: { a: 1 } })
       const stored = await db.traces.get(RUN, id)
@@ -50,7 +50,7 @@ export function testTraces(suite: Suite): void {
     expect((await db.traces.list(RUN)).length).toBe(KINDS.length)
   })
 
-  suite.holds('P9: an id is unique; a second one is TRACE_EXISTS and changes nothing', async db => {
+  suite.holds('P9: recording an existing id is TRACE_EXISTS, and changes nothing', async db => {
     expect(await db.traces.record(RUN, thought('a'), { id: 't', tags: ['x'] })).toBe('t')
     const before = await db.traces.get(RUN, 't')
     await refused(db.traces.record(RUN, thought('b'), { id: 't', tags: ['y'] }), 'TRACE_EXISTS')
@@ -69,7 +69,7 @@ export function testTraces(suite: Suite): void {
     expect(await db.traces.queryByType(RUN, 'Thought')).toHaveLength(1)
   })
 
-  suite.holds('P9: a parent must exist, else TRACE_NOT_FOUND and nothing is recorded', async db => {
+  suite.holds('P9: an unknown parent is TRACE_NOT_FOUND, and nothing is recorded', async db => {
     await refused(db.traces.record(RUN, thought('a'), { id: 'a', parentId: 'b' }), 'TRACE_NOT_FOUND')
     await refused(db.traces.record(RUN, thought('a'), { id: 'a', parentId: 'a' }), 'TRACE_NOT_FOUND')
     await refused(db.traces.recordChild(RUN, 'b', thought('a')), 'TRACE_NOT_FOUND')
@@ -107,35 +107,38 @@ export function testTraces(suite: Suite): void {
     expect(await db.traces.queryByTag(RUN, 'x')).toHaveLength(1)
   })
 
-  suite.holdsInTime('P9: queryByTime is half-open; lists come by timestamp, then id', async (db, clock) => {
-    const start = clock.now()
-    for (const [id, ms] of [
-      ['c', 0],
-      ['z', 10],
-      ['a', 0],
-      ['m', 10],
-      ['b', 10],
-    ] as const) {
-      clock.advance(ms)
-      await db.traces.record(RUN, thought(id), { id, tags: ['x'] })
-    }
-    // Times: c 0, z 10, a 10, m 20, b 30.
-    const order = ['c', 'a', 'z', 'm', 'b']
-    expect(await db.traces.list(RUN)).toEqual(order)
-    expect(ids(await db.traces.queryByType(RUN, 'Thought'))).toEqual(order)
-    expect(ids(await db.traces.queryByTag(RUN, 'x'))).toEqual(order)
-    const between = async (from: number, to: number): Promise<string[]> =>
-      ids(await db.traces.queryByTime(RUN, start + from, start + to))
-    expect(await between(0, 31)).toEqual(order)
-    expect(await between(0, 30)).toEqual(['c', 'a', 'z', 'm'])
-    expect(await between(10, 20)).toEqual(['a', 'z'])
-    expect(await between(1, 10)).toEqual([])
-    expect(await between(10, 10)).toEqual([])
-    expect(await between(20, Number.POSITIVE_INFINITY)).toEqual(['m', 'b'])
-    expect(ids(await db.traces.queryByTime(RUN, -5, start + 1))).toEqual(['c'])
-  })
+  suite.holdsInTime(
+    'P9: queryByTime is half-open, and lists are ordered by timestamp, then id',
+    async (db, clock) => {
+      const start = clock.now()
+      for (const [id, ms] of [
+        ['c', 0],
+        ['z', 10],
+        ['a', 0],
+        ['m', 10],
+        ['b', 10],
+      ] as const) {
+        clock.advance(ms)
+        await db.traces.record(RUN, thought(id), { id, tags: ['x'] })
+      }
+      // Times: c 0, z 10, a 10, m 20, b 30.
+      const order = ['c', 'a', 'z', 'm', 'b']
+      expect(await db.traces.list(RUN)).toEqual(order)
+      expect(ids(await db.traces.queryByType(RUN, 'Thought'))).toEqual(order)
+      expect(ids(await db.traces.queryByTag(RUN, 'x'))).toEqual(order)
+      const between = async (from: number, to: number): Promise<string[]> =>
+        ids(await db.traces.queryByTime(RUN, start + from, start + to))
+      expect(await between(0, 31)).toEqual(order)
+      expect(await between(0, 30)).toEqual(['c', 'a', 'z', 'm'])
+      expect(await between(10, 20)).toEqual(['a', 'z'])
+      expect(await between(1, 10)).toEqual([])
+      expect(await between(10, 10)).toEqual([])
+      expect(await between(20, Number.POSITIVE_INFINITY)).toEqual(['m', 'b'])
+      expect(ids(await db.traces.queryByTime(RUN, -5, start + 1))).toEqual(['c'])
+    },
+  )
 
-  suite.holds('P9: traces of one moment keep the order in which they were made', async db => {
+  suite.holds('P9: traces with the same time keep the order in which they were recorded', async db => {
     const made: string[] = []
     for (let i = 0; i < 50; i++) made.push(await db.traces.record(RUN, thought(`${i}`)))
     expect(await db.traces.list(RUN)).toEqual(made)
@@ -157,7 +160,7 @@ export function testTraces(suite: Suite): void {
     expect(await db.verifyIndices(RUN)).toEqual({ ok: true, problems: [] })
   })
 
-  suite.holds('what is no trace is refused, and nothing is recorded', async db => {
+  suite.holds('an invalid trace is refused, and nothing is recorded', async db => {
     for (const trace of [
       undefined,
       null,

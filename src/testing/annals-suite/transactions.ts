@@ -38,7 +38,7 @@ const READS: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown>
 /** P4, P5: transactions. */
 export function testTransactions(suite: Suite): void {
   suite.holds(
-    'P4: a transaction over all primitives is there as a whole, and answers what its function does',
+    'P4: a transaction over all primitives is atomic, and returns the result of its function',
     async db => {
       const answer = await db.transaction(RUN, async tx => {
         for (const write of Object.values(WRITES).slice(0, 4)) await write(tx)
@@ -56,7 +56,7 @@ export function testTransactions(suite: Suite): void {
     },
   )
 
-  suite.holds('P4: inside, reads see what the transaction has written, and nobody else does', async db => {
+  suite.holds('P4: a transaction reads its own writes, and nobody else does before the commit', async db => {
     await db.kv.put(RUN, 'a', 1)
     await db.kv.put(RUN, 'c', 1)
     await db.events.append(RUN, 'n', 'before')
@@ -109,7 +109,7 @@ export function testTransactions(suite: Suite): void {
 
   for (const [name, write] of Object.entries(WRITES)) {
     suite.holds(
-      `P5: after a failure nothing is left of ${name} and the rest, and the error is the caller's own`,
+      `P5: after a failure nothing of ${name} and the other writes is left, and the caller gets its own error`,
       async db => {
         const mine = new Error('mine')
         const attempt = db.transaction(RUN, async tx => {
@@ -150,7 +150,7 @@ export function testTransactions(suite: Suite): void {
     })
   }
 
-  suite.holds('P4: a transaction handed out of its function is over', async db => {
+  suite.holds('P4: a transaction is over when its function has returned', async db => {
     const tx = await db.transaction(RUN, handed => handed)
     for (const [name, use] of [...Object.entries(WRITES), ...Object.entries(READS)]) {
       await refused(use(tx), 'INVALID_OPERATION', name)
@@ -159,7 +159,7 @@ export function testTransactions(suite: Suite): void {
   })
 
   suite.holds(
-    'P12: to print the receipt of an append is not to look at it; after the commit it says all',
+    'P12: printing the receipt of an append counts as no read, and after the commit it is complete',
     async db => {
       const tx = await db.begin(RUN)
       const receipt = await tx.events.append('n', 1)
@@ -172,7 +172,7 @@ export function testTransactions(suite: Suite): void {
     },
   )
 
-  suite.holds('P5: a rollback leaves nothing and burns no sequence', async db => {
+  suite.holds('P5: a rollback leaves nothing, and uses no sequence', async db => {
     await db.events.append(RUN, 'n', 0)
     const tx = await db.begin(RUN)
     const { sequence } = await tx.events.append('n', 1)
@@ -184,7 +184,7 @@ export function testTransactions(suite: Suite): void {
     expect((await gather(db.events.iterate(RUN))).map(({ payload }) => payload)).toEqual([0, 2])
   })
 
-  suite.holds('P5: await using rolls back what was not committed, and leaves alone what was', async db => {
+  suite.holds('P5: await using rolls back a transaction, unless it was committed', async db => {
     {
       await using forgotten = await db.begin(RUN)
       await forgotten.kv.put('forgotten', 1)
@@ -208,7 +208,7 @@ export function testTransactions(suite: Suite): void {
     expect(await contentsOf(db, RUN)).toEqual({ ...EMPTY, kv: [['k', 1]] })
   })
 
-  suite.holds('operations of one transaction that run at once follow each other', async db => {
+  suite.holds('concurrent operations of one transaction run one after the other', async db => {
     await db.transaction(RUN, async tx => {
       const count = (): Promise<unknown> =>
         tx.cells.transitionOrInit('c', 0, ({ value }) => ({ value: Number(value) + 1, result: 0 }))
@@ -238,7 +238,7 @@ export function testTransactions(suite: Suite): void {
     expect(await contentsOf(db, RUN)).toEqual(EMPTY)
   })
 
-  suite.holds('aborting the signal rolls back, with the reason of the signal', async db => {
+  suite.holds('aborting the signal rolls the transaction back with the signal’s reason', async db => {
     const stop = new AbortController()
     const mine = new Error('mine')
     const attempt = db.transaction(
@@ -254,7 +254,7 @@ export function testTransactions(suite: Suite): void {
     expect(await contentsOf(db, RUN)).toEqual(EMPTY)
   })
 
-  suite.holds('options that are wrong are refused, and the function is not run', async db => {
+  suite.holds('invalid options are refused, and the function does not run', async db => {
     let runs = 0
     for (const options of [
       null,

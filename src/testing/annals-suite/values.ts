@@ -93,7 +93,7 @@ const NO_VALUES: Readonly<Record<string, unknown>> = {
 /** P17, and what a value is. */
 export function testValues(suite: Suite): void {
   for (const [way, roundTrip] of Object.entries(WAYS)) {
-    suite.holds(`every value comes back as it went in: ${way}`, async db => {
+    suite.holds(`every value is read back as it was written: ${way}`, async db => {
       for (const [name, value] of Object.entries(VALUES)) {
         const found = await roundTrip(db, value)
         // toStrictEqual tells -0 from 0 and keys that are there from those that are not.
@@ -103,7 +103,7 @@ export function testValues(suite: Suite): void {
       expect(({} as { polluted?: boolean }).polluted).toBeUndefined()
     })
 
-    suite.holds(`what is no value is refused, and leaves nothing: ${way}`, async db => {
+    suite.holds(`an invalid value is refused, and leaves nothing: ${way}`, async db => {
       for (const [name, value] of Object.entries(NO_VALUES)) {
         // Metadata may be left out.
         if (value === undefined && way.includes('metadata')) continue
@@ -116,12 +116,12 @@ export function testValues(suite: Suite): void {
       expect((await db.cells.read(RUN, 'c'))?.value ?? 0).toBe(0)
     })
 
-    suite.holds(`P17: 64 nested containers pass: ${way}`, async db => {
+    suite.holds(`P17: 64 nested containers are accepted: ${way}`, async db => {
       expect(await roundTrip(db, nested(64))).toStrictEqual(nested(64))
     })
   }
 
-  suite.holds('a key named __proto__ is a key, and no prototype', async db => {
+  suite.holds('the key __proto__ is an ordinary key, and sets no prototype', async db => {
     await db.kv.put(RUN, 'k', PROTO_KEY)
     const found = (await db.kv.get(RUN, 'k')) as Record<string, Value>
     expect(Object.keys(found).sort()).toEqual(['', '__proto__', 'constructor'])
@@ -129,7 +129,7 @@ export function testValues(suite: Suite): void {
     expect('polluted' in found).toBe(false)
   })
 
-  suite.holds('bytes come back as a fresh copy each time', async db => {
+  suite.holds('every read returns a new copy of bytes', async db => {
     await db.kv.put(RUN, 'k', new Uint8Array([1, 2, 3]))
     const first = (await db.kv.get(RUN, 'k')) as Uint8Array
     expect(Object.getPrototypeOf(first)).toBe(Uint8Array.prototype)
@@ -144,7 +144,7 @@ export function testValues(suite: Suite): void {
     expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 1 })
   })
 
-  it('the table of values is what it says', () => {
+  it('the table of test values is correct', () => {
     expect(Object.is(VALUES['minus zero alone'], -0)).toBe(true)
     expect(Object.hasOwn(PROTO_KEY as object, '__proto__')).toBe(true)
     expect(LONE_SURROGATE.isWellFormed()).toBe(false)

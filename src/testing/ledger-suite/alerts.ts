@@ -5,7 +5,7 @@ import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** L29, L30: what no transition allows is said aloud, once. */
 export function testAlerts(suite: LedgerSuite): void {
-  suite.holds('L30: an alert of a run event says everything that is asked for', async ledger => {
+  suite.holds('L30: an alert of a run event has every required field', async ledger => {
     await tell(ledger, ['RunStarted'])
     const event = probe('RunResumed')
     const { runSeq, persistedAt } = await ledger.appendEvent(event)
@@ -28,7 +28,7 @@ export function testAlerts(suite: LedgerSuite): void {
     ])
   })
 
-  suite.holds('L30: an alert of a step event has the step, and the step’s states', async ledger => {
+  suite.holds('L30: an alert of a step event names the step and its states', async ledger => {
     await tell(ledger, ['RunStarted', 'StepStarted a', 'StepCompleted a'])
     await ledger.appendEvent(probe('StepFailed', 'a'))
     await ledger.appendEvent(probe('StepCompleted', 'b'))
@@ -39,7 +39,7 @@ export function testAlerts(suite: LedgerSuite): void {
     ])
   })
 
-  suite.holds('L30: one alert per event, however often it is sent and projected', async ledger => {
+  suite.holds('L30: an event raises one alert, however often it is sent and projected', async ledger => {
     const event = probe('RunCompleted')
     for (let i = 0; i < 3; i++) {
       await ledger.appendEvent(event)
@@ -50,7 +50,7 @@ export function testAlerts(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L30: two events with one id in a run are one alert; in two runs they are two',
+    'L30: two events with the same id raise one alert in one run, and two alerts in two runs',
     async ledger => {
       const { eventId } = newEvent()
       for (const eventType of ['RunPaused', 'RunResumed'])
@@ -64,7 +64,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L30: alerts stay what they are when the ledger is opened again',
+    'L30: alerts are the same after reopening',
     async (ledger, given) => {
       await tell(ledger, ['RunPaused', 'RunStarted', 'StepCompleted a'])
       await ledger.projectSnapshot(RUN)
@@ -81,7 +81,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L30: alerts of a run come in its order, those of all runs by time',
+    'L30: alerts of one run are in the order of its records, alerts of all runs in the order of time',
     async (ledger, { clock }) => {
       for (const runId of ['b', 'a', 'b', 'c']) {
         clock.advance(10)
@@ -95,7 +95,7 @@ export function testAlerts(suite: LedgerSuite): void {
     ['clock'],
   )
 
-  suite.holds('L29: an alert comes by itself, without anybody asking for the run', async ledger => {
+  suite.holds('L29: an alert is raised in the background, without a read of the run', async ledger => {
     await ledger.appendEvent(probe('RunCompleted'))
     const [alert] = await eventually(
       () => ledger.alerts(),
@@ -105,7 +105,7 @@ export function testAlerts(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L30, LD17: subscribeAlerts gives what was raised, then what comes, each once',
+    'L30, LD17: subscribeAlerts delivers existing alerts, then new ones, each once',
     async ledger => {
       const follower = ledger.subscribeAlerts()
       for (const eventType of ['RunPaused', 'RunResumed']) await ledger.appendEvent(probe(eventType))
@@ -123,7 +123,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: from a cursor on, a follower of alerts gets exactly what was raised since, also for older records',
+    'LD17: a subscriber with a cursor gets exactly the alerts raised since, also those for older records',
     async ledger => {
       await ledger.appendEvents([
         newEvent({ runId: 'old', eventType: 'RunPaused' }),
@@ -140,7 +140,7 @@ export function testAlerts(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('L30: an event id that comes twice in a run is one alert to followers too', async ledger => {
+  suite.holds('L30: subscribers get one alert for an event id that occurs twice in a run', async ledger => {
     const { eventId } = newEvent()
     for (const eventType of ['RunPaused', 'RunResumed']) {
       await ledger.appendEvent(newEvent({ eventType, eventId }))
@@ -155,7 +155,7 @@ export function testAlerts(suite: LedgerSuite): void {
     expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 4 })
   })
 
-  suite.holds('LD17: a cursor of alerts that was never given is refused', async ledger => {
+  suite.holds('LD17: an alert cursor that was never issued is refused', async ledger => {
     await ledger.appendEvent(probe('RunPaused'))
     await ledger.projectSnapshot(RUN)
     for (const cursor of ['2', 'x', '-1', '1.5', '1e3']) {
@@ -164,7 +164,7 @@ export function testAlerts(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD17: a follower of alerts goes on behind its cursor when the ledger is opened again',
+    'LD17: an alert cursor is valid after reopening',
     async (ledger, given) => {
       await ledger.appendEvents([probe('RunPaused'), probe('RunResumed')])
       await ledger.projectSnapshot(RUN)
@@ -178,7 +178,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: alerts of a run that was purged are not given any more, and those behind them are',
+    'LD17: alerts of a purged run are no longer delivered, later alerts are',
     async (ledger, { runs }) => {
       await ledger.appendEvent(probe('RunPaused'))
       await ledger.projectSnapshot(RUN)
@@ -191,7 +191,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L29, LD17: onAlert is called once for each alert, without anybody asking',
+    'L29, LD17: onAlert is called once for each alert, without a read of the run',
     async (ledger, { heard }) => {
       await ledger.appendEvents(times(30, i => newEvent({ runId: `run-${i % 3}`, eventType: `RunPaused` })))
       const alerts = [...(await heard.reach(3))]
@@ -209,7 +209,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: an onAlert that throws hurts nobody, and hears of the next alert',
+    'LD17: an onAlert that throws affects no append, and is called for the next alert',
     async (ledger, { heard }) => {
       heard.failure = new Error('planted in onAlert')
       await ledger.appendEvent(probe('RunPaused'))
@@ -223,7 +223,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: after a restart onAlert hears of what is raised from then on, of older records too, and of nothing twice',
+    'LD17: after a restart onAlert is called once for each new alert, also for alerts of older records',
     async (ledger, given) => {
       const { heard } = given
       await ledger.appendEvent(probe('RunPaused'))
@@ -242,7 +242,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: a store that is closed has told a slow onAlert of every alert that was raised',
+    'LD17: close waits until a slow onAlert was called for every raised alert',
     async (ledger, given) => {
       const { heard } = given
       heard.delay = () => new Promise(resolve => setTimeout(resolve, 5))
@@ -258,7 +258,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: whatever onAlert throws becomes a warning that names the event, and alerts are read on',
+    'LD17: any value that onAlert throws becomes a warning that names the event, and later alerts are delivered',
     async (ledger, { heard }) => {
       const warnings: string[] = []
       const note = ({ message }: Error): void => void warnings.push(message)

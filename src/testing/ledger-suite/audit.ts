@@ -31,7 +31,7 @@ const numbers = (records: readonly RunEventRecord[]): number[] =>
 /** L10, LD17: what was stored when, over all runs. */
 export function testAudit(suite: LedgerSuite): void {
   suite.holds(
-    'L10, LD17: a window goes by persistedAt, from inclusive, to exclusive',
+    'L10, LD17: an audit window selects by persistedAt, from inclusive to exclusive',
     async (ledger, given) => {
       const { start } = await fill(ledger, given)
       const second = (i: number): number => start + i * 1_000
@@ -51,7 +51,7 @@ export function testAudit(suite: LedgerSuite): void {
   )
 
   suite.each(
-    'LD17: an audit by %s gives what has it, and nothing else',
+    'LD17: an audit by %s returns exactly the matching records',
     [
       ['tenantId', 'acme'],
       ['projectId', 'project-1'],
@@ -72,7 +72,7 @@ export function testAudit(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: filters together give what has all of them',
+    'LD17: an audit with several filters returns the records that match all of them',
     async (ledger, given) => {
       await fill(ledger, given)
       expect(numbers(await gather(ledger.audit({ ...ALL, runId: 'run-0', eventType: 'Odd' })))).toEqual([
@@ -83,7 +83,7 @@ export function testAudit(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: records of one moment come by run, then by runSeq',
+    'LD17: records with the same time are ordered by run, then by runSeq',
     async ledger => {
       for (const runId of ['c', 'a', 'b', 'a', 'c']) {
         const { length } = await ledger.fetchEvents(runId)
@@ -96,7 +96,7 @@ export function testAudit(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: many records of few moments, over several pages, come in their order',
+    'LD17: records with few distinct times are in order over several pages',
     async (ledger, { clock }) => {
       for (let i = 0; i < 3; i++) {
         const events = times(900, n =>
@@ -115,14 +115,14 @@ export function testAudit(suite: LedgerSuite): void {
     ['clock'],
   )
 
-  suite.holds('LD17: an audit is read as it is asked for', async ledger => {
+  suite.holds('LD17: an audit reads records only as they are consumed', async ledger => {
     await ledger.appendEvents(times(50, i => newEvent({ eventType: `Noted${i}` })))
     let count = 0
     for await (const _ of ledger.audit(ALL)) if (++count === 3) break
     expect(count).toBe(3)
   })
 
-  suite.holds('LD17: a window that is none is refused', async ledger => {
+  suite.holds('LD17: an invalid audit window is refused', async ledger => {
     for (const query of [
       {},
       { from: 0 },

@@ -18,7 +18,7 @@ export function testBatches(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD17, L4, L5: duplicates within a batch, and of what is there, are resolved in order',
+    'LD17, L4, L5: duplicates within a batch, and of stored events, are resolved in order',
     async ledger => {
       const there = newEvent()
       const first = await ledger.appendEvent(there)
@@ -35,34 +35,40 @@ export function testBatches(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD17: one bad event, and none is stored; the error says which', async ledger => {
-    const good = times(3, i => newEvent({ eventType: `Noted${i}` }))
-    for (const [fault, code] of [
-      [bad<ReturnType<typeof newEvent>>({ ...newEvent(), runSeq: 1 }), 'INVALID_ENVELOPE'],
-      [{ ...newEvent(), idempotencyKey: 'x' }, 'IDEMPOTENCY_KEY_MISMATCH'],
-      [bad<ReturnType<typeof newEvent>>(null), 'INVALID_ENVELOPE'],
-      [bad<ReturnType<typeof newEvent>>(undefined), 'INVALID_ENVELOPE'],
-    ] as const) {
-      const { details } = await refused(ledger.appendEvents([...good, fault]), code)
-      expect(details).toMatchObject({ index: 3 })
-    }
-    await refused(ledger.appendEvents([...good, newEvent({ tenantId: 'other' })]), 'RUN_SCOPE_MISMATCH')
-    expect(await ledger.fetchEvents(RUN)).toEqual([])
-  })
+  suite.holds(
+    'LD17: one invalid event rejects its whole batch, and the error names its index',
+    async ledger => {
+      const good = times(3, i => newEvent({ eventType: `Noted${i}` }))
+      for (const [fault, code] of [
+        [bad<ReturnType<typeof newEvent>>({ ...newEvent(), runSeq: 1 }), 'INVALID_ENVELOPE'],
+        [{ ...newEvent(), idempotencyKey: 'x' }, 'IDEMPOTENCY_KEY_MISMATCH'],
+        [bad<ReturnType<typeof newEvent>>(null), 'INVALID_ENVELOPE'],
+        [bad<ReturnType<typeof newEvent>>(undefined), 'INVALID_ENVELOPE'],
+      ] as const) {
+        const { details } = await refused(ledger.appendEvents([...good, fault]), code)
+        expect(details).toMatchObject({ index: 3 })
+      }
+      await refused(ledger.appendEvents([...good, newEvent({ tenantId: 'other' })]), 'RUN_SCOPE_MISMATCH')
+      expect(await ledger.fetchEvents(RUN)).toEqual([])
+    },
+  )
 
-  suite.holds('LD17: an empty batch does nothing, one of 10,000 is taken, one more is not', async ledger => {
-    expect(await ledger.appendEvents([])).toEqual([])
-    const events = times(10_001, i => newEvent({ eventType: 'Noted', logicalAttemptId: i + 1 }))
-    await refused(ledger.appendEvents(events), 'INVALID_ARGUMENT')
-    expect(await ledger.fetchEvents(RUN)).toEqual([])
-    const results = await ledger.appendEvents(events.slice(0, 10_000))
-    expect(results.map(({ runSeq }) => runSeq)).toEqual(times(10_000, i => i + 1))
-    expect(await ledger.projectSnapshot(RUN)).toMatchObject({ lastEventSeq: 10_000 })
-    await refused(ledger.appendEvents(bad('x')), 'INVALID_ARGUMENT')
-    await refused(ledger.appendEvents(bad(null)), 'INVALID_ARGUMENT')
-  })
+  suite.holds(
+    'LD17: an empty batch does nothing, a batch of 10,000 is accepted, one of 10,001 is refused',
+    async ledger => {
+      expect(await ledger.appendEvents([])).toEqual([])
+      const events = times(10_001, i => newEvent({ eventType: 'Noted', logicalAttemptId: i + 1 }))
+      await refused(ledger.appendEvents(events), 'INVALID_ARGUMENT')
+      expect(await ledger.fetchEvents(RUN)).toEqual([])
+      const results = await ledger.appendEvents(events.slice(0, 10_000))
+      expect(results.map(({ runSeq }) => runSeq)).toEqual(times(10_000, i => i + 1))
+      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ lastEventSeq: 10_000 })
+      await refused(ledger.appendEvents(bad('x')), 'INVALID_ARGUMENT')
+      await refused(ledger.appendEvents(bad(null)), 'INVALID_ARGUMENT')
+    },
+  )
 
-  suite.holds('LD17: a reader sees a batch wholly or not at all', async ledger => {
+  suite.holds('LD17: a reader sees all of a batch or none of it', async ledger => {
     const batches = times(20, b =>
       ledger.appendEvents(times(10, i => newEvent({ eventType: 'Noted', logicalAttemptId: b * 10 + i + 1 }))),
     )

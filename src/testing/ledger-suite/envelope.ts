@@ -46,7 +46,7 @@ export function testEnvelope(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('L2: an append answers with exactly five fields', async ledger => {
+  suite.holds('L2: the result of an append has exactly five fields', async ledger => {
     const event = newEvent()
     const result = await ledger.appendEvent(event)
     expect(result).toEqual({
@@ -58,23 +58,20 @@ export function testEnvelope(suite: LedgerSuite): void {
     })
   })
 
-  suite.holds(
-    'L3: a record is what was written, with runSeq and persistedAt, and nothing else',
-    async ledger => {
-      const event = newEvent({
-        eventType: 'StepFailed',
-        stepId: 'Schritt ä 🚀',
-        logicalAttemptId: 3,
-        engineAttemptId: 7,
-        payload: { error: { code: 'E', nested: [1, null, true, 'x', { ключ: -0.5 }] }, empty: {} },
-      })
-      const { runSeq, persistedAt } = await ledger.appendEvent(event)
-      expect(await ledger.fetchEvents(RUN)).toEqual([{ ...event, runSeq, persistedAt }])
-    },
-  )
+  suite.holds('L3: a record is the event that was written, plus runSeq and persistedAt', async ledger => {
+    const event = newEvent({
+      eventType: 'StepFailed',
+      stepId: 'Schritt ä 🚀',
+      logicalAttemptId: 3,
+      engineAttemptId: 7,
+      payload: { error: { code: 'E', nested: [1, null, true, 'x', { ключ: -0.5 }] }, empty: {} },
+    })
+    const { runSeq, persistedAt } = await ledger.appendEvent(event)
+    expect(await ledger.fetchEvents(RUN)).toEqual([{ ...event, runSeq, persistedAt }])
+  })
 
   suite.holds(
-    'L11: occurredAt has no place in the envelope, sourceOccurredAt has one in the payload',
+    'L11: the envelope refuses occurredAt, and the payload accepts sourceOccurredAt',
     async ledger => {
       const payload = { sourceOccurredAt: '1999-01-01T00:00:00Z' }
       await ledger.appendEvent(newEvent({ payload }))
@@ -93,7 +90,7 @@ export function testEnvelope(suite: LedgerSuite): void {
   )
 
   suite.each(
-    'L12: %s is a whole number from 1',
+    'L12: %s is an integer, 1 or more',
     [['engineAttemptId'], ['logicalAttemptId']],
     async (ledger, [field]) => {
       for (const value of [0, -1, 1.5, 2 ** 53, '1', null, true, [1]]) {
@@ -130,18 +127,15 @@ export function testEnvelope(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds(
-    'L14: a payload may be absent, and then stays absent; an empty one stays empty',
-    async ledger => {
-      await ledger.appendEvent(newEvent())
-      await ledger.appendEvent(newEvent({ eventType: 'RunPaused', payload: {} }))
-      const [without, empty] = await ledger.fetchEvents(RUN)
-      expect(Object.hasOwn(without, 'payload')).toBe(false)
-      expect(empty.payload).toEqual({})
-    },
-  )
+  suite.holds('L14: an absent payload stays absent, and an empty one stays empty', async ledger => {
+    await ledger.appendEvent(newEvent())
+    await ledger.appendEvent(newEvent({ eventType: 'RunPaused', payload: {} }))
+    const [without, empty] = await ledger.fetchEvents(RUN)
+    expect(Object.hasOwn(without, 'payload')).toBe(false)
+    expect(empty.payload).toEqual({})
+  })
 
-  suite.holds('L15: RunQueued comes in the same envelope, from whoever admits runs', async ledger => {
+  suite.holds('L15: admission control can send RunQueued in the same envelope', async ledger => {
     const event = newEvent({ eventType: 'RunQueued', payload: { queue: 'nightly' } })
     expect(await ledger.appendEvent(event)).toMatchObject({ runSeq: 1, persisted: true })
     expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status: 'PENDING', consistency: 'CONSISTENT' })
@@ -173,18 +167,25 @@ export function testEnvelope(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD6: an unknown type may be about a step, which is then part of its key', async ledger => {
-    const fields = { eventType: 'StepHeartbeat', stepId: 'fetch' }
-    const event = newEvent(fields)
-    expect(event.idempotencyKey).not.toBe(deriveIdempotencyKey({ ...event, stepId: 'parse' }))
-    await ledger.appendEvent(event)
-    await ledger.appendEvent(newEvent({ ...fields, stepId: 'parse' }))
-    await ledger.appendEvent(newEvent({ eventType: 'StepHeartbeat' }))
-    expect((await ledger.fetchEvents(RUN)).map(({ stepId }) => stepId)).toEqual(['fetch', 'parse', undefined])
-    expect((await ledger.projectSnapshot(RUN)).steps).toEqual([])
-  })
+  suite.holds(
+    'LD6: an event of an unknown type may have a stepId, which is then part of its key',
+    async ledger => {
+      const fields = { eventType: 'StepHeartbeat', stepId: 'fetch' }
+      const event = newEvent(fields)
+      expect(event.idempotencyKey).not.toBe(deriveIdempotencyKey({ ...event, stepId: 'parse' }))
+      await ledger.appendEvent(event)
+      await ledger.appendEvent(newEvent({ ...fields, stepId: 'parse' }))
+      await ledger.appendEvent(newEvent({ eventType: 'StepHeartbeat' }))
+      expect((await ledger.fetchEvents(RUN)).map(({ stepId }) => stepId)).toEqual([
+        'fetch',
+        'parse',
+        undefined,
+      ])
+      expect((await ledger.projectSnapshot(RUN)).steps).toEqual([])
+    },
+  )
 
-  suite.holds('LD6: no step is called RUN, though one may be called run', async ledger => {
+  suite.holds('LD6: the stepId RUN is refused, run is accepted', async ledger => {
     for (const eventType of ['StepStarted', 'StepHeartbeat']) {
       const event = { ...newEvent({ eventType: 'Noted' }), eventType, stepId: 'RUN' }
       const { details } = await refused(ledger.appendEvent(event), 'INVALID_ENVELOPE')
@@ -194,7 +195,7 @@ export function testEnvelope(suite: LedgerSuite): void {
     expect(await ledger.appendEvent(event)).toMatchObject({ persisted: true })
   })
 
-  suite.holds('LD7: a key that is not what the event comes to is refused', async ledger => {
+  suite.holds('LD7: an idempotency key that does not match the event is refused', async ledger => {
     const event = newEvent()
     const { idempotencyKey } = event
     const others = [
@@ -216,7 +217,7 @@ export function testEnvelope(suite: LedgerSuite): void {
   })
 
   suite.each(
-    'LD9: %s is a text that is not empty, without U+0000 and lone surrogates',
+    'LD9: %s is a non-empty string without U+0000 and lone surrogates',
     [...TEXTS, 'stepId'].map(field => [field] as const),
     async (ledger, [field]) => {
       for (const value of ['', 'a\0b', '\ud800', 'a\udc00b', 7, null, ['a'], { a: 1 }]) {
@@ -227,33 +228,36 @@ export function testEnvelope(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD9: an empty key is a fault of the envelope, not a wrong key', async ledger => {
+  suite.holds('LD9: an empty idempotency key is INVALID_ENVELOPE, not a mismatch', async ledger => {
     for (const idempotencyKey of ['', 'a\0b', '\ud800', null, 7]) {
       const { details } = await refused(ledger.appendEvent(faulty({ idempotencyKey })), 'INVALID_ENVELOPE')
       expect(details).toMatchObject({ field: 'idempotencyKey' })
     }
   })
 
-  suite.holds('LD9, L12: eventId is a UUID v4, in either case, kept as written', async ledger => {
-    for (const eventId of [
-      '6ba7b810-9dad-11d1-80b4-00c04fd430c8',
-      '886313e1-3b8a-5372-9b90-0c9aee199e5d',
-      '7c9e6679-7425-40de-c44b-e07fc1f90ae7',
-      '7c9e6679742540de944be07fc1f90ae7',
-      '{7c9e6679-7425-40de-944b-e07fc1f90ae7}',
-      ' 7c9e6679-7425-40de-944b-e07fc1f90ae7',
-      '7c9e6679-7425-40de-944b-e07fc1f90ae7\n',
-      '',
-      null,
-      7,
-    ]) {
-      const { details } = await refused(ledger.appendEvent(faulty({ eventId })), 'INVALID_ENVELOPE')
-      expect(details).toMatchObject({ field: 'eventId' })
-    }
-    const eventId = '7C9E6679-7425-40DE-944B-e07fc1f90ae7'
-    expect(await ledger.appendEvent(newEvent({ eventId }))).toMatchObject({ eventId })
-    expect((await ledger.fetchEvents(RUN))[0].eventId).toBe(eventId)
-  })
+  suite.holds(
+    'LD9, L12: eventId is a UUID v4 in either letter case, and is stored verbatim',
+    async ledger => {
+      for (const eventId of [
+        '6ba7b810-9dad-11d1-80b4-00c04fd430c8',
+        '886313e1-3b8a-5372-9b90-0c9aee199e5d',
+        '7c9e6679-7425-40de-c44b-e07fc1f90ae7',
+        '7c9e6679742540de944be07fc1f90ae7',
+        '{7c9e6679-7425-40de-944b-e07fc1f90ae7}',
+        ' 7c9e6679-7425-40de-944b-e07fc1f90ae7',
+        '7c9e6679-7425-40de-944b-e07fc1f90ae7\n',
+        '',
+        null,
+        7,
+      ]) {
+        const { details } = await refused(ledger.appendEvent(faulty({ eventId })), 'INVALID_ENVELOPE')
+        expect(details).toMatchObject({ field: 'eventId' })
+      }
+      const eventId = '7C9E6679-7425-40DE-944B-e07fc1f90ae7'
+      expect(await ledger.appendEvent(newEvent({ eventId }))).toMatchObject({ eventId })
+      expect((await ledger.fetchEvents(RUN))[0].eventId).toBe(eventId)
+    },
+  )
 
   suite.holds('LD9: a payload is a JSON object', async ledger => {
     for (const payload of [null, 'x', 7, true, [], [{}]]) {
@@ -262,7 +266,7 @@ export function testEnvelope(suite: LedgerSuite): void {
     }
   })
 
-  suite.holds('LD9: a payload may have __proto__ as a plain key, and U+0000 in its texts', async ledger => {
+  suite.holds('LD9: a payload may have the key __proto__, and U+0000 in its strings', async ledger => {
     const text = '{"__proto__":{"polluted":true},"constructor":1,"n\\u0000l":"\\u0000"}'
     await ledger.appendEvent(newEvent({ payload: JSON.parse(text) }))
     const [{ payload }] = await ledger.fetchEvents(RUN)
@@ -271,7 +275,7 @@ export function testEnvelope(suite: LedgerSuite): void {
     expect(({} as { polluted?: boolean }).polluted).toBeUndefined()
   })
 
-  suite.holds('LD10: emittedAt is RFC 3339 in UTC, kept as written', async ledger => {
+  suite.holds('LD10: emittedAt is RFC 3339 in UTC, and is stored verbatim', async ledger => {
     const good = [
       '2024-02-29T23:59:59Z',
       '0000-01-01T00:00:00Z',

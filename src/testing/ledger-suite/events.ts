@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { deriveIdempotencyKey, type RunEventWrite } from '../../index.ts'
 
-/** The events that tests write, whatever else they are about. */
+/** Valid events for tests. */
 
 /** The run that most tests write to. */
 export const RUN = 'run-1'
 
-/** What all events of a run have in common. */
+/** The fields that all events of a run share. */
 export const PLAN = {
   tenantId: 'acme',
   projectId: 'shop',
@@ -26,7 +26,7 @@ export const RUN_EVENTS = [
 ] as const
 export const STEP_EVENTS = ['StepStarted', 'StepCompleted', 'StepFailed', 'StepSkipped'] as const
 
-/** An event that fits, whatever is said of it; the key too, unless it is given. */
+/** A valid event with these fields, and with the matching idempotency key unless one is given. */
 export function newEvent(fields: Partial<RunEventWrite> = {}): RunEventWrite {
   const event = {
     eventId: randomUUID(),
@@ -41,7 +41,7 @@ export function newEvent(fields: Partial<RunEventWrite> = {}): RunEventWrite {
   return { idempotencyKey: deriveIdempotencyKey(event), ...event }
 }
 
-/** With a key of its own: another plan version makes it another event, and changes nothing else. */
+/** An event with a unique key: its plan version differs, and nothing else. */
 export function probe(eventType: string, stepId?: string, logicalAttemptId = 1): RunEventWrite {
   const step = stepId === undefined ? {} : { stepId }
   return newEvent({ eventType, logicalAttemptId, planVersion: 'probe', ...step })

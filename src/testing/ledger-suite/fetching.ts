@@ -20,7 +20,7 @@ async function allOrDeleted(read: Promise<number>, count: number): Promise<void>
 
 /** LD12: reading a run’s records. */
 export function testFetching(suite: LedgerSuite): void {
-  suite.holds('LD12: of an unknown run there is nothing: [], null, RUN_NOT_FOUND', async ledger => {
+  suite.holds('LD12: an unknown run reads as [], null or RUN_NOT_FOUND', async ledger => {
     expect(await ledger.fetchEvents('nobody')).toEqual([])
     expect(await ledger.getSnapshot('nobody')).toBeNull()
     await refused(ledger.projectSnapshot('nobody'), 'RUN_NOT_FOUND')
@@ -30,7 +30,7 @@ export function testFetching(suite: LedgerSuite): void {
     expect(await ledger.getSnapshot('nobody')).toBeNull()
   })
 
-  suite.holds('LD12: afterSeq is exclusive, and may be anywhere', async ledger => {
+  suite.holds('LD12: afterSeq is exclusive, and may be any sequence', async ledger => {
     await note(ledger, 10)
     for (const [afterSeq, expected] of [
       [0, 10],
@@ -45,7 +45,7 @@ export function testFetching(suite: LedgerSuite): void {
     }
   })
 
-  suite.holds('LD12: a page after another gives every record once', async ledger => {
+  suite.holds('LD12: consecutive pages return every record once', async ledger => {
     await note(ledger, 25)
     const seen: number[] = []
     for (let afterSeq = 0; ; ) {
@@ -58,7 +58,7 @@ export function testFetching(suite: LedgerSuite): void {
     expect(seen).toEqual(times(25, i => i + 1))
   })
 
-  suite.holds('LD12: without a limit all records come; with one, at most so many', async ledger => {
+  suite.holds('LD12: fetchEvents returns all records, or at most limit of them', async ledger => {
     await note(ledger, 1_203)
     const records = await ledger.fetchEvents(RUN)
     expect(records.map(({ runSeq }) => runSeq)).toEqual(times(1_203, i => i + 1))
@@ -69,16 +69,19 @@ export function testFetching(suite: LedgerSuite): void {
     expect(await ledger.fetchEvents(RUN, { limit: 1 })).toHaveLength(1)
   })
 
-  suite.holds('LD12: also of a run that is longer than any page', async ledger => {
-    await note(ledger, 10_000)
-    await ledger.appendEvents(times(1_001, i => newEvent({ eventType: `More${i}` })))
-    expect(await ledger.fetchEvents(RUN)).toHaveLength(11_001)
-    let last = 0
-    for await (const { runSeq } of ledger.iterateEvents(RUN)) expect(runSeq).toBe(++last)
-    expect(last).toBe(11_001)
-  })
+  suite.holds(
+    'LD12: fetchEvents without a limit returns a run that is longer than any page',
+    async ledger => {
+      await note(ledger, 10_000)
+      await ledger.appendEvents(times(1_001, i => newEvent({ eventType: `More${i}` })))
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(11_001)
+      let last = 0
+      for await (const { runSeq } of ledger.iterateEvents(RUN)) expect(runSeq).toBe(++last)
+      expect(last).toBe(11_001)
+    },
+  )
 
-  suite.holds('LD12, LD17: iterateEvents gives the records behind a place, one by one', async ledger => {
+  suite.holds('LD12, LD17: iterateEvents yields the records after a sequence, one by one', async ledger => {
     await note(ledger, 50)
     const whole = await ledger.fetchEvents(RUN)
     for (const afterSeq of [undefined, 0, 1, 49, 50, 51, Number.MAX_SAFE_INTEGER]) {
@@ -100,7 +103,7 @@ export function testFetching(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD12: of a run that is deleted meanwhile, a reader gets every record or an error, never a part',
+    'LD12: a reader of a run that is being deleted gets every record or an error, never a part',
     async (ledger, { runs }) => {
       const count = 1_100
       const purge = (): Promise<unknown> => runs.delete(RUN, { purgeLedger: true, reason: 'a test' })
@@ -134,7 +137,7 @@ export function testFetching(suite: LedgerSuite): void {
     ['runs'],
   )
 
-  suite.holds('LD12: other limits and places are INVALID_ARGUMENT', async ledger => {
+  suite.holds('LD12: an invalid limit or afterSeq is INVALID_ARGUMENT', async ledger => {
     await note(ledger, 1)
     for (const limit of [0, -1, 1.5, 10_001, '5', null]) {
       await refused(ledger.fetchEvents(RUN, { limit: bad(limit) }), 'INVALID_ARGUMENT', `limit ${limit}`)
@@ -149,7 +152,7 @@ export function testFetching(suite: LedgerSuite): void {
     await refused(ledger.fetchEvents(RUN, bad({ after: 1 })), 'INVALID_ARGUMENT', 'a misspelt option')
   })
 
-  suite.holds('LD12: a run id that can’t be one is refused by every reader', async ledger => {
+  suite.holds('LD12: every reader refuses an invalid run id', async ledger => {
     for (const runId of ['', 'a\0b', '\ud800', null, 7]) {
       await refused(ledger.fetchEvents(bad(runId)), 'INVALID_ARGUMENT')
       await refused(gather(ledger.iterateEvents(bad(runId))), 'INVALID_ARGUMENT')

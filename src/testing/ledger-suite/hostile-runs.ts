@@ -36,7 +36,7 @@ export function testHostileRuns(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('L29: an inconsistent run goes on: what is valid afterwards counts', async ledger => {
+  suite.holds('L29: valid events of an inconsistent run still change its state', async ledger => {
     await tell(ledger, [
       'RunResumed',
       'RunStarted',
@@ -57,7 +57,7 @@ export function testHostileRuns(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD9, LD13: an error as deep as a payload may be is shown as it is, also of an earlier attempt',
+    'LD9, LD13: a snapshot shows an error of the greatest allowed depth, also of an earlier attempt',
     async ledger => {
       let deep: unknown = 'the bottom'
       for (let i = 0; i < 63; i++) deep = i % 2 === 0 ? [deep] : { deep }
@@ -71,7 +71,7 @@ export function testHostileRuns(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD13: many large errors, of many attempts of one step, are all shown', async ledger => {
+  suite.holds('LD13: a snapshot shows many large errors of many attempts of one step', async ledger => {
     const error = { text: 'x'.repeat(1_000_000) }
     await tell(ledger, ['RunStarted', 'StepStarted a'])
     for (let attempt = 1; attempt <= 18; attempt++) {

@@ -7,7 +7,7 @@ import { type LedgerSuite, tell } from './suite.ts'
 
 /** L4–L6, L17–L19, LD1, LD11: each event once, however often it is sent. */
 export function testIdempotency(suite: LedgerSuite): void {
-  suite.holds('L4, L5: a second append with the same key answers with the first one', async ledger => {
+  suite.holds('L4, L5: a second append with the same key returns the result of the first', async ledger => {
     const event = newEvent({ payload: { n: 1 } })
     const first = await ledger.appendEvent(event)
     const again = await ledger.appendEvent(event)
@@ -16,7 +16,7 @@ export function testIdempotency(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L4: it does so however late, with others in between and after the run has ended',
+    'L4: a late duplicate returns the first result, also after other events and the end of the run',
     async ledger => {
       const event = newEvent()
       const first = await ledger.appendEvent(event)
@@ -28,7 +28,7 @@ export function testIdempotency(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('L5: of 60 appends of one event at once exactly one is stored', async ledger => {
+  suite.holds('L5: 60 concurrent appends of one event store it once', async ledger => {
     const results = await Promise.all(times(60, () => ledger.appendEvent(newEvent())))
     expect(results.filter(({ persisted }) => persisted)).toHaveLength(1)
     expect(results.filter(({ idempotent }) => idempotent)).toHaveLength(59)
@@ -38,7 +38,7 @@ export function testIdempotency(suite: LedgerSuite): void {
     for (const result of results) expect(result).toMatchObject({ eventId, runSeq, persistedAt })
   })
 
-  suite.holds('L6: runSeq and key are unique within a run, whatever is sent at once', async ledger => {
+  suite.holds('L6: runSeq and key are unique within a run under concurrent appends', async ledger => {
     const events = times(200, i => newEvent({ eventType: `Noted${i % 40}` }))
     const results = await Promise.all(events.map(event => ledger.appendEvent(event)))
     const records = await ledger.fetchEvents(RUN)
@@ -58,7 +58,7 @@ export function testIdempotency(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L4: a duplicate is known when the ledger is opened again',
+    'L4: duplicates are recognized after reopening',
     async (ledger, given) => {
       const event = newEvent()
       const first = await ledger.appendEvent(event)
@@ -70,7 +70,7 @@ export function testIdempotency(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L17, L18: the key is that of the six fields, in their order, and of nothing else',
+    'L17, L18: the key depends on the six fields in their order, and on nothing else',
     async ledger => {
       const event = newEvent({
         eventType: 'StepStarted',
@@ -97,33 +97,30 @@ export function testIdempotency(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('L17: texts that look alike in Unicode are different events', async ledger => {
+  suite.holds('L17: strings that look alike in Unicode give different keys', async ledger => {
     for (const stepId of ['\u00e9', 'e\u0301', '\u212b', '\u00c5']) {
       const event = newEvent({ eventType: 'StepStarted', stepId })
       expect(await ledger.appendEvent(event)).toMatchObject({ persisted: true })
     }
   })
 
-  suite.holds(
-    'L4, L17: step ids of every length are stored once, and each apart from the next',
-    async ledger => {
-      const ids = [1, 127, 128, 200, 220, 240, 256, 257, 1_999, 2_000, 2_001, 4_096].map(length =>
-        's'.repeat(length),
-      )
-      const events = [...ids, 'é'.repeat(128), `${'e'.repeat(255)}é`].map(stepId =>
-        newEvent({ eventType: 'StepStarted', stepId }),
-      )
-      for (const [i, event] of events.entries()) {
-        expect(await ledger.appendEvent(event)).toMatchObject({ idempotent: false, runSeq: i + 1 })
-      }
-      const again = await ledger.appendEvents(events)
-      expect(again.map(({ runSeq }) => runSeq)).toEqual(events.map((_, i) => i + 1))
-      expect(again.every(({ idempotent }) => idempotent)).toBe(true)
-      expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: true, events: events.length })
-    },
-  )
+  suite.holds('L4, L17: step ids of every length are stored once and kept apart', async ledger => {
+    const ids = [1, 127, 128, 200, 220, 240, 256, 257, 1_999, 2_000, 2_001, 4_096].map(length =>
+      's'.repeat(length),
+    )
+    const events = [...ids, 'é'.repeat(128), `${'e'.repeat(255)}é`].map(stepId =>
+      newEvent({ eventType: 'StepStarted', stepId }),
+    )
+    for (const [i, event] of events.entries()) {
+      expect(await ledger.appendEvent(event)).toMatchObject({ idempotent: false, runSeq: i + 1 })
+    }
+    const again = await ledger.appendEvents(events)
+    expect(again.map(({ runSeq }) => runSeq)).toEqual(events.map((_, i) => i + 1))
+    expect(again.every(({ idempotent }) => idempotent)).toBe(true)
+    expect(await ledger.verifyRun(RUN)).toMatchObject({ isValid: true, events: events.length })
+  })
 
-  suite.holds('L19: another engine attempt is the same event', async ledger => {
+  suite.holds('L19: an event with another engineAttemptId is a duplicate', async ledger => {
     const event = newEvent()
     const other = { ...event, engineAttemptId: 9 }
     expect(deriveIdempotencyKey(other)).toBe(event.idempotencyKey)
@@ -133,7 +130,7 @@ export function testIdempotency(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD11: same key, other payload or event id: the first one wins, and it is counted',
+    'LD11: for the same key with another payload or event id the first event wins, and the divergence is counted',
     async (ledger, given) => {
       const event = newEvent({ payload: { n: 1 } })
       const first = await ledger.appendEvent(event)
@@ -149,7 +146,7 @@ export function testIdempotency(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD11: the order of keys in a payload, and when it was emitted, are no divergence',
+    'LD11: another key order in the payload or another emittedAt is no divergence',
     async (ledger, given) => {
       const event = newEvent({ payload: { a: 1, b: { c: 1, d: 2 } } })
       await ledger.appendEvent(event)
@@ -164,7 +161,7 @@ export function testIdempotency(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L5, LD11: sent again and again, changed in between, it is answered and counted for what it is',
+    'L5, LD11: repeated duplicates are answered, and each divergent one is counted',
     async (ledger, given) => {
       const event = newEvent({ payload: { items: [1, { deep: 'a' }], none: null } })
       const first = await ledger.appendEvent(event)
@@ -196,17 +193,20 @@ export function testIdempotency(suite: LedgerSuite): void {
     ['stats'],
   )
 
-  suite.holds('LD1: with the cycle as its attempt, a second pause is not swallowed', async ledger => {
-    await tell(ledger, ['RunStarted', 'RunPaused', 'RunResumed'])
-    const swallowed = await ledger.appendEvent(newEvent({ eventType: 'RunPaused' }))
-    expect(swallowed).toMatchObject({ idempotent: true, runSeq: 2 })
-    for (const [eventType, status] of [
-      ['RunPaused', 'PAUSED'],
-      ['RunResumed', 'RUNNING'],
-    ]) {
-      const event = newEvent({ eventType, logicalAttemptId: 2 })
-      expect(await ledger.appendEvent(event)).toMatchObject({ persisted: true })
-      expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status, consistency: 'CONSISTENT' })
-    }
-  })
+  suite.holds(
+    'LD1: a second pause is stored, because its attempt is the number of the cycle',
+    async ledger => {
+      await tell(ledger, ['RunStarted', 'RunPaused', 'RunResumed'])
+      const swallowed = await ledger.appendEvent(newEvent({ eventType: 'RunPaused' }))
+      expect(swallowed).toMatchObject({ idempotent: true, runSeq: 2 })
+      for (const [eventType, status] of [
+        ['RunPaused', 'PAUSED'],
+        ['RunResumed', 'RUNNING'],
+      ]) {
+        const event = newEvent({ eventType, logicalAttemptId: 2 })
+        expect(await ledger.appendEvent(event)).toMatchObject({ persisted: true })
+        expect(await ledger.projectSnapshot(RUN)).toMatchObject({ status, consistency: 'CONSISTENT' })
+      }
+    },
+  )
 }

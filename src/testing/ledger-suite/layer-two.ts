@@ -5,7 +5,7 @@ import { type LedgerSuite, tell } from './suite.ts'
 
 /** L26, LD2: invalid transitions refused at the door. */
 export function testLayerTwo(suite: LedgerSuite): void {
-  suite.holds('LD2: unless it is asked for, an invalid transition is stored', async ledger => {
+  suite.holds('LD2: without validateTransitions an invalid transition is stored', async ledger => {
     expect(await ledger.appendEvent(probe('RunResumed'))).toMatchObject({ persisted: true, runSeq: 1 })
   })
 
@@ -31,7 +31,7 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L26, LD2: a retry of it hears the same, also when it would be valid by now',
+    'L26, LD2: a retry of a rejected event is rejected again, even if it is valid by then',
     async ledger => {
       const event = said('RunPaused')
       const first = await refused(ledger.appendEvent(event), 'INVALID_TRANSITION')
@@ -48,7 +48,7 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD2: the rejection is remembered when the ledger is opened again',
+    'LD2: a rejection is remembered after reopening',
     async (ledger, given) => {
       const event = said('RunPaused')
       const first = await refused(ledger.appendEvent(event), 'INVALID_TRANSITION')
@@ -87,7 +87,7 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L16, L26: unknown first events change nothing about what is let in',
+    'L16, L26: unknown first events do not change which transitions are valid',
     async ledger => {
       await ledger.appendEvents([said('RunSubmitted'), said('StepPlanned a')])
       await refused(ledger.appendEvent(said('RunCancelled')), 'INVALID_TRANSITION')
@@ -100,7 +100,7 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L26: of many at once that exclude each other, one is let in',
+    'L26: of concurrent events that exclude each other exactly one is stored',
     async ledger => {
       await tell(ledger, ['RunStarted'])
       const ends = ['RunCompleted', 'RunFailed', 'RunCancelled'].map(type => ledger.appendEvent(probe(type)))
@@ -125,7 +125,7 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD2: what is rejected because of others in its batch may come alone',
+    'LD2: an event rejected because of others in its batch may be sent alone',
     async ledger => {
       await ledger.appendEvent(said('RunStarted'))
       await refused(ledger.appendEvents([said('RunCompleted'), said('StepStarted a')]), 'INVALID_TRANSITION')
@@ -135,7 +135,7 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L26: many steps at once are let in, each by its own state',
+    'L26: concurrent events of many steps are each validated by the state of their step',
     async ledger => {
       await tell(ledger, ['RunStarted'])
       await Promise.all(times(40, i => ledger.appendEvent(said(`StepStarted s${i}`))))

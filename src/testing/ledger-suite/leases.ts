@@ -16,7 +16,7 @@ export function testLeases(suite: LedgerSuite): void {
     expect(new Set(epochs.map(({ epoch }) => epoch)).size).toBe(20)
   })
 
-  suite.holds('LD16: once a newer epoch was granted, the older one can’t write', async ledger => {
+  suite.holds('LD16: an epoch can’t write once a newer one is granted', async ledger => {
     const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
     expect(await ledger.appendEvent(said('RunStarted'), { epoch: old })).toMatchObject({ runSeq: 1 })
     const { epoch } = await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
@@ -36,7 +36,7 @@ export function testLeases(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD16: a lease that ran out is held no more, but an older epoch stays out',
+    'LD16: an expired lease fences nobody, but older epochs stay fenced',
     async (ledger, { clock }) => {
       const { epoch: old } = await ledger.acquireLease(RUN, { owner: 'worker-1', ttlMs: 1_000 })
       const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-2', ttlMs: 1_000 })
@@ -51,7 +51,7 @@ export function testLeases(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD16: after an event under a clock ten years ahead, a lease is held for its ttlMs',
+    'LD16: a lease lasts its ttlMs, even after an event from a clock ten years ahead',
     async (ledger, { clock }) => {
       clock.jump(TEN_YEARS_MS)
       const first = await ledger.appendEvent(said('RunStarted'))
@@ -74,7 +74,7 @@ export function testLeases(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD16: a lease from a clock ten years ahead is over when the clock is right, one from a second ahead is not',
+    'LD16: once the clock is right, a lease from a clock ten years ahead has ended, one from a second ahead has not',
     async (ledger, { clock }) => {
       await ledger.acquireLease(RUN, { owner: 'worker-1', ttlMs: 300 })
       clock.jump(-1_000)
@@ -96,20 +96,23 @@ export function testLeases(suite: LedgerSuite): void {
     await refused(ledger.appendEvent(said('RunStarted'), { epoch: 0 }), 'WRITER_FENCED')
   })
 
-  suite.holds('LD16, L4: a duplicate without an epoch is answered, whoever holds the lease', async ledger => {
-    const { epoch } = await ledger.acquireLease(RUN, HOUR)
-    const event = said('RunStarted')
-    const first = await ledger.appendEvent(event, { epoch })
-    const duplicate = { ...first, idempotent: true, persisted: false }
-    await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
-    // From the third on, the ledger answers what it answered before.
-    for (let time = 0; time < 4; time++) {
-      expect(await ledger.appendEvent(event)).toEqual(duplicate)
-      expect(await ledger.appendEvents([event])).toEqual([duplicate])
-    }
-  })
+  suite.holds(
+    'LD16, L4: a duplicate without an epoch is answered while another writer holds the lease',
+    async ledger => {
+      const { epoch } = await ledger.acquireLease(RUN, HOUR)
+      const event = said('RunStarted')
+      const first = await ledger.appendEvent(event, { epoch })
+      const duplicate = { ...first, idempotent: true, persisted: false }
+      await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
+      // From the third on, the ledger answers what it answered before.
+      for (let time = 0; time < 4; time++) {
+        expect(await ledger.appendEvent(event)).toEqual(duplicate)
+        expect(await ledger.appendEvents([event])).toEqual([duplicate])
+      }
+    },
+  )
 
-  suite.holds('LD16: a stale epoch is fenced before duplicates, however the event is sent', async ledger => {
+  suite.holds('LD16: a stale epoch is fenced even for a duplicate, alone and in a batch', async ledger => {
     const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
     const event = said('RunStarted')
     const first = await ledger.appendEvent(event, { epoch: old })
@@ -132,7 +135,7 @@ export function testLeases(suite: LedgerSuite): void {
     expect(await ledger.fetchEvents(RUN)).toHaveLength(1)
   })
 
-  suite.holds('LD16: an epoch for a run that has no lease is fenced, duplicates included', async ledger => {
+  suite.holds('LD16: an epoch for a run without a lease is fenced, also for a duplicate', async ledger => {
     const event = said('RunStarted')
     await ledger.appendEvent(event)
     await refused(ledger.appendEvent(event, { epoch: 1 }), 'WRITER_FENCED')
@@ -140,7 +143,7 @@ export function testLeases(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD16, L26: a stale epoch hears that it is fenced, not why its event was rejected',
+    'LD16, L26: a stale epoch gets WRITER_FENCED, not the rejection of its event',
     async ledger => {
       const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
       const event = said('RunResumed')
@@ -153,7 +156,7 @@ export function testLeases(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD16: a lease outlives the database being closed',
+    'LD16: a lease is still held after reopening',
     async (ledger, given) => {
       const { epoch } = await ledger.acquireLease(RUN, HOUR)
       const { ledger: again } = await given.reopen()
@@ -164,21 +167,24 @@ export function testLeases(suite: LedgerSuite): void {
     ['reopen'],
   )
 
-  suite.holds('LD16: taking over while many write lets nobody in who is late', async ledger => {
-    const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
-    const writes = Promise.allSettled(
-      times(50, i => ledger.appendEvent(newEvent({ eventType: `Noted${i}` }), { epoch: old })),
-    )
-    const { epoch } = await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
-    const { length } = await ledger.fetchEvents(RUN)
-    const settled = await writes
-    expect(await ledger.fetchEvents(RUN)).toHaveLength(length)
-    expect(settled.filter(({ status }) => status === 'fulfilled')).toHaveLength(length)
-    expect(await ledger.appendEvent(said('RunStarted'), { epoch })).toMatchObject({ runSeq: length + 1 })
-  })
+  suite.holds(
+    'LD16: a takeover amid concurrent appends fences every later append of the old epoch',
+    async ledger => {
+      const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
+      const writes = Promise.allSettled(
+        times(50, i => ledger.appendEvent(newEvent({ eventType: `Noted${i}` }), { epoch: old })),
+      )
+      const { epoch } = await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
+      const { length } = await ledger.fetchEvents(RUN)
+      const settled = await writes
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(length)
+      expect(settled.filter(({ status }) => status === 'fulfilled')).toHaveLength(length)
+      expect(await ledger.appendEvent(said('RunStarted'), { epoch })).toMatchObject({ runSeq: length + 1 })
+    },
+  )
 
   suite.holds(
-    'LD16: a lease without ttlMs is held until it is released, however late it is',
+    'LD16: a lease without ttlMs is held until it is released',
     async (ledger, { clock }) => {
       const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-1' })
       clock.advance(10 * 365 * 24 * 3_600_000)
@@ -200,7 +206,7 @@ export function testLeases(suite: LedgerSuite): void {
     expect(await ledger.appendEvent(said('RunStarted'), { epoch })).toMatchObject({ runSeq: 1 })
   })
 
-  suite.holds('LD16: only the newest epoch can be released, as often as one likes', async ledger => {
+  suite.holds('LD16: only the newest epoch can be released, and releasing it is idempotent', async ledger => {
     await refused(ledger.releaseLease(RUN, 1), 'WRITER_FENCED')
     const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
     const { epoch } = await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
@@ -217,7 +223,7 @@ export function testLeases(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD16: a lease that was released stays so when the ledger is opened again',
+    'LD16: a released lease stays released after reopening',
     async (ledger, given) => {
       const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-1' })
       const { ledger: held } = await given.reopen()
@@ -230,7 +236,7 @@ export function testLeases(suite: LedgerSuite): void {
     ['reopen'],
   )
 
-  suite.holds('LD16, L20: a run id that no event can have gets no lease', async ledger => {
+  suite.holds('LD16, L20: a lease is refused for a run id that no event can have', async ledger => {
     for (const runId of ['a|b', '|', '_shared', '', 'x'.repeat(257), '\ud800', 'a\0b']) {
       await refused(ledger.acquireLease(runId, HOUR), 'INVALID_ARGUMENT', String(runId))
       await refused(ledger.releaseLease(runId, 1), 'INVALID_ARGUMENT', String(runId))
@@ -238,7 +244,7 @@ export function testLeases(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L20, L22: a run id that no event can have gets no event id',
+    'L20, L22: an event id is refused for a run id that no event can have',
     async (_, { registry }) => {
       const { idempotencyKey, eventId } = said('RunStarted')
       for (const runId of ['a|b', '|', '_shared', '', 'x'.repeat(257), '\ud800', 'a\0b']) {
@@ -249,7 +255,7 @@ export function testLeases(suite: LedgerSuite): void {
     ['registry'],
   )
 
-  suite.holds('LD16: what is no lease is refused', async ledger => {
+  suite.holds('LD16: invalid lease options are refused', async ledger => {
     for (const options of [
       { owner: '', ttlMs: 1 },
       { owner: 'w', ttlMs: 0 },

@@ -6,7 +6,7 @@ import { eventually, type LedgerSuite, tell } from './suite.ts'
 /** LD11 and what else is counted. */
 export function testMetrics(suite: LedgerSuite): void {
   suite.holds(
-    'LD11: a ledger counts what it has done, and begins at nothing',
+    'LD11: the counters of a ledger start at 0 and count appends, duplicates and divergences',
     async (ledger, given) => {
       const none = { appended: 0, duplicates: 0, divergentDuplicates: 0, rejected: 0, fenced: 0, alerts: 0 }
       expect(await given.stats()).toMatchObject({ ...none, appendLatency: { count: 0 } })
@@ -29,7 +29,7 @@ export function testMetrics(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'each record is counted once as projected, however many project it at once',
+    'concurrent projections count each record once',
     async (ledger, given) => {
       await tell(ledger, ['RunStarted', 'RunQueued', 'StepStarted a'])
       await Promise.all(times(10, () => ledger.projectSnapshot(RUN)))
@@ -45,7 +45,7 @@ export function testMetrics(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L26: rejections are counted, the remembered ones too',
+    'L26: rejections are counted, also repeated ones',
     async (ledger, given) => {
       for (let i = 0; i < 2; i++) await refused(ledger.appendEvent(probeOnce), 'INVALID_TRANSITION')
       expect(await given.stats()).toMatchObject({ rejected: 2, appended: 0 })

@@ -50,7 +50,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: the first event of an unknown run begins it in app and agent default',
+    'P27: the first event of an unknown run creates it in the app and agent default',
     async (ledger, { runs }) => {
       await tell(ledger, ['RunStarted'])
       expect(await runs.get(HERE)).toMatchObject({ runId: RUN })
@@ -61,7 +61,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: one batch may have events of runs in several apps, known and new',
+    'P27: one batch may contain events of known and new runs in several apps',
     async (ledger, { runs }) => {
       await runs.create({ runId: placed('a', 'x', 'r1') })
       await runs.create({ runId: placed('b', 'x', 'r2') })
@@ -88,7 +88,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: a run that is deleted and created elsewhere is written and read where it is now',
+    'P27: a run that is deleted and created in another namespace is written and read there',
     async (ledger, { runs }) => {
       const lives = [THERE, ELSEWHERE, HERE, THERE] as const
       for (const [life, run] of lives.entries()) {
@@ -116,7 +116,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: what no transition allows is an alert of the run, wherever it lives',
+    'P27: an invalid transition raises an alert of the run in any namespace',
     async (ledger, { runs }) => {
       await runs.create({ runId: THERE })
       await tell(ledger, ['RunCompleted', 'RunStarted', 'RunResumed'])
@@ -129,7 +129,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: where transitions are validated, a run in a namespace is judged by its own state',
+    'P27: transitions of a run in a namespace are validated by its own state',
     async (ledger, { runs }) => {
       await runs.create({ runId: THERE })
       await refused(ledger.appendEvent(said('RunResumed')), 'INVALID_TRANSITION')
@@ -141,7 +141,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27, LD16: a lease is for the run wherever it lives',
+    'P27, LD16: a lease holds for its run in any namespace',
     async (ledger, { runs }) => {
       await runs.create({ runId: THERE })
       const { epoch } = await ledger.acquireLease(RUN, { owner: 'one', ttlMs: 60_000 })
@@ -160,7 +160,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27, LD16: a lease that was taken before its run was created in a namespace fences writers off there',
+    'P27, LD16: a lease taken before its run was created in a namespace fences writers there',
     async (ledger, { runs }) => {
       const { epoch } = await ledger.acquireLease(RUN, { owner: 'early', ttlMs: 60_000 })
       await runs.create({ runId: THERE })
@@ -172,7 +172,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27, L22: an event id that was claimed stays the same when its run is created in a namespace',
+    'P27, L22: a claimed event id stays the same when its run is created in a namespace',
     async (ledger, { runs, registry }) => {
       const first = said('RunStarted')
       const claimed = await registry.claim(RUN, first.idempotencyKey, first.eventId)
@@ -189,7 +189,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: a subscriber who came before the run gets its records, wherever it is created',
+    'P27: a subscriber gets the records of a run that is created later, in any namespace',
     async (ledger, { runs }) => {
       const lives = ledger.subscribe({ runId: RUN })
       const first = lives.next()
@@ -208,7 +208,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: of a creation in a namespace and first events at once, all end up in one place',
+    'P27: a concurrent creation in a namespace and first events end up in one scope',
     async (ledger, { runs }) => {
       for (const turn of times(4, i => `run-${i}`)) {
         const there = placed('research', 'critic', turn)
@@ -227,7 +227,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27, P13: after reopening, a run in a namespace is found, and goes on',
+    'P27, P13: after reopening, a run in a namespace is found and can be continued',
     async (ledger, given) => {
       await given.runs.create({ runId: THERE })
       const records = await tell(ledger, ['RunStarted', 'RunPaused'])

@@ -15,7 +15,7 @@ export function testOrderingAndTime(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L8, LD18: 300 appends at once to three runs never conflict, and leave no hole',
+    'L8, LD18: 300 concurrent appends to three runs never conflict, and leave no gap',
     async ledger => {
       const results = await Promise.all(
         times(300, i => ledger.appendEvent(newEvent({ runId: `run-${i % 3}`, eventType: `Noted${i}` }))),
@@ -27,31 +27,28 @@ export function testOrderingAndTime(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds(
-    'LD3: whoever reads while others write sees a beginning of the run, never a hole',
-    async ledger => {
-      const writers = times(4, w =>
-        (async () => {
-          for (let i = 0; i < 25; i++) await ledger.appendEvent(newEvent({ eventType: `Noted${w}-${i}` }))
-        })(),
-      )
-      let seen = 0
-      await eventually(
-        async () => {
-          const seqs = (await ledger.fetchEvents(RUN)).map(({ runSeq }) => runSeq)
-          expect(seqs).toEqual(times(seqs.length, i => i + 1))
-          expect(seqs.length).toBeGreaterThanOrEqual(seen)
-          seen = seqs.length
-          return seen
-        },
-        count => count === 100,
-      )
-      await Promise.all(writers)
-    },
-  )
+  suite.holds('LD3: a reader beside writers sees a prefix of the run, never a gap', async ledger => {
+    const writers = times(4, w =>
+      (async () => {
+        for (let i = 0; i < 25; i++) await ledger.appendEvent(newEvent({ eventType: `Noted${w}-${i}` }))
+      })(),
+    )
+    let seen = 0
+    await eventually(
+      async () => {
+        const seqs = (await ledger.fetchEvents(RUN)).map(({ runSeq }) => runSeq)
+        expect(seqs).toEqual(times(seqs.length, i => i + 1))
+        expect(seqs.length).toBeGreaterThanOrEqual(seen)
+        seen = seqs.length
+        return seen
+      },
+      count => count === 100,
+    )
+    await Promise.all(writers)
+  })
 
   suite.holds(
-    'L9: persistedAt is the ledger’s clock, emittedAt the producer’s, verbatim',
+    'L9: persistedAt is the ledger’s clock, and emittedAt is stored verbatim',
     async (ledger, { clock }) => {
       const emitted = ['2031-01-01T00:00:00.123456Z', '1970-01-01T00:00:00+00:00']
       for (const [i, emittedAt] of emitted.entries()) {
@@ -65,7 +62,7 @@ export function testOrderingAndTime(suite: LedgerSuite): void {
     ['clock'],
   )
 
-  suite.holds('L10: emittedAt orders nothing', async ledger => {
+  suite.holds('L10: emittedAt does not affect the order', async ledger => {
     const days = ['2025-03-03', '2025-03-01', '2025-03-02']
     for (const [i, day] of days.entries()) {
       await ledger.appendEvent(newEvent({ eventType: `Noted${i}`, emittedAt: `${day}T00:00:00Z` }))
@@ -96,7 +93,7 @@ export function testOrderingAndTime(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD10: nor when the ledger was closed in between',
+    'LD10: persistedAt never goes back across reopening',
     async (ledger, given) => {
       const { persistedAt } = await ledger.appendEvent(newEvent())
       given.clock.jump(-3_600_000)
@@ -108,7 +105,7 @@ export function testOrderingAndTime(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L7: what is done to a record that was read, or an event that was sent, changes no record',
+    'L7: changing a record that was read, or an event that was sent, changes no stored record',
     async ledger => {
       const payload = { list: [1, 2], deep: { n: 1 } }
       const event = { ...newEvent({ payload }), payload }
@@ -124,7 +121,7 @@ export function testOrderingAndTime(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L7: records are the same, byte for byte, after everything that may follow them',
+    'L7: records are the same, byte for byte, after later appends, projections and reopening',
     async (ledger, given) => {
       const before = JSON.stringify(await tell(ledger, ['RunStarted', 'StepStarted fetch']))
       await tell(ledger, ['StepCompleted fetch', 'RunCompleted', 'RunFailed', 'Noted'])

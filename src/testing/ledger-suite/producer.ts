@@ -58,7 +58,7 @@ export function testProducer(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L22, L5: two producers that send the same write it once, under one event id',
+    'L22, L5: two producers that send the same event store it once, under one event id',
     async (ledger, given) => {
       const results = await Promise.all(times(2, () => producerOf(given).runStarted()))
       expect(new Set(results.map(({ eventId }) => eventId)).size).toBe(1)
@@ -68,7 +68,7 @@ export function testProducer(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L23: an id that the registry has lost is learnt from the ledger',
+    'L23: a producer adopts the ledger’s event id if the registry has lost it',
     async (ledger, given) => {
       const event = newEvent()
       await ledger.appendEvent(event)
@@ -81,7 +81,7 @@ export function testProducer(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L25: what may not follow is never sent',
+    'L25: a producer never sends an invalid transition',
     async (ledger, given) => {
       const producer = producerOf(given)
       await producer.runStarted()
@@ -96,7 +96,7 @@ export function testProducer(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L16, L25: what is emitted before a run begins does not keep it from beginning',
+    'L16, L25: a run can start after events of unknown types',
     async (ledger, given) => {
       await producerOf(given).emit('RunSubmitted')
       // Another one, that has to learn how the run stands.
@@ -115,7 +115,7 @@ export function testProducer(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L22, L25: a producer that begins again knows how the run stands',
+    'L22, L25: a restarted producer knows the state of the run',
     async (ledger, given) => {
       const first = producerOf(given)
       await first.runStarted()

@@ -18,7 +18,7 @@ function canonical(value: unknown): string {
 /** L27–L29, L31, L32, LD13: what the records come to. */
 export function testProjection(suite: LedgerSuite): void {
   suite.holds(
-    'LD13, L27, L28: a snapshot says everything, with the ledger’s times',
+    'LD13, L27, L28: a snapshot has every field, with the ledger’s times',
     async (ledger, { clock }) => {
       const at: string[] = []
       for (const event of [
@@ -94,7 +94,7 @@ export function testProjection(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD13: what has not been is absent: no start, no end, no duration, no error', async ledger => {
+  suite.holds('LD13: a snapshot has no start, end, duration or error before they exist', async ledger => {
     await tell(ledger, ['RunQueued', 'RunCancelled'])
     const snapshot = await ledger.projectSnapshot(RUN)
     expect(Object.keys(snapshot)).not.toContain('startedAt')
@@ -112,7 +112,7 @@ export function testProjection(suite: LedgerSuite): void {
     ])
   })
 
-  suite.holds('LD13: a snapshot is frozen, all the way down', async ledger => {
+  suite.holds('LD13: a snapshot is deeply frozen', async ledger => {
     await tell(ledger, ['RunStarted', 'StepStarted a'])
     await tell(ledger, ['StepFailed a'], { payload: { error: { list: [{ n: 1 }] } } })
     await tell(ledger, ['StepStarted a 2'])
@@ -120,7 +120,7 @@ export function testProjection(suite: LedgerSuite): void {
     expectFrozen(await ledger.getSnapshot(RUN))
   })
 
-  suite.holds('LD13: steps stand in the order in which they first appeared', async ledger => {
+  suite.holds('LD13: steps are in the order of their first events', async ledger => {
     const names = ['z', '10', 'ä', '2', 'a', '🚀', '__proto__', 'constructor']
     await tell(ledger, ['RunStarted'])
     for (const stepId of names) await ledger.appendEvent(newEvent({ eventType: 'StepStarted', stepId }))
@@ -128,7 +128,7 @@ export function testProjection(suite: LedgerSuite): void {
     expect((await ledger.projectSnapshot(RUN)).steps.map(({ stepId }) => stepId)).toEqual(names)
   })
 
-  suite.holds('LD13: projectSnapshot has every record whose append was answered', async ledger => {
+  suite.holds('LD13: projectSnapshot includes every acknowledged record', async ledger => {
     await tell(ledger, ['RunStarted'])
     for (let i = 0; i < 30; i++) {
       const { runSeq } = await ledger.appendEvent(newEvent({ eventType: 'StepStarted', stepId: `s${i}` }))
@@ -137,7 +137,7 @@ export function testProjection(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD13: getSnapshot may lag, but is always what the first records come to, and catches up',
+    'LD13: getSnapshot may lag, but is always the state of a prefix of the records, and catches up',
     async ledger => {
       const records = await tell(ledger, ['RunStarted', 'StepStarted a', 'StepCompleted a', 'RunCompleted'])
       const prefixes: (RunSnapshot | null)[] = []
@@ -174,18 +174,15 @@ export function testProjection(suite: LedgerSuite): void {
     )
   })
 
-  suite.holds(
-    'L31: projecting again and again, at once and one after the other, changes nothing',
-    async ledger => {
-      await tell(ledger, ['RunStarted', 'StepStarted a', 'RunStarted a'.slice(0, 10), 'RunCompleted'])
-      const first = JSON.stringify(await ledger.projectSnapshot(RUN))
-      const others = await Promise.all(times(20, () => ledger.projectSnapshot(RUN)))
-      for (const other of others) expect(JSON.stringify(other)).toBe(first)
-    },
-  )
+  suite.holds('L31: repeated projections, concurrent and sequential, change nothing', async ledger => {
+    await tell(ledger, ['RunStarted', 'StepStarted a', 'RunStarted a'.slice(0, 10), 'RunCompleted'])
+    const first = JSON.stringify(await ledger.projectSnapshot(RUN))
+    const others = await Promise.all(times(20, () => ledger.projectSnapshot(RUN)))
+    for (const other of others) expect(JSON.stringify(other)).toBe(first)
+  })
 
   suite.holds(
-    'L31: the same after the ledger was opened again',
+    'L31: the snapshot is the same after reopening',
     async (ledger, given) => {
       await tell(ledger, ['RunStarted', 'StepStarted a', 'StepSkipped a', 'RunPaused'])
       const before = JSON.stringify(await ledger.projectSnapshot(RUN))
@@ -217,7 +214,7 @@ export function testProjection(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD4, LD13: after nothing but unknown events a run has not begun', async ledger => {
+  suite.holds('LD4, LD13: a run with events of unknown types only has not begun', async ledger => {
     await tell(ledger, ['RunSubmitted', 'Noted'])
     const pending = { status: 'PENDING', lastEventSeq: 2, begun: false, consistency: 'CONSISTENT', steps: [] }
     const snapshot = await ledger.projectSnapshot(RUN)
@@ -238,7 +235,7 @@ export function testProjection(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L16, LD13: that a run has not begun is known when the ledger is opened again',
+    'L16, LD13: a run that has not begun has not begun after reopening',
     async (ledger, given) => {
       await tell(ledger, ['RunSubmitted'])
       await ledger.projectSnapshot(RUN)
@@ -250,27 +247,24 @@ export function testProjection(suite: LedgerSuite): void {
     ['reopen'],
   )
 
-  suite.holds(
-    'L32: what a follower works out, from a checkpoint of its own, changes nothing in the ledger',
-    async ledger => {
-      const records = await tell(ledger, ['RunStarted', 'StepStarted a'])
-      const before = JSON.stringify([await ledger.projectSnapshot(RUN), await ledger.fetchEvents(RUN)])
-      // Somebody else's stream: numbered by the follower's own count, never sent.
-      const unsent = ['StepFailed', 'RunStarted', 'RunCompleted'].map((eventType, i) => ({
-        ...records[1],
-        eventType,
-        runSeq: 3 + i,
-        persistedAt: records[1].persistedAt,
-      }))
-      const follow = (): string => {
-        let state: RunSnapshot | undefined
-        for (const record of [...records, ...unsent]) state = reduce(state, record)
-        return JSON.stringify(state)
-      }
-      expect(follow()).toBe(follow())
-      expect(JSON.parse(follow())).toMatchObject({ status: 'COMPLETED', lastEventSeq: 5 })
-      expect(JSON.stringify([await ledger.projectSnapshot(RUN), await ledger.fetchEvents(RUN)])).toBe(before)
-      expect(await ledger.alerts()).toEqual([])
-    },
-  )
+  suite.holds('L32: a consumer with a checkpoint of its own changes nothing in the ledger', async ledger => {
+    const records = await tell(ledger, ['RunStarted', 'StepStarted a'])
+    const before = JSON.stringify([await ledger.projectSnapshot(RUN), await ledger.fetchEvents(RUN)])
+    // Somebody else's stream: numbered by the follower's own count, never sent.
+    const unsent = ['StepFailed', 'RunStarted', 'RunCompleted'].map((eventType, i) => ({
+      ...records[1],
+      eventType,
+      runSeq: 3 + i,
+      persistedAt: records[1].persistedAt,
+    }))
+    const follow = (): string => {
+      let state: RunSnapshot | undefined
+      for (const record of [...records, ...unsent]) state = reduce(state, record)
+      return JSON.stringify(state)
+    }
+    expect(follow()).toBe(follow())
+    expect(JSON.parse(follow())).toMatchObject({ status: 'COMPLETED', lastEventSeq: 5 })
+    expect(JSON.stringify([await ledger.projectSnapshot(RUN), await ledger.fetchEvents(RUN)])).toBe(before)
+    expect(await ledger.alerts()).toEqual([])
+  })
 }

@@ -6,7 +6,7 @@ import { eventually, type LedgerSuite, tell } from './suite.ts'
 /** LD15: a run of the ledger is a run of the index. */
 export function testRunIndex(suite: LedgerSuite): void {
   suite.holds(
-    'LD15: the first event makes the run’s entry, and later ones none',
+    'LD15: the first event creates the run’s entry, and later events create none',
     async (ledger, { runs }) => {
       await ledger.appendEvent(newEvent())
       expect(await runs.get(RUN)).toMatchObject({ runId: RUN, status: 'Active' })
@@ -17,7 +17,7 @@ export function testRunIndex(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD15: an entry that was made before is adopted, with all it has',
+    'LD15: an existing entry is adopted with all its fields',
     async (ledger, { runs }) => {
       await runs.create({ runId: RUN, tags: ['nightly'], metadata: { by: 'me' } })
       await tell(ledger, ['RunStarted', 'RunCompleted'])
@@ -55,7 +55,7 @@ export function testRunIndex(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD15: updatedAt is when its status last changed, whenever the run was projected',
+    'LD15: updatedAt is the time of the last status change, whenever the run was projected',
     async (ledger, { runs, clock }) => {
       const timeOf = ({ persistedAt }: { readonly persistedAt: string }): number => Date.parse(persistedAt)
       const append = async (text: string, runId: string): Promise<number> => {
@@ -87,7 +87,7 @@ export function testRunIndex(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD15: it follows by itself, a little later',
+    'LD15: the status in the index follows in the background',
     async (ledger, { runs }) => {
       await tell(ledger, ['RunStarted', 'RunFailed'])
       const run = await eventually(
@@ -100,7 +100,7 @@ export function testRunIndex(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD15: an event that is refused makes no entry',
+    'LD15: a refused event creates no entry',
     async (ledger, { runs }) => {
       await expect(ledger.appendEvent({ ...newEvent(), idempotencyKey: 'x' })).rejects.toThrow()
       expect(await runs.query({})).toEqual([])
@@ -109,7 +109,7 @@ export function testRunIndex(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L7: deleting a run does not take its records along, unless that is asked for, with a reason',
+    'L7: deleting a run keeps its records, unless purging is requested with a reason',
     async (ledger, { runs }) => {
       const before = await tell(ledger, ['RunStarted', 'RunCompleted'])
       for (const options of [{}, { reason: 'tidying up' }, { purgeLedger: false, reason: 'x' }]) {
@@ -122,7 +122,7 @@ export function testRunIndex(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD15: of a run that was purged nothing is left, and one with the same id begins anew',
+    'LD15: a purged run leaves nothing, and a new run with its id starts from 1',
     async (ledger, { runs }) => {
       await tell(ledger, ['RunStarted', 'RunQueued', 'StepStarted a'])
       await ledger.projectSnapshot(RUN)

@@ -26,7 +26,7 @@ export function testScope(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD8: plan id and version may differ; the snapshot shows those of the first event',
+    'LD8: plan id and version may differ between events, and the snapshot shows those of the first',
     async ledger => {
       await ledger.appendEvent(newEvent({ planId: 'a', planVersion: '1' }))
       await ledger.appendEvent(newEvent({ eventType: 'RunPaused', planId: 'b', planVersion: '2' }))
@@ -36,15 +36,12 @@ export function testScope(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds(
-    'LD8: runs of several tenants lie beside each other; to the default handle tenants are data',
-    async ledger => {
-      await ledger.appendEvent(newEvent({ runId: 'a', tenantId: 'acme' }))
-      await ledger.appendEvent(newEvent({ runId: 'b', tenantId: 'default' }))
-      expect(await ledger.projectSnapshot('a')).toMatchObject({ tenantId: 'acme' })
-      expect(await ledger.projectSnapshot('b')).toMatchObject({ tenantId: 'default' })
-    },
-  )
+  suite.holds('LD8: the default handle stores events of any tenantId side by side', async ledger => {
+    await ledger.appendEvent(newEvent({ runId: 'a', tenantId: 'acme' }))
+    await ledger.appendEvent(newEvent({ runId: 'b', tenantId: 'default' }))
+    expect(await ledger.projectSnapshot('a')).toMatchObject({ tenantId: 'acme' })
+    expect(await ledger.projectSnapshot('b')).toMatchObject({ tenantId: 'default' })
+  })
 
   suite.holds(
     'LD8: a handle that is bound to a tenant accepts only its own tenantId',
@@ -95,7 +92,7 @@ export function testScope(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD8: whose run it is stays settled when the ledger is opened again',
+    'LD8: tenant, project and environment of a run are fixed after reopening',
     async (ledger, given) => {
       await ledger.appendEvent(newEvent())
       const { ledger: again } = await given.reopen()
@@ -104,7 +101,7 @@ export function testScope(suite: LedgerSuite): void {
     ['reopen'],
   )
 
-  suite.holds('LD8: of two first events at once that disagree, one settles it', async ledger => {
+  suite.holds('LD8: of two concurrent first events that disagree exactly one is stored', async ledger => {
     const attempts = ['a', 'b'].map(tenantId =>
       ledger.appendEvent(newEvent({ tenantId, eventType: `Noted-${tenantId}` })),
     )

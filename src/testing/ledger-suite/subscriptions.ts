@@ -6,7 +6,7 @@ import { type LedgerSuite, tell } from './suite.ts'
 /** LD17, L32: records as they come. */
 export function testSubscriptions(suite: LedgerSuite): void {
   suite.holds(
-    'LD17: subscribe gives what is there, then what comes, each once and in order',
+    'LD17: subscribe delivers stored records, then new ones, each once and in order',
     async ledger => {
       await tell(ledger, ['RunStarted', 'StepStarted a'])
       const records = ledger.subscribe({ runId: RUN })
@@ -21,7 +21,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: subscribe begins behind afterSeq, at the end, and in a run that is not there yet',
+    'LD17: subscribe can start after any sequence, at the end, and in a run that does not exist yet',
     async ledger => {
       const early = ledger.subscribe({ runId: 'later' })
       const first = early.next()
@@ -38,7 +38,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD17: 10 subscribers get all of 200 records that are appended at once', async ledger => {
+  suite.holds('LD17: 10 subscribers each get all of 200 concurrently appended records', async ledger => {
     const readers = times(10, () => {
       const records = ledger.subscribe({ runId: RUN })
       return take(records, 200).finally(() => records.return())
@@ -49,7 +49,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
     }
   })
 
-  suite.holds('LD17: a subscription that waits is ended by its return, without a signal', async ledger => {
+  suite.holds('LD17: return() ends a waiting subscription without a signal', async ledger => {
     await tell(ledger, ['RunStarted'])
     const ended = { done: true, value: undefined }
     for (const open of [ledger.subscribe({ runId: RUN }), ledger.subscribeAll()]) {
@@ -64,7 +64,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD17: an aborted signal ends a subscription quietly, before and while it waits',
+    'LD17: an aborted signal ends a subscription without an error, before and while it waits',
     async ledger => {
       await tell(ledger, ['RunStarted'])
       const before = ledger.subscribe({ runId: RUN, signal: AbortSignal.abort() })
@@ -80,7 +80,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD17: subscribeAll gives the records of all runs, each run in its order', async ledger => {
+  suite.holds('LD17: subscribeAll delivers the records of all runs, each run in its order', async ledger => {
     const feed = ledger.subscribeAll()
     const items = take(feed, 60)
     await Promise.all(
@@ -94,30 +94,27 @@ export function testSubscriptions(suite: LedgerSuite): void {
     await feed.return()
   })
 
-  suite.holds(
-    'L32, LD17: from a cursor on, a follower gets exactly what it has not taken care of',
-    async ledger => {
-      await Promise.all(
-        times(30, i => ledger.appendEvent(newEvent({ runId: `run-${i % 3}`, eventType: `Noted${i}` }))),
-      )
-      const feed = ledger.subscribeAll()
-      const all = await take(feed, 30)
-      await feed.return()
-      for (const at of [0, 13, 28]) {
-        const rest = ledger.subscribeAll({ cursor: all[at].cursor })
-        expect(await take(rest, 29 - at)).toEqual(all.slice(at + 1))
-        const live = rest.next()
-        await ledger.appendEvent(newEvent({ runId: 'run-0', eventType: `Late${at}` }))
-        expect((await live).value).toMatchObject({
-          record: { eventType: at === 0 ? 'Late0' : expect.any(String) },
-        })
-        await rest.return()
-      }
-    },
-  )
+  suite.holds('L32, LD17: a subscriber with a cursor gets exactly the records after it', async ledger => {
+    await Promise.all(
+      times(30, i => ledger.appendEvent(newEvent({ runId: `run-${i % 3}`, eventType: `Noted${i}` }))),
+    )
+    const feed = ledger.subscribeAll()
+    const all = await take(feed, 30)
+    await feed.return()
+    for (const at of [0, 13, 28]) {
+      const rest = ledger.subscribeAll({ cursor: all[at].cursor })
+      expect(await take(rest, 29 - at)).toEqual(all.slice(at + 1))
+      const live = rest.next()
+      await ledger.appendEvent(newEvent({ runId: 'run-0', eventType: `Late${at}` }))
+      expect((await live).value).toMatchObject({
+        record: { eventType: at === 0 ? 'Late0' : expect.any(String) },
+      })
+      await rest.return()
+    }
+  })
 
   suite.holds(
-    'L32, LD17: a cursor is good when the ledger is opened again',
+    'L32, LD17: a cursor is valid after reopening',
     async (ledger, given) => {
       await tell(ledger, ['RunStarted', 'StepStarted a', 'StepCompleted a'])
       const feed = ledger.subscribeAll()
@@ -131,7 +128,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
     ['reopen'],
   )
 
-  suite.holds('LD17: what can’t be followed is refused', async ledger => {
+  suite.holds('LD17: invalid subscription options are refused', async ledger => {
     for (const cursor of ['', 'x', '0', 'zz'.repeat(12), 7, null]) {
       await refused(ledger.subscribeAll({ cursor: bad(cursor) }).next(), 'INVALID_ARGUMENT', `${cursor}`)
     }
@@ -143,7 +140,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD17: a subscriber of a run that is purged hears EVENT_CHAIN_BROKEN, and nothing of a later run with its id',
+    'LD17: a subscriber of a purged run gets EVENT_CHAIN_BROKEN, and no record of a later run with its id',
     async (ledger, { runs }) => {
       await tell(ledger, ['RunStarted', 'StepStarted a'])
       const [waiting, slow] = [ledger.subscribe({ runId: RUN }), ledger.subscribe({ runId: RUN })]

@@ -11,7 +11,7 @@ import { it } from 'vitest'
 import { SimulatedClock } from '../simulated-clock.ts'
 import { RUN, said } from './events.ts'
 
-/** What every ledger can do, here or on the other side of a wire. */
+/** The methods that every ledger has, in this process or behind a server. */
 export type LedgerApi = Pick<
   Ledger,
   | 'appendEvent'
@@ -30,32 +30,38 @@ export type LedgerApi = Pick<
   | 'releaseLease'
 >
 
-/** A ledger for one test, with whatever else of its database can be reached. */
+/** A ledger for one test, with the other parts of its database that can be reached. */
 export interface OpenedLedger {
+  /** The open, empty ledger. */
   readonly ledger: LedgerApi
+  /** The run index of the same database. */
   readonly runs?: Pick<Runs, 'get' | 'create' | 'complete' | 'query' | 'delete'>
+  /** The registry that claims event ids in the same database. */
   readonly registry?: EventIdRegistry
-  /** The ledger of a handle that is bound to a tenant. */
+  /** The ledger of a handle bound to this tenant. */
   forTenant?(tenant: string): LedgerApi
+  /** The counters of the ledger. */
   stats?(): Promise<LedgerStats>
   /** Closes the database and opens it again. */
   reopen?(): Promise<OpenedLedger>
-  /** Closes whatever is open. */
+  /** Closes the database. The test may have closed it already. */
   close(): Promise<void>
 }
 
+/** The options with which a test needs its ledger. */
 export interface OpenLedgerOptions {
-  /** Milliseconds since 1970. */
+  /** The clock to use, in milliseconds since 1970. */
   readonly clock?: () => number
+  /** Whether the ledger rejects invalid transitions, as `open({ ledger: { validateTransitions } })`. */
   readonly validateTransitions?: boolean
-  /** As `open` takes it. */
+  /** The listener for alerts, as `open({ ledger: { onAlert } })` takes it. */
   readonly onAlert?: (alert: LedgerAlert) => unknown
 }
 
-/** Gives a new and empty ledger each time. */
+/** Opens a new, empty ledger for each call. */
 export type OpenLedger = (options: OpenLedgerOptions) => Promise<OpenedLedger>
 
-/** What not every ledger has, and a test may need. */
+/** A need of a test that not every ledger can meet. */
 export type LedgerNeed =
   | 'clock'
   | 'reopen'
@@ -66,14 +72,15 @@ export type LedgerNeed =
   | 'layerTwo'
   | 'onAlert'
 
+/** The needs that a ledger can't meet. */
 export interface LedgerSuiteOptions {
-  /** What this ledger can't be given, and why. Properties that need it don't apply, and are not tested. */
+  /** The reason for each need that this ledger can't meet. Tests with such a need are left out. */
   readonly without?: Readonly<Partial<Record<LedgerNeed, string>>>
 }
 
 type Test = (ledger: LedgerApi, given: Given) => Promise<void>
 
-/** Declares tests, each with a ledger of its own that is closed in the end. */
+/** Declares tests, each with its own ledger, which is closed at the end. */
 export class LedgerSuite {
   readonly #open: OpenLedger
   readonly #options: LedgerSuiteOptions
@@ -87,7 +94,7 @@ export class LedgerSuite {
     if (this.#applies(needs)) it(property, () => this.#run(needs, test))
   }
 
-  /** One test for each row; `%s` in the property is filled from it. */
+  /** Declares one test for each row. The texts of the row replace the `%s` of the title. */
   each<Row extends readonly string[]>(
     property: string,
     rows: readonly Row[],
@@ -122,11 +129,11 @@ export class LedgerSuite {
   }
 }
 
-/** What a test has asked for. */
+/** The parts of the database that a test needs. */
 export class Given {
   readonly ledger: LedgerApi
   readonly clock: SimulatedClock
-  /** What `onAlert` was called with. */
+  /** The alerts that `onAlert` was called with. */
   readonly heard: HeardAlerts
   readonly #opened: OpenedLedger
 
@@ -161,9 +168,9 @@ export class Given {
 /** The alerts that `onAlert` was called with, in order. */
 export class HeardAlerts {
   readonly alerts: LedgerAlert[] = []
-  /** If it is set, `onAlert` fails with it, after the alert was taken. */
+  /** If set, `onAlert` throws it after it has kept the alert. */
   failure: unknown
-  /** If it is set, `onAlert` takes this long, after the alert was taken. */
+  /** If set, `onAlert` waits for it after it has kept the alert. */
   delay: (() => Promise<unknown>) | undefined
   #wake: () => void = () => {}
 
@@ -174,7 +181,7 @@ export class HeardAlerts {
     return this.delay?.()
   }
 
-  /** Resolves once there are so many. */
+  /** Resolves once there are `count` alerts. */
   async reach(count: number): Promise<readonly LedgerAlert[]> {
     while (this.alerts.length < count) {
       await new Promise<void>(resolve => {
@@ -190,7 +197,7 @@ function present<T>(need: LedgerNeed, part: T | undefined): T {
   return part
 }
 
-/** Appends them one after the other, and gives the records. */
+/** Appends the events one after the other, and returns all records of the run. */
 export async function tell(
   ledger: LedgerApi,
   texts: readonly string[],
@@ -200,14 +207,14 @@ export async function tell(
   return ledger.fetchEvents(fields.runId ?? RUN)
 }
 
-/** The first answer that will do; for what comes by itself, a little later. */
+/** Asks until the answer is the expected one, for results that appear in the background. */
 export async function eventually<T>(ask: () => Promise<T>, isThere: (answer: T) => boolean): Promise<T> {
   const deadline = performance.now() + 10_000
   for (;;) {
     const answer = await ask()
     if (isThere(answer)) return answer
     if (performance.now() > deadline) throw new Error(`still ${JSON.stringify(answer)}`)
-    // Nobody tells when a lagging view has caught up: ask again in a turn of the event loop.
+    // A lagging view does not notify when it has caught up, so ask again in the next turn of the event loop.
     await new Promise(resolve => setImmediate(resolve))
   }
 }

@@ -109,7 +109,7 @@ export function testTransitions(suite: LedgerSuite): void {
   )
 
   suite.each(
-    'LD5: %s of the attempt behind one that is %s, in a run that is %s, is %s',
+    'LD5: %s of the attempt after one that is %s, in a run that is %s, is %s',
     NEXT_ROWS,
     async (ledger, [eventType, step, run, expected]) => {
       await tell(ledger, ['RunStarted', ...STEP_PATHS[step as StepStatus], ...RUN_ENDS[run]])
@@ -165,7 +165,7 @@ export function testTransitions(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD5: failed attempts stay in the history, each with its own times and error', async ledger => {
+  suite.holds('LD5: failed attempts stay in the history, each with its times and error', async ledger => {
     await tell(ledger, ['RunStarted', 'StepStarted fetch'])
     await tell(ledger, ['StepFailed fetch'], { payload: { error: { code: 'E1' } }, engineAttemptId: 4 })
     await tell(ledger, ['StepStarted fetch 2'])
@@ -202,14 +202,14 @@ export function testTransitions(suite: LedgerSuite): void {
     ])
   })
 
-  suite.holds('LD5: an attempt can’t be left out', async ledger => {
+  suite.holds('LD5: skipping an attempt is invalid', async ledger => {
     await tell(ledger, ['RunStarted', 'StepStarted a 2', 'StepStarted b', 'StepFailed b', 'StepStarted b 3'])
     const { steps, invalidEvents } = await ledger.projectSnapshot(RUN)
     expect(invalidEvents).toBe(2)
     expect(steps).toMatchObject([{ stepId: 'b', status: 'FAILED', logicalAttemptId: 1 }])
   })
 
-  suite.holds('LD5: an earlier attempt is over for good', async ledger => {
+  suite.holds('LD5: an event of an earlier attempt is invalid', async ledger => {
     await tell(ledger, ['RunStarted', 'StepStarted a', 'StepFailed a', 'StepStarted a 2', 'StepCompleted a'])
     const { steps, invalidEvents } = await ledger.projectSnapshot(RUN)
     expect(invalidEvents).toBe(1)

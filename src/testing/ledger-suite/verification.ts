@@ -5,25 +5,16 @@ import { eventually, type LedgerSuite, tell } from './suite.ts'
 
 /** LD14: every run’s records are a chain. What tampering does to it is tested beside the ledger. */
 export function testVerification(suite: LedgerSuite): void {
-  suite.holds(
-    'LD14: a run is valid, at each of its lengths and however far it is projected',
-    async ledger => {
-      for (const [i, text] of [
-        'RunStarted',
-        'StepStarted a',
-        'RunQueued',
-        'Noted',
-        'RunCompleted',
-      ].entries()) {
-        await tell(ledger, [text])
-        expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: i + 1 })
-      }
-      await ledger.projectSnapshot(RUN)
-      expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 5 })
-    },
-  )
+  suite.holds('LD14: a run verifies at each of its lengths, however far it is projected', async ledger => {
+    for (const [i, text] of ['RunStarted', 'StepStarted a', 'RunQueued', 'Noted', 'RunCompleted'].entries()) {
+      await tell(ledger, [text])
+      expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: i + 1 })
+    }
+    await ledger.projectSnapshot(RUN)
+    expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 5 })
+  })
 
-  suite.holds('LD14: duplicates, refusals and other runs do not touch it', async ledger => {
+  suite.holds('LD14: a run verifies beside duplicates, refused events and other runs', async ledger => {
     const event = newEvent()
     await ledger.appendEvent(event)
     await ledger.appendEvent(event)
@@ -33,7 +24,7 @@ export function testVerification(suite: LedgerSuite): void {
     expect(await ledger.verifyRun('run-2')).toEqual({ isValid: true, events: 1 })
   })
 
-  suite.holds('LD14: a run is valid while others write to it', async ledger => {
+  suite.holds('LD14: a run verifies while others write to it', async ledger => {
     await tell(ledger, ['RunStarted'])
     const writes = times(60, i => ledger.appendEvent(probe('StepStarted', `s${i}`)))
     await eventually(
@@ -47,7 +38,7 @@ export function testVerification(suite: LedgerSuite): void {
     await Promise.all(writes)
   })
 
-  suite.holds('LD14: a long run, with all that a payload may hold, is valid', async ledger => {
+  suite.holds('LD14: a long run with payloads of every kind verifies', async ledger => {
     const payload = JSON.parse(
       '{"__proto__":1,"ключ":"значение 🚀","e\\u0301":[0.1,1e21,-5e-324,null,true,"\\u0000\\u2028"]}',
     )
@@ -58,7 +49,7 @@ export function testVerification(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD14: the same when it was opened again',
+    'LD14: a run verifies after reopening',
     async (ledger, given) => {
       await tell(ledger, ['RunStarted', 'StepStarted a', 'RunCompleted', 'StepFailed a'])
       await ledger.projectSnapshot(RUN)

@@ -49,7 +49,7 @@ const REFUSED: readonly (readonly [what: string, code: ErrorCode, operation: Ope
 
 /** P4, P5: all or nothing, in the program's order. */
 export function testCommits(suite: Suite): void {
-  suite.holds('an entry that is put with a time of its own has it, for every reader', async storage => {
+  suite.holds('an entry that is put with a time of its own shows it to every reader', async storage => {
     const { time } = await commit(storage, put('old', '1', { time: 1_000 }), put('new', '2'))
     expect(time).toBeGreaterThan(1_000)
     const snapshot = await storage.snapshot()
@@ -64,7 +64,7 @@ export function testCommits(suite: Suite): void {
   })
 
   suite.holds(
-    'a commit is not before the time of an entry that it puts, nor is anything after it',
+    'the time of a commit is not before the time of an entry that it puts, and no later commit is',
     async storage => {
       const ahead = storage.now() + 3_600_000
       const { time } = await commit(storage, put('ahead', '1', { time: ahead }), put('beside', '2'))
@@ -76,7 +76,7 @@ export function testCommits(suite: Suite): void {
     },
   )
 
-  suite.holds('P5: a commit over several trees and a log is wholly in', async storage => {
+  suite.holds('P5: a commit over several trees and a log is atomic', async storage => {
     const elsewhere = { scope: 'elsewhere', tag: TAGS.state }
     const { version, time, appended } = await commit(
       storage,
@@ -95,16 +95,13 @@ export function testCommits(suite: Suite): void {
     }
   })
 
-  suite.holds(
-    'P4: operations of one commit apply in their order, the last one of a key counts',
-    async storage => {
-      await commit(storage, put('a', '1'), del('a'), put('b', '1'), put('b', '2'), del('c'), put('c', '3'))
-      expect(await storage.scan(range())).toMatchObject([
-        { key: 'b', value: '2' },
-        { key: 'c', value: '3' },
-      ])
-    },
-  )
+  suite.holds('P4: operations of one commit apply in order, so the last one of a key wins', async storage => {
+    await commit(storage, put('a', '1'), del('a'), put('b', '1'), put('b', '2'), del('c'), put('c', '3'))
+    expect(await storage.scan(range())).toMatchObject([
+      { key: 'b', value: '2' },
+      { key: 'c', value: '3' },
+    ])
+  })
 
   suite.holds('a value may be empty, and may hold every byte', async storage => {
     const bytes = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(byte)).join('')
@@ -113,7 +110,7 @@ export function testCommits(suite: Suite): void {
     expect(await valueAt(storage, 'bytes')).toBe(bytes)
   })
 
-  suite.holds('P17: values of 16 MiB come back, as an entry and as an event', async storage => {
+  suite.holds('P17: values of 16 MiB are read back, as an entry and as an event', async storage => {
     const big = 'abcdefghijklmno\xff'.repeat(1024 * 1024)
     await commit(storage, put('big', big), append(big), put('small', 'x'))
     expect((await valueAt(storage, 'big')) === big).toBe(true)
@@ -123,7 +120,7 @@ export function testCommits(suite: Suite): void {
     expect(keysOf(await storage.scan(range()))).toEqual(['small'])
   })
 
-  suite.holds('deleting what is not there changes nothing', async storage => {
+  suite.holds('deleting a missing key changes nothing', async storage => {
     await commit(storage, put('a', '1'))
     await commit(storage, del('b'), del('a', { scope: 'elsewhere' }))
     expect(keysOf(await storage.scan(range()))).toEqual(['a'])
@@ -141,7 +138,7 @@ export function testCommits(suite: Suite): void {
     }
   })
 
-  suite.holds('P12: commits in flight together all land, each with a version of its own', async storage => {
+  suite.holds('P12: concurrent commits all succeed, each with a version of its own', async storage => {
     const outcomes = await Promise.all(
       Array.from({ length: 200 }, (_, i) => commit(storage, put(`${i}`, `${i}`), put('last', `${i}`))),
     )
@@ -152,7 +149,7 @@ export function testCommits(suite: Suite): void {
   })
 
   for (const [what, code, operation] of REFUSED) {
-    suite.holds(`${what} is ${code} and leaves nothing, in a commit and in an update`, async storage => {
+    suite.holds(`${what} is ${code} and changes nothing, in a commit and in an update`, async storage => {
       const { version } = await commit(
         storage,
         put('before', '1'),
@@ -175,7 +172,7 @@ export function testCommits(suite: Suite): void {
     })
   }
 
-  suite.holds('a commit above 256 MiB is INVALID_ARGUMENT and leaves nothing', async storage => {
+  suite.holds('a commit above 256 MiB is INVALID_ARGUMENT and changes nothing', async storage => {
     const value = 'x'.repeat(16 * 1024 * 1024)
     const operations = Array.from({ length: COMMIT_BYTES_MAX / value.length }, (_, i) => put(`${i}`, value))
     await expectError(storage.commit({ operations }), 'INVALID_ARGUMENT')

@@ -54,7 +54,7 @@ const EMPTY = ALL_TAGS.map(() => 0)
 /** A scope goes as a whole, in one step. */
 export function testDrops(suite: Suite): void {
   suite.holds(
-    'P5: a drop takes every tree of its scope, logs included, and no other scope',
+    'P5: a drop removes every tree of its scope, logs included, and of no other scope',
     async storage => {
       await commit(storage, ...[SCOPE, ...NEIGHBOURS].flatMap(filled))
       expect(await sizes(storage)).toEqual(FULL)
@@ -66,7 +66,7 @@ export function testDrops(suite: Suite): void {
     },
   )
 
-  suite.holds('P7: after a drop a log begins again, and so do its dedupe keys', async storage => {
+  suite.holds('P7: after a drop a log starts at 0, and its dedupe keys are forgotten', async storage => {
     await commit(storage, append('a', ONCE), append('b'), append('c'))
     await commit(storage, drop())
     const { appended } = await commit(storage, append('anew', { dedupe: { key: 'once', memo: 'other' } }))
@@ -80,7 +80,7 @@ export function testDrops(suite: Suite): void {
   })
 
   suite.holds(
-    'P5: in one commit, a drop takes what came before it and leaves what comes after',
+    'P5: in one commit, a drop removes the writes before it and keeps those after it',
     async storage => {
       await commit(storage, ...filled(SCOPE))
       const { appended } = await commit(
@@ -104,27 +104,30 @@ export function testDrops(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: a snapshot from before still has everything, one from after nothing', async storage => {
-    const keys = Array.from({ length: 500 }, (_, i) => `key ${i}`)
-    await commit(storage, ...keys.map(key => put(key, 'x'.repeat(100))), ...filled(SCOPE))
-    const before = await storage.snapshot()
-    const sizesBefore = await sizes(before)
-    await commit(storage, drop())
-    const after = await storage.snapshot()
-    await Promise.all(keys.map(key => commit(storage, put(key, 'new'), append(key))))
-    await commit(storage, drop(), put('k', 'newest'))
-    expect(await sizes(before)).toEqual(sizesBefore)
-    expect(await valueAt(before, 'key 499')).toBe('x'.repeat(100))
-    expect(await bodiesOfChain(before)).toEqual(['event'])
-    expect(await sizes(after)).toEqual(EMPTY)
-    expect(await valueAt(after, 'key 499')).toBeUndefined()
-    before.release()
-    after.release()
-    expect(keysOf(await storage.scan(range()))).toEqual(['k'])
-  })
+  suite.holds(
+    'P12: a snapshot from before a drop has everything, one from after it nothing',
+    async storage => {
+      const keys = Array.from({ length: 500 }, (_, i) => `key ${i}`)
+      await commit(storage, ...keys.map(key => put(key, 'x'.repeat(100))), ...filled(SCOPE))
+      const before = await storage.snapshot()
+      const sizesBefore = await sizes(before)
+      await commit(storage, drop())
+      const after = await storage.snapshot()
+      await Promise.all(keys.map(key => commit(storage, put(key, 'new'), append(key))))
+      await commit(storage, drop(), put('k', 'newest'))
+      expect(await sizes(before)).toEqual(sizesBefore)
+      expect(await valueAt(before, 'key 499')).toBe('x'.repeat(100))
+      expect(await bodiesOfChain(before)).toEqual(['event'])
+      expect(await sizes(after)).toEqual(EMPTY)
+      expect(await valueAt(after, 'key 499')).toBeUndefined()
+      before.release()
+      after.release()
+      expect(keysOf(await storage.scan(range()))).toEqual(['k'])
+    },
+  )
 
   suite.holds(
-    'P12: having read what was dropped is a conflict, having read what was absent is none',
+    'P12: a drop conflicts with a read of an entry that it removes, and not with a read of an absent one',
     async storage => {
       await commit(storage, put('k', '1'), append('event'))
       const point = await readPoint(storage, 'k')
@@ -146,7 +149,7 @@ export function testDrops(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: what is in flight behind a drop is judged as if it were through', async storage => {
+  suite.holds('P12: commits in flight after a drop are validated as if it were applied', async storage => {
     await commit(storage, ...filled(SCOPE))
     const point = await readPoint(storage, 'k')
     const all = await readRange(storage)
@@ -171,7 +174,7 @@ export function testDrops(suite: Suite): void {
     expect(await bodiesOfChain(storage)).toEqual(['anew'])
   })
 
-  suite.holds('subscribers of every dropped tree hear of it, and of no other', async storage => {
+  suite.holds('a drop notifies the subscribers of every dropped tree, and no others', async storage => {
     await commit(storage, ...filled(SCOPE), ...filled('elsewhere'))
     const calls = new Map<number, number>()
     let elsewhere = 0
@@ -184,7 +187,7 @@ export function testDrops(suite: Suite): void {
     expect(elsewhere).toBe(0)
   })
 
-  suite.holds('dropping what is not there is fine, once and again', async storage => {
+  suite.holds('dropping an empty scope succeeds, also repeatedly', async storage => {
     await commit(storage, put('k', '1'))
     await commit(storage, drop('nothing'))
     await commit(storage, drop('nothing'), drop('nothing'))
@@ -203,7 +206,7 @@ export function testDrops(suite: Suite): void {
     expect(await valueAt(storage, 'k')).toBe('1')
   })
 
-  suite.holds('P5: a conflict takes its drop with it', async storage => {
+  suite.holds('P5: a commit in conflict drops nothing', async storage => {
     await commit(storage, ...filled(SCOPE))
     const points = [{ ...place('k'), version: 0 }]
     expect((await storage.commit({ points, operations: [drop()] })).status).toBe('conflict')
@@ -213,7 +216,7 @@ export function testDrops(suite: Suite): void {
   })
 
   suite.holds(
-    'P7: many drops and appends in flight: every log is one chain from its last drop on',
+    'P7: after concurrent drops and appends every log is one chain since its last drop',
     async storage => {
       const scopes = ['a', 'a:b', 'b']
       const work = Array.from({ length: 300 }, (_, i) => {
@@ -240,7 +243,7 @@ export function testDrops(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P14: what is put again after a drop does not expire with the old entry',
+    'P14: an entry put after a drop does not expire with the old entry',
     async (storage, clock) => {
       await commit(
         storage,

@@ -18,7 +18,7 @@ const TEN_YEARS_MS = 10 * 365 * 86_400_000
 /** P14: an entry is absent from its time on, at once and to every reader. */
 export function testExpiry(suite: Suite): void {
   suite.holdsInTime(
-    'P14: an entry is there until its time and absent from then on',
+    'P14: an entry is present before its expiry and absent from then on',
     async (storage, clock) => {
       const expiresAt = clock.now() + 1_000
       await commit(storage, put('k', '1', { expiresAt }), put('stays', '1'))
@@ -40,7 +40,7 @@ export function testExpiry(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P14: a put without an expiry clears it, a put with one replaces it',
+    'P14: a put without an expiry clears it, one with an expiry replaces it',
     async (storage, clock) => {
       const expiresAt = clock.now() + 1_000
       await commit(storage, put('a', '1', { expiresAt }), put('b', '1', { expiresAt }), put('c', '1'))
@@ -58,7 +58,7 @@ export function testExpiry(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P14: an entry whose time is over when it is put is never there',
+    'P14: an entry that is put with a past expiry is never present',
     async (storage, clock) => {
       await commit(storage, put('now', '1', { expiresAt: clock.now() }), put('past', '1', { expiresAt: 1 }))
       expect(await storage.scan(range())).toEqual([])
@@ -67,7 +67,7 @@ export function testExpiry(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P14: the limit of a scan counts the living, in both directions',
+    'P14: the limit of a scan does not count expired entries, in either direction',
     async (storage, clock) => {
       const keys = Array.from({ length: 200 }, (_, i) => `key ${String(i).padStart(3, '0')}`)
       const expiresAt = clock.now() + 1
@@ -94,7 +94,7 @@ export function testExpiry(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P12: what expired after it was read is a conflict, what had expired before is absent',
+    'P12: an entry that expires after it was read is a conflict, one that had expired before counts as absent',
     async (storage, clock) => {
       await commit(storage, put('k', '1', { expiresAt: clock.now() + 10 }))
       const [points, ranges] = [[await readPoint(storage, 'k')], [await readRange(storage)]]
@@ -110,19 +110,22 @@ export function testExpiry(suite: Suite): void {
     },
   )
 
-  suite.holdsInTime('P14: a snapshot keeps showing what expires while it is held', async (storage, clock) => {
-    await commit(storage, put('k', '1', { expiresAt: clock.now() + 10 }))
-    const snapshot = await storage.snapshot()
-    clock.advance(10)
-    await commit(storage, put('other', '1'))
-    expect(await valueAt(snapshot, 'k')).toBe('1')
-    expect(keysOf(await snapshot.scan(range()))).toEqual(['k'])
-    expect(await valueAt(storage, 'k')).toBeUndefined()
-    snapshot.release()
-  })
+  suite.holdsInTime(
+    'P14: a snapshot still shows entries that expire while it is held',
+    async (storage, clock) => {
+      await commit(storage, put('k', '1', { expiresAt: clock.now() + 10 }))
+      const snapshot = await storage.snapshot()
+      clock.advance(10)
+      await commit(storage, put('other', '1'))
+      expect(await valueAt(snapshot, 'k')).toBe('1')
+      expect(keysOf(await snapshot.scan(range()))).toEqual(['k'])
+      expect(await valueAt(storage, 'k')).toBeUndefined()
+      snapshot.release()
+    },
+  )
 
   suite.holdsInTime(
-    'P14: a lifetime follows the clock as it is now, also after a commit from ten years ahead',
+    'P14: an expiry follows the current clock, also after a commit from ten years ahead',
     async (storage, clock) => {
       clock.jump(TEN_YEARS_MS)
       const ahead = await commit(storage, put('other', '1'), append('x'))
@@ -152,7 +155,7 @@ export function testExpiry(suite: Suite): void {
     },
   )
 
-  suite.holdsInTime('a commit is stamped with the time of the clock', async (storage, clock) => {
+  suite.holdsInTime('a commit has the time of the clock', async (storage, clock) => {
     for (const pause of [0, 1, 1_000, 86_400_000]) {
       clock.advance(pause)
       const { time } = await commit(storage, put('k', '1'))

@@ -32,7 +32,7 @@ export function testFeeds(suite: Suite): void {
     expect(entries.map(entry => entry.version)).toEqual([version, version])
   })
 
-  suite.holds('an append that does not ask for it is not listed, nor is a duplicate', async storage => {
+  suite.holds('an append without a feed is not listed, nor is a duplicate', async storage => {
     await commit(storage, append('quiet'), listed('a', { dedupe: { key: 'once' } }))
     await commit(storage, listed('b', { dedupe: { key: 'once' } }))
     expect((await feedOf(storage)).map(({ sequence }) => sequence)).toEqual([1])
@@ -45,7 +45,7 @@ export function testFeeds(suite: Suite): void {
     expect(feedTag(LOG)).not.toBe(dedupeTag(LOG))
   })
 
-  suite.holds('a step that reads a place of the feed comes after every append under way', async storage => {
+  suite.holds('an update that reads from a feed comes after every append in flight', async storage => {
     const appends = Array.from({ length: 50 }, (_, i) =>
       commit(storage, listed(`${i}`, { scope: `run-${i}` })),
     )
@@ -55,43 +55,40 @@ export function testFeeds(suite: Suite): void {
     await Promise.all(appends)
   })
 
-  suite.holds(
-    'whoever follows from the last key seen misses nothing, whatever is in flight',
-    async storage => {
-      const seen: string[] = []
-      let last: ByteString | undefined
-      const follow = async (): Promise<void> => {
-        for (const entry of await entriesOf(storage, last === undefined ? undefined : `${last}\0`)) {
-          const { scope, sequence } = parseFeed(entry)
-          seen.push(`${scope} ${sequence}`)
-          last = entry.key
-        }
+  suite.holds('a reader that continues from the last key it saw misses no append', async storage => {
+    const seen: string[] = []
+    let last: ByteString | undefined
+    const follow = async (): Promise<void> => {
+      for (const entry of await entriesOf(storage, last === undefined ? undefined : `${last}\0`)) {
+        const { scope, sequence } = parseFeed(entry)
+        seen.push(`${scope} ${sequence}`)
+        last = entry.key
       }
-      let writing = true
-      const appends = Promise.all(
-        Array.from({ length: 200 }, (_, i) => commit(storage, listed(`${i}`, { scope: `run-${i % 7}` }))),
-      ).finally(() => {
-        writing = false
-      })
-      while (writing) {
-        await follow()
-        // Reads from memory give way to nobody.
-        await new Promise(resolve => setImmediate(resolve))
-      }
-      await appends
+    }
+    let writing = true
+    const appends = Promise.all(
+      Array.from({ length: 200 }, (_, i) => commit(storage, listed(`${i}`, { scope: `run-${i % 7}` }))),
+    ).finally(() => {
+      writing = false
+    })
+    while (writing) {
       await follow()
-      expect(new Set(seen).size).toBe(200)
-      expect(seen).toHaveLength(200)
-      for (let run = 0; run < 7; run++) {
-        const sequences = seen
-          .filter(line => line.startsWith(`run-${run} `))
-          .map(line => Number(line.split(' ')[1]))
-        expect(sequences).toEqual(sequences.map((_, i) => i))
-      }
-    },
-  )
+      // Reads from memory give way to nobody.
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    await appends
+    await follow()
+    expect(new Set(seen).size).toBe(200)
+    expect(seen).toHaveLength(200)
+    for (let run = 0; run < 7; run++) {
+      const sequences = seen
+        .filter(line => line.startsWith(`run-${run} `))
+        .map(line => Number(line.split(' ')[1]))
+      expect(sequences).toEqual(sequences.map((_, i) => i))
+    }
+  })
 
-  suite.holds('subscribers of a feed hear of what is listed', async storage => {
+  suite.holds('subscribers of a feed are notified of listed appends', async storage => {
     let heard = 0
     const stop = await storage.subscribe({ scope: FEED, tag: feedTag(LOG) }, () => {
       heard++
@@ -101,14 +98,14 @@ export function testFeeds(suite: Suite): void {
     stop()
   })
 
-  suite.holds('dropping a log leaves what a feed lists of it', async storage => {
+  suite.holds('dropping a log keeps its entries in the feed', async storage => {
     await commit(storage, listed('a'))
     await commit(storage, drop())
     await commit(storage, listed('b'))
     expect((await feedOf(storage)).map(({ sequence }) => sequence)).toEqual([0, 0])
   })
 
-  suite.holds('nobody else writes into a feed, and its scope is checked', async storage => {
+  suite.holds('writes into a feed are refused, and its scope is validated', async storage => {
     await expectError(commit(storage, put('k', 'v', { scope: FEED, tag: feedTag(LOG) })), 'INVALID_OPERATION')
     await expectError(commit(storage, append('a', { feed: '' })), 'INVALID_ARGUMENT')
     await expectError(commit(storage, append('a', { feed: 'a\0b' })), 'INVALID_ARGUMENT')

@@ -23,7 +23,7 @@ async function headIn(reader: Reader, tag = LOG): Promise<LogHead> {
 
 /** P7: beside each log its head, which tells that the last entries are there; and times that the caller gives. */
 export function testHeads(suite: Suite): void {
-  suite.holds('P7: the head is changed with every append and equals the last entry', async storage => {
+  suite.holds('P7: the head changes with every append, and matches the last entry', async storage => {
     expect(await headIn(storage)).toEqual(EMPTY_LOG)
     for (let i = 1; i <= 10; i++) {
       const { appended, version } = await commit(storage, append(`${i}`), append('x', { tag: TAGS.ledger }))
@@ -36,7 +36,7 @@ export function testHeads(suite: Suite): void {
   })
 
   suite.holds(
-    'P7: after many appends in flight, and in one commit, the head is that of the last',
+    'P7: after concurrent appends, and several in one commit, the head matches the last entry',
     async storage => {
       await Promise.all(
         Array.from({ length: 50 }, (_, i) =>
@@ -49,20 +49,23 @@ export function testHeads(suite: Suite): void {
     },
   )
 
-  suite.holds('P7: a duplicate leaves the head, and a snapshot keeps its own', async storage => {
-    await commit(storage, append('1', { dedupe: { key: 'once' } }))
-    const head = await headIn(storage)
-    const before = await storage.get(SCOPE, headTag(LOG), HEAD_KEY)
-    await commit(storage, append('2', { dedupe: { key: 'once' } }))
-    expect(await storage.get(SCOPE, headTag(LOG), HEAD_KEY)).toEqual(before)
-    const snapshot = await storage.snapshot()
-    await commit(storage, append('3'))
-    expect(await headIn(snapshot)).toEqual(head)
-    expect((await headIn(storage)).length).toBe(2)
-    snapshot.release()
-  })
+  suite.holds(
+    'P7: a duplicate does not change the head, and a snapshot keeps its own head',
+    async storage => {
+      await commit(storage, append('1', { dedupe: { key: 'once' } }))
+      const head = await headIn(storage)
+      const before = await storage.get(SCOPE, headTag(LOG), HEAD_KEY)
+      await commit(storage, append('2', { dedupe: { key: 'once' } }))
+      expect(await storage.get(SCOPE, headTag(LOG), HEAD_KEY)).toEqual(before)
+      const snapshot = await storage.snapshot()
+      await commit(storage, append('3'))
+      expect(await headIn(snapshot)).toEqual(head)
+      expect((await headIn(storage)).length).toBe(2)
+      snapshot.release()
+    },
+  )
 
-  suite.holds('P12: who has read the head conflicts with an append', async storage => {
+  suite.holds('P12: an append conflicts with a read of the head', async storage => {
     await commit(storage, append('1'))
     const entry = await storage.get(SCOPE, headTag(LOG), HEAD_KEY)
     const point = { ...place(HEAD_KEY, { tag: headTag(LOG) }), version: entry?.version ?? 0 }
@@ -70,7 +73,7 @@ export function testHeads(suite: Suite): void {
     expect((await storage.commit({ points: [point], operations: [append('3')] })).status).toBe('conflict')
   })
 
-  suite.holds('P7: nobody but the engine writes a head', async storage => {
+  suite.holds('P7: a write to a head is refused', async storage => {
     await commit(storage, append('1'))
     const head = await headIn(storage)
     const place = { tag: headTag(LOG) }
@@ -81,7 +84,7 @@ export function testHeads(suite: Suite): void {
   })
 
   suite.holdsInTime(
-    'P7: a time that is given is stamped and linked instead of the commit’s',
+    'P7: an append with a time of its own has that time in its entry and hash',
     async (storage, clock) => {
       const dedupe = { key: 'once' }
       const { time, appended } = await commit(storage, append('a', { time: 5, dedupe }), append('b'))
@@ -102,7 +105,7 @@ export function testHeads(suite: Suite): void {
     },
   )
 
-  suite.holds('a time that is none is INVALID_ARGUMENT', async storage => {
+  suite.holds('an invalid time is INVALID_ARGUMENT', async storage => {
     for (const time of [-1, 0.5, Number.NaN]) {
       await expectError(storage.commit({ operations: [append('x', { time })] }), 'INVALID_ARGUMENT')
     }

@@ -35,7 +35,7 @@ export function testLogs(suite: Suite): void {
     expect(await bodiesOfChain(storage, { scope: SCOPE, tag: TAGS.ledger })).toEqual(['x', 'y'])
   })
 
-  suite.holds('P7: 64 appends in flight get contiguous sequences and one chain', async storage => {
+  suite.holds('P7: 64 concurrent appends get contiguous sequences and one chain', async storage => {
     const outcomes = await Promise.all(Array.from({ length: 64 }, (_, i) => commit(storage, append(`${i}`))))
     const sequences = outcomes.map(({ appended }) => appended[0].sequence)
     expect([...sequences].sort((a, b) => a - b)).toEqual(Array.from({ length: 64 }, (_, i) => i))
@@ -45,7 +45,7 @@ export function testLogs(suite: Suite): void {
     })
   })
 
-  suite.holds('P7: appends in flight to many logs keep to their own', async storage => {
+  suite.holds('P7: concurrent appends to many logs do not mix', async storage => {
     const scopes = Array.from({ length: 10 }, (_, i) => `run-${i}`)
     await Promise.all(
       Array.from({ length: 200 }, (_, i) => commit(storage, append(`${i}`, { scope: scopes[i % 10] }))),
@@ -53,7 +53,7 @@ export function testLogs(suite: Suite): void {
     for (const scope of scopes) expect(await bodiesOfChain(storage, { scope, tag: LOG })).toHaveLength(20)
   })
 
-  suite.holds('P7: events read by sequence and by range of sequences', async storage => {
+  suite.holds('P7: events are found by sequence and by range of sequences', async storage => {
     await commit(storage, ...Array.from({ length: 300 }, (_, i) => append(`${i}`)))
     const entry = await storage.get(SCOPE, LOG, u64(255))
     expect(entry && parseLogEntry(entry).body).toBe('255')
@@ -62,7 +62,7 @@ export function testLogs(suite: Suite): void {
     expect(keysOf(found)).toEqual([254, 255, 256, 257].map(u64))
   })
 
-  suite.holds('a second append with the same key returns what the first one got', async storage => {
+  suite.holds('a second append with the same dedupe key returns the first one’s result', async storage => {
     const first = (await commit(storage, append('first', { dedupe: { key: 'once', memo: 'note' } })))
       .appended[0]
     expect(first).toMatchObject({ sequence: 0, duplicate: false, memo: 'note' })
@@ -74,7 +74,7 @@ export function testLogs(suite: Suite): void {
     expect(await bodiesOfChain(storage)).toEqual(['first', 'other'])
   })
 
-  suite.holds('an append with the same key in the same commit is a duplicate', async storage => {
+  suite.holds('an append with the same dedupe key in the same commit is a duplicate', async storage => {
     const { appended } = await commit(
       storage,
       append('first', { dedupe: { key: 'once', memo: 'm' } }),
@@ -91,7 +91,7 @@ export function testLogs(suite: Suite): void {
   })
 
   suite.holds(
-    'of 64 appends in flight with the same key one is appended, and all get the same answer',
+    'of 64 concurrent appends with the same dedupe key one is stored, and all return its result',
     async storage => {
       const outcomes = await Promise.all(
         Array.from({ length: 64 }, (_, i) => {
@@ -109,7 +109,7 @@ export function testLogs(suite: Suite): void {
     },
   )
 
-  suite.holds('dedupe keys are of one log: another scope or tag has its own', async storage => {
+  suite.holds('dedupe keys belong to one log: another scope or tag has its own', async storage => {
     const dedupe = { key: 'once' }
     const { appended } = await commit(
       storage,
@@ -120,7 +120,7 @@ export function testLogs(suite: Suite): void {
     expect(appended.map(({ duplicate }) => duplicate)).toEqual([false, false, false])
   })
 
-  suite.holds('what a commit does beside a duplicate takes effect', async storage => {
+  suite.holds('the other operations of a commit with a duplicate take effect', async storage => {
     const dedupe = { key: 'once' }
     await commit(storage, append('1', { dedupe }), put('gone', ''))
     const { appended } = await commit(
@@ -161,7 +161,7 @@ export function testLogs(suite: Suite): void {
   })
 
   suite.holdsInTime(
-    'L8: a commit is not before an event that it brings from ahead of the clock, nor is any after it',
+    'L8: the time of a commit is not before an event it appends from ahead of the clock, and no later commit is',
     async (storage, clock) => {
       const ahead = clock.now() + 3_600_000
       const { time, appended } = await commit(storage, append('copied', { time: ahead }))

@@ -6,7 +6,7 @@ import { commit, KV, keysOf, put, range, SCOPE, type Suite, valueAt } from './su
 
 /** P6: one tree for each (scope, tag), byte order inside. */
 export function testOrder(suite: Suite): void {
-  suite.holds('P6: a scan answers in byte order, the bytes from 0x80 up behind the others', async storage => {
+  suite.holds('P6: a scan is in byte order, with bytes from 0x80 after the others', async storage => {
     const keys = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(byte))
     keys.push(...['\0\0', 'a\0', 'ab', 'a\xff', '\xff\xff', '\x7f\x80', '\x80\x7f'])
     for (const key of shuffled(keys, 1)) await commit(storage, put(key, `value of ${key}`))
@@ -33,7 +33,7 @@ export function testOrder(suite: Suite): void {
   })
 
   suite.holds(
-    'P6: keys of 1 and of 4,096 bytes come back, and are told apart by their last byte',
+    'P6: keys of 1 and of 4,096 bytes are found, and differ by their last byte alone',
     async storage => {
       const long = 'k'.repeat(4095)
       await commit(storage, put('k', '1'), put(`${long}a`, '2'), put(`${long}\xff`, '3'), put(long, '4'))
@@ -43,7 +43,7 @@ export function testOrder(suite: Suite): void {
     },
   )
 
-  suite.holds('P3: neither another scope nor another tag is ever seen', async storage => {
+  suite.holds('P3: a reader sees no other scope and no other tag', async storage => {
     const scopes = ['a', 'a:', 'a:b', 'ab', 'a\x01', '\x01']
     const tags = [0x01, 0x03, 0x04, 0x10]
     const places = scopes.flatMap(scope => tags.map(tag => ({ scope, tag })))
@@ -84,7 +84,7 @@ export function testOrder(suite: Suite): void {
     },
   )
 
-  suite.holds('P3: 2,000 trees keep their own', async storage => {
+  suite.holds('P3: 2,000 trees do not mix', async storage => {
     const scopes = Array.from({ length: 2_000 }, (_, i) => `${SCOPE}-${i}`)
     for (let i = 0; i < scopes.length; i += 50) {
       await commit(storage, ...scopes.slice(i, i + 50).map(scope => put('key', scope, { scope })))

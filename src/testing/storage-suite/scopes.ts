@@ -5,7 +5,7 @@ const SCOPES = ['\x01', 'a', 'a\x01', 'a:b', 'aa', 'b', 'b\xff', '\xff'] as cons
 
 /** Which scopes hold something. */
 export function testScopes(suite: Suite): void {
-  suite.holds('scopes come in byte order, each once, however many trees it has', async storage => {
+  suite.holds('scopes are listed in byte order, each once, however many trees it has', async storage => {
     expect(await storage.scopes({ limit: 10 })).toEqual([])
     for (const scope of [...SCOPES].reverse()) {
       await commit(
@@ -18,7 +18,7 @@ export function testScopes(suite: Suite): void {
     expect(await storage.scopes({ limit: 100 })).toEqual(SCOPES)
   })
 
-  suite.holds('scopes within bounds, inclusive and exclusive, up to a limit', async storage => {
+  suite.holds('scopes are listed within bounds, inclusive and exclusive, up to a limit', async storage => {
     await commit(storage, ...SCOPES.map(scope => put('k', '1', { scope })))
     const bounds = [undefined, '', ...SCOPES, 'a\0', 'a:', 'b\0', '\xff\0']
     for (const from of bounds) {
@@ -32,7 +32,7 @@ export function testScopes(suite: Suite): void {
     }
   })
 
-  suite.holds('1,000 scopes are gone through page by page', async storage => {
+  suite.holds('1,000 scopes are listed page by page', async storage => {
     const scopes = Array.from({ length: 1_000 }, (_, i) => `run-${String(i).padStart(4, '0')}`)
     await Promise.all(scopes.map(scope => commit(storage, put('k', '1', { scope }))))
     const found: string[] = []
@@ -44,22 +44,25 @@ export function testScopes(suite: Suite): void {
     expect(found).toEqual(scopes)
   })
 
-  suite.holds('a scope is gone after a drop and after its last delete, and may come back', async storage => {
-    await commit(
-      storage,
-      put('k', '1', { scope: 'a' }),
-      put('k', '1', { scope: 'b' }),
-      append('x', { scope: 'c' }),
-    )
-    await commit(storage, drop('c'), del('k', { scope: 'a' }), del('k', { scope: 'none' }))
-    expect(await storage.scopes({ limit: 10 })).toEqual(['b'])
-    await commit(storage, drop('b'), append('x', { scope: 'b' }), drop('none'))
-    expect(await storage.scopes({ limit: 10 })).toEqual(['b'])
-    await commit(storage, drop('b'))
-    expect(await storage.scopes({ limit: 10 })).toEqual([])
-  })
+  suite.holds(
+    'a scope is not listed after a drop or its last delete, and is again after a put',
+    async storage => {
+      await commit(
+        storage,
+        put('k', '1', { scope: 'a' }),
+        put('k', '1', { scope: 'b' }),
+        append('x', { scope: 'c' }),
+      )
+      await commit(storage, drop('c'), del('k', { scope: 'a' }), del('k', { scope: 'none' }))
+      expect(await storage.scopes({ limit: 10 })).toEqual(['b'])
+      await commit(storage, drop('b'), append('x', { scope: 'b' }), drop('none'))
+      expect(await storage.scopes({ limit: 10 })).toEqual(['b'])
+      await commit(storage, drop('b'))
+      expect(await storage.scopes({ limit: 10 })).toEqual([])
+    },
+  )
 
-  suite.holdsInTime('the engine’s own reminders are in no scope', async (storage, clock) => {
+  suite.holdsInTime('internal entries of the engine are in no listed scope', async (storage, clock) => {
     await commit(storage, put('k', '1', { scope: 'a', expiresAt: clock.now() + 10 }))
     expect(await storage.scopes({ limit: 10 })).toEqual(['a'])
     expect(await storage.scopes({ from: '', limit: 1 })).toEqual(['a'])
@@ -67,7 +70,7 @@ export function testScopes(suite: Suite): void {
     expect(await storage.scopes({ limit: 10 })).toEqual([])
   })
 
-  suite.holds('a limit that is none is INVALID_ARGUMENT', async storage => {
+  suite.holds('an invalid limit is INVALID_ARGUMENT', async storage => {
     for (const limit of [0, -1, 1.5, Number.NaN]) {
       await expectError(storage.scopes({ limit }), 'INVALID_ARGUMENT')
     }

@@ -4,7 +4,7 @@ import { append, commit, del, KV, LOG, put, range, SCOPE, type Suite, valueAt } 
 
 /** P12, P15: a snapshot is everything committed so far, for as long as it is held. */
 export function testSnapshots(suite: Suite): void {
-  suite.holds('P12: a snapshot shows the same, whatever is committed later', async storage => {
+  suite.holds('P12: a snapshot does not change with later commits', async storage => {
     const keys = Array.from({ length: 300 }, (_, i) => `key ${i}`)
     await commit(storage, ...keys.map(key => put(key, 'old')), append('old'))
     const snapshot = await storage.snapshot()
@@ -26,36 +26,28 @@ export function testSnapshots(suite: Suite): void {
     expect(await valueAt(storage, 'key 0')).toBe('new')
   })
 
-  suite.holds(
-    'P12: a snapshot has all that was answered before, and says of which version it is',
-    async storage => {
-      for (let i = 0; i < 50; i++) {
-        const { version, time } = await commit(storage, put('k', `${i}`))
-        const snapshot = await storage.snapshot()
-        expect(await valueAt(snapshot, 'k')).toBe(`${i}`)
-        expect(snapshot.version).toBeGreaterThanOrEqual(version)
-        expect(snapshot.time).toBeGreaterThanOrEqual(time)
-        snapshot.release()
-        const later = await commit(storage, put('l', `${i}`))
-        expect(later.version).toBeGreaterThan(snapshot.version)
-      }
-    },
-  )
+  suite.holds('P12: a snapshot has every commit acknowledged before it, and their version', async storage => {
+    for (let i = 0; i < 50; i++) {
+      const { version, time } = await commit(storage, put('k', `${i}`))
+      const snapshot = await storage.snapshot()
+      expect(await valueAt(snapshot, 'k')).toBe(`${i}`)
+      expect(snapshot.version).toBeGreaterThanOrEqual(version)
+      expect(snapshot.time).toBeGreaterThanOrEqual(time)
+      snapshot.release()
+      const later = await commit(storage, put('l', `${i}`))
+      expect(later.version).toBeGreaterThan(snapshot.version)
+    }
+  })
+
+  suite.holds('P5: a snapshot taken among commits in flight shows all or nothing of each', async storage => {
+    const writes = Array.from({ length: 200 }, (_, i) => commit(storage, put('x', `${i}`), put('y', `${i}`)))
+    const looks = Array.from({ length: 50 }, () => compare(storage))
+    await Promise.all([...writes, ...looks])
+    await compare(storage)
+  })
 
   suite.holds(
-    'P5: a snapshot taken among commits in flight shows each wholly or not at all',
-    async storage => {
-      const writes = Array.from({ length: 200 }, (_, i) =>
-        commit(storage, put('x', `${i}`), put('y', `${i}`)),
-      )
-      const looks = Array.from({ length: 50 }, () => compare(storage))
-      await Promise.all([...writes, ...looks])
-      await compare(storage)
-    },
-  )
-
-  suite.holds(
-    'P12: several snapshots each keep their own time, in whatever order they are released',
+    'P12: several snapshots each keep their own state, in whatever order they are released',
     async storage => {
       const snapshots = []
       for (let i = 0; i < 10; i++) {
@@ -78,7 +70,7 @@ export function testSnapshots(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: a snapshot of nothing stays empty', async storage => {
+  suite.holds('P12: a snapshot of an empty storage stays empty', async storage => {
     const snapshot = await storage.snapshot()
     await commit(storage, put('k', '1'), append('1'))
     expect(await everything(snapshot)).toEqual([])
@@ -86,7 +78,7 @@ export function testSnapshots(suite: Suite): void {
     snapshot.release()
   })
 
-  suite.holds('what was read does not change later', async storage => {
+  suite.holds('entries that were read do not change later', async storage => {
     await commit(storage, put('k', '1'))
     const [entry] = await storage.scan(range())
     const copy = { ...entry }

@@ -21,18 +21,20 @@ import type {
 } from '../../engine/storage.ts'
 import { SimulatedClock } from '../simulated-clock.ts'
 
+/** Opens a new, empty storage for each call, with this clock if there is one. */
 export type OpenStorage = (options?: { readonly clock?: (() => number) | undefined }) => Promise<Storage>
 
+/** The settings of the storage suite. */
 export interface StorageSuiteOptions {
-  /** Why the engine can't be given a clock. Properties that need one don't apply then, and are not tested. */
+  /** Why the engine can't be given a clock. Tests that need one are left out. */
   readonly noClock?: string | undefined
-  /** Of the random programs; `ANNALS_SEED` or a new one without it. */
+  /** The seed of the random programs. The default is `ANNALS_SEED`, or a new one. */
   readonly seed?: number | undefined
-  /** How many random programs to run; 200 without it. */
+  /** The number of random programs. The default is 200. */
   readonly programs?: number | undefined
 }
 
-/** Declares tests, each with a storage of its own that is closed in the end. */
+/** Declares tests, each with its own storage, which is closed at the end. */
 export class Suite {
   readonly open: OpenStorage
   readonly options: StorageSuiteOptions
@@ -46,7 +48,7 @@ export class Suite {
     it(property, () => this.#run(undefined, test))
   }
 
-  /** A property that takes a clock which the test can set. */
+  /** Declares a test that sets the clock. */
   holdsInTime(property: string, test: (storage: Storage, clock: SimulatedClock) => Promise<void>): void {
     if (this.options.noClock !== undefined) return
     const clock = new SimulatedClock()
@@ -83,7 +85,7 @@ export function drop(scope: ByteString = SCOPE): Drop {
   return { op: 'drop', scope }
 }
 
-/** The engine doesn't care what it stands for; it has to be 32 bytes that depend on the body. */
+/** A stand-in for a hash: 32 bytes that depend on the body. The engine does not interpret them. */
 export function bodyHashOf(body: ByteString): ByteString {
   return body.slice(0, 32).padEnd(32, '.')
 }
@@ -115,12 +117,12 @@ export function keysOf(entries: readonly Entry[]): ByteString[] {
   return entries.map(entry => entry.key)
 }
 
-/** The key as it reads now, to be validated by a later commit. */
+/** A read of the key as it is now, for a later commit to validate. */
 export async function readPoint(reader: Reader, key: ByteString): Promise<PointRead> {
   return { ...place(key), version: (await reader.get(SCOPE, KV, key))?.version ?? 0 }
 }
 
-/** The range as it reads now, to be validated by a later commit. */
+/** A read of the range as it is now, for a later commit to validate. */
 export async function readRange(reader: Reader, more: Partial<Range> = {}): Promise<RangeRead> {
   const found = await reader.scan(range(more))
   return { ...range(more), found: found.map(({ key, version }) => ({ key, version })) }
@@ -135,7 +137,7 @@ export async function expectError(promise: Promise<unknown>, code: ErrorCode): P
   expect((error as AnnalsError).code).toBe(code)
 }
 
-/** Waits for what happens soon, but not at once. */
+/** Waits until the condition holds; fails after `timeoutMs`. */
 export async function eventually(condition: () => boolean, timeoutMs = 5_000): Promise<void> {
   const end = Date.now() + timeoutMs
   while (!condition()) {

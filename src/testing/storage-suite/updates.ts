@@ -19,7 +19,7 @@ import {
 
 /** P4: an implicit operation is one step over what it reads. */
 export function testUpdates(suite: Suite): void {
-  suite.holds('P12: 1,000 increments in flight on one key all count', async storage => {
+  suite.holds('P12: 1,000 concurrent increments of one key are all counted', async storage => {
     const results = await Promise.all(Array.from({ length: 1_000 }, () => increment(storage, 'n')))
     expect(await valueAt(storage, 'n')).toBe('1000')
     const seen = results.map(({ result }) => result).sort((a, b) => a - b)
@@ -30,7 +30,7 @@ export function testUpdates(suite: Suite): void {
   })
 
   suite.holds(
-    'P12: increments in flight among blind commits and appends see every commit before them',
+    'P12: increments among concurrent commits and appends see every commit before them',
     async storage => {
       const work = Array.from({ length: 300 }, (_, i) => {
         if (i % 3 === 0) return commit(storage, put('n', '0'))
@@ -44,35 +44,41 @@ export function testUpdates(suite: Suite): void {
     },
   )
 
-  suite.holds('a step gets what it declared, in that order, undefined for what is absent', async storage => {
-    const { version } = await commit(storage, put('a', '1'), put('b', '2', { scope: 'x' }), append('event'))
-    const places = [
-      place('b', { scope: 'x' }),
-      place('none'),
-      place('a'),
-      place('a'),
-      place('\0'.repeat(8), { tag: LOG }),
-    ]
-    const { result } = await storage.update(places, found => ({ operations: [], result: found }))
-    expect(result.map(entry => entry?.value.slice(-5))).toEqual(['2', undefined, '1', '1', 'event'])
-    expect(result[0]).toMatchObject({ key: 'b', version, expiresAt: 0 })
-  })
+  suite.holds(
+    'a step gets the entries it declared in their order, undefined for an absent one',
+    async storage => {
+      const { version } = await commit(storage, put('a', '1'), put('b', '2', { scope: 'x' }), append('event'))
+      const places = [
+        place('b', { scope: 'x' }),
+        place('none'),
+        place('a'),
+        place('a'),
+        place('\0'.repeat(8), { tag: LOG }),
+      ]
+      const { result } = await storage.update(places, found => ({ operations: [], result: found }))
+      expect(result.map(entry => entry?.value.slice(-5))).toEqual(['2', undefined, '1', '1', 'event'])
+      expect(result[0]).toMatchObject({ key: 'b', version, expiresAt: 0 })
+    },
+  )
 
-  suite.holds('P5: what a step throws comes out as it is and changes nothing', async storage => {
-    const mine = new Error('mine')
-    await commit(storage, put('k', '1'))
-    const failing: Step<never> = () => {
-      throw mine
-    }
-    const before = increment(storage, 'n')
-    const thrown = storage.update([place('k')], failing).catch((error: unknown) => error)
-    const after = increment(storage, 'n')
-    expect(await thrown).toBe(mine)
-    expect([(await before).result, (await after).result]).toEqual([1, 2])
-    expect(keysOf(await storage.scan(range()))).toEqual(['k', 'n'])
-  })
+  suite.holds(
+    'P5: an error thrown by a step reaches the caller unchanged, and nothing is written',
+    async storage => {
+      const mine = new Error('mine')
+      await commit(storage, put('k', '1'))
+      const failing: Step<never> = () => {
+        throw mine
+      }
+      const before = increment(storage, 'n')
+      const thrown = storage.update([place('k')], failing).catch((error: unknown) => error)
+      const after = increment(storage, 'n')
+      expect(await thrown).toBe(mine)
+      expect([(await before).result, (await after).result]).toEqual([1, 2])
+      expect(keysOf(await storage.scan(range()))).toEqual(['k', 'n'])
+    },
+  )
 
-  suite.holds('an update that writes nothing answers, and changes nothing', async storage => {
+  suite.holds('an update that writes nothing returns its result, and changes nothing', async storage => {
     const { version } = await commit(storage, put('k', '1'))
     const point = await readPoint(storage, 'k')
     const updated = await storage.update([place('k')], ([entry]) => ({
@@ -85,7 +91,7 @@ export function testUpdates(suite: Suite): void {
     expect((await storage.commit({ points: [point], operations: [] })).status).toBe('committed')
   })
 
-  suite.holds('P5: an update puts, deletes and appends all at once', async storage => {
+  suite.holds('P5: puts, deletes and appends of one update are atomic', async storage => {
     await commit(storage, put('a', '1'))
     const { appended, version, result } = await storage.update([place('a')], ([entry]) => ({
       operations: [del('a'), put('b', entry?.value ?? ''), append('moved'), append('twice')],
@@ -98,7 +104,7 @@ export function testUpdates(suite: Suite): void {
   })
 
   suite.holds(
-    'P8: of 64 updates in flight that each take what is still free, one takes it',
+    'P8: of 64 concurrent updates that each claim a free key, exactly one gets it',
     async storage => {
       const results = await Promise.all(
         Array.from({ length: 64 }, (_, i) =>
@@ -114,7 +120,7 @@ export function testUpdates(suite: Suite): void {
     },
   )
 
-  suite.holds('steps that are said to append may do anything else', async storage => {
+  suite.holds('a step that declares an append may do other writes instead', async storage => {
     const appends = true
     const dedupe = { key: 'once', memo: 'first' }
     const once = (body: string): Promise<Updated<undefined>> =>
@@ -130,7 +136,7 @@ export function testUpdates(suite: Suite): void {
     expect(await nothing).toMatchObject({ result: '20', appended: [] })
   })
 
-  suite.holds('a step that appends sees every commit before it, as other steps do', async storage => {
+  suite.holds('a step that appends sees every commit before it', async storage => {
     // Appends the counter's value while it is counted up: no value is older than one appended before it.
     const work = Array.from({ length: 100 }, (_, i) => {
       if (i % 2 === 0) return increment(storage, 'n')

@@ -194,7 +194,7 @@ export function testValidation(suite: Suite): void {
   }
 
   suite.holds(
-    'P12: a conflict names what had changed, changes nothing and burns no sequence',
+    'P12: a conflict names the changed read, changes nothing and uses no sequence',
     async storage => {
       await commit(storage, put('k', '1'), put('same', '1'))
       const points = [await readPoint(storage, 'same'), await readPoint(storage, 'k')]
@@ -211,7 +211,7 @@ export function testValidation(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: reads of a snapshot are validated against what came after it', async storage => {
+  suite.holds('P12: reads of a snapshot are validated against the commits after it', async storage => {
     await commit(storage, put('k', '1'))
     const snapshot = await storage.snapshot()
     const inTime = { points: [await readPoint(snapshot, 'k')], operations: [put('k', '2')] }
@@ -228,14 +228,14 @@ export function testValidation(suite: Suite): void {
     expect((await storage.commit({ points, operations: [] })).status).toBe('conflict')
   })
 
-  suite.holds('P12: blind puts, deletes and appends in flight together never conflict', async storage => {
+  suite.holds('P12: concurrent puts, deletes and appends without reads never conflict', async storage => {
     await commit(storage, put('k', '0'))
     const blind = Array.from({ length: 96 }, (_, i) => [put('k', `${i}`), del('k'), append(`${i}`)][i % 3])
     const outcomes = await Promise.all(blind.map(operation => storage.commit({ operations: [operation] })))
     expect(outcomes.filter(outcome => outcome.status === 'conflict')).toEqual([])
   })
 
-  suite.holds('P12: of 64 commits in flight that read the same version, the first wins', async storage => {
+  suite.holds('P12: of 64 concurrent commits that read the same version, the first wins', async storage => {
     await commit(storage, put('k', '0'))
     const point = await readPoint(storage, 'k')
     const outcomes = await race(storage, 64, i => ({ points: [point], operations: [put('k', `${i}`)] }))
@@ -243,7 +243,7 @@ export function testValidation(suite: Suite): void {
   })
 
   suite.holds(
-    'P12: of 64 commits in flight that each add to a range they read as empty, the first wins',
+    'P12: of 64 concurrent commits that each add to a range they read as empty, the first wins',
     async storage => {
       const empty = await readRange(storage, { from: 'a', to: 'b' })
       const outcomes = await race(storage, 64, i => ({ ranges: [empty], operations: [put(`a${i}`, '')] }))
@@ -253,7 +253,7 @@ export function testValidation(suite: Suite): void {
   )
 
   suite.holds(
-    'P12: no write skew: two commits in flight, each reading what the other writes',
+    'P12: two concurrent commits that each read what the other writes do not both succeed',
     async storage => {
       await commit(storage, put('x', '1'), put('y', '1'))
       for (let round = 0; round < 20; round++) {
