@@ -1,6 +1,19 @@
-export type { JsonSchema } from './core/schema.ts'
+export type { Random as RandomBytes } from './core/id.ts'
+export type {
+  Fields,
+  Flat,
+  FromFields,
+  FromName,
+  FromSchema,
+  JsonSchema,
+  JsonType,
+  JsonTypes,
+  Vocabulary,
+} from './core/schema.ts'
 export type {
   Activity,
+  AnyNodeContext,
+  AnyWorkOptions,
   FinishedActivity,
   FixInput,
   GateContext,
@@ -10,11 +23,21 @@ export type {
   LlmContext,
   LlmFactory,
   ReadableArtifacts,
+  RunContext,
   WorkerContext,
   WritableArtifacts,
   WriteArtifactOptions,
 } from './launch/context.ts'
 export { CONTRACTS, type ContractName } from './launch/contracts.ts'
+export type {
+  CodeOf,
+  FixerOf,
+  InputOf,
+  OutputOf,
+  RuntimeNode,
+  WorkArguments,
+  WorkScope,
+} from './launch/definition.ts'
 export {
   defineGate,
   defineLaunch,
@@ -30,6 +53,8 @@ export {
   type WorkerDefinition,
   type Workers,
 } from './launch/definition.ts'
+export type { DOCS_PAYLOADS, DOCS_RECORDS, DOCS_SNAPSHOT, DOCS_VALUES } from './launch/docs/formats.ts'
+export type { DocsMethods } from './launch/docs/pipeline.ts'
 export {
   DOCS_STATES as RUN_STATES,
   type DocsState as RunState,
@@ -41,6 +66,9 @@ export type {
   ArtifactEntry,
   ArtifactRef,
   ClonedInput,
+  EventOf as LaunchEventOf,
+  Format as LaunchFormat,
+  Formats as LaunchFormats,
   GateResult,
   Issue,
   IssueLocation,
@@ -55,6 +83,7 @@ export type {
   LlmEventType,
   LogSeal,
   NamedArtifact,
+  Payloads,
   PullRequest,
   Severity,
   TokenUsage,
@@ -63,6 +92,7 @@ export type {
   WorkItemStatus,
 } from './launch/events.ts'
 export { type FlushTelemetryOptions, flushTelemetry, type RunFlush } from './launch/flush-telemetry.ts'
+export type { EVENT, PAYLOADS, RECORDS, SNAPSHOT, VALUES } from './launch/formats.ts'
 export type { Spans } from './launch/journal.ts'
 export type { LaunchResult, LaunchRun, LaunchStatus } from './launch/launch-run.ts'
 export type { LaunchMemory, LaunchState } from './launch/launch-state.ts'
@@ -101,7 +131,7 @@ export {
   type LlmScope,
 } from './launch/llm/llm.ts'
 export type { LlmEndpoint, LlmOptions } from './launch/llm/llm-options.ts'
-export type { PriceTable } from './launch/llm/prices.ts'
+export type { Price, PriceTable } from './launch/llm/prices.ts'
 export { recordedFetch } from './launch/llm/recorded-fetch.ts'
 export type { Fetch } from './launch/llm/transport.ts'
 export type { LlmRetryOptions } from './launch/llm/tries.ts'
@@ -127,3 +157,4 @@ export type {
 } from './launch/states.ts'
 export type { FlushReport } from './telemetry/client.ts'
 export type { ChildEnd, LlmCallEnd, LlmCallStart, Span } from './telemetry/launch-telemetry.ts'
+export type { JsonMap, TelemetryStatus } from './telemetry/model.ts'

@@ -1,4 +1,5 @@
 export type { ByteString } from './core/bytes.ts'
+export type { ErrorCode } from './core/errors.ts'
 export type * from './engine/capabilities.ts'
 export type * from './engine/storage.ts'
 

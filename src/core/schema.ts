@@ -58,7 +58,7 @@ export interface Vocabulary {
   readonly references?: Readonly<Record<string, string>>
 }
 
-type JsonTypes = {
+export type JsonTypes = {
   readonly object: { readonly [name: string]: unknown }
   readonly array: readonly unknown[]
   readonly string: string
@@ -100,7 +100,7 @@ export type FromFields<F, V extends Vocabulary> = [keyof F] extends [never]
     >
 
 /** One object type in place of an intersection, so that editors show its fields. */
-type Flat<T> = { [K in keyof T]: T[K] }
+export type Flat<T> = { [K in keyof T]: T[K] }
 
 /** The JSON Schema of an object with these fields and no others. */
 export function objectSchema(fields: Fields, vocabulary: Vocabulary): JsonSchema {

@@ -67,7 +67,7 @@ export interface WritableArtifacts extends ReadableArtifacts {
   write(name: string, content: string | Uint8Array, options?: WriteArtifactOptions): Promise<ArtifactRef>
 }
 
-interface RunContext {
+export interface RunContext {
   /** The id of the run. */
   readonly runId: string
   /** The configuration that the run was started with. */

@@ -48,21 +48,21 @@ export type Workers = Readonly<Record<string, WorkerDefinition<never, unknown>>>
 /** The gates of a launch by name. */
 export type Gates = Readonly<Record<string, GateDefinition<string>>>
 
-type InputOf<W> = W extends WorkerDefinition<infer Input, infer _> ? Input : never
-type OutputOf<W> = W extends WorkerDefinition<infer _, infer Output> ? Awaited<Output> : never
-type CodeOf<G extends Gates> = G[keyof G] extends GateDefinition<infer Code> ? Code : never
+export type InputOf<W> = W extends WorkerDefinition<infer Input, infer _> ? Input : never
+export type OutputOf<W> = W extends WorkerDefinition<infer _, infer Output> ? Awaited<Output> : never
+export type CodeOf<G extends Gates> = G[keyof G] extends GateDefinition<infer Code> ? Code : never
 /** The workers whose input can be a `FixInput`. */
-type FixerOf<W extends Workers> = {
+export type FixerOf<W extends Workers> = {
   [K in keyof W & string]: FixInput extends InputOf<W[K]> ? K : never
 }[keyof W & string]
 
-interface WorkScope {
+export interface WorkScope {
   /** What the work is about. The same worker can do the same work for many scopes. */
   readonly scope?: string
   /** The artifacts that the worker reads. If one of them changes, finished work is done again. */
   readonly inputs?: readonly string[]
 }
-type WorkArguments<Input> = [undefined] extends [Input]
+export type WorkArguments<Input> = [undefined] extends [Input]
   ? [options?: WorkScope & { readonly input?: Input }]
   : [options: WorkScope & { readonly input: Input }]
 

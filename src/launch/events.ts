@@ -4,12 +4,12 @@ import type { EVENT, PAYLOADS, RECORDS, SNAPSHOT, VALUES } from './formats.ts'
 
 /** The types of a launch's events and snapshots. They follow from the formats, field by field. */
 
-type Formats = {
+export type Formats = {
   readonly values: typeof VALUES & typeof DOCS_VALUES
   readonly records: typeof RECORDS & typeof DOCS_RECORDS
 }
-type Format<N extends string> = FromName<N, Formats>
-type Payloads = typeof PAYLOADS & typeof DOCS_PAYLOADS
+export type Format<N extends string> = FromName<N, Formats>
+export type Payloads = typeof PAYLOADS & typeof DOCS_PAYLOADS
 
 /** How bad an issue is. A run can't complete with open issues that are errors or blockers. */
 export type Severity = Format<'severity'>
@@ -58,7 +58,10 @@ export type LaunchEventType = keyof LaunchPayloads
 /** The event types that workers and gates may append: those about calls of models. */
 export type LlmEventType = Extract<LaunchEventType, `LLM_CALL_${string}`>
 
-type EventOf<T extends LaunchEventType> = Omit<FromFields<typeof EVENT, Formats>, 'type' | 'payload'> & {
+export type EventOf<T extends LaunchEventType> = Omit<
+  FromFields<typeof EVENT, Formats>,
+  'type' | 'payload'
+> & {
   readonly type: T
   readonly payload: LaunchPayloads[T]
 }

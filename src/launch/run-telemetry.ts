@@ -8,10 +8,17 @@ import type { LaunchEvent, LaunchPayloads } from './events.ts'
 import { TelemetryFeed, type ToldLaunch } from './telemetry-feed.ts'
 
 /** A telemetry service that launches report to. */
-export interface TelemetryOptions
-  extends Pick<TelemetryClientOptions, 'token' | 'fetch' | 'timeoutMs' | 'sleep'> {
+export interface TelemetryOptions {
   /** The address of the service, such as `http://127.0.0.1:8765`. */
   readonly url: string
+  /** The bearer token to send, if the service needs one. */
+  readonly token?: string
+  /** Sends the requests in place of the global `fetch`. */
+  readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
+  /** How long one attempt may take; 10,000 by default. */
+  readonly timeoutMs?: number
+  /** Pauses between attempts; for tests. */
+  readonly sleep?: (ms: number) => Promise<void>
   /** How long a run that has ended waits for the service; 60,000 by default. Unsent records stay in the outbox. */
   readonly settleMs?: number
 }

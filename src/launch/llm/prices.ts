@@ -2,7 +2,7 @@ import { AnnalsError } from '../../core/errors.ts'
 import type { TokenUsage } from '../events.ts'
 
 /** USD per million tokens. */
-interface Price {
+export interface Price {
   readonly input: number
   readonly output: number
 }
