@@ -19,7 +19,6 @@ export function serveBundles(app: OpenAPIHono<ServerEnv>): void {
       load: 'heavy',
       summary:
         'Exports the run as a bundle, which can be verified without a database and imported into another one.',
-      role: 'reader',
       refusals: ['RUN_NOT_FOUND'],
       answers: {
         200: ['The bundle. Without its last line, it is incomplete.', BUNDLE, 'application/x-ndjson'],

@@ -23,7 +23,6 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       id: 'listCells',
       load: 'heavy',
       summary: 'The names of the cells in byte order.',
-      role: 'reader',
       query: { limit: limitUpTo(10_000, 1_000), after: text.optional() },
       answers: {
         200: ['A page of names; `next` is the `after` of the next page.', pageOf('cells', z.string())],
@@ -37,9 +36,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       method: 'get',
       path: '/v1/runs/{runId}/cells/{name}',
       id: 'readCell',
-      load: 'light',
       summary: 'Returns the cell. `ETag` is its version.',
-      role: 'reader',
       refusals: ['CELL_NOT_FOUND'],
       answers: { 200: ['The cell.', cell] },
     },
@@ -57,10 +54,8 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       method: 'put',
       path: '/v1/runs/{runId}/cells/{name}',
       id: 'writeCell',
-      load: 'light',
       summary:
         'Writes the cell. With `If-Match: "3"`, only if it has that version; with `If-None-Match: *`, only if it does not exist.',
-      role: 'writer',
       headers: {
         'If-Match': text.optional(),
         'If-None-Match': text.optional(),
@@ -88,9 +83,7 @@ export function serveCells(app: OpenAPIHono<ServerEnv>, services: Services): voi
       method: 'delete',
       path: '/v1/runs/{runId}/cells/{name}',
       id: 'deleteCell',
-      load: 'light',
       summary: 'Deletes the cell. If it is created again, its versions continue.',
-      role: 'writer',
       answers: { 200: ['Whether it existed.', z.object({ deleted: z.boolean() })] },
     },
     async ({ c, run: runId, ids: { name } }) =>

@@ -11,7 +11,6 @@ export function serveDocs(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/openapi.json',
       id: 'openapi',
-      load: 'light',
       summary: 'This description, as OpenAPI 3.1.',
       answers: { 200: ['The description.', z.looseObject({ openapi: z.string() })] },
     },

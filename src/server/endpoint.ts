@@ -1,6 +1,5 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
-import { invariant } from '../core/invariant.ts'
 import type { Scope } from '../engine/keys.ts'
 import { admitHeavy } from './admission.ts'
 import { readJson } from './body.ts'
@@ -27,10 +26,10 @@ export interface Endpoint<Q extends Shape, B extends Schema> {
   readonly summary: string
   /**
    * Whether a request needs a slot for heavy work. It does if its work grows with the stored data, always or depending on the
-   * query. A large body makes any request heavy.
+   * query. A large body makes any request heavy. Default: light.
    */
-  readonly load: Load | ((query: z.output<z.ZodObject<{ -readonly [K in keyof Q]: Q[K] }>>) => Load)
-  /** The role that a token needs; absent for public routes. */
+  readonly load?: Load | ((query: z.output<z.ZodObject<{ -readonly [K in keyof Q]: Q[K] }>>) => Load)
+  /** The role that a token needs; default `reader` for GET, `writer` for others. Public paths need none. */
   readonly role?: Role
   readonly query?: Q
   readonly headers?: Shape
@@ -74,11 +73,11 @@ export function serve<Q extends Shape, B extends Schema>(
   endpoint: Endpoint<Q, B>,
   answer: (asked: Asked<Q, B>) => Promise<Response | Reply> | Response | Reply,
 ): void {
-  const { method, path, role, load, bytesMax = BYTES_DEFAULT, body, isCheckedBelow = false } = endpoint
+  const { method, path, load = 'light', bytesMax = BYTES_DEFAULT, body, isCheckedBelow = false } = endpoint
+  const role = roleOf(endpoint)
   const query = endpoint.query === undefined ? undefined : z.strictObject(endpoint.query)
   // The result for the many requests without a query.
   const nothingAsked = query === undefined ? {} : query.safeParse({}).data
-  invariant((role === undefined) === isPublic(path), `${path} either has a role or is public`)
   document(app, endpoint)
   app.on(method.toUpperCase(), path.replace(/\{(\w+)\}/g, ':$1'), async c => {
     c.set('route', path)
@@ -104,7 +103,8 @@ function document<Q extends Shape, B extends Schema>(
   app: OpenAPIHono<ServerEnv>,
   endpoint: Endpoint<Q, B>,
 ): void {
-  const { method, path, id, summary, role, query, headers, body, rawBody, answers } = endpoint
+  const { method, path, id, summary, load = 'light', query, headers, body, rawBody, answers } = endpoint
+  const role = roleOf(endpoint)
   const names = parameterNames(path)
   const content =
     rawBody === undefined
@@ -116,7 +116,7 @@ function document<Q extends Shape, B extends Schema>(
     path,
     operationId: id,
     summary,
-    'x-annals-load': typeof endpoint.load === 'string' ? endpoint.load : 'depends',
+    'x-annals-load': typeof load === 'string' ? load : 'depends',
     tags: [path.startsWith('/v1/') ? (path.split('/')[2] ?? 'server') : 'server'],
     security: role === undefined ? [] : [{ token: [role] }],
     request: {
@@ -128,7 +128,7 @@ function document<Q extends Shape, B extends Schema>(
       ...(hasBody ? { body: { content, required: true } } : {}),
     },
     responses: {
-      ...refusalsOf({ ...endpoint, hasBody }),
+      ...refusalsOf({ ...endpoint, isPublic: role === undefined, hasBody }),
       ...Object.fromEntries(
         Object.entries(answers).map(([status, [description, schema, ...types]]) => [
           status,
@@ -137,6 +137,19 @@ function document<Q extends Shape, B extends Schema>(
       ),
     },
   })
+}
+
+/** The role that a request of this method and path needs; undefined for public paths. */
+export function roleOf({
+  method,
+  path,
+  role = method === 'get' ? 'reader' : 'writer',
+}: {
+  readonly method: string
+  readonly path: string
+  readonly role?: Role
+}): Role | undefined {
+  return isPublic(path) ? undefined : role
 }
 
 function contentOf(schema: Schema, types: readonly string[]): Record<string, { readonly schema: Schema }> {

@@ -1,5 +1,5 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import type { AuditQuery } from '../ledger/audit.ts'
 import type { LedgerAlert, RunEventWrite } from '../ledger/run-events.ts'
 import type { FeedItem } from '../ledger/subscriptions.ts'
@@ -31,6 +31,13 @@ const LIMIT_DEFAULT = 1_000
 const EVENT_BYTES_MAX = 6 * MIB + 256 * 1024
 const BATCH_BYTES_MAX = 8 * MIB
 const RECORDS_AT_ONCE = 64
+const APPEND_REFUSALS: readonly ErrorCode[] = [
+  'INVALID_ENVELOPE',
+  'IDEMPOTENCY_KEY_MISMATCH',
+  'RUN_SCOPE_MISMATCH',
+  'WRITER_FENCED',
+  'INVALID_TRANSITION',
+]
 
 /** Routes of the ledger: appending and reading run events, snapshots and alerts. */
 export function serveEvents(app: OpenAPIHono<ServerEnv>): void {
@@ -46,20 +53,12 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/events',
       id: 'appendEvent',
-      load: 'light',
       summary: 'Appends a run event. Sending the same event again returns the stored record.',
-      role: 'writer',
       query: { epoch: whole.optional() },
       body: runEvent,
       isCheckedBelow: true,
       bytesMax: EVENT_BYTES_MAX,
-      refusals: [
-        'INVALID_ENVELOPE',
-        'IDEMPOTENCY_KEY_MISMATCH',
-        'RUN_SCOPE_MISMATCH',
-        'WRITER_FENCED',
-        'INVALID_TRANSITION',
-      ],
+      refusals: APPEND_REFUSALS,
       answers: { 200: ['The position of the event.', appendResult] },
     },
     async ({ c, query: { epoch }, body }) =>
@@ -71,20 +70,12 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/events/batch',
       id: 'appendEvents',
-      load: 'light',
       summary: 'Appends several run events, of one or several runs, in order: all or none.',
-      role: 'writer',
       query: { epoch: whole.optional() },
       body: runEventBatch,
       isCheckedBelow: true,
       bytesMax: BATCH_BYTES_MAX,
-      refusals: [
-        'INVALID_ENVELOPE',
-        'IDEMPOTENCY_KEY_MISMATCH',
-        'RUN_SCOPE_MISMATCH',
-        'WRITER_FENCED',
-        'INVALID_TRANSITION',
-      ],
+      refusals: APPEND_REFUSALS,
       answers: { 200: ['The position of each event.', z.object({ results: z.array(appendResult) })] },
     },
     async ({ c, query: { epoch }, body }) => {
@@ -99,10 +90,8 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/runs/{runId}/lease',
       id: 'acquireLease',
-      load: 'light',
       summary:
         "Makes the caller the run's only writer. Appends with an older epoch are refused with `WRITER_FENCED`.",
-      role: 'writer',
       body: z.strictObject({
         owner: z.string(),
         ttlMs: z.number().optional(),
@@ -120,9 +109,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'delete',
       path: '/v1/runs/{runId}/lease',
       id: 'releaseLease',
-      load: 'light',
       summary: 'Releases a lease, so that others can acquire it at once.',
-      role: 'writer',
       query: { epoch: whole },
       refusals: ['WRITER_FENCED', 'RUN_NOT_FOUND'],
       answers: { 200: ['The lease is released.', z.object({})] },
@@ -139,10 +126,8 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/runs/{runId}/event-ids/claim',
       id: 'claimEventId',
-      load: 'light',
       summary:
         'Returns the event id registered for this idempotency key. If there is none, registers the given id.',
-      role: 'writer',
       body: registration,
       refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The id.', z.object({ eventId: z.string() })] },
@@ -156,9 +141,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       method: 'post',
       path: '/v1/runs/{runId}/event-ids/adopt',
       id: 'adoptEventId',
-      load: 'light',
       summary: 'Registers the event id under which the ledger stored the event.',
-      role: 'writer',
       body: registration,
       refusals: ['RUN_NOT_FOUND'],
       answers: { 200: ['The id.', z.object({ eventId: z.string() })] },
@@ -180,7 +163,6 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       id: 'fetchEvents',
       load: longPage,
       summary: 'The events of a run in order. The list is empty if the run is not in the ledger.',
-      role: 'reader',
       query: {
         afterSeq: whole.optional().openapi({ description: 'Only events after this number, exclusive.' }),
         limit,
@@ -215,7 +197,6 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       id: 'fetchAllEvents',
       load: longPage,
       summary: 'The events of all runs, in the order in which they were stored.',
-      role: 'reader',
       query: { cursor: cursor.optional(), limit },
       answers: {
         200: [
@@ -243,7 +224,6 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       id: 'audit',
       load: 'heavy',
       summary: 'The events that were stored within a period, ordered by `persistedAt`, run and `runSeq`.',
-      role: 'reader',
       query: {
         from: text.openapi({
           description: 'Start of the period, inclusive: RFC 3339 in UTC, or milliseconds since 1970.',
@@ -283,7 +263,6 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       load: ({ fresh, atSeq }) => (fresh === true || atSeq !== undefined ? 'heavy' : 'light'),
       summary:
         "The run's state: the stored snapshot, which may lag a moment behind; with `fresh`, up to the last event; with `atSeq`, as of that event.",
-      role: 'reader',
       query: {
         fresh: flag.optional(),
         atSeq: whole.optional().openapi({ description: 'As of the event with this number, inclusive.' }),
@@ -309,7 +288,6 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       load: 'heavy',
       summary:
         'Recomputes the hash chain, the keys and the state of a run, and returns the first event that differs.',
-      role: 'reader',
       refusals: ['RUN_NOT_FOUND'],
       answers: {
         200: [
@@ -333,7 +311,6 @@ function serveStates(app: OpenAPIHono<ServerEnv>): void {
       id: 'alerts',
       load: 'heavy',
       summary: 'The events that no transition allowed: of one run in order, or of all runs by time.',
-      role: 'reader',
       query: { runId: text.optional(), limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT), after: cursor.optional() },
       answers: { 200: ['A page of alerts.', pageOf('alerts', alert)] },
     },

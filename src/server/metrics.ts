@@ -116,57 +116,42 @@ function cpuSeconds(): number {
   return (user + system) / 1e6
 }
 
+const LEDGER_COUNTERS: readonly (readonly [name: string, help: string, of: (one: LedgerStats) => number])[] =
+  [
+    ['appended', 'Events stored.', one => one.appended],
+    ['duplicates', 'Appends of events that were stored before.', one => one.duplicates],
+    [
+      'divergent_duplicates',
+      'Duplicates with a different payload or event id.',
+      one => one.divergentDuplicates,
+    ],
+    ['rejected', 'Appends refused because no transition allows them.', one => one.rejected],
+    ['fenced', 'Appends refused because another writer holds the lease.', one => one.fenced],
+    ['alerts', 'Alerts for events that no transition allows.', one => one.alerts],
+    ['projected', 'Events applied to stored snapshots.', one => one.projector.projected],
+  ]
+
 /** The sum over all tenants. */
 function ledgerLines(stats: readonly LedgerStats[]): readonly string[] {
   const sum = (of: (one: LedgerStats) => number): number => stats.reduce((total, one) => total + of(one), 0)
-  const appended = sum(one => one.appended)
-  const duplicates = sum(one => one.duplicates)
-  const divergentDuplicates = sum(one => one.divergentDuplicates)
-  const rejected = sum(one => one.rejected)
-  const fenced = sum(one => one.fenced)
-  const alerts = sum(one => one.alerts)
-  const projector = {
-    projected: sum(one => one.projector.projected),
-    lagMs: Math.max(0, ...stats.map(one => one.projector.lagMs)),
-  }
-  const appendLatency = {
-    count: sum(one => one.appendLatency.count),
-    sumMs: sum(one => one.appendLatency.sumMs),
-  }
+  const lagMs = Math.max(0, ...stats.map(one => one.projector.lagMs))
+  const appends = sum(one => one.appendLatency.count)
   const within = (stats[0]?.appendLatency.buckets ?? []).map(
     ({ leMs }, i) => [leMs / 1_000, sum(one => one.appendLatency.buckets[i].count)] as const,
   )
   return [
-    ...counter('annals_ledger_appended_total', 'Events stored.', appended),
-    ...counter('annals_ledger_duplicates_total', 'Appends of events that were stored before.', duplicates),
-    ...counter(
-      'annals_ledger_divergent_duplicates_total',
-      'Duplicates with a different payload or event id.',
-      divergentDuplicates,
-    ),
-    ...counter(
-      'annals_ledger_rejected_total',
-      'Appends refused because no transition allows them.',
-      rejected,
-    ),
-    ...counter(
-      'annals_ledger_fenced_total',
-      'Appends refused because another writer holds the lease.',
-      fenced,
-    ),
-    ...counter('annals_ledger_alerts_total', 'Alerts for events that no transition allows.', alerts),
-    ...counter('annals_ledger_projected_total', 'Events applied to stored snapshots.', projector.projected),
+    ...LEDGER_COUNTERS.flatMap(([name, help, of]) => counter(`annals_ledger_${name}_total`, help, sum(of))),
     ...gauge(
       'annals_ledger_projector_lag_seconds',
       'Age of the oldest event that is not in its snapshot yet.',
-      projector.lagMs / 1_000,
+      lagMs / 1_000,
     ),
     '# HELP annals_ledger_append_duration_seconds Duration of an append.',
     '# TYPE annals_ledger_append_duration_seconds histogram',
     ...within.map(([le, count]) => `annals_ledger_append_duration_seconds_bucket{le="${le}"} ${count}`),
-    `annals_ledger_append_duration_seconds_bucket{le="+Inf"} ${appendLatency.count}`,
-    `annals_ledger_append_duration_seconds_sum ${appendLatency.sumMs / 1_000}`,
-    `annals_ledger_append_duration_seconds_count ${appendLatency.count}`,
+    `annals_ledger_append_duration_seconds_bucket{le="+Inf"} ${appends}`,
+    `annals_ledger_append_duration_seconds_sum ${sum(one => one.appendLatency.sumMs) / 1_000}`,
+    `annals_ledger_append_duration_seconds_count ${appends}`,
   ]
 }
 

@@ -27,7 +27,6 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       method: 'get',
       path: '/ready',
       id: 'ready',
-      load: 'light',
       summary:
         'Whether the server is ready. It is not while it closes, or if its database does not answer or is read-only.',
       answers: {
@@ -58,10 +57,8 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       method: 'get',
       path: '/v1/store',
       id: 'store',
-      load: 'light',
       summary:
         'The identity of the store: its id, and device and inode of its folder. A program that finds a folder locked can check whether this server has it open.',
-      role: 'reader',
       answers: {
         200: [
           'The identity; empty for a store on PostgreSQL or in memory.',
@@ -83,9 +80,7 @@ export function serveMonitoring(app: OpenAPIHono<ServerEnv>, services: Services)
       method: 'get',
       path: '/metrics/prometheus',
       id: 'prometheus',
-      load: 'light',
       summary: 'Metrics of the server and the ledger, for Prometheus.',
-      role: 'reader',
       answers: { 200: ['The metrics.', z.string(), 'text/plain'] },
     },
     ({ c }) =>

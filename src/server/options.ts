@@ -71,7 +71,21 @@ export interface ServerSettings
 }
 
 const LOOPBACK: readonly string[] = ['localhost', '127.0.0.1', '[::1]']
-const NAMES: readonly (keyof ServerOptions)[] = [
+const MIB = 1024 * 1024
+/** The options that are positive integers, with their defaults. */
+const NUMBERS = {
+  streamsMax: 10_000,
+  streamsPerToken: 1_000,
+  streamStallMs: 60_000,
+  heartbeatMs: 15_000,
+  closeTimeoutMs: 10_000,
+  heavyMax: 8,
+  heavyPerTenant: 2,
+  heavyWaitMs: 10_000,
+  bodyBytesMax: 96 * MIB,
+  bodyBytesPerTenant: 40 * MIB,
+} as const satisfies Partial<Record<keyof ServerOptions, number>>
+const OTHERS: readonly (keyof ServerOptions)[] = [
   'host',
   'port',
   'auth',
@@ -82,27 +96,16 @@ const NAMES: readonly (keyof ServerOptions)[] = [
   'rateLimit',
   'log',
   'clock',
-  'streamsMax',
-  'streamsPerToken',
-  'streamStallMs',
-  'heartbeatMs',
-  'closeTimeoutMs',
-  'heavyMax',
-  'heavyPerTenant',
-  'heavyWaitMs',
-  'bodyBytesMax',
-  'bodyBytesPerTenant',
   'launches',
   'routes',
 ]
-const MIB = 1024 * 1024
 /** More than the largest body that a route accepts. */
 const BODY_BYTES_MIN = 18 * MIB
 /** Shorter tokens can be guessed. */
 const STATIC_TOKEN_CHARS_MIN = 8
 
 export function settingsOf(options: ServerOptions): ServerSettings {
-  checkOptions('a server', options, NAMES)
+  checkOptions('a server', options, [...Object.keys(NUMBERS), ...OTHERS])
   const { host = '127.0.0.1', port = 8765, tenant = 'default', staticToken, rateLimit, log } = options
   const isLocal = isLoopback(host)
   const { auth = isLocal && staticToken === undefined ? 'off' : 'required' } = options
@@ -120,22 +123,11 @@ export function settingsOf(options: ServerOptions): ServerSettings {
   if (!(Number.isSafeInteger(port) && port >= 0 && port <= 65_535)) {
     throw invalidArgument('port', 'must be a whole number from 0 to 65535')
   }
-  const numbers = {
-    streamsMax: options.streamsMax ?? 10_000,
-    streamsPerToken: options.streamsPerToken ?? 1_000,
-    streamStallMs: options.streamStallMs ?? 60_000,
-    heartbeatMs: options.heartbeatMs ?? 15_000,
-    closeTimeoutMs: options.closeTimeoutMs ?? 10_000,
-    heavyMax: options.heavyMax ?? 8,
-    heavyPerTenant: options.heavyPerTenant ?? 2,
-    heavyWaitMs: options.heavyWaitMs ?? 10_000,
-    bodyBytesMax: options.bodyBytesMax ?? 96 * MIB,
-    bodyBytesPerTenant: options.bodyBytesPerTenant ?? 40 * MIB,
-    ...(rateLimit === undefined ? {} : { perMinute: rateLimit.perMinute }),
+  const numbers: Record<keyof typeof NUMBERS, number> = { ...NUMBERS }
+  for (const name of Object.keys(NUMBERS) as (keyof typeof NUMBERS)[]) {
+    numbers[name] = checkPositive(name, options[name] ?? NUMBERS[name])
   }
-  for (const [name, value] of Object.entries(numbers)) {
-    if (!(Number.isSafeInteger(value) && value > 0)) throw invalidArgument(name, 'must be a positive integer')
-  }
+  if (rateLimit !== undefined) checkPositive('perMinute', rateLimit.perMinute)
   if (numbers.heavyPerTenant > numbers.heavyMax)
     throw invalidArgument('heavyPerTenant', 'must be at most heavyMax')
   if (numbers.bodyBytesPerTenant < BODY_BYTES_MIN) {
@@ -166,4 +158,9 @@ export function settingsOf(options: ServerOptions): ServerSettings {
 
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(host)
+}
+
+function checkPositive(name: string, value: number): number {
+  if (Number.isSafeInteger(value) && value > 0) return value
+  throw invalidArgument(name, 'must be a positive integer')
 }

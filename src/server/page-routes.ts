@@ -41,7 +41,6 @@ export function servePage(app: OpenAPIHono<ServerEnv>): void {
         method: 'get',
         path,
         id,
-        load: 'light',
         summary: SUMMARIES[path] ?? 'A file of the page.',
         answers: { 200: ['The file.', z.string(), type] },
       },

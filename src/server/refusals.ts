@@ -4,7 +4,7 @@ import { statusOf } from './problem.ts'
 
 /** The properties of a route that determine its error codes. */
 export interface Refusable {
-  readonly role?: string
+  readonly isPublic: boolean
   readonly hasBody: boolean
   /** The route's own codes. */
   readonly refusals?: readonly ErrorCode[]
@@ -32,13 +32,17 @@ const content = {
 }
 
 /** The error responses of a route by status: the codes that all routes have, those that follow from its kind, and its own. */
-export function refusalsOf({ role, hasBody, refusals = [] }: Refusable): Readonly<Record<string, Refusal>> {
+export function refusalsOf({
+  isPublic,
+  hasBody,
+  refusals = [],
+}: Refusable): Readonly<Record<string, Refusal>> {
   const codes: readonly ErrorCode[] = [
     // An unknown parameter, an unknown host name, too many requests.
     'INVALID_ARGUMENT',
     'FORBIDDEN',
     'RATE_LIMITED',
-    ...(role === undefined ? [] : (['UNAUTHENTICATED', 'UNAVAILABLE'] as const)),
+    ...(isPublic ? [] : (['UNAUTHENTICATED', 'UNAVAILABLE'] as const)),
     ...(hasBody ? (['TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE'] as const) : []),
     ...refusals,
   ]

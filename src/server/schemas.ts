@@ -1,4 +1,7 @@
 import { z } from '@hono/zod-openapi'
+import { ledgerSchema } from '../ledger/formats.ts'
+import { type RunStatus, STATUSES } from '../primitives/run.ts'
+import { ROLES, type Role } from './tokens.ts'
 
 /** The schemas of requests and answers, for checking and for the OpenAPI document. */
 
@@ -56,9 +59,8 @@ export const value: Schema = z.unknown().openapi({
     'a bigint, b and the base64 of bytes, n for NaN, p for Infinity, m for -Infinity, z for -0, s and a string that begins with U+0000.',
 })
 
-export const role: z.ZodType<'reader' | 'writer' | 'admin'> = z.enum(['reader', 'writer', 'admin'])
-export const runStatus: z.ZodType<'Active' | 'Completed' | 'Failed' | 'Cancelled' | 'Paused' | 'Archived'> =
-  z.enum(['Active', 'Completed', 'Failed', 'Cancelled', 'Paused', 'Archived'])
+export const role: z.ZodType<Role> = z.enum(ROLES)
+export const runStatus: z.ZodType<RunStatus> = z.enum(STATUSES)
 
 export const run: Schema = named(
   'Run',
@@ -96,107 +98,20 @@ export const tombstone: Schema = named(
   }),
 )
 
-/** Without U+0000; the limits are in bytes, of which a char takes at least one. */
-const name = z
-  .string()
-  .min(1)
-  .max(4_096)
-  .regex(/^[^\0]*$/)
-const withoutBar = name.regex(/^[^|]*$/)
-const short = withoutBar.max(256)
-const eventFields = {
-  eventId: z.string().regex(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i),
-  eventType: short,
-  emittedAt: z
-    .string()
-    .max(4_096)
-    .regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$/),
-  runId: short,
-  tenantId: name,
-  projectId: name,
-  environmentId: name,
-  planId: withoutBar,
-  planVersion: withoutBar,
-  engineAttemptId: z.number().int().min(1),
-  logicalAttemptId: z.number().int().min(1),
-  idempotencyKey: z.string().regex(/^[0-9a-f]{64}$/),
-  stepId: withoutBar.optional(),
-  payload: z.record(z.string(), z.unknown()).optional(),
+/** A payload of the ledger, which `ledger/formats.ts` defines. It is only documented here: the ledger checks it. */
+function ofLedger(name: string, format: Parameters<typeof ledgerSchema>[0]): Schema {
+  return named(name, z.looseObject({}).openapi(ledgerSchema(format) as Parameters<Schema['openapi']>[0]))
 }
 
-/** What the ledger takes; a test holds it against the ledger's own check. */
-export const runEvent: Schema = named('RunEvent', z.strictObject(eventFields))
-export const runEventBatch: z.ZodType<readonly unknown[]> = named(
-  'RunEventBatch',
-  z.array(runEvent).max(10_000),
-) as z.ZodType<readonly unknown[]>
-export const runEventRecord: Schema = named(
-  'RunEventRecord',
-  z.object({ ...eventFields, runSeq: seq.min(1), persistedAt: z.string() }),
-)
-export const appendResult: Schema = named(
-  'AppendResult',
-  z.object({
-    eventId: z.string(),
-    runSeq: seq.min(1),
-    persistedAt: z.string(),
-    idempotent: z.boolean(),
-    persisted: z.boolean(),
-  }),
-)
-
-const stepStatus = z.enum(['PENDING', 'RUNNING', 'SUCCESS', 'FAILED', 'SKIPPED'])
-const attempt = {
-  status: stepStatus,
-  logicalAttemptId: seq,
-  engineAttemptId: seq,
-  startedAt: z.string().optional(),
-  completedAt: z.string().optional(),
-  error: z.unknown().optional(),
-}
-export const snapshot: Schema = named(
-  'RunSnapshot',
-  z.object({
-    runId: z.string(),
-    tenantId: z.string(),
-    projectId: z.string(),
-    environmentId: z.string(),
-    planId: z.string(),
-    planVersion: z.string(),
-    begun: z
-      .literal(false)
-      .optional()
-      .openapi({ description: 'There while all events of the run are of unknown types.' }),
-    status: z.enum(['PENDING', 'RUNNING', 'PAUSED', 'COMPLETED', 'FAILED', 'CANCELLED']),
-    lastEventSeq: seq,
-    steps: z.array(z.object({ stepId: z.string(), ...attempt, attempts: z.array(z.object(attempt)) })),
-    startedAt: z.string().optional(),
-    completedAt: z.string().optional(),
-    totalDurationMs: z.number().optional(),
-    consistency: z.enum(['CONSISTENT', 'INCONSISTENT']),
-    invalidEvents: seq,
-    hash: z.string(),
-  }),
-)
-
-export const alert: Schema = named(
-  'LedgerAlert',
-  z.object({
-    code: z.literal('INVALID_TRANSITION'),
-    runId: z.string(),
-    tenantId: z.string(),
-    projectId: z.string(),
-    environmentId: z.string(),
-    eventId: z.string(),
-    eventType: z.string(),
-    runSeq: seq,
-    persistedAt: z.string(),
-    stepId: z.string().optional(),
-    priorState: z.string(),
-    attemptedState: z.string(),
-    reason: z.string(),
-  }),
-)
+export const runEvent: Schema = ofLedger('RunEvent', 'run-event')
+export const runEventBatch: z.ZodType<readonly unknown[]> = z
+  .array(runEvent)
+  .max(10_000)
+  .openapi('RunEventBatch')
+export const runEventRecord: Schema = ofLedger('RunEventRecord', 'run-event-record')
+export const appendResult: Schema = ofLedger('AppendResult', 'append-result')
+export const snapshot: Schema = ofLedger('RunSnapshot', 'run-snapshot')
+export const alert: Schema = ofLedger('LedgerAlert', 'alert')
 
 export const logEvent: Schema = named(
   'Event',

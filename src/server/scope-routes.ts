@@ -20,7 +20,6 @@ export function serveScopes(app: OpenAPIHono<ServerEnv>): void {
       id: 'listScopes',
       load: 'heavy',
       summary: 'The scopes that hold data but have no run, in byte order.',
-      role: 'reader',
       query: {
         prefix: text.optional(),
         limit: limitUpTo(LIMIT_MAX, LIMIT_DEFAULT),

@@ -26,10 +26,8 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       method: 'get',
       path: '/v1/runs/{runId}/stream',
       id: 'subscribe',
-      load: 'light',
       summary:
         'Streams the events of a run, then new ones as they arrive. The id of each is its `runSeq` and `eventId`.',
-      role: 'reader',
       query: {
         afterSeq: whole.optional().openapi({ description: 'Only events after this number, exclusive.' }),
       },
@@ -59,10 +57,8 @@ export function serveStreams(app: OpenAPIHono<ServerEnv>, services: Services): v
       method: 'get',
       path: '/v1/stream',
       id: 'subscribeAll',
-      load: 'light',
       summary:
         'Streams the events of all runs in the order in which they were stored, then new ones as they arrive.',
-      role: 'reader',
       query: {
         cursor: cursor.optional(),
         tail: flag.optional().openapi({ description: 'Without a cursor: only events from now on.' }),
@@ -103,10 +99,8 @@ function serveAlertStream(app: OpenAPIHono<ServerEnv>, services: Services): void
       method: 'get',
       path: '/v1/alerts/stream',
       id: 'subscribeAlerts',
-      load: 'light',
       summary:
         'Streams the alerts of all runs in the order in which they were raised, then new ones as they arrive.',
-      role: 'reader',
       query: {
         cursor: cursor.optional(),
         tail: flag.optional().openapi({ description: 'Without a cursor: only events from now on.' }),

@@ -1,7 +1,7 @@
 import { createRoute, type RouteConfig, z } from '@hono/zod-openapi'
 import { TELEMETRY_STATUSES } from '../telemetry/model.ts'
 import { RECORD_FIELDS } from '../telemetry/run-record.ts'
-import { isPublic } from './public-paths.ts'
+import { roleOf } from './endpoint.ts'
 import { LIMIT_DEFAULT, LIMIT_MAX, NAME_FILTERS, TIME_FILTERS } from './telemetry-query.ts'
 import { COMMIT, NEW_RUN, RUN_CHANGE } from './telemetry-schemas.ts'
 
@@ -60,10 +60,9 @@ const QUERY = z.object({
 
 const TAGS = ['telemetry']
 
-/** GET requests need the role reader, others the role writer. */
 function route(operationId: string, config: RouteConfig): RouteConfig {
-  const role = config.method === 'get' ? 'reader' : 'writer'
-  const security = isPublic(config.path) ? [] : [{ token: [role] }]
+  const role = roleOf({ method: config.method, path: config.path })
+  const security = role === undefined ? [] : [{ token: [role] }]
   return createRoute({ tags: TAGS, operationId, security, ...config })
 }
 

@@ -6,7 +6,7 @@ import { type NewRun, RECORD_FIELDS, type RunChange, type RunRecord } from '../t
 import type { TelemetryStore } from '../telemetry/store.ts'
 import { admitHeavy, inSlot } from './admission.ts'
 import { LARGE_BODY_BYTES, readJsonBytes, textOf } from './body.ts'
-import type { Load } from './endpoint.ts'
+import { type Load, roleOf } from './endpoint.ts'
 import { checkRole } from './guard.ts'
 import { refusal } from './refusal.ts'
 import type { ServerContext, ServerEnv } from './server-env.ts'
@@ -71,10 +71,11 @@ export function telemetryRoutes({ engine }: Pick<Annals, 'engine'>): OpenAPIHono
   const timings = new Timings()
   const health = { status: 'ok', version: VERSION, ...storeOf(engine) }
   const serve = (route: RouteConfig, load: Load, handler: Handler): void => {
+    const role = roleOf({ method: route.method, path: route.path })
     app.openAPIRegistry.registerPath({ ...route, 'x-annals-load': load })
     app.on(route.method.toUpperCase(), honoPath(route), async c => {
       const since = performance.now()
-      if (route !== HEALTH) checkRole(c, route.method === 'get' ? 'reader' : 'writer')
+      if (role !== undefined) checkRole(c, role)
       if (load === 'heavy') await admitHeavy(c)
       const response = await handler(c, c.get('db').telemetry)
       timings.add(performance.now() - since)

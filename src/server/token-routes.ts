@@ -18,7 +18,6 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'get',
       path: '/v1/tokens',
       id: 'listTokens',
-      load: 'light',
       summary: 'The tokens that were not revoked, ordered by id.',
       role: 'admin',
       query: { limit: limitUpTo(1_000, 100), after: text.optional() },
@@ -38,7 +37,6 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'post',
       path: '/v1/tokens',
       id: 'createToken',
-      load: 'light',
       summary: 'Creates a token. Only this answer contains it; the server stores a hash.',
       role: 'admin',
       body: z.strictObject({
@@ -65,7 +63,6 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'delete',
       path: '/v1/tokens/{tokenId}',
       id: 'revokeToken',
-      load: 'light',
       summary: 'Revokes a token at once. Its event streams end.',
       role: 'admin',
       answers: { 200: ['Whether it existed.', z.object({ revoked: z.boolean() })] },

@@ -35,7 +35,6 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       id: 'queryTraces',
       load: 'heavy',
       summary: 'The traces that match all filters, ordered by timestamp and id.',
-      role: 'reader',
       query: {
         type: text.optional(),
         tag: text.optional(),
@@ -64,9 +63,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'post',
       path: '/v1/runs/{runId}/traces',
       id: 'recordTrace',
-      load: 'light',
       summary: 'Records a trace.',
-      role: 'writer',
       headers: { 'Idempotency-Key': text.optional() },
       body: z.strictObject({
         trace,
@@ -102,9 +99,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       method: 'get',
       path: '/v1/runs/{runId}/traces/{traceId}',
       id: 'getTrace',
-      load: 'light',
       summary: 'The trace.',
-      role: 'reader',
       refusals: ['TRACE_NOT_FOUND'],
       answers: { 200: ['The trace.', storedTrace] },
     },
@@ -119,7 +114,6 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
       id: 'getTraceTree',
       load: 'heavy',
       summary: 'The trace with all its descendants, as a tree.',
-      role: 'reader',
       refusals: ['TRACE_NOT_FOUND', 'INVALID_OPERATION'],
       answers: {
         200: ['`{trace, children}`; each child has the same form.', z.looseObject({ trace: storedTrace })],
@@ -141,9 +135,7 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
       method: 'get',
       path: '/v1/runs/{runId}/log',
       id: 'readLog',
-      load: 'light',
       summary: "The events of the run's own log (`db.events`), in order.",
-      role: 'reader',
       query: {
         from: whole
           .optional()
@@ -177,7 +169,6 @@ function serveLog(app: OpenAPIHono<ServerEnv>): void {
       id: 'verifyLog',
       load: 'heavy',
       summary: "Recomputes every hash of the run's own log and returns the first event that differs.",
-      role: 'reader',
       answers: {
         200: [
           'The result of the verification.',
