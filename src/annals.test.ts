@@ -17,7 +17,7 @@ const refusal = (code: ErrorCode, details: object = {}) =>
   expect.objectContaining({ name: 'AnnalsError', code, details: expect.objectContaining(details) })
 
 describe('the id of a store', () => {
-  test('is told with the folder by its owner, and by LOCKED to everybody else; a copy is another folder', async () => {
+  test('is in stats with the folder, and in the details of LOCKED; a copy of the folder has another folder id', async () => {
     const [path, copy] = [join(folder, 'store'), join(folder, 'copy')]
     const db = await open({ path })
     const { storeId, folder: first } = db.stats()
@@ -40,7 +40,7 @@ describe('the id of a store', () => {
     await memory.close()
   })
 
-  test('is there from the creation on and stays with the files: reopened, copied, moved, backed up', async () => {
+  test('is set at creation and stays the same when the store is reopened, copied, moved or backed up', async () => {
     const path = join(folder, 'store')
     const db = await open({ path })
     const { storeId } = db.stats()
@@ -59,7 +59,7 @@ describe('the id of a store', () => {
     }
   })
 
-  test('is another one for each new store, and there is none in memory', async () => {
+  test('differs between stores, and a store in memory has none', async () => {
     const [a, b] = await Promise.all(['a', 'b'].map(name => open({ path: join(folder, name) })))
     expect(a.stats().storeId).not.toBe(b.stats().storeId)
     const memory = await open({ memory: true })
@@ -69,7 +69,7 @@ describe('the id of a store', () => {
 })
 
 describe('backup', () => {
-  test("into the store's own folder is refused and makes nothing there, by whatever path", async () => {
+  test("into the store's own folder is refused and creates nothing there, by any path", async () => {
     const path = join(folder, 'store')
     const db = await open({ path })
     await db.kv.put('r', 'k', 1)
@@ -98,7 +98,7 @@ describe('backup', () => {
 })
 
 describe('open', () => {
-  test('makes the folder, and finds again what was put', async () => {
+  test('creates the folder, and finds after reopening what was put', async () => {
     const path = join(folder, 'a', 'b')
     const first = await open({ path })
     await first.kv.put('run-1', 'step', 3)
@@ -128,28 +128,28 @@ describe('open', () => {
     [{ memory: true, cacheSize: 1 }, 'cacheSize'],
     [{ memory: true, tenant: '' }, 'tenant'],
   ] as const) {
-    test(`${JSON.stringify(options)} is refused by the name of what is wrong`, async () => {
+    test(`${JSON.stringify(options)} is refused with the name of the wrong option`, async () => {
       const attempt = open(options as unknown as Parameters<typeof open>[0])
       await expect(attempt).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
       await expect(attempt).rejects.toThrow(new RegExp(name))
     })
   }
 
-  test('a folder that is a file is refused, and stays as it is', async () => {
+  test('a path that is a file is refused, and the file is not changed', async () => {
     const path = join(folder, 'file')
     writeFileSync(path, 'mine')
     await expect(open({ path })).rejects.toEqual(refusal('INVALID_ARGUMENT'))
     expect(readdirSync(folder)).toEqual(['file'])
   })
 
-  test('P19: a folder opened twice by the same process is LOCKED, and free after a close', async () => {
+  test('P19: a folder opened twice by one process is LOCKED, and free after close', async () => {
     const first = await open({ path: folder })
     await expect(open({ path: folder })).rejects.toEqual(refusal('LOCKED'))
     await first.close()
     await (await open({ path: folder })).close()
   })
 
-  test('a tenant that is refused leaves no folder locked', async () => {
+  test('an invalid tenant leaves no folder locked', async () => {
     for (const tenant of ['_shared', '', 'a\0b', 'k'.repeat(257), 7]) {
       await expect(open({ path: folder, tenant: tenant as string })).rejects.toEqual(
         refusal('INVALID_ARGUMENT'),
@@ -158,7 +158,7 @@ describe('open', () => {
     await (await open({ path: folder, tenant: 'acme' })).close()
   })
 
-  test('a closed handle refuses everything with CLOSED; closing twice is fine', async () => {
+  test('a closed handle refuses every call with CLOSED, and closing twice succeeds', async () => {
     const db = await open({ path: folder })
     await db.close()
     await db.close()
@@ -180,7 +180,7 @@ describe('a handle', () => {
   })
   afterEach(() => db.close())
 
-  test('L20, LD16: a lease or event id for a run id that no event can have leaves nothing behind', async () => {
+  test('L20, LD16: a refused lease or event id of an invalid run id leaves nothing behind', async () => {
     const { ledger } = db
     const there = namespace({ tenant: 'default', app: 'a', agent: 'b', run: 'a|b' })
     const refused = { code: 'INVALID_ARGUMENT', message: expect.stringContaining('a|b') }
@@ -208,7 +208,7 @@ describe('a handle', () => {
     await expect(acme.kv.get(scopes[2] as never, 'key')).rejects.toEqual(refusal('INVALID_ARGUMENT'))
   })
 
-  test('P4: a transaction sees its own writes, and writes all or nothing', async () => {
+  test('P4: a transaction reads its own writes, and is atomic', async () => {
     await db.kv.put('run', 'a', 1)
     const failure = new Error('mine')
     const attempt = db.transaction('run', async tx => {
@@ -233,7 +233,7 @@ describe('a handle', () => {
     expect(await db.kv.get('run', 'count')).toBe(50)
   })
 
-  test('P12: of two transactions begun by hand that read and write one key, the first committer wins', async () => {
+  test('P12: of two manual transactions that read and write one key, the first to commit wins', async () => {
     const first = await db.begin('run')
     const second = await db.begin('run')
     for (const tx of [first, second]) await tx.kv.put('n', Number((await tx.kv.get('n')) ?? 0) + 1)

@@ -46,14 +46,14 @@ const INDEXES = [
 ] as const
 
 describe('P16: verifyIndices and rebuildIndices', () => {
-  test('find nothing in a sound store', async () => {
+  test('find no fault in a sound store', async () => {
     const { db } = await setUp()
     expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
     expect(await db.rebuildIndices()).toEqual({ repaired: 0 })
   })
 
   for (const [of, scope, tag, count] of INDEXES) {
-    test(`${of}: each missing entry is reported and mended`, async () => {
+    test(`${of}: each missing entry is reported and repaired`, async () => {
       const { db, storage } = await setUp()
       const before = await storage.scan({ scope, tag })
       const places = await indexPlaces(storage, scope, tag)
@@ -72,7 +72,7 @@ describe('P16: verifyIndices and rebuildIndices', () => {
       )
     })
 
-    test(`${of}: orphaned and wrong entries are reported and mended`, async () => {
+    test(`${of}: orphaned and wrong entries are reported and repaired`, async () => {
       const { db, storage } = await setUp()
       const [place, other] = await indexPlaces(storage, scope, tag)
       const time = '\0'.repeat(8)
@@ -93,7 +93,7 @@ describe('P16: verifyIndices and rebuildIndices', () => {
   for (const [of, scope, tag] of INDEXES) {
     const [record, other] = of === 'traces' ? ['rt1', 'rt2'] : ['rr1', 'rr2']
 
-    test(`${of}: a record that can't be read is reported with its id, and the others are looked after`, async () => {
+    test(`${of}: an unreadable record is reported with its id, and the others are checked`, async () => {
       for (const value of ['{', 'null', '{}', '7']) {
         const { db, storage } = await setUp()
         const [lost] = (await indexPlaces(storage, scope, tag)).filter(({ key }) =>
@@ -118,7 +118,7 @@ describe('P16: verifyIndices and rebuildIndices', () => {
       }
     })
 
-    test(`${of}: a record under another's key is reported, not mended for ever`, async () => {
+    test(`${of}: a record under another's key is reported, and not repaired again and again`, async () => {
       const { db, storage } = await setUp()
       const before = await indexPlaces(storage, scope, tag)
       const { value } = (await storage.get(scope, tag, other))!
@@ -131,7 +131,7 @@ describe('P16: verifyIndices and rebuildIndices', () => {
     })
   }
 
-  test('a record that was taken away leaves orphans, which go', async () => {
+  test('the index entries of a removed record are orphans, and are removed', async () => {
     const { db, storage } = await setUp()
     await storage.commit({ operations: [{ op: 'delete', scope: RUN_SCOPE, tag: TAGS.trace, key: 'rt2' }] })
     const { problems } = await db.verifyIndices('r1')
@@ -142,7 +142,7 @@ describe('P16: verifyIndices and rebuildIndices', () => {
     expect(await db.traces.list('r1')).toEqual(['t1'])
   })
 
-  test('look at one scope, or at all of the tenant, and at nobody else’s', async () => {
+  test('check one scope, or all scopes of the tenant, and no other tenant', async () => {
     const { db, storage } = await setUp()
     const other = db.forTenant('default2')
     await other.traces.record('r1', { type: 'Thought', content: 'x' })
@@ -159,7 +159,7 @@ describe('P16: verifyIndices and rebuildIndices', () => {
 })
 
 describe('P13: verifyOnOpen', () => {
-  test('opens a store whose chains are whole', async () => {
+  test('opens a store whose chains verify', async () => {
     const path = newFolder()
     const db = await open({ path })
     for (let i = 0; i < 300; i++) await db.events.append(`run-${i % 3}`, 'note', i)
@@ -170,7 +170,7 @@ describe('P13: verifyOnOpen', () => {
     await again.close()
   })
 
-  test('refuses one in which an event is not what its hash says, and lets go of the folder', async () => {
+  test('refuses a store with an event that does not match its hash, and releases the folder', async () => {
     const path = newFolder()
     const storage = await openEmbedded({ disk: openNodeDisk(path) })
     const place = { scope: resolveScope('acme', 'r7'), tag: TAGS.event }

@@ -36,7 +36,7 @@ describe('the client in a browser', () => {
     expect(reachedFrom('server.js').outside).toContain('@hono/zod-openapi')
   })
 
-  test('uses nothing that only Node has', () => {
+  test('uses nothing that exists only in Node', () => {
     for (const file of files) {
       const code = readFileSync(file, 'utf8').replaceAll(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, '')
       expect(code.match(/\b(Buffer|process|setImmediate|require|__dirname)\b[.(]/)?.[0], file).toBeUndefined()

@@ -96,7 +96,7 @@ async function storeOf(count: number, cacheBytes = 0): Promise<Measured> {
   }
 }
 
-describe('what things cost', () => {
+describe('the cost of operations', () => {
   let small: Measured
   let large: Measured
 
@@ -105,7 +105,7 @@ describe('what things cost', () => {
     large = await storeOf(LARGE)
   })
 
-  test('P15: a point operation reads one node a level, and there are two levels more with 200 times the keys', async () => {
+  test('P15: a point operation reads one node per level, and 200 times the keys add two levels', async () => {
     for (const at of [0, 0.3, 0.99]) {
       const few = await small.cost(() => small.db.kv.get('r', keyOf(Math.floor(at * SMALL))))
       const many = await large.cost(() => large.db.kv.get('r', keyOf(Math.floor(at * LARGE))))
@@ -117,7 +117,7 @@ describe('what things cost', () => {
     expect(put.written).toBeLessThan(1_000)
   })
 
-  test('P15: a scan costs what it finds', async () => {
+  test('P15: the cost of a scan is proportional to the entries it finds', async () => {
     const ten = await large.cost(() => large.db.kv.list('r', { after: keyOf(50_000), limit: 10 }))
     const thousand = await large.cost(() => large.db.kv.list('r', { after: keyOf(50_000), limit: 1_000 }))
     expect(ten.reads).toBeLessThanOrEqual(8)
@@ -127,7 +127,7 @@ describe('what things cost', () => {
     expect(events.reads).toBeLessThanOrEqual(8 + 100 / 16)
   })
 
-  test('P15: a scan over more than memory holds still finds there what memory holds', async () => {
+  test('P15: a scan over more data than the cache holds still uses the cached nodes', async () => {
     const { database, cost } = await storeOf(LARGE, 12_000_000)
     const scope = (await database.scopes({ limit: 10 })).find(name => name.endsWith(':r')) as string
     const scanAll = (): Promise<unknown> => database.scan({ scope, tag: TAGS.event })
@@ -138,12 +138,12 @@ describe('what things cost', () => {
     expect(again.reads).toBeGreaterThan(cold.reads * 0.2)
   })
 
-  test('P15: a snapshot of everything asks nothing of the disk', async () => {
+  test('P15: a snapshot makes no disk call', async () => {
     const cost = await large.cost(() => large.database.view(async () => undefined))
     expect({ ...cost }).toEqual({ reads: 0, readBytes: 0, written: 0 })
   })
 
-  test('P11: deleting a run costs the same whatever it holds', async () => {
+  test('P11: the cost of deleting a run does not depend on its size', async () => {
     const few = await small.cost(() => small.db.runs.delete('r'))
     const many = await large.cost(() => large.db.runs.delete('r'))
     expect(few.written).toBeGreaterThan(0)

@@ -61,12 +61,12 @@ function run(sample: Sample, name: string): string {
 describe('the documentation', () => {
   const samples = markdownFiles().flatMap(samplesOf)
 
-  test('has samples', () => {
+  test('has code samples', () => {
     expect(samples.length).toBeGreaterThan(2)
   })
 
   for (const [index, sample] of samples.entries()) {
-    test(`${relative('.', sample.file)}:${sample.line} runs and prints what it says`, () => {
+    test(`${relative('.', sample.file)}:${sample.line} runs and prints the documented output`, () => {
       const output = run(sample, `sample-${index}`).replaceAll("'", '')
       for (const line of expectedOutput(sample.code)) {
         expect(output.replace(/\s+/g, ' ')).toContain(line.replace(/\s+/g, ' '))

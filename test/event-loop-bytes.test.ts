@@ -80,7 +80,7 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
   'Annals.exportRun': () => count(db.exportRun(RUN)),
 }
 
-describe('the event loop turns although each of few items is large', () => {
+describe('the event loop turns while few large items are processed', () => {
   beforeAll(async () => {
     // Helpers of the collector wait for a core, too, and nobody can tell for how long.
     for (const flag of ['scavenge', 'compaction', 'pointer-update'])
@@ -153,13 +153,13 @@ describe('the event loop turns although each of few items is large', () => {
       60_000,
     )
 
-    test('metadata and cells come back as they went in', async () => {
+    test('metadata and cells are read back as they were written', async () => {
       expect((await db.runs.get('large'))?.metadata).toEqual(large)
       expect((await db.cells.read(RUN, 'larger'))?.value).toEqual(large)
     })
   })
 
-  test('large metadata in a bundle are the same in the store that imports them', async () => {
+  test('large metadata of a bundle are the same in the importing store', async () => {
     const metadata = { text: `,"runId":"x","parentRun":"${'y'.repeat(200_000)}` }
     await db.runs.create({ runId: 'parent' })
     await db.runs.create({ runId: 'child', parentRun: 'parent', metadata })
@@ -181,7 +181,7 @@ describe('the event loop turns although each of few items is large', () => {
     expect((await db.cells.read(RUN, 'counted'))?.value).toEqual({ list, count: 8 })
   })
 
-  test('a large part of a trace that is no value is refused with its path', async () => {
+  test('an invalid part of a large trace is refused with its path', async () => {
     const metadata = { list: [...Array(60_000).fill('text'), new Date(0)] } as unknown as Value
     await expect(db.traces.record(RUN, { type: 'Thought', content: '' }, { metadata })).rejects.toMatchObject(
       {

@@ -23,7 +23,7 @@ function run(example: string, ...args: readonly string[]): string {
   return execFileSync(process.execPath, [program, ...args], { encoding: 'utf8', timeout: 30_000 })
 }
 
-test('agent-memory does its work once, and remembers it', () => {
+test('agent-memory does its work once, and remembers the result', () => {
   const path = join(folder, 'memory')
   const first = run('agent-memory', path)
   expect(first).toContain('run research-42 is Active')
@@ -55,7 +55,7 @@ async function reached() {
   return program
 }
 
-test('agent-memory can be killed at each of its awaits: run again, it comes to the same end', () => {
+test('agent-memory reaches the same end after being killed at any of its awaits and run again', () => {
   const program = makeMortal('agent-memory')
   const outcome = (output: string): string[] => {
     const lines = output.trim().split('\n')
@@ -83,7 +83,7 @@ test('agent-memory can be killed at each of its awaits: run again, it comes to t
   expect(deaths).toBeGreaterThan(25)
 }, 600_000)
 
-test('ledger loses its power, goes on where it was, and has each event once', () => {
+test('ledger continues after a simulated power loss, and has each event once', () => {
   const path = join(folder, 'books')
   const lines = (output: string): string[] => output.trim().split('\n')
   const records = (output: string): string[] => lines(output).filter(line => line.startsWith('  '))
@@ -112,7 +112,7 @@ test('ledger loses its power, goes on where it was, and has each event once', ()
   expect(records(third)).toEqual(records(second))
 })
 
-test('docs-launch goes through every state to a branch with pages', () => {
+test('docs-launch passes every state and ends with a branch of pages', () => {
   const output = run('docs-launch/main', join(folder, 'docs'))
   expect(output).toContain('run completed in state DONE')
   expect(output).toContain('replayed to state DONE')
@@ -122,7 +122,7 @@ test('docs-launch goes through every state to a branch with pages', () => {
   expect(output).toContain('the ledger says COMPLETED after 15 steps')
 })
 
-test('docs-launch fails with its reason, and can be called off', () => {
+test('docs-launch fails with its reason, and can be cancelled', () => {
   const failed = run('docs-launch/main', join(folder, 'failed'), 'failure')
   expect(failed).toMatch(
     /run failed in state FAILED: the call \S+ failed: HTTP 400: the model does not write documentation/,

@@ -29,7 +29,7 @@ const ENGINES: Readonly<Record<string, { transactions: number; open: () => Embed
   'on disk, durable': { transactions: 4_000, open: () => ({ disk: newDisk(), walBytes: 200_000 }) },
 }
 
-describe('P12: concurrent transactions are serializable, and strictly so', () => {
+describe('P12: concurrent transactions are strictly serializable', () => {
   const seed = seedOfRun()
   for (const [name, { transactions, open }] of Object.entries(ENGINES)) {
     test(`${name}: no anomaly (ANNALS_SEED=${seed})`, async () => {

@@ -122,7 +122,7 @@ describe('the examples in the source', () => {
     ],
   ]
 
-  test('every method that takes a scope, and every one of runs, has one', () => {
+  test('every method that takes a scope, and every method of runs, has an example', () => {
     for (const primitive of [Kv, Events, Cells, Machines, Traces, Runs, Ledger, Annals]) {
       for (const method of Object.getOwnPropertyNames(primitive.prototype)) {
         if (WITHOUT.includes(method)) continue
@@ -134,5 +134,5 @@ describe('the examples in the source', () => {
     }
   })
 
-  for (const example of examples) test(`${example.name} does what it says`, () => run(example))
+  for (const example of examples) test(`${example.name} does what its example shows`, () => run(example))
 })

@@ -8,7 +8,7 @@ import { mustRunAll, skipBecause } from './skipping.ts'
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const VITEST = join(ROOT, 'node_modules', 'vitest', 'vitest.mjs')
 
-describe('whether tests may be skipped', () => {
+describe('skipping tests', () => {
   test.each([
     [undefined, false],
     ['', false],

@@ -378,7 +378,7 @@ const CASES: Readonly<Record<string, Case>> = {
 }
 
 describe('tidy', () => {
-  test('the tree is there', () => {
+  test('the tree has files', () => {
     expect(tree.length).toBeGreaterThan(10)
   })
 
@@ -389,7 +389,7 @@ describe('tidy', () => {
     test.each(planted)(`${property}: refuses a planted %s %j`, (path, text) => {
       expect(guard([{ path, text }])).toHaveLength(1)
     })
-    test.each(fine)(`${property}: lets pass %s %j`, (path, text) => {
+    test.each(fine)(`${property}: accepts %s %j`, (path, text) => {
       expect(guard([{ path, text }])).toEqual([])
     })
   }

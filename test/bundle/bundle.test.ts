@@ -11,7 +11,7 @@ afterEach(() => db.close())
 const verify = (bytes: Uint8Array): Promise<BundleReport> => verifyBundle(chunked(bytes))
 
 describe('a bundle', () => {
-  test('is lines of canonical JSON that verify without a database, however they are cut into pieces', async () => {
+  test('is lines of canonical JSON that verify without a database, however they are split into chunks', async () => {
     await addRun(db, 'run-1')
     const bytes = await bytesOf(db.exportRun('run-1'))
     const lines = bytes.toString().trimEnd().split('\n')
@@ -38,7 +38,7 @@ describe('a bundle', () => {
     expect(await bytesOf(db.exportRun('run-1'))).toEqual(bytes)
   })
 
-  test('has only what there is of a run; of one that nobody knows there is none', async () => {
+  test('has only the parts that a run has, and an unknown run has no bundle', async () => {
     await db.events.append('unlisted', 'note', 1)
     expect(await verifyBundle(db.exportRun('unlisted'))).toMatchObject({
       isValid: true,
@@ -50,7 +50,7 @@ describe('a bundle', () => {
     await expect(bytesOf(db.exportRun('nobody'))).rejects.toMatchObject({ code: 'RUN_NOT_FOUND' })
   })
 
-  test('with any byte changed fails, and says in which line', async () => {
+  test('with any byte changed fails, and the error names the line', async () => {
     await addRun(db, 'run-1')
     const bytes = await bytesOf(db.exportRun('run-1'))
     let line = 1
@@ -69,7 +69,7 @@ describe('a bundle', () => {
     expect(line).toBe(12)
   }, 120_000)
 
-  test('that was cut off anywhere fails, and so does one with something behind it', async () => {
+  test('that was cut off anywhere fails, and so does one with data after its end', async () => {
     await addRun(db, 'run-1')
     const bytes = await bytesOf(db.exportRun('run-1'))
     for (let end = 0; end < bytes.length; end++) {
@@ -104,7 +104,7 @@ describe('a bundle', () => {
     }
   })
 
-  test('that is no bundle, or one of a later version, says so', async () => {
+  test('that is no bundle, or of a later version, is refused with that reason', async () => {
     expect(await verify(Buffer.from(''))).toEqual({ isValid: false, line: 1, error: 'the bundle is empty' })
     for (const text of [
       'hello\n',
@@ -120,7 +120,7 @@ describe('a bundle', () => {
     expect(later.error).toContain('has version 2, but this program reads only 1')
   })
 
-  test('of a run that was changed in its store does not come to its end', async () => {
+  test('of a run that was tampered with in its store ends with an error', async () => {
     await addRun(db, 'run-1')
     const other = await open({ memory: true })
     // The log of another tenant holds the same bodies, under other hashes.

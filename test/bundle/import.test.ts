@@ -18,7 +18,7 @@ afterEach(async () => {
 })
 
 describe('an imported run', () => {
-  test('has every record, hash, time and the entry of the index; exported again it is the same bundle', async () => {
+  test('has every record, hash, time and its index entry, and exports to the same bundle', async () => {
     await addRun(db, 'run-1')
     const bytes = await bytesOf(db.exportRun('run-1'))
     expect(await other.importRun(() => chunked(bytes))).toEqual({ runId: 'run-1', records: 6, events: 2 })
@@ -36,7 +36,7 @@ describe('an imported run', () => {
     expect(await other.ledger.appendEvent(event)).toMatchObject({ idempotent: true, runSeq: 1, persistedAt })
   })
 
-  test('P27: in a namespace, it comes into the same one; and is copied and audited from there', async () => {
+  test('P27: keeps its namespace, and is copied and audited from there', async () => {
     const run = namespace({ tenant: 'default', app: 'a:b', agent: '%', run: 'run-1' })
     await addRun(db, run)
     const bytes = await bytesOf(db.exportRun('run-1'))
@@ -61,7 +61,7 @@ describe('an imported run', () => {
     await expect(other.importRun(() => chunked(bytes))).rejects.toMatchObject({ code: 'WRITER_FENCED' })
   })
 
-  test('is no news the second time, and goes on where a shorter one ended', async () => {
+  test('changes nothing the second time, and continues where a shorter one ended', async () => {
     await addRun(db, 'run-1')
     const short = await bytesOf(db.exportRun('run-1'))
     await db.events.append('run-1', 'note', 'more')
@@ -81,7 +81,7 @@ describe('an imported run', () => {
     expect(await auditedIds(other)).toEqual(Array.from({ length: 7 }, (_, i) => `run-1/${i + 1}`))
   })
 
-  test('never comes into a tenant that is reserved: a bundle brings nobody a token', async () => {
+  test("is refused in a reserved tenant, so that a bundle can't bring a token", async () => {
     const own = db.forTenant('_annals')
     await own.events.append('tokens', 'token_created', 'mine')
     const bundle = await bytesOf(own.exportRun('tokens'))
@@ -93,7 +93,7 @@ describe('an imported run', () => {
     expect(await target.events.length('tokens')).toBe(0)
   })
 
-  test('never takes the place of another run with its id', async () => {
+  test('never replaces another run with its id', async () => {
     await addRun(db, 'run-1')
     const bundle = await bytesOf(db.exportRun('run-1'))
     await addRun(other, 'run-1')
@@ -107,7 +107,7 @@ describe('an imported run', () => {
     await third.close()
   })
 
-  test('of a bundle that does not verify nothing is written', async () => {
+  test('is not written at all if its bundle does not verify', async () => {
     await addRun(db, 'run-1', 40)
     const bundle = await bytesOf(db.exportRun('run-1'))
     const changed = Buffer.from(bundle)
@@ -117,7 +117,7 @@ describe('an imported run', () => {
     expect(other.stats().version).toBe(before)
   })
 
-  test('belongs to its tenant alone', async () => {
+  test('belongs to its tenant only', async () => {
     const acme = db.forTenant('acme')
     await addRun(acme, 'run-1')
     const bundle = await bytesOf(acme.exportRun('run-1'))
@@ -127,7 +127,7 @@ describe('an imported run', () => {
     expect(await other.runs.list()).toEqual([])
   })
 
-  test('that is cut off while it comes in is a beginning of the run, and the next import goes on', async () => {
+  test('that is cut off is a prefix of the run, and the next import continues it', async () => {
     await addRun(db, 'run-1', 300)
     const bundle = await bytesOf(db.exportRun('run-1'))
     let readings = 0
@@ -151,7 +151,7 @@ describe('an imported run', () => {
     expect(await auditedIds(other)).toHaveLength(1_202)
   })
 
-  test('is left alone while a writer holds its lease', async () => {
+  test('is refused while a writer holds the lease of the run', async () => {
     await addRun(db, 'run-1')
     const bundle = await bytesOf(db.exportRun('run-1'))
     await other.ledger.acquireLease('run-1', { owner: 'worker', ttlMs: 60_000 })
@@ -200,7 +200,7 @@ describe('records that came from another store', () => {
     expect(paged).toEqual(await auditedIds(other))
   })
 
-  test('move on with copyTo, and what was appended behind them', async () => {
+  test('are copied by copyTo, with the records appended after them', async () => {
     await addRun(db, 'run-1')
     await other.importRun(() => db.exportRun('run-1'))
     const [event] = await db.ledger.fetchEvents('run-1', { limit: 1 })
@@ -216,7 +216,7 @@ describe('records that came from another store', () => {
     await third.close()
   })
 
-  test('are gone with their run, and not mistaken for those of a later one', async () => {
+  test('are removed with their run, and not mistaken for those of a later run', async () => {
     await addRun(db, 'run-1')
     await other.importRun(() => db.exportRun('run-1'))
     await other.runs.delete('run-1', { purgeLedger: true, reason: 'asked to' })
@@ -225,7 +225,7 @@ describe('records that came from another store', () => {
     expect(await auditedIds(other)).toEqual(Array.from({ length: 6 }, (_, i) => `run-1/${i + 1}`))
   })
 
-  test('LD12: after the run was purged, also of a bundle that is shorter than what was there', async () => {
+  test('LD12: are found after a purge, also from a bundle that is shorter than the purged run', async () => {
     await addRecords(db, 'run-1', 1)
     const short = await bytesOf(db.exportRun('run-1'))
     await other.importRun(() => chunked(short))
@@ -239,7 +239,7 @@ describe('records that came from another store', () => {
     expect(await other.ledger.getSnapshot('run-1')).toEqual(await db.ledger.getSnapshot('run-1'))
   })
 
-  test('LD17: are audited once, however they came: in parts, and after a purge again', async () => {
+  test('LD17: are audited once, whether imported in parts or again after a purge', async () => {
     const third = await open({ memory: true })
     const append = async (to: Annals, eventType: string): Promise<void> => {
       const [{ runSeq: _, persistedAt: __, ...first }] = await to.ledger.fetchEvents('run-1', { limit: 1 })
@@ -260,7 +260,7 @@ describe('records that came from another store', () => {
     await third.close()
   })
 
-  test('LD12: are projected by a second import if the first one died before', async () => {
+  test('LD12: are projected by a second import if the first one was interrupted', async () => {
     await addRun(db, 'run-1')
     const bytes = await bytesOf(db.exportRun('run-1'))
     const project = other.ledger.projectIfAny
@@ -273,7 +273,7 @@ describe('records that came from another store', () => {
   })
 
   test.each([3_600_000, 8_700_000_000_000_000])(
-    'LD10: are refused if they are %i ms ahead of the clock, and nothing is changed',
+    'LD10: are refused if they are %i ms ahead of the clock, and nothing changes',
     async ahead => {
       const storage = await openEmbedded({ clock: () => Date.now() + ahead })
       const source = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')

@@ -19,7 +19,7 @@ describe('a bundle of the same run', () => {
     return { db, close: () => db.close() }
   })
 
-  test('is the same bytes where the stored state is damaged: the records say it all', async () => {
+  test('is the same bytes where the stored state is damaged, because it is made from the records', async () => {
     const storage = await openEmbedded()
     const handle = (): Annals =>
       new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
@@ -37,7 +37,7 @@ describe('a bundle of the same run', () => {
     await db.close()
   })
 
-  test('is the same bytes from a store that is only read, where nobody projects', async () => {
+  test('is the same bytes from a read-only store, which projects nothing', async () => {
     const path = mkdtempSync(join(tmpdir(), 'annals-bundle-'))
     try {
       const random = new Random(2)

@@ -30,7 +30,7 @@ function headerIn(bundle: Buffer): { readonly run: { readonly status: string; re
 export function testSameBundle(rounds: number, openAt: (clock: () => number) => Promise<Opened>): void {
   const exported = async (db: Annals): Promise<Buffer> => bytesOf(db.exportRun(RUN))
 
-  test('has the status that its snapshot has, also before the run was projected', async () => {
+  test('has the status of its snapshot, also before the run was projected', async () => {
     const { db, close } = await openAt(new SimulatedClock().now)
     const random = new Random(1)
     for (const eventType of ['RunStarted', 'RunCompleted'])
@@ -46,7 +46,7 @@ export function testSameBundle(rounds: number, openAt: (clock: () => number) => 
     await close()
   })
 
-  test('is the same bytes however often, and when, the run was projected', async () => {
+  test('is the same bytes however often and whenever the run was projected', async () => {
     const seed = seedOfRun()
     console.log(`ANNALS_SEED=${seed}`)
     const random = new Random(seed)

@@ -17,7 +17,7 @@ afterEach(async () => {
   await db.close()
 })
 
-test('a server gives the bundle that the database gives, and another one takes it in from there', async () => {
+test('a server exports the same bundle as its database, and another server imports it', async () => {
   await addRun(db, 'run/ü 1', 40)
   const client = createClient({ url })
   const bundle = await bytesOf(client.exportRun('run/ü 1'))
@@ -28,7 +28,7 @@ test('a server gives the bundle that the database gives, and another one takes i
   expect(await bytesOf(other.exportRun('run/ü 1'))).toEqual(bundle)
 })
 
-test('of a run that is not there, or of another tenant, there is none', async () => {
+test('an unknown run, or one of another tenant, has no bundle', async () => {
   await addRun(db.forTenant('acme'), 'run-1')
   const { token } = await server.tokens.create({ role: 'reader', tenant: 'acme' })
   expect(await verifyBundle(createClient({ url, token }).exportRun('run-1'))).toMatchObject({
@@ -39,7 +39,7 @@ test('of a run that is not there, or of another tenant, there is none', async ()
   })
 })
 
-test('a reader that has seen enough leaves nothing open behind', async () => {
+test('a reader that stops early leaves nothing open', async () => {
   await addRun(db, 'run-1', 300)
   for await (const chunk of createClient({ url }).exportRun('run-1')) {
     expect(chunk.length).toBeGreaterThan(0)

@@ -8,7 +8,7 @@ import { Database } from '../../src/engine/database.ts'
 import { open } from '../../src/index.ts'
 import { contentsOf, fill, goOn, verify } from './everything.ts'
 
-test('a copy has everything, proves itself, and goes on', async () => {
+test('a copy has all data, verifies, and can be written to', async () => {
   await using source = await open({ memory: true, tenant: 'acme' })
   await using target = await open({ memory: true, tenant: 'acme' })
   await fill(source)
@@ -20,7 +20,7 @@ test('a copy has everything, proves itself, and goes on', async () => {
   await goOn(target)
 })
 
-test('a copy says of everything when it was written, also after it was opened again', async () => {
+test('a copy keeps the time of every entry, also after reopening', async () => {
   const earlier = 1_800_000
   const storage = await openEmbedded({ clock: () => Date.now() - earlier })
   await using source = new Annals({ storage, database: new Database(storage), guards: {} }, 'acme')
@@ -45,7 +45,7 @@ test('a copy says of everything when it was written, also after it was opened ag
   }
 })
 
-test('runs of one millisecond come in the same order in a copy', async () => {
+test('runs of one millisecond have the same order in a copy', async () => {
   const storage = await openEmbedded({ clock: () => 1_800_000_000_000 })
   await using source = new Annals({ storage, database: new Database(storage), guards: {} }, 'acme')
   for (const runId of ['b', 'd', 'a', 'c']) await source.runs.create({ runId })
@@ -56,7 +56,7 @@ test('runs of one millisecond come in the same order in a copy', async () => {
   }
 })
 
-test('only into a store that has nothing of the tenant, and is another one', async () => {
+test('the target must be another store without data of the tenant', async () => {
   await using source = await open({ memory: true })
   await using target = await open({ memory: true })
   await source.kv.put('r', 'k', 1)
@@ -70,7 +70,7 @@ test('only into a store that has nothing of the tenant, and is another one', asy
   expect(await target.kv.get('r', 'k')).toBe(1)
 })
 
-test('LD10: what comes after a copy from a clock that is ahead is not before it', async () => {
+test('LD10: records appended after a copy from a clock that is ahead are not before the copied ones', async () => {
   const hour = 3_600_000
   const storage = await openEmbedded({ clock: () => Date.now() + hour })
   await using source = new Annals({ storage, database: new Database(storage), guards: {} }, 'acme')

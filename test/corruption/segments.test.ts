@@ -80,14 +80,14 @@ describe.each(VARIANTS)('a log of several segments, %s, with a checkpoint: %s', 
     expect(needed.length).toBeGreaterThan(1)
   })
 
-  it('any segment that is missing is CORRUPT by its name, the newest one too', async () => {
+  it('a missing segment is CORRUPT with its name, also the newest one', async () => {
     for (const name of needed) {
       const { [name]: _, ...left } = files
       expect(await refusal(left), name).toMatchObject({ code: 'CORRUPT', details: { file: name } })
     }
   })
 
-  it('several newest segments that are missing are CORRUPT', async () => {
+  it('several missing segments at the end are CORRUPT', async () => {
     for (let kept = 0; kept < needed.length; kept++) {
       const left = { ...files }
       for (const name of needed.slice(kept)) delete left[name]
@@ -95,7 +95,7 @@ describe.each(VARIANTS)('a log of several segments, %s, with a checkpoint: %s', 
     }
   })
 
-  it('two segments that have changed places are CORRUPT', async () => {
+  it('two swapped segments are CORRUPT', async () => {
     for (let i = 0; i + 1 < needed.length; i++) {
       const [a, b] = [needed[i], needed[i + 1]]
       const swapped = { ...files, [a]: files[b], [b]: files[a] }
@@ -103,7 +103,7 @@ describe.each(VARIANTS)('a log of several segments, %s, with a checkpoint: %s', 
     }
   })
 
-  it('a segment of another store in its place is CORRUPT by its name', async () => {
+  it('a segment replaced by one of another store is CORRUPT with its name', async () => {
     const other = await logOfThree(durability, checkpoints)
     for (const name of needed) {
       const mixed = { ...files, [name]: other[name] }
@@ -114,7 +114,7 @@ describe.each(VARIANTS)('a log of several segments, %s, with a checkpoint: %s', 
     }
   })
 
-  it('a segment with commits that no other leads to is CORRUPT', async () => {
+  it('a segment with commits that no other segment links to is CORRUPT', async () => {
     const before = needed.at(-2) as string
     const unlinked = { ...files, [before]: Buffer.from(files[before]).fill(0, 40, 48) }
     expect(await refusal(unlinked)).toMatchObject({ code: 'CORRUPT', details: { file: before } })
@@ -133,7 +133,7 @@ describe('the files of another store', () => {
     return disk.toFiles()
   }
 
-  it('are CORRUPT by their name, be it a manifest, a data file or a segment', async () => {
+  it('are CORRUPT with their name: a manifest, a data file or a segment', async () => {
     const [ours, theirs] = [await checkpointed(), await checkpointed()]
     expect(Object.keys(theirs)).toEqual(Object.keys(ours))
     const names = Object.keys(ours).filter(
@@ -148,7 +148,7 @@ describe('the files of another store', () => {
   })
 })
 
-it('a store that nothing was written to since it was created notices that its log is gone', async () => {
+it('a new store without a commit detects that its log is missing', async () => {
   const disk = new SimulatedDisk()
   const store = await open(disk)
   await put(store, 0, KEYS)

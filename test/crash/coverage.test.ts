@@ -28,7 +28,7 @@ const REACHED: Readonly<Record<string, readonly string[]>> = {
 const PROGRAMS = 60
 const SHARE = 0.02
 
-test('the crash campaign reaches every part of the engine that crashes may hurt', {
+test('the crash campaign reaches every part of the engine that a crash can damage', {
   timeout: 60_000,
 }, async () => {
   const session = new Session()

@@ -8,11 +8,11 @@ const IMAGES = 50_000
 
 describe('process killed or power cut at any operation, also during recovery, checkpoint, rotation', () => {
   const known = newReport(0)
-  test.each(CRASH_SEEDS)('the program with seed %i, which once found that %s', async seed => {
+  test.each(CRASH_SEEDS)('regression: the program with seed %i, which found that %s', async seed => {
     await crashProgram(seed, known)
   })
 
-  test('every acknowledged transaction is there; one in flight is wholly in or out; recovering twice changes nothing', {
+  test('every acknowledged transaction survives, one in flight is atomic, and recovering twice changes nothing', {
     timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()

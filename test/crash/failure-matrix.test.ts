@@ -31,7 +31,7 @@ async function keysOf(store: EmbeddedStore): Promise<string[]> {
 }
 
 describe('fsync fails', () => {
-  test('callers hear OUTCOME_UNKNOWN, the handle is read-only for good, nothing is retried, and reopening reads the truth', async () => {
+  test('callers get OUTCOME_UNKNOWN, the handle stays read-only, no sync is retried, and reopening finds what is durable', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     await store.commit({ operations: [put('before')] })
@@ -50,7 +50,7 @@ describe('fsync fails', () => {
     expect(found.filter(key => key !== 'unknown')).toEqual(['before'])
   })
 
-  test('a folder whose sync failed counts as lost, whoever asked for the sync', async () => {
+  test('a failed sync of the folder makes the handle read-only, whichever call needed it', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     await store.commit({ operations: [put('a')] })
@@ -65,7 +65,7 @@ describe('fsync fails', () => {
 })
 
 describe('disk full, short write', () => {
-  test('the commit is refused, the log is cut back to the last good byte, reads go on, reopening works', async () => {
+  test('the commit is refused, the log is truncated to the last complete frame, and reads and reopening work', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk, { prepareBytes: 0 })
     await store.commit({ operations: [put('before')] })
@@ -89,7 +89,7 @@ describe('disk full, short write', () => {
 })
 
 describe('a flipped bit, a cut file', () => {
-  test('CORRUPT, or everything is there, or the end of the log is missing and reported: never silent', {
+  test("damage is CORRUPT, harmless, or a reported loss of the log's end, and never silent", {
     timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
@@ -120,7 +120,7 @@ describe('checkpoint damaged', () => {
     expect(await keysOf(store)).toEqual(['a', 'b', 'c', 'd'])
   })
 
-  test('both: the store is refused as CORRUPT', async () => {
+  test('both manifests: the store is refused as CORRUPT', async () => {
     const disk = await twoCheckpoints()
     disk.flip(fileName('M', 0), 40)
     disk.flip(fileName('M', 1), 40)
@@ -149,7 +149,7 @@ describe('clock jumps', () => {
 })
 
 describe('duplicate append, any timing', () => {
-  test('one record and the same answer: at once, later, after a restart, and after a refusal', async () => {
+  test('a duplicate append stores one record and returns the same result: concurrently, later, after a restart and after a refusal', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk, { prepareBytes: 0 })
     disk.capacityBytes = 300

@@ -14,16 +14,16 @@ const FOLDERS = 300
 /** The runs of all programs, known and random. */
 const report = newFaultReport(0)
 
-describe('fsync fails, disk full, short write: every disk call of a program fails, in every way, once and for ever', () => {
+describe('fsync fails, disk full, short write: every disk call of a program fails in every way, once and permanently', () => {
   test.each(FAULT_SEEDS.map(([seed, bug, share = SHARE]) => [seed, bug, share] as const))(
-    'the program with seed %i, which once found that %s',
+    'regression: the program with seed %i, which found that %s',
     { timeout: 600_000 },
     async (seed, _bug, share) => {
       await faultProgram(seed, { share, report })
     },
   )
 
-  test('callers hear a code, readers see what was acknowledged, and whoever opens the store next finds it and can build on it', {
+  test('callers get an error code, readers see what was acknowledged, and the reopened store has it and accepts writes', {
     timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
@@ -44,12 +44,12 @@ describe('fsync fails, disk full, short write: every disk call of a program fail
   })
 })
 
-describe('disk full: disks of every size, that get room again', () => {
-  test.each(FULL_DISK_SEEDS)('the disk with seed %i, which once found that %s', async seed => {
+describe('disk full: disks of every size, which get free space again', () => {
+  test.each(FULL_DISK_SEEDS)('regression: the disk with seed %i, which found that %s', async seed => {
     await fullDiskProgram(seed)
   })
 
-  test('the commit is refused, the log is cut back, reads go on, reopening works, and with room again so does the handle', {
+  test('the commit is refused, the log is truncated, reads and reopening work, and with free space the handle accepts writes', {
     timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
@@ -60,8 +60,8 @@ describe('disk full: disks of every size, that get room again', () => {
   })
 })
 
-describe('a folder that is replaced while commits and checkpoints are under way', () => {
-  test('no commit is acknowledged from then on, and the store that took its place keeps everything', {
+describe('a folder that is replaced during commits and checkpoints', () => {
+  test('no later commit is acknowledged, and the new store in its place is not changed', {
     timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()

@@ -32,7 +32,7 @@ const REACHED = [
 ]
 
 describe('process killed or power cut at every disk call', () => {
-  test('N2, N5, N8: a small launch, at every call and with every image that a power cut can leave', {
+  test('N2, N5, N8: a small launch recovers at every disk call, from every image that a power cut can leave', {
     timeout: 600_000,
   }, async () => {
     const report = await crashLaunch(1, newLaunchReport(1), TINY_LAUNCH)
@@ -43,7 +43,7 @@ describe('process killed or power cut at every disk call', () => {
     expect(REACHED.filter(call => calls[call] === undefined)).toEqual([])
   })
 
-  test('N10: a launch with telemetry, at every call of its end: the next flush completes its telemetry', {
+  test('N10: the next flush completes the telemetry of a launch that crashed at any disk call of its end', {
     timeout: 600_000,
   }, async () => {
     const { calls, images, ended } = await crashLaunch(1, newLaunchReport(1), ENDING_LAUNCH)
@@ -53,7 +53,7 @@ describe('process killed or power cut at every disk call', () => {
     expect(reached.filter(call => calls[call] === undefined)).toEqual([])
   })
 
-  test('N2, N5, N8, ND9: random launches with a model, gates, fixes and concurrent workers', {
+  test('N2, N5, N8, ND9: random launches with model calls, gates, fixes and concurrent workers recover', {
     timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
@@ -63,14 +63,16 @@ describe('process killed or power cut at every disk call', () => {
     expect(images).toBeGreaterThanOrEqual(RANDOM_IMAGES)
   })
 
-  test('N11: records that wait for the telemetry service are kept, in order', {
+  test('N11: records waiting for the telemetry service survive, in order', {
     timeout: 600_000,
   }, async () => {
     const seed = seedOfRun()
     console.log(`outbox campaign: ANNALS_SEED=${seed}, ${await crashOutbox(seed)} images`)
   })
 
-  test('L22: an event id that the file registry gave is given again', { timeout: 600_000 }, async () => {
+  test('L22: the file registry returns a claimed event id again after a crash', {
+    timeout: 600_000,
+  }, async () => {
     const seed = seedOfRun()
     console.log(`registry campaign: ANNALS_SEED=${seed}`)
     const random = new Random(seed)

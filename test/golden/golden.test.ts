@@ -103,7 +103,7 @@ const formats = readdirSync(GOLDEN)
   .map(Number)
 
 describe('golden files', () => {
-  it('there are some for every format up to this one, and they are small', () => {
+  it('exist for every format up to the current one, and are small', () => {
     expect(formats).toEqual(Array.from({ length: FORMAT }, (_, i) => i + 1))
     for (const format of formats) {
       // As git stores them: compressed.
@@ -117,7 +117,7 @@ describe('golden files', () => {
 
   for (const format of formats.filter(each => each === FORMAT)) {
     for (const name of STORES) {
-      it(`format ${format}, ${name}: holds what it held, read-only, written on, and opened again`, async () => {
+      it(`format ${format}, ${name}: has the same data when opened read-only, written to, and reopened`, async () => {
         const content = contentOf(format, name)
         const folder = copyOf(format, name)
         const reader = await open(folder, content.now, true)
@@ -146,7 +146,7 @@ describe('golden files', () => {
 describe('R8: a store of an older format', () => {
   for (const format of formats.filter(each => each < FORMAT)) {
     for (const name of STORES) {
-      it(`format ${format}, ${name}: is refused as FORMAT_TOO_OLD, with advice, and nothing is changed`, async () => {
+      it(`format ${format}, ${name}: is refused as FORMAT_TOO_OLD with advice, and not changed`, async () => {
         const { now } = contentOf(format, name)
         const whole = copyOf(format, name)
         // One that was killed before its first checkpoint had no manifest.
@@ -171,7 +171,7 @@ describe('R8: a store of an older format', () => {
 
 describe('failure matrix, a newer file format', () => {
   for (const kind of ['manifest', 'data', 'wal']) {
-    it(`is refused by name in a ${kind} file, and nothing is changed`, async () => {
+    it(`is refused with the name of the ${kind} file, and nothing is changed`, async () => {
       const content = contentOf(FORMAT, 'killed')
       const original = copyOf(FORMAT, 'killed')
       // Only files that the newest checkpoint or the log after it need are looked at.

@@ -37,7 +37,7 @@ describe('histories written by hand', () => {
     expect(checkHistory(records)).toMatchObject({ transactions: 3, lists: 2, elements: 3, anomalies: [] })
   })
 
-  test('concurrent transactions that explain each other by a serial order are sound', () => {
+  test('concurrent transactions that have a serial order are sound', () => {
     expect(
       kinds(history([read('x'), add('y', '1')], [add('x', '2')], [read('y', '1'), read('x', '2')])),
     ).toEqual([])
@@ -79,13 +79,13 @@ describe('histories written by hand', () => {
     expect(kinds([{ ...writer, outcome: 'unknown' }, reader])).toEqual([])
   })
 
-  test('a committed element that is not there in the end is a lost update', () => {
+  test('a committed element that is missing at the end is a lost update', () => {
     const [first, second, final] = history([add('x', '1')], [add('x', '2')], [read('x', '2')])
     expect(kinds([first, second, final])).toEqual([])
     expect(kinds([first, second, { ...final, isFinal: true }])).toEqual(['lost update'])
   })
 
-  test('a read of what was over before it began is a stale read, unless they overlap', () => {
+  test('a read that misses an earlier committed write is a stale read, unless they overlap', () => {
     const [writer, reader, later] = history([add('x', '1')], [read('x')], [read('x', '1')])
     const at = (record: TransactionRecord, begunAt: number, endedAt: number): TransactionRecord => ({
       ...record,
@@ -97,7 +97,7 @@ describe('histories written by hand', () => {
     expect(stale).toMatchObject([{ kind: 'stale read', transactions: expect.arrayContaining(['T0', 'T1']) }])
   })
 
-  test('a cycle is told step by step', () => {
+  test('a cycle is reported step by step', () => {
     const [anomaly] = checkHistory(cases[0][1]).anomalies
     expect(anomaly.message).toBe('T0 -rw x→ T1, T1 -rw y→ T0')
     expect(anomaly.transactions).toEqual(['T0', 'T1'])
@@ -265,7 +265,7 @@ describe('histories of a database', () => {
   })
 
   for (const [bug, { wrap, finds }] of Object.entries(BROKEN)) {
-    test(`a storage in which ${bug} is found out`, async () => {
+    test(`a storage in which ${bug} is detected`, async () => {
       const found = kinds(await runSimulated(BUG_SEED, 2_000, wrap))
       expect(
         found.filter(kind => finds.includes(kind)),

@@ -5,7 +5,7 @@ import { campaign } from './campaign.ts'
 /** `npm run test:soak` runs fifty thousand. */
 const PROGRAMS = 700
 
-test('every answer, and after every crash all that is there, is what a simple model says', {
+test('every result, and all data after every crash, match a simple model', {
   timeout: 600_000,
 }, async () => {
   const seed = seedOfRun()

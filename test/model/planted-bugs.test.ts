@@ -20,7 +20,7 @@ const KNOWN: Readonly<Record<string, number>> = {
   'children of a run come oldest first': 105_926_005,
 }
 
-test(`each of ${PLANTED_BUGS.length} planted bugs is found by the model`, { timeout: 600_000 }, async () => {
+test(`the model finds each of ${PLANTED_BUGS.length} planted bugs`, { timeout: 600_000 }, async () => {
   const seed = seedOfRun()
   console.log(`planted bugs: ANNALS_SEED=${seed}`)
   const lines: string[] = []
@@ -49,7 +49,7 @@ test(`each of ${PLANTED_BUGS.length} planted bugs is found by the model`, { time
   expect(survivors).toEqual([])
 })
 
-test('a program that fails is told with its seed, and as short as it can be', async () => {
+test('a failing program is reported with its seed, shortened as far as possible', async () => {
   const cas = PLANTED_BUGS.find(({ name }) => name === 'a cas ignores the version')
   const remove = cas?.plant()
   const failure = await campaign(9, PROGRAMS).catch((error: unknown) => error)

@@ -2,6 +2,6 @@ import { expect, test } from 'vitest'
 import { failureOf } from './campaign.ts'
 import { REGRESSIONS } from './regressions.ts'
 
-test.each(REGRESSIONS)('the program that once found that $found', async ({ program }) => {
+test.each(REGRESSIONS)('regression: the program that found that $found', async ({ program }) => {
   expect(await failureOf(program)).toBeUndefined()
 })

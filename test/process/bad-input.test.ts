@@ -37,7 +37,7 @@ function lastLog(folder: string): string {
 }
 
 describe('failure matrix, malformed input: the folder', () => {
-  it('a path that is a file is refused, and the file stays as it is', async () => {
+  it('a path that is a file is refused, and the file is not changed', async () => {
     const path = newFolder()
     writeFileSync(path, 'precious')
     const attempts = [
@@ -54,7 +54,7 @@ describe('failure matrix, malformed input: the folder', () => {
     expect(readFileSync(path, 'utf8')).toBe('precious')
   })
 
-  it('files that are not ours are left alone', async () => {
+  it('unknown files in the folder are not changed', async () => {
     const folder = newFolder()
     mkdirSync(folder)
     const foreign = ['notes.txt', 'data-1', 'wal-00000001.bak', 'manifest-2', 'data-00000001x']
@@ -72,7 +72,7 @@ describe('failure matrix, malformed input: the folder', () => {
 
   // reason: who is not root can't become somebody else; they are covered by the mode of the folder in the file's own tests
   describe.runIf(isRoot)('of somebody else', () => {
-    it('a folder that may only be read opens with readOnly: true alone, and nothing is changed', async () => {
+    it('a folder without write permission opens with readOnly: true only, and is not changed', async () => {
       chmodSync(rootFolder, 0o755)
       for (const folder of [await makeClosed(40), await makeUnclosed(40)]) {
         chmodSync(folder, 0o555)
@@ -86,7 +86,7 @@ describe('failure matrix, malformed input: the folder', () => {
       }
     })
 
-    it('a folder that may be written, with files that may not: refused with one of our codes, nothing changed', async () => {
+    it('a writable folder with read-only files is refused with an error code, and not changed', async () => {
       chmodSync(rootFolder, 0o755)
       const folder = await makeClosed(40)
       chmodSync(folder, 0o777)
@@ -98,7 +98,7 @@ describe('failure matrix, malformed input: the folder', () => {
       expect(fingerprint(folder)).toEqual(before)
     })
 
-    it('a folder that may not even be read is refused', async () => {
+    it('a folder without read permission is refused', async () => {
       chmodSync(rootFolder, 0o755)
       const folder = await makeClosed(1)
       chmodSync(folder, 0o700)
@@ -107,7 +107,7 @@ describe('failure matrix, malformed input: the folder', () => {
     })
   })
 
-  it('nothing stays open after an opening that failed', async () => {
+  it('a failed opening leaves no file open', async () => {
     const folder = await makeClosed(10)
     const holder = await openStore(folder)
     const before = openDescriptors()
@@ -127,7 +127,7 @@ function openDescriptors(): number {
 }
 
 describe('readOnly: true', () => {
-  it('reads all that is there and never changes a byte: closed, not closed, with a torn tail', async () => {
+  it('reads all data and changes no byte of a store that was closed, not closed, or has a torn tail', async () => {
     const torn = await makeUnclosed(60)
     truncateSync(lastLog(torn), readFileSync(lastLog(torn)).length - 20)
     const folders = { closed: await makeClosed(60), 'not closed': await makeUnclosed(60), torn }
@@ -149,7 +149,7 @@ describe('readOnly: true', () => {
     }
   })
 
-  it('backs up everything, what is in the log alone included', async () => {
+  it('backs up all data, also data that are only in the log', async () => {
     const folder = await makeUnclosed(60)
     const before = fingerprint(folder)
     const target = newFolder()
@@ -162,7 +162,7 @@ describe('readOnly: true', () => {
     await copy.close()
   })
 
-  it('of a folder that is not there is refused, and makes none', () => {
+  it('refuses a missing folder, and creates none', () => {
     const folder = newFolder()
     expect(() => openNodeDisk(folder, { readOnly: true })).toThrow(
       expect.objectContaining({ code: 'INVALID_ARGUMENT' }),
@@ -172,7 +172,7 @@ describe('readOnly: true', () => {
 })
 
 describe('a closed handle', () => {
-  it('answers CLOSED to every method, and closing twice is fine', async () => {
+  it('refuses every method with CLOSED, and closing twice succeeds', async () => {
     const store = await openStore(newFolder())
     await commitUpTo(store, 3)
     const snapshot = await store.snapshot()
@@ -202,7 +202,7 @@ describe('a closed handle', () => {
     unsubscribe()
   })
 
-  it('while closing: each operation is wholly done, and there after reopening, or CLOSED', async () => {
+  it('while closing, each operation is done and survives reopening, or is CLOSED', async () => {
     const seed = seedOfRun()
     const random = new Random(seed)
     const tally = { committed: 0, closed: 0, rounds: 400 }
@@ -284,7 +284,7 @@ async function closeInTheMiddle(random: Random, tally: { committed: number; clos
 }
 
 describe('backup', () => {
-  it('under load is a committed state, opens, verifies, and goes its own way', async () => {
+  it('under load is a committed state that opens, verifies, and is independent', async () => {
     const store = await openStore(newFolder(), {
       durability: 'relaxed',
       walBytes: 60_000,
@@ -320,7 +320,7 @@ describe('backup', () => {
     await store.close()
   })
 
-  it('and its original go their own ways', async () => {
+  it('and its original are independent', async () => {
     const [folder, target] = [newFolder(), newFolder()]
     const store = await openStore(folder)
     await commitUpTo(store, 120)
@@ -337,7 +337,7 @@ describe('backup', () => {
     await Promise.all([storeAgain.close(), copyAgain.close()])
   })
 
-  it('into a folder that is not empty is refused, also into its own, and nothing is changed there', async () => {
+  it('into a folder that is not empty, or its own, is refused, and nothing is changed there', async () => {
     const folder = newFolder()
     const store = await openStore(folder)
     await commitUpTo(store, 20)

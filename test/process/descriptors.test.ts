@@ -18,7 +18,7 @@ const OUT = {
 }
 
 describe.each(['durable', 'relaxed'])('no file descriptor is left, %s', durability => {
-  it('a checkpoint is refused and changes nothing; commits and reads go on; with descriptors so does all else', async () => {
+  it('without descriptors a checkpoint is refused, commits and reads work, and with descriptors everything works again', async () => {
     const folder = newFolder()
     const a = await command(folder, { durability }, LIMITED)
     running = a
@@ -40,7 +40,7 @@ describe.each(['durable', 'relaxed'])('no file descriptor is left, %s', durabili
     await store.close()
   })
 
-  it('a first commit that needs a descriptor is refused, said to be impossible, and possible later', async () => {
+  it('a first commit that needs a descriptor is refused, reported as not writable, and possible later', async () => {
     const folder = newFolder()
     const a = await command(folder, { durability }, LIMITED)
     running = a

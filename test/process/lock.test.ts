@@ -23,7 +23,7 @@ function median(values: readonly number[]): number {
 }
 
 describe('failure matrix, a second process opens the folder', () => {
-  it('is LOCKED within 100 ms, in another process and in the same, and no byte is changed', async () => {
+  it('is refused as LOCKED within 100 ms, in another process and in the same, and no byte is changed', async () => {
     const folder = await makeUnclosed(50)
     const holder = await visit(folder, { stay: true })
     expect(holder.visit).toMatchObject({ code: 'OPEN', wrote: 'committed' })
@@ -47,7 +47,7 @@ describe('failure matrix, a second process opens the folder', () => {
     await kill(holder.process)
   })
 
-  it('is LOCKED for the process that has it open, which goes on undisturbed', async () => {
+  it('does not disturb the process that has it open', async () => {
     const folder = newFolder()
     const store = await openStore(folder)
     await expect(openStore(folder)).rejects.toMatchObject({ code: 'LOCKED' })
@@ -59,7 +59,7 @@ describe('failure matrix, a second process opens the folder', () => {
     await again.close()
   })
 
-  it('finds the lock of a killed process free, and all that it had committed', async () => {
+  it('gets the lock of a killed process, and finds all its commits', async () => {
     const folder = await makeClosed(30)
     const holder = await visit(folder, { stay: true })
     expect(holder.visit.wrote).toBe('committed')
@@ -70,7 +70,7 @@ describe('failure matrix, a second process opens the folder', () => {
     await store.close()
   })
 
-  it('finds the lock free after an opening that failed: CORRUPT, FORMAT_TOO_NEW', async () => {
+  it('gets the lock after a failed opening: CORRUPT, FORMAT_TOO_NEW', async () => {
     const folder = await makeClosed(30)
     const data = join(folder, 'data-00000001')
     const sound = readFileSync(data)
@@ -94,7 +94,7 @@ describe('failure matrix, a second process opens the folder', () => {
     await store.close()
   })
 
-  it('is free once close has resolved, and not before', async () => {
+  it('gets the lock once close has resolved, and not before', async () => {
     const folder = await makeClosed(5)
     const store = await openStore(folder)
     await store.commit({ operations: [{ op: 'put', scope: 's', tag: 1, key: 'k', value: 'v' }] })

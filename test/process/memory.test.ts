@@ -31,7 +31,7 @@ async function bulk(settings: Record<string, unknown>): Promise<Facts> {
 const mib = (bytes: number): string => `${(bytes / MIB).toFixed(1)} MiB`
 
 describe('limits', () => {
-  it('a cache limit holds: 200,000 entries of 400 B written and read back with 8 MiB of cache', async () => {
+  it('memory stays within the limit while 200,000 entries of 400 B are written and read with 8 MiB of cache', async () => {
     const seed = seedOfRun()
     const facts = await bulk({
       task: 'grow',
@@ -48,7 +48,7 @@ describe('limits', () => {
     expect(facts.rssMax).toBeLessThan(250 * MIB)
   })
 
-  it('the space of what was overwritten and deleted is reclaimed', async () => {
+  it('the space of overwritten and deleted entries is reclaimed', async () => {
     const seed = seedOfRun()
     const count = 20_000
     const facts = await bulk({ task: 'churn', count, valueBytes: VALUE_BYTES, cacheBytes: 8 * MIB, seed })

@@ -38,7 +38,7 @@ async function die(args: readonly string[], answersMax: number): Promise<void> {
   expect({ code, signal }).toEqual({ code: null, signal: 'SIGKILL' })
 }
 
-test(`nothing acknowledged is lost and nothing is half there over ${STORES * DEATHS} writers killed with SIGKILL`, {
+test(`nothing acknowledged is lost and every transaction is atomic over ${STORES * DEATHS} writers killed with SIGKILL`, {
   timeout: 600_000,
 }, async () => {
   const seed = seedOfRun()

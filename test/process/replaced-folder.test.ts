@@ -71,7 +71,7 @@ describe.each(['durable', 'relaxed'])('%s', durability => {
       },
     )
 
-    it('and not replaced: nothing is acknowledged, and nothing appears at its path', async () => {
+    it('and not replaced: no commit is acknowledged, and nothing appears at its path', async () => {
       const { folder, a } = await start(durability)
       takeAway(folder)
       expect(await a.tell('put', 'after')).toMatchObject({ code: 'IO_ERROR', details: { path: folder } })
@@ -82,7 +82,7 @@ describe.each(['durable', 'relaxed'])('%s', durability => {
     })
   })
 
-  it('a folder that was moved opens where it is, and holds what was acknowledged', async () => {
+  it('a moved folder opens at its new path, with every acknowledged commit', async () => {
     const { folder, a } = await start(durability)
     renameSync(folder, `${folder}-moved`)
     expect(await a.tell('put', 'after')).toMatchObject({ code: 'IO_ERROR' })

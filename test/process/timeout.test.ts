@@ -11,7 +11,7 @@ function run(code: string): { readonly status: number | null; readonly output: s
   return { status, output: stdout + stderr }
 }
 
-it('a transaction that waits for nothing in the world still times out', () => {
+it('a transaction that waits forever times out, also in a process with nothing else to do', () => {
   const ended = run(`
     const never = () => new Promise(() => {})
     const error = await db.transaction('r', never, { timeoutMs: 50 }).catch(reason => reason)
@@ -20,7 +20,7 @@ it('a transaction that waits for nothing in the world still times out', () => {
   expect(ended).toEqual({ status: 0, output: 'TIMEOUT\n' })
 })
 
-it('a transaction that has ended, or that nobody ends, keeps no process alive', () => {
+it('neither an ended nor an abandoned transaction keeps a process alive', () => {
   const start = performance.now()
   const ended = run(`
     await db.transaction('r', tx => tx.kv.put('k', 1), { timeoutMs: 1_000_000 })

@@ -56,7 +56,7 @@ describe('faults', () => {
     })
   }
 
-  it('make a write short, which a patient writer survives', async () => {
+  it('make a write short, and a writer that continues it succeeds', async () => {
     const disk = diskWith({ a: '' })
     const file = disk.open('a', 'write')
     disk.fail({ error: 'short', times: 2 })
@@ -68,7 +68,7 @@ describe('faults', () => {
     expect(contentOf(disk, 'a')).toBe('0123456789')
   })
 
-  it('make writes short for ever, which ends in no progress', () => {
+  it('make all writes empty, and a writer that continues them fails', () => {
     const disk = diskWith({ a: '' })
     disk.fail({ error: 'short', times: Number.POSITIVE_INFINITY })
     expect(() => writeAll(disk.open('a', 'write'), bytes('abcdef'), 0)).toThrow(
@@ -89,7 +89,7 @@ describe('faults', () => {
     expect(seen).toEqual(new Set(['', 'a', 'ab', 'abc']))
   })
 
-  it('of a full disk write what fits, then nothing, until there is room again', () => {
+  it('of a full disk write what fits, then nothing, until there is free space', () => {
     const disk = new SimulatedDisk({ capacityBytes: 10 })
     const file = disk.open('a', 'create')
     expect(file.write(bytes('1234567'), 0)).toBe(7)
@@ -107,7 +107,7 @@ describe('faults', () => {
     expect(disk.open('b', 'create').write(Buffer.alloc(12), 0)).toBe(12)
   })
 
-  it('damage what is durable, for ever', () => {
+  it('damage durable bytes permanently', () => {
     const disk = diskWith({ a: 'abc', b: 'abcdef' })
     disk.flip('a', 1)
     disk.flip('a', 2, 0xff)

@@ -48,7 +48,7 @@ describe('a power cut', () => {
     expect(outcomes(disk, 'b')).toEqual(new Set(['oldnew']))
   })
 
-  it('takes each sector on its own', () => {
+  it('affects each sector independently', () => {
     const disk = diskWith({ a: '........' }, 4)
     disk.open('a', 'write').write(bytes('NNNN'), 2)
     expect(outcomes(disk, 'a')).toEqual(new Set(['........', '..NN....', '....NN..', '..NNNN..']))
@@ -115,7 +115,7 @@ describe('a power cut', () => {
     expect(outcomes(disk, 'a')).toEqual(new Set([undefined, 'old', 'new']))
   })
 
-  it('takes changes of the folder in any order', () => {
+  it('applies changes of the folder in any order', () => {
     const disk = diskWith({ b: '' })
     disk.open('a', 'create')
     disk.remove('b')
@@ -148,7 +148,7 @@ describe('a power cut', () => {
     expect(contentOf(disk, 'a')).toBe('NN')
   })
 
-  it('is all the same for the same seed', () => {
+  it('is the same for the same seed', () => {
     const disk = diskWith({ a: '.'.repeat(5000) })
     disk.open('a', 'write').write(Buffer.alloc(4000, 'N'), 700)
     const images = [1, 2].map(() => {
@@ -159,7 +159,7 @@ describe('a power cut', () => {
     expect(new Set(images[0]).size).toBeGreaterThan(10)
   })
 
-  it('leaves the disk itself as it was, and each image apart from the others', () => {
+  it('does not change the disk itself, and images are independent', () => {
     const disk = diskWith({ a: 'old' })
     const file = disk.open('a', 'write')
     file.write(bytes('new'), 3)
@@ -179,7 +179,7 @@ describe('a power cut', () => {
     expect(outcomes(disk, 'a')).toEqual(new Set(['oldnew']))
   })
 
-  it('can follow a power cut that followed another: what the image holds is durable', () => {
+  it('can follow another power cut, after which the image is durable', () => {
     const disk = diskWith({ a: '0' })
     const random = new Random(4)
     const seen = new Set<string>()
@@ -288,7 +288,7 @@ describe('a process crash', () => {
 })
 
 describe('syncLater', () => {
-  it('covers what was written before it started, and nothing after', async () => {
+  it('covers writes before its start, and no later ones', async () => {
     const tasks: (() => void)[] = []
     const disk = SimulatedDisk.of({ a: bytes('..') }, { sectorBytes: 1, later: task => tasks.push(task) })
     const file = disk.open('a', 'write')
@@ -301,7 +301,7 @@ describe('syncLater', () => {
     expect(outcomes(disk, 'a')).toEqual(new Set(['1.', '12']))
   })
 
-  it('may end after one that started later, and takes nothing back', async () => {
+  it('may end after one that started later, and undoes nothing', async () => {
     const tasks: (() => void)[] = []
     const disk = SimulatedDisk.of({ a: bytes('..') }, { sectorBytes: 1, later: task => tasks.push(task) })
     const file = disk.open('a', 'write')
@@ -330,7 +330,7 @@ describe('syncLater', () => {
 })
 
 describe('a failed sync', () => {
-  it('loses or keeps what it should have written, and a later sync does not bring it back', () => {
+  it('loses or keeps the writes it should have synced, and a later sync does not restore them', () => {
     const ends = new Set<string>()
     for (let seed = 0; seed < 100; seed++) {
       const disk = SimulatedDisk.of({ a: bytes('.') }, { seed })
@@ -377,7 +377,7 @@ describe('a failed sync', () => {
     expect(ends).toEqual(new Set([undefined, '']))
   })
 
-  it('that was asynchronous spares what was written after its start', async () => {
+  it('that was asynchronous does not affect writes after its start', async () => {
     for (let seed = 0; seed < 50; seed++) {
       const disk = SimulatedDisk.of({ a: bytes('..') }, { seed, sectorBytes: 1 })
       const file = disk.open('a', 'write')

@@ -4,7 +4,7 @@ import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 import { SimulatedScheduler } from './simulated-scheduler.ts'
 
 describe('clock', () => {
-  test('it stands still until it is advanced, and can be set back', () => {
+  test('a simulated clock moves only when it is advanced or set', () => {
     const clock = new SimulatedClock(1_000)
     expect([clock.now(), clock.now()]).toEqual([1_000, 1_000])
     clock.advance(5)
@@ -37,7 +37,7 @@ describe('scheduler', () => {
     expect(orders.size).toBeGreaterThan(15)
   })
 
-  test('time passes when there is nothing else to do, from timer to timer', async () => {
+  test('time advances to the next timer when no task is left', async () => {
     const clock = new SimulatedClock(0)
     const scheduler = new SimulatedScheduler(1, clock)
     const events: string[] = []
@@ -56,7 +56,7 @@ describe('scheduler', () => {
 })
 
 describe('random', () => {
-  test('the same seed gives the same numbers, a fork its own', () => {
+  test('the same seed gives the same numbers, and a fork has its own', () => {
     const draw = (random: Random): number[] => Array.from({ length: 5 }, () => random.below(1_000))
     expect(draw(new Random(1))).toEqual(draw(new Random(1)))
     expect(draw(new Random(1))).not.toEqual(draw(new Random(2)))

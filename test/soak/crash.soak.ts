@@ -7,7 +7,7 @@ import { fullDiskCampaign } from '../campaigns/full-disk-campaign.ts'
 const IMAGES = 5_000_000
 const TELL_EVERY_IMAGES = 250_000
 
-test('five million crash images: nothing acknowledged is lost, nothing is half there', async () => {
+test('five million crash images: nothing acknowledged is lost, and every commit is atomic', async () => {
   const seed = seedOfRun()
   console.log(`crash campaign: ANNALS_SEED=${seed}`)
   const start = performance.now()
@@ -32,7 +32,7 @@ test('every disk call of a hundred programs fails, in every way', async () => {
   console.log(await faultCampaign({ seed, programs: 100 }))
 })
 
-test('a hundred thousand disks get full, and have room again', async () => {
+test('a hundred thousand disks get full, and have free space again', async () => {
   const seed = seedOfRun()
   console.log(`full disk campaign: ANNALS_SEED=${seed}`)
   console.log(await fullDiskCampaign({ seed, disks: 100_000 }))

@@ -10,14 +10,14 @@ const LAUNCH_IMAGES = 100_000
 const PROGRAMS = 200
 const HUNT_SECONDS = 120
 
-test('N2, N5, N8: launches that crash anywhere end as if they had not', async () => {
+test('N2, N5, N8: launches that crash at any disk call reach the same end', async () => {
   const seed = seedOfRun()
   console.log(`launch campaign: ANNALS_SEED=${seed}`)
   const { images, launches } = await launchCampaign({ seed, images: LAUNCH_IMAGES })
   console.log(`launch campaign: ${images} images of ${launches} launches`)
 })
 
-test('N11, L22: neither the outbox nor the file registry loses what it has acknowledged', async () => {
+test('N11, L22: neither the outbox nor the file registry loses an acknowledged record', async () => {
   const seed = seedOfRun()
   console.log(`outbox and registry campaigns: ANNALS_SEED=${seed}`)
   const random = new Random(seed)

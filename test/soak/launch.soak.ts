@@ -27,11 +27,11 @@ async function inLanes(numbers: readonly number[], work: (number: number) => Pro
 
 const upTo = (count: number): number[] => [...Array(count).keys()].map(index => index + 1)
 
-test('N8: killed at every event, a launch resumes to the same end and does nothing twice', async () => {
+test('N8: killed at every event, a launch resumes to the same end and repeats no completed step', async () => {
   await inLanes(upTo(events), at => killAndResume(launches, at, expected))
 })
 
-test('N8: killed at every event, and again at a random one of its resumption', async () => {
+test('N8: killed at every event, and again at a random event of its resumption, a launch reaches the same end', async () => {
   const seed = seedOfRun()
   const random = new Random(seed)
   await inLanes(upTo(events), at => killAndResume(launches, at, expected, 1 + random.below(30)))

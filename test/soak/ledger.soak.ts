@@ -7,7 +7,7 @@ const IMAGES = 100_000
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }))
 afterEach(() => void vi.useRealTimers())
 
-test('a hundred thousand deaths of a program in the ledger: each event once, and all that follows from it', async () => {
+test('a hundred thousand crashes of a program that writes to the ledger: each event is stored and projected once', async () => {
   const seed = seedOfRun()
   console.log(`ledger crash campaign: ANNALS_SEED=${seed}`)
   const random = new Random(seed)

@@ -5,7 +5,7 @@ import { campaign } from '../model/campaign.ts'
 const PROGRAMS = 50_000
 const TELL_EVERY_PROGRAMS = 5_000
 
-test('fifty thousand programs: every answer is what a simple model says', async () => {
+test('fifty thousand programs: every result matches a simple model', async () => {
   const seed = seedOfRun()
   console.log(`model: ANNALS_SEED=${seed}`)
   const start = performance.now()
