@@ -287,5 +287,6 @@ function sayWhereToLook(stage: Stage, terminal: Terminal): void {
     terminal.note(`  ${annals} ${command} ${runId}${where}`)
   terminal.note(`  ${annals} export ${runId}${where} -o demo.bundle && ${annals} verify-bundle demo.bundle`)
   terminal.note(`  git -C ${shellWord(repository)} log --stat -1 docs-launch`)
-  if (!isOwnServer) terminal.note(`  open ${url}/ in a browser`)
+  const page = isOwnServer ? `${annals} serve${where}, then open http://127.0.0.1:8765/` : `open ${url}/`
+  terminal.note(`  ${page} in a browser`)
 }

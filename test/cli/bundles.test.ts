@@ -164,7 +164,7 @@ describe('import', () => {
     const cut = readFileSync(bundle, 'utf8').slice(0, -20)
     const broken = await annals(['import', '-', '--data', target], { input: cut })
     expect(broken.code).toBe(1)
-    expect(broken.stderr).toContain('line 11 of the bundle: it is cut off')
+    expect(broken.stderr).toContain('line 11 of the bundle: the line feed at the end of the line is missing')
     expect((await annals(['verify', '--data', target])).stdout).toBe('consistent  1 run\n')
   })
 

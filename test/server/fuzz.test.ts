@@ -36,7 +36,7 @@ async function fingerprint(db: Annals): Promise<string> {
   ])
 }
 
-test(`${REQUESTS} requests made from the description: none is a 5xx, none that is refused changes anything`, async () => {
+test(`${REQUESTS} requests generated from the OpenAPI document: none is a 5xx, and a refused one changes nothing`, async () => {
   const seed = seedOfRun()
   console.log(`seed ${seed}`)
   const db = await open({ memory: true })

@@ -15,7 +15,7 @@ function noteOf(runId: string, logicalAttemptId: number): RunEventWrite {
   return newEvent({ eventType: 'Noted', runId, logicalAttemptId, payload: { text: 'x'.repeat(300) } })
 }
 
-test('a server that is killed under load loses nothing it has answered for, and its clients go on by themselves', async () => {
+test('a server killed under load loses no acknowledged write, and its clients reconnect', async () => {
   await server.start()
   const retry = { retries: 200, firstMs: 10, maxMs: 100 }
   const client = createClient({ url: server.url, retry })

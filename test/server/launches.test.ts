@@ -79,7 +79,7 @@ describe('launches over HTTP', () => {
     await expect(launches.cancel('two')).rejects.toMatchObject({ code: 'ILLEGAL_STATE' })
   })
 
-  test('of a definition that the server does not have are listed, and not resumed; what is no run is not there', async () => {
+  test('without a definition on the server are listed but not resumed; other folders are not listed', async () => {
     const served = await serveLaunches([])
     await stoppedRun(served, 'one')
     const { launches } = clientOf(served)
@@ -92,7 +92,7 @@ describe('launches over HTTP', () => {
     }
   })
 
-  test('are listed page by page, by the first lines of their logs, however long these are', async () => {
+  test('are listed page by page, reading only the first line of each log', async () => {
     const served = await serveLaunches([])
     for (const runId of ['a', 'b', 'c']) await stoppedRun(served, runId)
     // More than can be read at once: whoever tried would fail.
@@ -108,7 +108,7 @@ describe('launches over HTTP', () => {
     expect(await page('?limit=1')).toEqual({ launches: ['a'], next: 'a' })
   })
 
-  test('are not there for another tenant', async () => {
+  test('are not visible to another tenant', async () => {
     const served = await serveLaunches([smallLaunch({})])
     await stoppedRun(served, 'one')
     const { token } = await served.server.tokens.create({ role: 'admin', tenant: 'other' })

@@ -75,7 +75,7 @@ async function costOf(url: string, client: AnnalsClient, runId: string, from: nu
   return (((await metric(url, CPU)) - before) * 1_000) / APPENDS
 }
 
-test(`${STREAMS} open streams and one that is not read: an append costs what it did, memory is bounded, each gets everything`, async () => {
+test(`${STREAMS} open streams and one stalled client: appends stay fast, memory is bounded, each stream gets every event`, async () => {
   await server.start()
   const { url } = server
   const port = Number(new URL(url).port)

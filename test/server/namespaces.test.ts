@@ -36,7 +36,7 @@ function cursorLike(place: string): string {
 }
 
 describe('P27, P32: runs in namespaces over HTTP', () => {
-  test('a client takes a namespace wherever it takes a run id, as the database does', async () => {
+  test('a client accepts a namespace wherever it accepts a run id, as the database does', async () => {
     const acme = db.forTenant('~:acme')
     const created = await client.runs.create({ runId: THERE, metadata: { n: 1n }, tags: ['t'] })
     expect(created).toMatchObject({ runId: RUN, app: 'a:b/c', agent: '%3A..' })
@@ -77,7 +77,7 @@ describe('P27, P32: runs in namespaces over HTTP', () => {
     expect(await acme.kv.get(THERE, 'k')).toBeUndefined()
   })
 
-  test('a namespace where the run is not, of another tenant, or that is none is refused', async () => {
+  test('a namespace without that run, of another tenant, or with a wrong format is refused', async () => {
     await client.runs.create({ runId: THERE })
     const elsewhere = namespace({ tenant: '~:acme', app: 'other', agent: 'x', run: RUN })
     expect(await client.runs.get(elsewhere)).toBeUndefined()
@@ -111,7 +111,7 @@ describe('P27, P32: runs in namespaces over HTTP', () => {
     expect(await db.runs.query()).toEqual([])
   })
 
-  test('scopes without a run are listed page by page and dropped, as the database does', async () => {
+  test('scopes without a run are listed page by page and dropped, as in the database', async () => {
     const acme = db.forTenant('~:acme')
     await client.runs.create({ runId: THERE })
     await client.kv.put(THERE, 'k', 1)
@@ -146,7 +146,7 @@ describe('P27, P32: runs in namespaces over HTTP', () => {
     await expect(client.scopes({ app: 'x' } as never)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
-  test('whoever writes requests by hand gives app and agent beside the id', async () => {
+  test('a request may have app and agent besides the id', async () => {
     const body = JSON.stringify({ runId: 'by-hand', app: 'research' })
     const made = await answer('/v1/runs', { method: 'POST', body })
     expect(made).toMatchObject({ status: 201, json: { runId: 'by-hand', app: 'research' } })

@@ -92,7 +92,7 @@ describe('tokens', () => {
     },
   )
 
-  test('TD6: a token of the server serves too, with the right role', async () => {
+  test('TD6: a token of the server works too, with the right role', async () => {
     await start(GUARDED)
     const reader = await server.tokens.create({ role: 'reader' })
     const writer = await server.tokens.create({ role: 'writer' })
@@ -107,7 +107,7 @@ describe('tokens', () => {
     expect(await db.telemetry.totals()).toMatchObject({ total_runs: 2 })
   })
 
-  test('TD6: the records of another tenant are none for a token', async () => {
+  test('TD6: a token does not see the records of another tenant', async () => {
     await start(GUARDED)
     const run = newRun()
     await ask(['POST', '/api/v1/runs', run], bearer(SECRET))
@@ -171,12 +171,12 @@ describe('the rate limit', () => {
     for (let i = 0; i < 5; i++) expect(left(await ask(ROUTES[0]))).toEqual([null, null])
   })
 
-  test('TD6: 60 a minute unless it is said', async () => {
+  test('TD6: 60 a minute by default', async () => {
     await start({ TELEMETRY_RATE_LIMIT_ENABLED: '1' })
     expect(left(await ask(ROUTES[0]))).toEqual(['60', '59'])
   })
 
-  test('TD6: what is more is 429 with Retry-After, until time has passed', async () => {
+  test('TD6: further requests are 429 with Retry-After until time has passed', async () => {
     let now = Date.UTC(2026, 10, 15)
     await start(LIMITED, { clock: () => now })
     for (const remaining of ['2', '1', '0']) {
@@ -193,7 +193,7 @@ describe('the rate limit', () => {
     expect((await ask(ROUTES[0])).status).toBe(200)
   })
 
-  test('TD6: counts each token by itself, and those without one by their address', async () => {
+  test('TD6: counts each token separately, and requests without one by address', async () => {
     await start({ ...LIMITED, ...GUARDED })
     const reader = await server.tokens.create({ role: 'reader' })
     for (let i = 0; i < 3; i++) await ask(ROUTES[0], bearer(SECRET))
@@ -231,7 +231,7 @@ describe('the rate limit', () => {
   })
 })
 
-test('TD4: every route is described with all that it may answer', async () => {
+test('TD4: every route is documented with all its responses', async () => {
   await start({})
   const { paths } = (await (await ask(['GET', '/openapi.json'])).json()) as {
     paths: Record<string, Record<string, { tags: string[]; responses: Record<string, unknown> }>>

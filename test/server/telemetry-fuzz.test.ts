@@ -100,7 +100,7 @@ const query = fc.dictionary(
 )
 const KNOWN = [200, 201, 400, 404, 405, 422]
 
-test('TD4, TD5: anything that is sent is answered as the contract says, never with a 5xx; what is refused changes nothing', async () => {
+test('TD4, TD5: any request is answered as the contract requires, never with a 5xx, and a refused one changes nothing', async () => {
   const seed = seedOfRun()
   console.log(`telemetry fuzz: ANNALS_SEED=${seed}`)
   await using db = await open({ memory: true })

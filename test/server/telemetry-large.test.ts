@@ -19,7 +19,7 @@ const CACHE_BYTES = 4 * RECORD_BYTES
 /** The reader is in this process too, with what waits in its sockets. */
 const HELD_BYTES_MAX = 48 * RECORD_BYTES
 
-test('a list is read no further than its reader has come, and ends with it', async () => {
+test('a list is read only as far as its client reads, and ends with it', async () => {
   let taken = 0
   let isOver = false
   async function* items(): AsyncGenerator<string, void, void> {
@@ -47,7 +47,7 @@ test.each([
   expect(await (await streamedJson(before, items(), after)).text()).toBe(expected)
 })
 
-test('what fails before the first item is answered as a failure', async () => {
+test('an error before the first item is an error response', async () => {
   // biome-ignore lint/correctness/useYield: it fails before it could
   async function* items(): AsyncGenerator<string, void, void> {
     throw new Error('closed')
@@ -55,7 +55,7 @@ test('what fails before the first item is answered as a failure', async () => {
   await expect(streamedJson('', items(), '')).rejects.toThrow('closed')
 })
 
-test('lists and trails of large records hold a few of them at a time, never all', async () => {
+test('lists and trails of large records keep only a few in memory', async () => {
   const path = mkdtempSync(join(tmpdir(), 'annals-telemetry-large-'))
   const db = await open({ path, durability: 'relaxed', cacheBytes: CACHE_BYTES })
   for (let i = 0; i < RECORDS; i++) {

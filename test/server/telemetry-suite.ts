@@ -51,9 +51,9 @@ export function testTelemetry(
     describe('one run', () => testOneRun(service))
     describe('the commit of a run', () => testGitCommits(service))
     describe('overviews', () => testOverviews(service))
-    describe('what there is none of', () => testRefusedRequests(service))
+    describe('unknown paths and methods', () => testRefusedRequests(service))
 
-    test('records, indexes and counts fit together after all this', async () => {
+    test('records, indexes and counts agree at the end', async () => {
       expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
       const { total_runs, agents } = await db.telemetry.totals()
       expect(Object.values(agents).reduce((sum, count) => sum + count, 0)).toBe(total_runs)

@@ -142,7 +142,7 @@ const BODIES: Readonly<Record<string, () => string>> = {
 }
 
 describe('request bodies are bounded before they are parsed', () => {
-  test.each(Object.keys(BODIES))('16 MiB, %s, does not hold the event loop', async name => {
+  test.each(Object.keys(BODIES))('16 MiB, %s, does not block the event loop', async name => {
     const body = Buffer.from(BODIES[name]())
     const longest = await longestBlock(async () => {
       const answer = await ask('/v1/runs/run/kv/key', { method: 'PUT', who: 'acme-writer', body })
@@ -161,7 +161,7 @@ describe('request bodies are bounded before they are parsed', () => {
     ['numbers to look at', `[${'1e1,'.repeat(250_000)}1]`],
     ['objects', `[${'{},'.repeat(330_000)}1]`],
     ['names', `{${Array.from({ length: 80_000 }, (_, i) => `"k${i}":1`).join(',')}}`],
-  ])('1 MiB of telemetry, %s, does not hold the event loop', async (_, context) => {
+  ])('1 MiB of telemetry, %s, does not block the event loop', async (_, context) => {
     const body = telemetry(context)
     const longest = await longestBlock(async () => {
       const answer = await ask('/api/v1/runs', { method: 'POST', who: 'acme-writer', body })
@@ -189,7 +189,7 @@ describe('request bodies are bounded before they are parsed', () => {
 describe('heavy requests with a reader’s token', () => {
   const verification = '/v1/runs/long/verification'
 
-  test('ten verifications at once: another tenant is served meanwhile, and nothing holds the event loop', async () => {
+  test('ten verifications at once do not block the event loop or another tenant', async () => {
     const finished: string[] = []
     const longest = await longestBlock(async () => {
       finished.length = 0
@@ -209,7 +209,7 @@ describe('heavy requests with a reader’s token', () => {
     expect(longest).toBeLessThanOrEqual(BLOCK_MS_MAX)
   })
 
-  test('callers that close their connections stop the work, and give back its slots', async () => {
+  test('closing the connection stops the work and releases its slot', async () => {
     const stop = new AbortController()
     const left = Array.from({ length: 10 }, () =>
       ask(verification, { who: 'acme-reader', signal: stop.signal }),
@@ -231,7 +231,7 @@ describe('heavy requests with a reader’s token', () => {
     ['a bundle', '/v1/runs/long/bundle', `"runSeq":${EVENTS}`],
     ['an audit with a filter', '/v1/audit?from=0&to=99999999999999&eventType=None', '"events":[]'],
     ['a page of 10,000', '/v1/runs/long/events?limit=10000', '"runSeq":10000'],
-  ])('%s does not hold the event loop', async (_, path, holds) => {
+  ])('%s does not block the event loop', async (_, path, holds) => {
     const longest = await longestBlock(async () => {
       const { status, text } = await ask(path, { who: 'acme-reader' })
       expect(status).toBe(200)

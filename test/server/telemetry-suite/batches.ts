@@ -5,7 +5,7 @@ const BATCH = `${RUNS}/batch`
 
 /** POST /api/v1/runs/batch. */
 export function testBatches({ ask, get, post, list }: Service): void {
-  test('TD1: items are checked one by one: good ones are stored, duplicates counted, bad ones listed', async () => {
+  test('TD1: items are checked one by one: valid ones are stored, duplicates counted, invalid ones listed', async () => {
     const [first, second] = [newRun(), newRun()]
     await post(RUNS, second)
     const items = [first, newRun({ status: 'odd' }), second, first, 7, newRun({ status: 'failed' })]
@@ -26,7 +26,7 @@ export function testBatches({ ask, get, post, list }: Service): void {
     expect((await get(`${RUNS}/${first.event_id}`)).status).toBe(200)
   })
 
-  test('TD1, TD5: a number that would be rounded is a fault of its field alone', async () => {
+  test('TD1, TD5: a number that would be rounded is a problem of its field only', async () => {
     const items = [newRun(), newRun(), newRun(), newRun({ unknown: 1 })]
     const numbers = [
       '"a":1',
@@ -58,7 +58,7 @@ export function testBatches({ ask, get, post, list }: Service): void {
     expect((await post(RUNS, newRun({ metrics_json: { at_ns: '1763177400123456789' } }))).status).toBe(201)
   })
 
-  test('TD1: 1000 are taken, all bad ones too', async () => {
+  test('TD1: 1000 runs are accepted, even if all are invalid', async () => {
     const items = Array.from({ length: 1000 }, () => newRun({ agent_name: 'batch' }))
     expect((await post(BATCH, items)).body).toEqual({
       inserted: 1000,
@@ -87,7 +87,7 @@ export function testBatches({ ask, get, post, list }: Service): void {
     })
   })
 
-  test('TD4: what is not JSON is 400, another type 415', async () => {
+  test('TD4: invalid JSON is 400, another media type 415', async () => {
     expect((await ask(BATCH, { text: '[' })).status).toBe(400)
     expect((await ask(BATCH, { text: '[]', headers: { 'content-type': 'text/csv' } })).status).toBe(415)
   })

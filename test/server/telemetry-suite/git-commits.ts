@@ -4,7 +4,7 @@ import { RUNS, type Service } from './service.ts'
 
 /** The commit that a run has made, and where it is found. */
 export function testGitCommits({ get, post, posted }: Service): void {
-  test('a commit is associated, and replaces the one before as a whole', async () => {
+  test('a commit is associated and replaces all fields of an earlier one', async () => {
     const id = await posted({ git_repo: 'git@github.com:o/n.git', run_id: 'committed' })
     const path = `${RUNS}/${id}/associate-commit`
     const first = {
@@ -50,7 +50,7 @@ export function testGitCommits({ get, post, posted }: Service): void {
     expect(answer.body).toMatchObject({ detail: [{ loc: ['body', field] }] })
   })
 
-  test('a commit of a run that is not there is 404', async () => {
+  test('a commit for an unknown run is 404', async () => {
     const commit = { commit_hash: 'abcdef1', commit_source: 'manual' }
     expect((await post(`${RUNS}/${newId()}/associate-commit`, commit)).status).toBe(404)
   })

@@ -47,7 +47,7 @@ export function testListing({ get, post, posted, list }: Service): void {
     },
   )
 
-  test('limit is 100 unless it is said', async () => {
+  test('limit is 100 by default', async () => {
     await post(
       `${RUNS}/batch`,
       Array.from({ length: 101 }, () => newRun({ agent_name: 'many' })),

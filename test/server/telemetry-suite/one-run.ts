@@ -6,19 +6,19 @@ import { RUNS, type Service } from './service.ts'
 export function testOneRun({ ask, get, patch, posted, list }: Service): void {
   const PATHS = ['', '/commit-url', '/repo-url']
 
-  test.each(PATHS)('GET …%s of a run that is not there is 404', async path => {
+  test.each(PATHS)('GET …%s of an unknown run is 404', async path => {
     for (const id of [newId(), 'nonsense', '%00', '%2e%2e']) {
       const { status, body } = await get(`${RUNS}/${id}${path}`)
       expect([status, body]).toEqual([404, { detail: expect.any(String) }])
     }
   })
 
-  test('GET takes the id in any case', async () => {
+  test('GET accepts the id in upper and lower case', async () => {
     const id = await posted()
     expect((await get(`${RUNS}/${id.toUpperCase()}`)).body).toMatchObject({ event_id: id })
   })
 
-  test('TD5: PATCH replaces each field as a whole, ignores nulls and what nobody knows', async () => {
+  test('TD5: PATCH replaces each field and ignores nulls and unknown fields', async () => {
     const id = await posted({ metrics_json: { a: 1 }, output_summary: 'x' })
     const change = {
       status: 'success',
@@ -85,7 +85,7 @@ export function testOneRun({ ask, get, patch, posted, list }: Service): void {
     expect((await get(`${RUNS}/${id}`)).body['error_summary']).toBeNull()
   })
 
-  test('PATCH of a run that is not there is 404; of no JSON 400, of a list 422', async () => {
+  test('PATCH of an unknown run is 404, with invalid JSON 400, with a list 422', async () => {
     expect((await patch(`${RUNS}/${newId()}`, { status: 'success' })).status).toBe(404)
     const path = `${RUNS}/${await posted()}`
     expect((await ask(path, { method: 'PATCH', text: 'x' })).status).toBe(400)

@@ -21,7 +21,7 @@ export function testOverviews({ get, patch, posted }: Service): void {
     ])
   })
 
-  test('TD2: /api/v1/metadata lists names and counts them, from memory until something is written', async () => {
+  test('TD2: /api/v1/metadata lists and counts names, cached until the next write', async () => {
     await posted({ agent_name: 'meta-a', job_type: 'meta-j' })
     const first = (await get('/api/v1/metadata')).body
     expect(first['cache_hit']).toBe(false)

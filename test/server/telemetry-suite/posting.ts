@@ -79,7 +79,7 @@ const OPTIONAL: Readonly<Record<string, readonly [sent: unknown, shown: unknown]
 
 /** POST /api/v1/runs. */
 export function testPosting({ ask, get, post, posted }: Service): void {
-  test('TD5: what is required is enough; the rest is null, the status running, created_at now', async () => {
+  test('TD5: the required fields are enough; others are null, status is running, created_at is now', async () => {
     const before = Date.now() - 60_000
     const run = newRun()
     const answer = await post(RUNS, run)
@@ -95,7 +95,7 @@ export function testPosting({ ask, get, post, posted }: Service): void {
     }
   })
 
-  test('TD5: every field comes back: times in UTC with milliseconds, JSON as objects', async () => {
+  test('TD5: every field is returned: times in UTC with milliseconds, JSON as objects', async () => {
     const sent = Object.fromEntries(Object.entries(OPTIONAL).map(([field, [value]]) => [field, value]))
     const shown = Object.fromEntries(Object.entries(OPTIONAL).map(([field, [, value]]) => [field, value]))
     const id = await posted(sent)
@@ -104,7 +104,7 @@ export function testPosting({ ask, get, post, posted }: Service): void {
     expect(JSON.stringify(body['metrics_json'])).toContain('__proto__')
   })
 
-  test('the same event_id again is a duplicate and changes nothing, in whatever case', async () => {
+  test('the same event_id again, in upper or lower case, is a duplicate and changes nothing', async () => {
     const run = newRun()
     await post(RUNS, run)
     const other = { ...run, agent_name: 'other', event_id: run.event_id.toUpperCase() }
