@@ -69,7 +69,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   mutant(
     'ND4: a torn line of the log is not cut off',
     ['tiny launch', 1],
-    ['launch/launches.js', 'await log.cut(seal.bytes);', ''],
+    ['launch/launches.js', 'await log.cut(bytes);', ''],
   ),
   mutant(
     'ND4: a torn line is cut off before it is set aside',

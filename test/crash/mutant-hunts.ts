@@ -1,8 +1,8 @@
 import { fileURLToPath } from 'node:url'
 import { type Campaign, MUTANTS, type Mutant } from './mutants.ts'
-import { huntPlanted, type Score, scoreOf } from './planted-bugs.ts'
+import { huntPlanted, type Patch, type Score, scoreOf } from './planted-bugs.ts'
 
-/** Bugs planted into copies of the built engine, and the campaigns that hunt them, each hunt in a process of its own. */
+/** Hunts bugs that are planted into copies of the built engine, each in a process of its own. */
 
 const hunter = fileURLToPath(new URL('mutant-hunt.mjs', import.meta.url))
 
@@ -14,14 +14,14 @@ interface Hunt {
 }
 
 interface HuntOptions {
-  /** What the random programs follow from. */
+  /** Determines the random programs. */
   readonly seed: number
   readonly seconds: number
-  /** Without it the hunt knows only which campaign to begin with. */
+  /** The program to begin with; a random one without it. */
   readonly program?: number
 }
 
-/** Hunts all mutants, beginning with the program that is known to find each, or blindly. */
+/** Hunts all mutants. Each hunt begins with the program that is known to find the bug, or blindly with a random one. */
 export async function huntMutants(options: {
   readonly seed: number
   readonly seconds: number
@@ -33,28 +33,33 @@ export async function huntMutants(options: {
     const known = blindly || program === undefined ? {} : { program }
     const firstHunt = await huntIn(mutant, first, { seed, seconds, ...known })
     if (firstHunt.failure !== undefined) return fateOf(firstHunt)
-    // A second hunt with other programs: neither chance nor a slow machine shall decide.
+    // A second hunt with other programs, so that neither chance nor a slow machine decides.
     return fateOf(await huntIn(mutant, first, { seed: seed + 1, seconds }))
   })
 }
 
-/** The engine as it was built. */
+/** Runs the campaigns on the engine as it was built. */
 export function huntNothing(seconds: number): Promise<Hunt> {
   return huntIn(undefined, 'crashes', { seed: 1, seconds })
 }
 
-function huntIn(mutant: Mutant | undefined, first: Campaign, options: HuntOptions): Promise<Hunt> {
-  const { seed, seconds, program = '' } = options
-  const patches = (mutant?.patches ?? []).map(patch => ({
+/** The patches of a mutant, with paths in dist. */
+export function patchesOf({ patches }: Mutant): Patch[] {
+  return patches.map(patch => ({
     ...patch,
     file: patch.file.includes('/') ? patch.file : `embedded/${patch.file}`,
   }))
+}
+
+function huntIn(mutant: Mutant | undefined, first: Campaign, options: HuntOptions): Promise<Hunt> {
+  const { seed, seconds, program = '' } = options
+  const patches = mutant === undefined ? [] : patchesOf(mutant)
   return huntPlanted<Hunt>(hunter, patches, [first, program, seed, seconds])
 }
 
 function fateOf({ failure, campaign, program, images }: Hunt): string | undefined {
   if (failure === undefined) return undefined
-  // What it was, without which program it was in.
+  // The failure, without the program that it occurred in.
   const reason = failure.split(': ').slice(1).join(': ').slice(0, 110)
   return `caught by ${campaign}, program ${program}, after ${images} images: ${reason}`
 }

@@ -13,7 +13,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 
-/** Bugs planted into copies of the built package, each hunted in a process of its own. */
+/** Plants bugs into copies of the built package, and hunts each in a process of its own. */
 
 const HUNTERS = 2
 const dist = fileURLToPath(new URL('../../dist', import.meta.url))
@@ -22,9 +22,9 @@ const programs = fileURLToPath(new URL('../../temp/programs/test', import.meta.u
 const PARTS = ['core', 'disk', 'embedded', 'engine', 'launch', 'ledger', 'primitives', 'telemetry', 'testing']
 
 export interface Patch {
-  /** In dist. */
+  /** The path in dist. */
   readonly file: string
-  /** White space stands for any white space. It must be there exactly once, or the patch is out of date. */
+  /** The text to replace, which must occur exactly once. White space matches any white space. */
   readonly find: string
   readonly replace: string
 }
@@ -33,11 +33,11 @@ export interface Score {
   readonly hunted: number
   readonly caught: number
   readonly survivors: readonly string[]
-  /** One line for each: who caught it, after how long, and by what. */
+  /** One line per bug: the campaign that caught it, the time it took, and the failure. */
   readonly table: string
 }
 
-/** Hunts each mutant, two at a time. `hunt` says how it was caught; undefined if it survived. */
+/** Hunts each mutant, two at a time. `hunt` returns how it was caught, or undefined if it survived. */
 export async function scoreOf<M extends { readonly name: string }>(
   mutants: readonly M[],
   hunt: (mutant: M) => Promise<string | undefined>,
@@ -59,7 +59,7 @@ export async function scoreOf<M extends { readonly name: string }>(
   return { hunted, caught: hunted - survivors.length, survivors, table: lines.join('\n') }
 }
 
-/** Runs a program that hunts in a copy with these patches. Returns the JSON of its last line. Its first argument is the copy. */
+/** Runs a program on a copy with these patches, whose folder is its first argument. Returns the JSON of its last line. */
 export async function huntPlanted<T>(
   program: string,
   patches: readonly Patch[],
@@ -69,7 +69,7 @@ export async function huntPlanted<T>(
   try {
     linkPackage(folder)
     for (const patch of patches) plant(patch, folder)
-    // A link is a module of its own: so the copy imports itself, not the package that it was made from.
+    // With this flag a link is a module of its own, so the copy imports itself and not the package behind its links.
     const all = ['--preserve-symlinks', program, folder, ...args].map(String)
     const { stdout } = await promisify(execFile)(process.execPath, all)
     return JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as T
@@ -93,18 +93,29 @@ function linkFiles(from: string, to: string): void {
   }
 }
 
-function plant({ file, find, replace }: Patch, folder: string): void {
-  const path = join(folder, 'src', file)
-  const text = readFileSync(path, 'utf8')
+/** Lists the patches that are out of date, because the built code does not have their text exactly once. */
+export function misfits(patches: readonly Patch[]): string[] {
+  return patches.flatMap(patch => {
+    const count = textsFound(patch, readFileSync(join(dist, patch.file), 'utf8')).length
+    return count === 1 ? [] : [`${patch.file} has ${JSON.stringify(patch.find)} ${count} times`]
+  })
+}
+
+function textsFound({ find }: Patch, text: string): string[] {
   const pattern = find.trim().split(/\s+/).map(escapePattern).join('\\s*')
-  const found = [...text.matchAll(new RegExp(pattern, 'g'))]
-  if (found.length !== 1)
-    throw new Error(`${file} has ${JSON.stringify(find)} ${found.length} times: update the mutant`)
-  // In place of the link, not through it.
+  return [...text.matchAll(new RegExp(pattern, 'g'))].map(([found]) => found)
+}
+
+function plant(patch: Patch, folder: string): void {
+  const path = join(folder, 'src', patch.file)
+  const text = readFileSync(path, 'utf8')
+  const found = textsFound(patch, text)
+  if (found.length !== 1) throw new Error(`${misfits([patch])}: update the mutant`)
+  // Replaces the link. Writing through it would change the package.
   rmSync(path)
   writeFileSync(
     path,
-    text.replace(found[0][0], () => replace),
+    text.replace(found[0], () => patch.replace),
   )
 }
 
