@@ -1,15 +1,5 @@
 export type { Random as RandomBytes } from './core/id.ts'
-export type {
-  Fields,
-  Flat,
-  FromFields,
-  FromName,
-  FromSchema,
-  JsonSchema,
-  JsonType,
-  JsonTypes,
-  Vocabulary,
-} from './core/schema.ts'
+export type { JsonSchema } from './core/schema.ts'
 export type {
   Activity,
   AnyNodeContext,
@@ -29,34 +19,31 @@ export type {
   WriteArtifactOptions,
 } from './launch/context.ts'
 export { CONTRACTS, type ContractName } from './launch/contracts.ts'
-export type {
-  CodeOf,
-  FixerOf,
-  InputOf,
-  OutputOf,
-  RuntimeNode,
-  WorkArguments,
-  WorkScope,
-} from './launch/definition.ts'
 export {
+  type CodeOf,
   defineGate,
   defineLaunch,
   defineWorker,
+  type FixerOf,
   type FoundIssue,
   type GateDefinition,
   type Gates,
+  type InputOf,
   type Launch,
   type LaunchDefinition,
   type NodeContext,
   type NodeDefinition,
+  type OutputOf,
+  type RuntimeNode,
   type Validation,
+  type WorkArguments,
   type WorkerDefinition,
   type Workers,
+  type WorkScope,
 } from './launch/definition.ts'
-export type { DOCS_PAYLOADS, DOCS_RECORDS, DOCS_SNAPSHOT, DOCS_VALUES } from './launch/docs/formats.ts'
-export type { DocsMethods } from './launch/docs/pipeline.ts'
 export {
   DOCS_STATES as RUN_STATES,
+  type DocsMethods,
   type DocsState as RunState,
   type DocsStates as RunStates,
   SECTION_STATES,
@@ -66,15 +53,15 @@ export type {
   ArtifactEntry,
   ArtifactRef,
   ClonedInput,
-  EventOf as LaunchEventOf,
-  Format as LaunchFormat,
-  Formats as LaunchFormats,
   GateResult,
   Issue,
   IssueLocation,
   LaunchEvent,
+  LaunchEventOf,
   LaunchEventType,
   LaunchFailure,
+  LaunchFormat,
+  LaunchFormats,
   LaunchPayloads,
   LaunchSnapshot,
   LlmCallFailed,
@@ -83,7 +70,6 @@ export type {
   LlmEventType,
   LogSeal,
   NamedArtifact,
-  Payloads,
   PullRequest,
   Severity,
   TokenUsage,
@@ -92,8 +78,8 @@ export type {
   WorkItemStatus,
 } from './launch/events.ts'
 export { type FlushTelemetryOptions, flushTelemetry, type RunFlush } from './launch/flush-telemetry.ts'
-export type { EVENT, PAYLOADS, RECORDS, SNAPSHOT, VALUES } from './launch/formats.ts'
 export type { Spans } from './launch/journal.ts'
+export * as formats from './launch/launch-formats.ts'
 export type { LaunchResult, LaunchRun, LaunchStatus } from './launch/launch-run.ts'
 export type { LaunchMemory, LaunchState } from './launch/launch-state.ts'
 export {

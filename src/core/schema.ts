@@ -43,6 +43,7 @@ export interface JsonSchema {
   readonly then?: JsonSchema
 }
 
+/** The types of JSON values. */
 export type JsonType = 'object' | 'array' | 'string' | 'integer' | 'number' | 'boolean' | 'null'
 
 /** Field names, each with the name of its format. */
@@ -58,6 +59,7 @@ export interface Vocabulary {
   readonly references?: Readonly<Record<string, string>>
 }
 
+/** The values of each JSON type. */
 export type JsonTypes = {
   readonly object: { readonly [name: string]: unknown }
   readonly array: readonly unknown[]

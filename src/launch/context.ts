@@ -67,6 +67,7 @@ export interface WritableArtifacts extends ReadableArtifacts {
   write(name: string, content: string | Uint8Array, options?: WriteArtifactOptions): Promise<ArtifactRef>
 }
 
+/** What nodes, workers and gates get. */
 export interface RunContext {
   /** The id of the run. */
   readonly runId: string
@@ -118,15 +119,21 @@ export interface FixInput {
 export interface AnyNodeContext extends RunContext, DocsMethods {
   /** The artifacts of the run. */
   readonly artifacts: ReadableArtifacts
+  /** Runs a worker, or returns its recorded result. */
   work(worker: string, options?: AnyWorkOptions): Promise<unknown>
+  /** Runs all gates. */
   validate(): Promise<{ readonly ok: boolean; readonly issues: readonly Issue[] }>
   /** Runs the fixer on the worst issue that blocks the run. */
   fix(): Promise<void>
 }
 
+/** Options of `work`, without the types of its launch. */
 export interface AnyWorkOptions {
+  /** What the work is about; `-` by default. */
   readonly scope?: string
+  /** What the worker gets. */
   readonly input?: unknown
+  /** The artifacts that the worker reads. */
   readonly inputs?: readonly string[]
 }
 

@@ -1,8 +1,8 @@
 import { invariant } from '../core/invariant.ts'
 import { type Fields, type JsonSchema, objectSchema, type Vocabulary } from '../core/schema.ts'
 import { type SchemaProblem, schemaProblems } from '../core/schema-problems.ts'
-import { DOCS_PAYLOADS, DOCS_RECORDS, DOCS_SNAPSHOT, DOCS_VALUES } from './docs/formats.ts'
-import { EVENT, PAYLOADS, RECORDS, SNAPSHOT, VALIDATION_REPORT, VALUES } from './formats.ts'
+import { DOCS_PAYLOADS, DOCS_RECORDS, DOCS_VALUES } from './docs/formats.ts'
+import { PAYLOADS, RECORDS, VALUES } from './formats.ts'
 
 /**
  * The JSON Schemas of a launch's files, made from their formats. Everything
@@ -28,7 +28,7 @@ const PAYLOAD_SCHEMAS: Readonly<Record<string, JsonSchema>> = Object.fromEntries
   ]),
 )
 const TYPES = Object.keys(PAYLOAD_SCHEMAS)
-const EVENT_SCHEMA = objectSchema(EVENT, VOCABULARY)
+const EVENT_SCHEMA = objectSchema(RECORDS.event, VOCABULARY)
 
 /** The name of a contract: that of its file in `docs/contracts`. */
 export type ContractName = 'event' | 'event-payloads' | 'snapshot' | 'issue' | 'validation-report'
@@ -50,13 +50,13 @@ export const CONTRACTS: Readonly<Record<ContractName, JsonSchema>> = {
   snapshot: contract(
     'snapshot',
     'The state of a launch after an event of its log',
-    objectSchema({ ...SNAPSHOT, ...DOCS_SNAPSHOT }, VOCABULARY),
+    objectSchema(DOCS_RECORDS.snapshot, VOCABULARY),
   ),
   issue: contract('issue', 'A problem that a gate found', objectSchema(RECORDS.issue, VOCABULARY)),
   'validation-report': contract(
     'validation-report',
     'The results of one run of all gates of a launch',
-    objectSchema(VALIDATION_REPORT, VOCABULARY),
+    objectSchema(RECORDS['validation-report'], VOCABULARY),
   ),
 }
 

@@ -48,20 +48,25 @@ export type Workers = Readonly<Record<string, WorkerDefinition<never, unknown>>>
 /** The gates of a launch by name. */
 export type Gates = Readonly<Record<string, GateDefinition<string>>>
 
+/** The input of a worker. */
 export type InputOf<W> = W extends WorkerDefinition<infer Input, infer _> ? Input : never
+/** The result of a worker. */
 export type OutputOf<W> = W extends WorkerDefinition<infer _, infer Output> ? Awaited<Output> : never
+/** The error codes of gates. */
 export type CodeOf<G extends Gates> = G[keyof G] extends GateDefinition<infer Code> ? Code : never
 /** The workers whose input can be a `FixInput`. */
 export type FixerOf<W extends Workers> = {
   [K in keyof W & string]: FixInput extends InputOf<W[K]> ? K : never
 }[keyof W & string]
 
+/** What work is about, and which artifacts it reads. */
 export interface WorkScope {
   /** What the work is about. The same worker can do the same work for many scopes. */
   readonly scope?: string
   /** The artifacts that the worker reads. If one of them changes, finished work is done again. */
   readonly inputs?: readonly string[]
 }
+/** The options of `work`. They are optional for a worker without an input. */
 export type WorkArguments<Input> = [undefined] extends [Input]
   ? [options?: WorkScope & { readonly input?: Input }]
   : [options: WorkScope & { readonly input: Input }]
@@ -121,8 +126,11 @@ export interface LaunchDefinition<M extends StateModel, W extends Workers, G ext
 
 /** A node without the types of its launch. */
 export interface RuntimeNode {
+  /** The name of the node. */
   readonly name: string
+  /** The state in which it runs. */
   readonly state: string
+  /** Returns the next state. */
   run(context: AnyNodeContext): unknown
 }
 

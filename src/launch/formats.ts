@@ -4,6 +4,7 @@
  * follow from these tables.
  */
 
+/** The formats of single values. */
 export const VALUES = {
   text: { type: 'string' },
   name: { type: 'string', minLength: 1 },
@@ -35,6 +36,7 @@ export const VALUES = {
   'resume-cause': { enum: ['resume', 'unpause'] },
 } as const
 
+/** The formats of objects. */
 export const RECORDS = {
   failure: { code: 'name', message: 'text', retryable: 'flag' },
   'artifact-ref': { name: 'name', sha256: 'sha256' },
@@ -91,6 +93,48 @@ export const RECORDS = {
   'gate-report': { name: 'name', ok: 'flag', issues: 'count' },
   /** The part of the event log that a snapshot covers. */
   seal: { events: 'ordinal', bytes: 'ordinal', sha256: 'sha256' },
+  /** A line of the event log. Its payload is checked by its type (`contracts.ts`). */
+  event: {
+    event_id: 'uuid',
+    run_id: 'run-id',
+    /** RFC 3339. Never earlier than the `ts` of the previous event. */
+    ts: 'time',
+    type: 'name',
+    payload: 'object',
+    /** The same for all events of a run. */
+    trace_id: 'trace-id',
+    span_id: 'span-id',
+    'parent_span_id?': 'span-id',
+    /** The `event_hash` of the previous event. Empty for the first event. */
+    prev_hash: 'sha256-or-empty',
+    event_hash: 'sha256',
+  },
+  /** `snapshot.json`, without the fields that the docs pipeline adds. */
+  'general-snapshot': {
+    schema_version: 'version',
+    run_id: 'run-id',
+    run_state: 'name',
+    /** Counted from 1. A forced restart starts the next generation. */
+    generation: 'ordinal',
+    paused: 'flag',
+    artifacts_index: 'artifact{}',
+    /** In the order in which they were queued. */
+    work_items: 'work-item[]',
+    /** In the order in which they were opened. */
+    issues: 'tracked-issue[]',
+    gates: 'gate-result[]',
+    created_at: 'time',
+    /** The `ts` of the last event applied. */
+    updated_at: 'time',
+    log: 'seal',
+  },
+  'validation-report': {
+    schema_version: 'version',
+    run_id: 'run-id',
+    ok: 'flag',
+    gates: 'gate-report[]',
+    issues: 'issue[]',
+  },
 } as const
 
 /** The payload of each event type that every launch has. */
@@ -143,49 +187,4 @@ export const PAYLOADS = {
     latency_ms: 'amount',
     attempts: 'count',
   },
-} as const
-
-/** A line of the event log. `type` and `payload` are checked together (`contracts.ts`). */
-export const EVENT = {
-  event_id: 'uuid',
-  run_id: 'run-id',
-  /** RFC 3339. Never earlier than the `ts` of the previous event. */
-  ts: 'time',
-  type: 'name',
-  payload: 'object',
-  /** The same for all events of a run. */
-  trace_id: 'trace-id',
-  span_id: 'span-id',
-  'parent_span_id?': 'span-id',
-  /** The `event_hash` of the previous event. Empty for the first event. */
-  prev_hash: 'sha256-or-empty',
-  event_hash: 'sha256',
-} as const
-
-/** `snapshot.json`, without the fields that the docs pipeline adds. */
-export const SNAPSHOT = {
-  schema_version: 'version',
-  run_id: 'run-id',
-  run_state: 'name',
-  /** Counted from 1. A forced restart starts the next generation. */
-  generation: 'ordinal',
-  paused: 'flag',
-  artifacts_index: 'artifact{}',
-  /** In the order in which they were queued. */
-  work_items: 'work-item[]',
-  /** In the order in which they were opened. */
-  issues: 'tracked-issue[]',
-  gates: 'gate-result[]',
-  created_at: 'time',
-  /** The `ts` of the last event applied. */
-  updated_at: 'time',
-  log: 'seal',
-} as const
-
-export const VALIDATION_REPORT = {
-  schema_version: 'version',
-  run_id: 'run-id',
-  ok: 'flag',
-  gates: 'gate-report[]',
-  issues: 'issue[]',
 } as const

@@ -11,13 +11,13 @@ import { TelemetryFeed, type ToldLaunch } from './telemetry-feed.ts'
 export interface TelemetryOptions {
   /** The address of the service, such as `http://127.0.0.1:8765`. */
   readonly url: string
-  /** The bearer token to send, if the service needs one. */
+  /** The bearer token of the service. */
   readonly token?: string
-  /** Sends the requests in place of the global `fetch`. */
+  /** Sends requests; `globalThis.fetch` by default. */
   readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
-  /** How long one attempt may take; 10,000 by default. */
+  /** How long one try may take; 10,000 by default. */
   readonly timeoutMs?: number
-  /** Pauses between attempts; for tests. */
+  /** Waits between tries; a timer by default. */
   readonly sleep?: (ms: number) => Promise<void>
   /** How long a run that has ended waits for the service; 60,000 by default. Unsent records stay in the outbox. */
   readonly settleMs?: number

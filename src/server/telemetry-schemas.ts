@@ -46,7 +46,7 @@ const count = z
   .refine(value => value >= 0, 'must not be negative')
   .openapi({ type: 'integer', minimum: 0 })
 
-const status = z.enum(TELEMETRY_STATUSES as [string, ...string[]], {
+const status = z.enum(TELEMETRY_STATUSES, {
   error: `must be one of ${TELEMETRY_STATUSES.join(', ')}`,
 })
 

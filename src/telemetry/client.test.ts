@@ -163,7 +163,7 @@ describe('N11: the outbox', () => {
     async baseUrl => {
       const client = await open({ baseUrl })
       expect(await client.send(TRAIL[0])).toBe('waiting')
-      expect(warnings.join()).toContain('is no plain http or https URL')
+      expect(warnings.join()).toContain('is not a plain http or https URL')
       expect(warnings.join()).not.toContain('hunter2')
     },
   )
@@ -226,7 +226,7 @@ describe('N11: the outbox', () => {
     expect([...service.runs.values()].every(run => run['status'] === 'success')).toBe(true)
   })
 
-  test('N11: a torn last line is cut off, and what comes next is a line of its own', async () => {
+  test('N11: a torn last line is dropped, and the next record starts a new line', async () => {
     tell('down')
     const client = await open()
     await client.send(TRAIL[0])
@@ -235,10 +235,10 @@ describe('N11: the outbox', () => {
     const next = await open()
     await next.send(TRAIL[1])
     expect(lines(OUTBOX_FILE)).toEqual(TRAIL.slice(0, 2))
-    expect(warnings.some(message => message.includes('cut off by a crash'))).toBe(true)
+    expect(warnings.some(message => message.includes('torn by a crash'))).toBe(true)
   })
 
-  test('N11: lines that are no records, or would take the token elsewhere, are among the dead', async () => {
+  test('N11: lines that are not records of the service become dead records', async () => {
     const hostile = { ...TRAIL[0], endpoint: '@evil.example/api/v1/runs' }
     const texts = [
       'not json',
@@ -249,9 +249,9 @@ describe('N11: the outbox', () => {
     const client = await open({ token: 'secret-token' })
     expect(await client.flush()).toEqual({ accepted: 1, dead: 3, waiting: 0 })
     expect(lines(DEAD_FILE).map(line => line['reason'])).toEqual([
-      'no record: not JSON',
-      'no record: endpoint is none of the service',
-      'no record: endpoint is none of the service',
+      'not a valid record: not JSON',
+      'not a valid record: endpoint is not one of the service',
+      'not a valid record: endpoint is not one of the service',
     ])
   })
 
@@ -279,7 +279,7 @@ describe('N11: the outbox', () => {
     )
   })
 
-  test('N11: a record that is given up while it is sent takes no other with it', async () => {
+  test('N11: a record that is dropped while it is sent does not take another one with it', async () => {
     const log = { warn: () => undefined, error: () => undefined }
     const outbox = await Outbox.open({
       disk: openNodeDisk(folder),

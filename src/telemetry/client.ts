@@ -6,42 +6,36 @@ import { postRun, readRecord, type TelemetryRecord, truncationRun } from './mode
 import { type Death, Outbox, type TelemetryLog } from './outbox.ts'
 import { retryAfterMs } from './retry-after.ts'
 
-/**
- * Sends telemetry records, in order, and never fails: what can't be delivered
- * now waits in the outbox.
- *
- * State machine of a record: sent at once if nothing waits → accepted | dead |
- * waiting; sent by a flush → accepted | dead | still waiting, and then all
- * behind it wait too. While anything waits, what comes later joins it without
- * asking the service.
- */
-
+/** Options of a telemetry client. */
 export interface TelemetryClientOptions {
   /** The address of the service. */
   readonly baseUrl: string
   readonly token?: string
-  /** The run's folder, where the outbox is. */
+  /** The run's folder. It holds the outbox. */
   readonly disk: Disk
-  /** For the record that tells of a full outbox. */
+  /** The run that the record about a full outbox names. */
   readonly runId?: string
   readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
   readonly clock?: () => number
   readonly sleep?: (ms: number) => Promise<void>
   readonly log: TelemetryLog
-  /** Of one try. 10 s without it. */
+  /** How long one try may take; 10,000 by default. */
   readonly timeoutMs?: number
   readonly bytesMax?: number
-  /** Once it aborts the service is not asked any more: whatever is left waits in the outbox. */
+  /** Once it aborts, no more requests are sent. Records go to the outbox. */
   readonly signal?: AbortSignal
 }
 
-/** `unwritten`: it could not be kept, so it is in memory at best. */
+/** What happened to a record. `unwritten`: neither the service nor the outbox has it. */
 export type Delivery = 'accepted' | 'waiting' | 'dead' | 'unwritten'
 
+/** What happened to telemetry records. */
 export interface FlushReport {
+  /** How many the service accepted. */
   readonly accepted: number
+  /** How many the service refused for good. They are in `telemetry_dead.jsonl`. */
   readonly dead: number
-  /** Those that still wait. */
+  /** How many are still in the outbox. */
   readonly waiting: number
 }
 
@@ -54,15 +48,21 @@ type Answer =
 const TRIES_MAX = 3
 const BACKOFF = { firstMs: 1_000, maxMs: 2_000 }
 const RETRY_AFTER_MAX_MS = 10_000
-/** Besides 5xx: those that may pass by themselves. */
+/** The statuses, besides 5xx, after which a retry may succeed. */
 const LATER: readonly number[] = [408, 425, 429]
 const FORBIDDEN: readonly number[] = [401, 403]
 const ANSWER_CHARS_MAX = 4_096
 
+/**
+ * Sends telemetry records in order. It never fails: a record that can't be
+ * delivered goes to the outbox. While the outbox is not empty, later records
+ * join it without a request. A flush sends the records of the outbox, up to
+ * the first one that can't be delivered.
+ */
 export class TelemetryClient {
   readonly #options: TelemetryClientOptions
   readonly #outbox: Outbox
-  /** Undefined if what was given is none: then everything waits, as if the service were down. */
+  /** Undefined for an invalid URL. All records then go to the outbox, as if the service were down. */
   readonly #url: string | undefined
   readonly #clock: () => number
   readonly #log: TelemetryLog
@@ -91,10 +91,7 @@ export class TelemetryClient {
     return this.#outbox.length
   }
 
-  /**
-   * In the order of the calls. `ifWaiting` goes to the outbox in its place if it can't be delivered now: the end of a
-   * launch says something else then.
-   */
+  /** Sends a record, in the order of the calls. If it can't be delivered now, `ifWaiting` goes to the outbox in its place. */
   send(record: TelemetryRecord, ifWaiting: TelemetryRecord = record): Promise<Delivery> {
     const turn = this.#last
       .then(() => this.#deliver(record, ifWaiting))
@@ -103,10 +100,10 @@ export class TelemetryClient {
     return turn
   }
 
-  /** Sends what waits, oldest first, up to the first record that can't be delivered. One at a time. */
+  /** Sends the records of the outbox, the oldest first, up to the first one that can't be delivered. */
   async flush(): Promise<FlushReport> {
     await this.#last
-    // One that is under way may be about to give up: it counts as no try of ours.
+    // A flush in progress may be about to give up, so this call starts another one.
     await this.#flush
     this.#flush ??= this.#flushOnce().finally(() => {
       this.#flush = undefined
@@ -114,7 +111,7 @@ export class TelemetryClient {
     return this.#flush
   }
 
-  /** Waits for requests that were sent. Records that could not be sent stay in the outbox. */
+  /** Waits for requests in progress, and closes the outbox. */
   async close(): Promise<void> {
     await this.#last
     await this.#flush
@@ -161,14 +158,14 @@ export class TelemetryClient {
       }
       await this.#outbox.settle()
     } catch (error) {
-      // Nothing is lost by it: what was accepted is sent again, and known to be a duplicate.
+      // Nothing is lost: accepted records that are sent again are duplicates to the service.
       this.#log.error(`the telemetry outbox can't be written: ${String(error)}`)
     }
     return { accepted, dead, waiting: this.#outbox.length }
   }
 
   #unreadable(why: string): Answer {
-    const reason = `no record: ${why}`
+    const reason = `not a valid record: ${why}`
     return { kind: 'never', death: { reason, died_at: formatRfc3339(this.#clock()) } }
   }
 
@@ -181,14 +178,14 @@ export class TelemetryClient {
     }
   }
 
-  /** One try. */
+  /** Sends a request once. */
   async #ask({ method, endpoint, payload }: TelemetryRecord): Promise<Answer> {
     const { token, signal, timeoutMs = 10_000, fetch = globalThis.fetch } = this.#options
     if (signal?.aborted === true) return { kind: 'later', why: 'the time for telemetry is up' }
     const tooLong = AbortSignal.timeout(timeoutMs)
-    // Not shown, as it may hold a password.
+    // The URL is not shown, because it may contain a password.
     if (this.#url === undefined)
-      return { kind: 'later', why: 'TELEMETRY_API_URL is no plain http or https URL' }
+      return { kind: 'later', why: 'TELEMETRY_API_URL is not a plain http or https URL' }
     const headers: Record<string, string> = { 'content-type': 'application/json' }
     if (token !== undefined) headers['authorization'] = `Bearer ${token}`
     try {
@@ -196,7 +193,7 @@ export class TelemetryClient {
         method,
         headers,
         body: JSON.stringify(payload),
-        // To wherever it points, the token was not meant to go.
+        // The token must not be sent to another address.
         redirect: 'manual',
         signal: signal === undefined ? tooLong : AbortSignal.any([tooLong, signal]),
       })
@@ -225,14 +222,14 @@ export class TelemetryClient {
       this.#log.warn(`telemetry waits in the outbox: ${answer.why}`)
       return
     }
-    // Until the operator acts, every record would say the same.
+    // One warning is enough: it stays true until the operator acts.
     if (this.#warnedOfAuth) return
     this.#warnedOfAuth = true
     this.#log.warn(`telemetry waits in the outbox: ${answer.why}, check TELEMETRY_API_AUTH_TOKEN`)
   }
 
   #unwritten(error: unknown): Delivery {
-    this.#log.error(`a telemetry record can't be kept, and is lost if the process ends now: ${String(error)}`)
+    this.#log.error(`a telemetry record is lost, because the outbox can't be written: ${String(error)}`)
     return 'unwritten'
   }
 }
@@ -253,7 +250,7 @@ function answerOf(text: string): unknown {
   }
 }
 
-/** `fetch failed` says nothing; its cause does. */
+/** The message `fetch failed` says nothing. Its cause does. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   const code = (error.cause as { code?: unknown } | undefined)?.code

@@ -273,7 +273,7 @@ describe('N11: whatever the service does', () => {
     expect(dead[0].reason).toContain('told to answer 422')
   })
 
-  test('N11: an outbox that is no file fails no launch, and is left as it is', async () => {
+  test('N11: an outbox that is not a file does not fail the launch and is not changed', async () => {
     mkdirSync(join(folder, OUTBOX_FILE))
     const errors: string[] = []
     const log = { warn: () => undefined, error: (message: string) => errors.push(message) }

@@ -1,70 +1,33 @@
 import { sha256Hex } from '../core/hash.ts'
 import { isUuidV4, newId } from '../core/id.ts'
 import { formatRfc3339, parseRfc3339 } from '../core/time.ts'
+import type { COMMIT_SOURCES, NewRun, PATCHED_FIELDS, RunRecord } from './run-record.ts'
 
-/** A TelemetryRun, in the words of the service's interface. */
-
-export type TelemetryStatus = 'running' | 'success' | 'failure' | 'partial' | 'timeout' | 'cancelled'
-
-export const TELEMETRY_STATUSES: readonly TelemetryStatus[] = [
+export const TELEMETRY_STATUSES = [
   'running',
   'success',
   'failure',
   'partial',
   'timeout',
   'cancelled',
-]
+] as const
 
+/** The status of a telemetry run. */
+export type TelemetryStatus = (typeof TELEMETRY_STATUSES)[number]
+
+/** A JSON object of a telemetry run. */
 export type JsonMap = Readonly<Record<string, unknown>>
 
-export interface TelemetryRun {
-  /** A UUID v4; the same when it is sent again. */
-  readonly event_id: string
-  /** Says what it is about, and holds no randomness. */
-  readonly run_id: string
-  readonly agent_name: string
-  readonly job_type: string
-  readonly start_time: string
-  readonly parent_run_id?: string
-  readonly status?: TelemetryStatus
-  readonly end_time?: string
-  readonly duration_ms?: number
-  readonly item_name?: string
-  readonly items_succeeded?: number
-  readonly items_failed?: number
-  readonly items_skipped?: number
-  readonly input_summary?: string
-  readonly output_summary?: string
-  readonly error_summary?: string
-  readonly error_details?: string
-  readonly host?: string
-  readonly environment?: string
-  readonly trigger_type?: string
-  readonly metrics_json?: JsonMap
-  readonly context_json?: JsonMap
-  readonly api_posted?: boolean
-}
+/** A run as it is posted to the service. */
+export type TelemetryRun = Omit<NewRun, 'status'> & { readonly status?: TelemetryStatus }
 
-export interface TelemetryPatch {
-  readonly status?: TelemetryStatus
-  readonly end_time?: string
-  readonly duration_ms?: number
-  readonly items_succeeded?: number
-  readonly items_failed?: number
-  readonly items_skipped?: number
-  readonly output_summary?: string
-  readonly error_summary?: string
-  readonly error_details?: string
-  readonly metrics_json?: JsonMap
-  readonly context_json?: JsonMap
-  /** Not a field that a PATCH changes: it tells who reads the outbox. */
-  readonly api_posted?: boolean
-}
+/** A change of a run. `api_posted` is not a field that the service changes: it informs readers of the outbox. */
+export type TelemetryPatch = Partial<Pick<RunRecord, (typeof PATCHED_FIELDS)[number] | 'api_posted'>>
 
-/** One request to the service, as it stands in the outbox. */
+/** A request to the service, as the outbox stores it. */
 export interface TelemetryRecord {
   readonly method: 'POST' | 'PATCH'
-  /** The path alone: which service, and with which token, is known only when it is sent. */
+  /** The path only. Service and token are chosen when it is sent. */
   readonly endpoint: string
   readonly payload: object
   readonly timestamp: string
@@ -80,10 +43,11 @@ export function patchRun(eventId: string, patch: TelemetryPatch, now: number): T
   return { method: 'PATCH', endpoint: `${RUNS}/${eventId}`, payload: patch, timestamp: formatRfc3339(now) }
 }
 
+/** A commit that runs are associated with. */
 export interface Commit {
   /** 7 to 40 hex digits. */
   readonly commit_hash: string
-  readonly commit_source: 'manual' | 'llm' | 'ci'
+  readonly commit_source: (typeof COMMIT_SOURCES)[number]
   readonly commit_author?: string
   readonly commit_timestamp?: string
 }
@@ -96,8 +60,8 @@ export function associateCommit(eventId: string, commit: Commit, now: number): T
 const ENDPOINT = /^\/api\/v1\/runs(?:\/([0-9a-f-]{36})(\/associate-commit)?)?$/i
 
 /**
- * The record that a line of an outbox holds, or in words why it holds none. The line comes from a file that anybody may
- * have written: an endpoint that is no path of the service would take the token elsewhere.
+ * The record of a line of an outbox, or a text that says why the line is invalid. Any program may have written the file,
+ * and a foreign endpoint must not get the token.
  */
 export function readRecord(line: string): TelemetryRecord | string {
   let value: unknown
@@ -112,40 +76,41 @@ export function readRecord(line: string): TelemetryRecord | string {
   if (method !== 'POST' && method !== 'PATCH') return 'method is not POST or PATCH'
   const match = typeof endpoint === 'string' ? ENDPOINT.exec(endpoint) : null
   if (match === null || (match[1] !== undefined && !isUuidV4(match[1])))
-    return 'endpoint is none of the service'
+    return 'endpoint is not one of the service'
   if ((method === 'PATCH') !== (match[1] !== undefined && match[2] === undefined)) {
     return `endpoint does not take ${method}`
   }
   if (typeof payload !== 'object' || payload === null || Array.isArray(payload))
     return 'payload is not an object'
   if (typeof timestamp !== 'string' || parseRfc3339(timestamp, { offset: 'any' }) === undefined) {
-    return 'timestamp is no time'
+    return 'timestamp is not a time'
   }
   return value as TelemetryRecord
 }
 
 /**
- * The UUID of the record about a span. It follows from the ids that the run's log has, so that a launch that was
- * resumed speaks of the same records, and posting one again is a duplicate. Trace ids are random, hence so is this.
+ * The UUID of the record about a span. It is derived from the ids in the run's log, so a resumed launch updates the same
+ * records, and posting one again is a duplicate. It is as random as the trace id.
  */
 export function eventIdOf(traceId: string, spanId: string): string {
   const bytes = Buffer.from(sha256Hex(`annals:telemetry:1|${traceId}|${spanId}`), 'hex')
   return newId(count => bytes.subarray(0, count))
 }
 
+/** The kinds of records below the parent. */
 export type ChildKind = 'node' | 'worker' | 'gate' | 'llm' | 'commit' | 'telemetry'
 
-/** TD8. */
+/** TD8: the run id of a child, with `.` for `:`. */
 export function childRunId(parentRunId: string, kind: ChildKind, id: string): string {
   return `${parentRunId}-${kind}-${id}`.replaceAll(':', '.')
 }
 
-/** TD8: `20261115T033000Z`, for a start time in an id. */
+/** TD8: a time in an id, such as `20261115T033000Z`. */
 export function utcInId(ms: number): string {
   return `${formatRfc3339(Math.floor(ms)).slice(0, 19).replace(/[-:]/g, '')}Z`
 }
 
-/** What the service learns of records that were given up. */
+/** The record about records that were dropped. */
 export function truncationRun(dropped: number, runId: string | undefined, now: number): TelemetryRun {
   const time = formatRfc3339(now)
   return {
@@ -158,7 +123,7 @@ export function truncationRun(dropped: number, runId: string | undefined, now: n
     status: 'failure',
     items_failed: dropped,
     error_summary: 'TELEMETRY_OUTBOX_TRUNCATED',
-    error_details: `the outbox was full: its oldest ${dropped} records were given up`,
+    error_details: `the outbox was full: its oldest ${dropped} records were dropped`,
     ...(runId === undefined ? {} : { parent_run_id: runId }),
   }
 }

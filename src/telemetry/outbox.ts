@@ -3,25 +3,14 @@ import { readFile, removeIfThere, replaceFile } from '../disk/durable-file.ts'
 import { LineFile, wholeLines } from '../disk/line-file.ts'
 import { readRecord, type TelemetryRecord } from './model.ts'
 
-/**
- * Records that the service has not accepted yet, oldest first, in
- * `telemetry_outbox.jsonl` of the run's folder; those that it never will, with
- * its answer, in `telemetry_dead.jsonl`.
- *
- * A line is in the file from when it is appended until some time after it was
- * accepted: the file is rewritten when half of it is of no more use, and at
- * the end of a flush. A crash in between sends lines again, which the service
- * knows to be duplicates. The lines are in memory too, as there are at most
- * 10 MB of them.
- */
-
 export const OUTBOX_FILE = 'telemetry_outbox.jsonl'
 export const DEAD_FILE = 'telemetry_dead.jsonl'
 const OUTBOX_BYTES_MAX = 10_000_000
-/** What is cut off at once when it is full: rewriting 10 MB for every record more would be a way to fail a run. */
+/** The share that is dropped when the outbox is full. Dropping less would rewrite 10 MB for every further record. */
 const CUT_SHARE = 0.1
 const REWRITE_BYTES_MIN = 64 * 1024
 
+/** Gets warnings and errors about telemetry. */
 export interface TelemetryLog {
   warn(message: string): void
   error(message: string): void
@@ -31,16 +20,16 @@ export interface OutboxOptions {
   /** The run's folder. */
   readonly disk: Disk
   readonly log: TelemetryLog
-  /** The record that tells of the oldest ones that had to go. */
+  /** Makes the record about dropped records. */
   readonly truncated: (dropped: number) => TelemetryRecord
   readonly bytesMax?: number
 }
 
-/** Why a record was given up. */
+/** Why a record will never be accepted. */
 export interface Death {
   readonly reason: string
   readonly status?: number
-  /** What the service said. */
+  /** The answer of the service. */
   readonly answer?: unknown
   readonly died_at: string
 }
@@ -51,17 +40,27 @@ interface Line {
   readonly bytes: number
 }
 
+/**
+ * The records that the service has not accepted yet, the oldest first, in the
+ * file `telemetry_outbox.jsonl` of the run's folder. Records that it refused
+ * for good go to `telemetry_dead.jsonl`, with its answer.
+ *
+ * An accepted line stays in the file until the file is rewritten: when half of
+ * it is stale, and at the end of a flush. After a crash in between, lines are
+ * sent again and the service recognizes them as duplicates. All lines are in
+ * memory too, at most 10 MB.
+ */
 export class Outbox {
   readonly #options: OutboxOptions
   readonly #bytesMax: number
   #lines: Line[] = []
   #bytes = 0
   #sequence = 0
-  /** Of lines in the file that are of no more use. */
+  /** The length of the lines in the file that are not needed any more. */
   #staleBytes = 0
-  /** Open while lines are appended. */
+  /** The file, if it is open for appending. */
   #file: LineFile | undefined
-  /** A write has failed: what the file holds is not known until it is written anew. */
+  /** A write has failed, so the content of the file is unknown until it is rewritten. */
   #isSuspect = false
   #last: Promise<unknown> = Promise.resolve()
 
@@ -84,14 +83,14 @@ export class Outbox {
     return this.#lines.length
   }
 
-  /** Durable when this resolves. */
+  /** Appends a record. Resolves once it is durable. */
   append(record: TelemetryRecord): Promise<void> {
     return this.#inTurn(async () => {
       const text = `${JSON.stringify(record)}\n`
       const bytes = Buffer.byteLength(text)
       if (bytes > this.#bytesMax * (1 - CUT_SHARE)) {
         this.#options.log.error(
-          `a telemetry record of ${bytes} bytes is larger than the outbox may be: given up`,
+          `a telemetry record of ${bytes} bytes was dropped: it is larger than the outbox`,
         )
         return
       }
@@ -105,12 +104,12 @@ export class Outbox {
     })
   }
 
-  /** The oldest, and the number under which it is accepted or buried. */
+  /** The oldest line, and the sequence number to accept or bury it with. */
   peek(): { readonly sequence: number; readonly text: string } | undefined {
     return this.#lines[0]
   }
 
-  /** The service has it. A line that was cut off meanwhile is gone already. */
+  /** Removes a line that the service has accepted. It may have been dropped in the meantime. */
   accept(sequence: number): Promise<void> {
     return this.#inTurn(async () => {
       this.#shift(sequence)
@@ -118,7 +117,7 @@ export class Outbox {
     })
   }
 
-  /** The service will never take it: first it is among the dead, then it leaves the outbox. */
+  /** Moves a line that the service refused for good to the dead records. */
   bury(sequence: number, death: Death): Promise<void> {
     return this.#inTurn(async () => {
       const line = this.#lines[0]
@@ -128,19 +127,19 @@ export class Outbox {
     })
   }
 
-  /** The same for one that was never in here. */
+  /** Adds a record that was never in the outbox to the dead records. */
   buryRecord(record: TelemetryRecord, death: Death): Promise<void> {
     return this.#inTurn(() => this.#writeDead(JSON.stringify(record), death))
   }
 
-  /** After a flush: what was accepted leaves the file. */
+  /** Removes accepted lines from the file, at the end of a flush. */
   settle(): Promise<void> {
     return this.#inTurn(async () => {
       if (this.#staleBytes > 0 || this.#isSuspect) await this.#rewrite()
     })
   }
 
-  /** Waits for what is under way. Nothing is lost if nobody calls it, but a file stays open. */
+  /** Waits for writes in progress, and closes the file. */
   close(): Promise<void> {
     return this.#inTurn(() => this.#closeFile())
   }
@@ -150,13 +149,13 @@ export class Outbox {
     if (bytes === undefined) return
     const end = wholeLines(bytes)
     if (end < bytes.length) {
-      this.#options.log.warn('the last line of the telemetry outbox was cut off by a crash: it is given up')
+      this.#options.log.warn('the last line of the telemetry outbox was torn by a crash and is dropped')
       this.#staleBytes += bytes.length - end
     }
     for (const text of bytes.subarray(0, end).toString('utf8').split('\n')) {
       if (text !== '') this.#push(`${text}\n`, Buffer.byteLength(text) + 1)
     }
-    // What comes next must not become the end of half a line.
+    // Otherwise the next line would be appended to a torn one.
     if (this.#staleBytes > 0) await this.#rewrite()
   }
 
@@ -168,7 +167,7 @@ export class Outbox {
       dropped++
     }
     this.#options.log.error(
-      `TELEMETRY_OUTBOX_TRUNCATED: the oldest ${dropped} telemetry records are given up`,
+      `TELEMETRY_OUTBOX_TRUNCATED: the oldest ${dropped} telemetry records were dropped`,
     )
     const said = `${JSON.stringify(this.#options.truncated(dropped))}\n`
     this.#push(said, Buffer.byteLength(said))
@@ -224,7 +223,7 @@ export class Outbox {
 
   #inTurn<T>(work: () => Promise<T>): Promise<T> {
     const turn = this.#last.then(work, work)
-    // Whoever comes next waits for this one, but its failure is not theirs.
+    // The next write waits for this one, and starts even if it fails.
     this.#last = turn.catch(() => undefined)
     return turn
   }

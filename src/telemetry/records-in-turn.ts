@@ -13,7 +13,7 @@ const COUNT_FIRST = 4
 const COUNT_MAX = 256
 const BYTES_AT_ONCE = 256 * 1024
 
-/** Records in the order of their ids, few large ones or many small ones at a time: memory holds no more than that. */
+/** Reads records in the order of the ids, few large ones or many small ones at a time, to limit memory. */
 export async function* recordsInTurn(
   reader: Reader,
   scope: ByteString,
@@ -31,7 +31,7 @@ export async function* recordsInTurn(
     )
     let bytes = 0
     for (const [i, entry] of entries.entries()) {
-      // One without a record is left out: verifyIndices tells.
+      // An index entry without a record is left out. `verifyIndices` reports it.
       if (entry === undefined) continue
       if (isSliceOver()) await nextSlice()
       bytes += entry.value.length

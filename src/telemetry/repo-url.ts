@@ -1,9 +1,3 @@
-/**
- * TD2: where a repository and a commit can be looked at in a browser. What was
- * stored is whatever somebody's git said, so it is taken apart and put
- * together anew: nothing of it reaches a page but host and path.
- */
-
 const COMMIT_PATHS: Readonly<Record<string, string>> = {
   'github.com': '/commit/',
   'gitlab.com': '/-/commit/',
@@ -16,7 +10,10 @@ interface Repository {
   readonly path: string
 }
 
-/** Undefined for other hosts, and for what is no address of a repository. */
+/**
+ * TD2: the web page of a repository; undefined for unknown hosts and invalid addresses. The stored text can be anything, so
+ * the URL is built from host and path only.
+ */
 export function repoUrl(gitRepo: string | undefined): string | undefined {
   const repository = gitRepo === undefined ? undefined : repositoryOf(gitRepo)
   return repository === undefined ? undefined : `https://${repository.host}/${repository.path}`
@@ -24,6 +21,7 @@ export function repoUrl(gitRepo: string | undefined): string | undefined {
 
 const HASH = /^[0-9a-f]{7,40}$/i
 
+/** TD2: the web page of a commit. */
 export function commitUrl(gitRepo: string | undefined, hash: string | undefined): string | undefined {
   const repository = gitRepo === undefined ? undefined : repositoryOf(gitRepo)
   if (repository === undefined || hash === undefined || !HASH.test(hash)) return undefined

@@ -1,4 +1,4 @@
-/** `Retry-After` of RFC 9110: seconds, or a date. Milliseconds from now; undefined for anything else. */
+/** The header `Retry-After` (RFC 9110, seconds or a date) in milliseconds from now; undefined if it is invalid. */
 export function retryAfterMs(value: string | null | undefined, now: number): number | undefined {
   if (value === null || value === undefined) return undefined
   const text = value.trim()
@@ -8,5 +8,5 @@ export function retryAfterMs(value: string | null | undefined, now: number): num
   return Number.isNaN(at) ? undefined : Math.max(0, at - now)
 }
 
-/** The one form that may be sent; what else `Date.parse` takes is none of ours. */
+/** The only form of a date that HTTP allows. `Date.parse` accepts more. */
 const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/

@@ -1,13 +1,10 @@
 import type { JsonMap, TelemetryStatus } from './model.ts'
 
-/**
- * A run as the service keeps and shows it. The fields are a table, so that
- * what is checked, stored, shown and documented is the same list.
- */
+/** The fields of a run, as lists. The server checks, stores, shows and documents the same fields from them. */
 
 export const REQUIRED_TEXTS = ['run_id', 'agent_name', 'job_type'] as const
 
-/** Texts without a meaning to the service. */
+/** Texts that the service only stores. */
 export const OPTIONAL_TEXTS = [
   'product',
   'product_family',
@@ -33,7 +30,7 @@ export const OPTIONAL_TEXTS = [
   'parent_run_id',
 ] as const
 
-/** Whole numbers, 0 or more. */
+/** Integers, 0 or more. */
 export const COUNTS = [
   'items_discovered',
   'items_succeeded',
@@ -43,17 +40,17 @@ export const COUNTS = [
   'api_retry_count',
 ] as const
 
-/** Times that may be absent; kept and shown in UTC with milliseconds. */
+/** Optional times. They are stored and shown in UTC with milliseconds. */
 export const OPTIONAL_TIMES = ['end_time', 'api_posted_at'] as const
 
 export const JSON_FIELDS = ['metrics_json', 'context_json'] as const
 
 export const COMMIT_SOURCES = ['manual', 'llm', 'ci'] as const
 
-/** What a POST does not take: a commit is told of afterwards. */
+/** Fields of a commit. A POST does not accept them: a commit is associated afterwards. */
 const COMMIT_FIELDS = ['git_commit_source', 'git_commit_author', 'git_commit_timestamp'] as const
 
-/** What a PATCH may change. */
+/** The fields that a PATCH may change. */
 export const PATCHED_FIELDS = [
   'status',
   'end_time',
@@ -82,25 +79,26 @@ interface CommitOfRun {
   readonly git_commit_timestamp?: string
 }
 
-/** What was posted, checked: times in UTC with milliseconds, a status that is one, JSON as objects. */
+/** A valid posted run: times in UTC with milliseconds, JSON as objects. */
 export interface NewRun extends Texts, Counts, Times, Jsons {
-  /** A UUID v4, as it was written: upper or lower case mean the same. */
+  /** A UUID v4. Upper and lower case are equal. */
   readonly event_id: string
   readonly run_id: string
   readonly agent_name: string
   readonly job_type: string
   readonly start_time: string
   readonly status: TelemetryStatus
-  /** Without it, when it was stored. */
+  /** The time at which the run is stored, by default. */
   readonly created_at?: string
   readonly api_posted?: boolean
 }
 
+/** A stored run. */
 export interface RunRecord extends NewRun, CommitOfRun {
   readonly created_at: string
 }
 
-/** Of these fields each replaces what is there as a whole; undefined takes it away. */
+/** Changes of a stored run. Each field is replaced as a whole; undefined removes it. */
 export type RunChange = {
   readonly [F in (typeof PATCHED_FIELDS)[number] | 'git_commit_hash']?: RunRecord[F] | undefined
 }
@@ -110,7 +108,7 @@ export function changedRun(run: RunRecord, change: RunChange): RunRecord {
   return Object.fromEntries(fields) as unknown as RunRecord
 }
 
-/** Every field, in the order in which it is shown. */
+/** All fields, in the order in which they are shown. */
 export const RECORD_FIELDS: readonly (keyof RunRecord)[] = [
   'event_id',
   ...REQUIRED_TEXTS,
@@ -125,10 +123,10 @@ export const RECORD_FIELDS: readonly (keyof RunRecord)[] = [
   'api_posted',
 ]
 
-/** Of what runs are found by. */
+/** The most bytes of a name by which runs are found. */
 export const NAME_BYTES_MAX = 1024
 
-/** Whether a run can be found by this text: stored ones are such, and keys are put together with U+0000. */
+/** Whether runs can be found by this name. Index keys contain U+0000, so a name must not. */
 export function isName(text: string): boolean {
   return (
     text !== '' && !text.includes('\0') && text.isWellFormed() && Buffer.byteLength(text) <= NAME_BYTES_MAX
@@ -141,10 +139,10 @@ const ALIASES: Readonly<Record<string, TelemetryStatus>> = {
   succeeded: 'success',
 }
 
-/** What others call a status. */
+/** Other names of statuses. */
 export const STATUS_ALIASES: readonly string[] = Object.keys(ALIASES)
 
-/** The status that is meant by an alias; anything else as it is. */
+/** The status of an alias; any other text unchanged. */
 export function foldStatus(status: string): string {
   return Object.hasOwn(ALIASES, status) ? ALIASES[status] : status
 }

@@ -8,7 +8,7 @@ import type { RunRecord } from './run-record.ts'
 import { parseTime } from './run-time.ts'
 import { BY_AGENT, BY_JOB, BY_PARENT, BY_RUN, BY_STATUS, BY_TIME, runsRange } from './stored-run.ts'
 
-/** Which runs; times are milliseconds since 1970. */
+/** Filters for runs. Times are milliseconds since 1970. */
 export interface RunSelection {
   readonly agent_name?: string
   readonly job_type?: string
@@ -25,7 +25,7 @@ export interface RunSelection {
   readonly offset: number
 }
 
-/** In the order of preference: the index that leads to the fewest runs, most likely. */
+/** The indexes, the most selective first. */
 const INDEX_OF_FILTER = [
   ['run_id', BY_RUN],
   ['parent_run_id', BY_PARENT],
@@ -34,7 +34,7 @@ const INDEX_OF_FILTER = [
   ['status', BY_STATUS],
 ] as const
 
-/** Ids of runs, newest created_at first, the later insert first where they are equal. */
+/** The ids of matching runs, the newest `created_at` first; of equal times the later insert first. */
 export async function selectRuns(
   reader: Reader,
   scope: ByteString,
@@ -44,7 +44,7 @@ export async function selectRuns(
   const { limit, offset } = selection
   const last = offset + limit
   const found: ByteString[] = []
-  // Without another filter the index alone says which runs they are.
+  // With one filter at most, the index alone decides.
   for await (const page of pages(reader, { ...range, reverse: true, limit: isExact ? last : undefined })) {
     const ids = page.map(({ key }) => idOfIndexKey(key)).filter(id => id !== undefined)
     if (isExact) {
@@ -62,7 +62,7 @@ export async function selectRuns(
 
 interface Plan {
   readonly range: Range
-  /** Whether all in the range is selected. */
+  /** Whether every run of the range matches. */
   readonly isExact: boolean
 }
 

@@ -5,14 +5,14 @@ import type { Reader } from '../engine/storage.ts'
 import { recordsInTurn } from './records-in-turn.ts'
 import { BY_PARENT, BY_RUN, runsRange } from './stored-run.ts'
 
-/** Which records a trail is made of. */
+/** The records of a trail. */
 export interface TrailIds {
   readonly run: ByteString
-  /** All descendants in one list, by start_time; the earlier insert first where it is equal. */
+  /** All descendants by `start_time`; of equal times the earlier insert first. */
   readonly children: readonly ByteString[]
 }
 
-/** TD3: of several records with one run_id the newest is the run. Undefined if there is none. */
+/** TD3: finds a run and its descendants. Of several records with one `run_id` the newest is the run. */
 export async function findTrail(
   reader: Reader,
   scope: ByteString,
@@ -22,7 +22,7 @@ export async function findTrail(
   const own = newest === undefined ? undefined : idOfIndexKey(newest.key)
   if (own === undefined) return undefined
   const startOf = new Map<ByteString, string>()
-  // Runs may name each other as parents: each is asked for its children once.
+  // Runs may be each other's parents, so the children of each are read once.
   const asked = new Set([runId])
   for (const parent of asked) {
     for await (const page of pages(reader, runsRange(scope, BY_PARENT, parent))) {
@@ -34,12 +34,12 @@ export async function findTrail(
       }
     }
   }
-  // An id begins with the number of the insert.
+  // An id starts with the number of its insert.
   const children = [...startOf].sort(([a, first], [b, second]) => compare(first, second) || compare(a, b))
   return { run: own, children: children.map(([id]) => id) }
 }
 
-/** Times in UTC with milliseconds are in order as texts, ids too. */
+/** Times in UTC with milliseconds sort as texts. So do ids. */
 function compare(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0
 }

@@ -29,6 +29,7 @@ import {
   runsRange,
 } from './stored-run.ts'
 
+/** The agents and job types of all runs. */
 export interface TelemetryMetadata {
   readonly agent_names: readonly string[]
   readonly job_types: readonly string[]
@@ -36,21 +37,23 @@ export interface TelemetryMetadata {
   readonly cache_hit: boolean
 }
 
+/** The counts of all runs. */
 export interface TelemetryTotals {
   readonly total_runs: number
-  /** How many runs each agent has. */
+  /** The number of runs of each agent. */
   readonly agents: Readonly<Record<string, number>>
-  /** By created_at. */
+  /** Runs with a `created_at` in the last 24 hours. */
   readonly recent_24h: number
 }
 
+/** A run and its descendants. */
 export interface RunTrail {
   readonly run: RunRecord
-  /** By start_time; read as they are asked for. */
+  /** In the order of `start_time`. Each is read when it is needed. */
   readonly children: AsyncGenerator<RunRecord, void, void>
 }
 
-/** What a record came to: one with its event id may be there. */
+/** What an insert did. A known event id is a duplicate. */
 export type Insertion = 'created' | 'duplicate'
 
 const METADATA_MS = 300_000
@@ -58,15 +61,15 @@ const DAY_MS = 86_400_000
 
 interface CachedMetadata {
   readonly metadata: Omit<TelemetryMetadata, 'cache_hit'>
-  /** As of how many inserts. */
+  /** The number of inserts at that time. */
   readonly inserts: number
   readonly until: number
 }
 
 /**
- * The runs that a telemetry service knows, of one tenant. A write is one step
- * over what it depends on: an event id is stored once, whoever sends it how
- * often at the same time, and record, indexes and counts change together.
+ * The telemetry runs of one tenant. Each write is one atomic step: an event id
+ * is stored once even if it is sent several times at once, and the record, its
+ * indexes and the counts change together.
  */
 export class TelemetryStore {
   readonly #database: Database
@@ -78,7 +81,7 @@ export class TelemetryStore {
     this.#scope = scope
   }
 
-  /** All or none; an answer for each, in order. An event id that is known, or comes twice, changes nothing. */
+  /** Inserts all runs or none. A known or repeated event id changes nothing. */
   async insert(runs: readonly NewRun[]): Promise<readonly Insertion[]> {
     const createdAt = formatRfc3339(this.#database.now())
     const records = runs.map((run): RunRecord => ({ created_at: createdAt, ...run }))
@@ -98,9 +101,9 @@ export class TelemetryStore {
     return entry === undefined ? undefined : recordOf(entry)
   }
 
-  /** The record as it is then; undefined if there is none. */
+  /** Changes a run. Returns the new record; undefined if there is none. */
   async change(eventId: string, change: RunChange): Promise<RunRecord | undefined> {
-    // Records are never removed: whoever has an id keeps it.
+    // Records are never removed, so the id stays valid.
     const id = await this.#idOf(this.#database, eventId)
     if (id === undefined) return undefined
     const { result } = await this.#database.update([recordPlace(this.#scope, id)], ([entry]) => {
@@ -119,12 +122,12 @@ export class TelemetryStore {
     if (!names.every(isName)) return
     const ids = await this.#database.view(reader => selectRuns(reader, this.#scope, selection))
     for await (const { run } of recordsInTurn(this.#database, this.#scope, ids)) {
-      // It may have changed in between.
+      // The record may have changed since its index entry was read.
       if (matches(run, selection)) yield run
     }
   }
 
-  /** The run with that run_id, and all below it; undefined if there is none. */
+  /** The run of that `run_id` with its descendants; undefined if there is none. */
   async trail(runId: string): Promise<RunTrail | undefined> {
     if (!isName(runId)) return undefined
     const ids = await this.#database.view(reader => findTrail(reader, this.#scope, runId))
@@ -137,7 +140,7 @@ export class TelemetryStore {
     for await (const { run } of recordsInTurn(this.#database, this.#scope, ids)) yield run
   }
 
-  /** From memory for 300 s, unless something was written: here, or in another process that shares the database. */
+  /** Cached for 300 s. A write of this or another process invalidates the cache. */
   async metadata(): Promise<TelemetryMetadata> {
     const now = this.#database.now()
     const inserts = numberOf(await this.#read(insertsPlace(this.#scope)))
@@ -164,13 +167,13 @@ export class TelemetryStore {
     })
   }
 
-  /** Calls back after every write, in whatever process; until the answer is called. */
+  /** Calls the listener after every write of any process. Returns a function that ends this. */
   subscribe(listener: () => void): Promise<() => void> {
     const { scope, tag } = insertsPlace(this.#scope)
     return this.#database.subscribe({ scope, tag }, listener)
   }
 
-  /** The places of the counts that the records add to, by what they count. */
+  /** The places of the counts that these records change. */
   #countedBy(records: readonly RunRecord[]): Map<string, Place> {
     const places = new Map<string, Place>()
     for (const run of records) {

@@ -9,16 +9,16 @@ import type { RunRecord } from './run-record.ts'
 import { FIRST_MS } from './run-time.ts'
 
 /**
- * How the service's runs are stored, in one tree of the tenant:
+ * The layout of stored runs, in one tree of the tenant:
  *
- *   'r' id                record; the id is the number of the insert in 12 hex digits, then the event id
- *   'e' event id          the id, so that an event id is there once
+ *   'r' id                record; the id is the number of its insert (12 hex digits) and its event id
+ *   'e' event id          the id; so an event id is stored once
  *   't' 'i' 'p' 'a' 'j' 's'   indexes: all, by run id, parent, agent, job type, status (engine/indexes.ts)
- *   'c'                   how many inserts there were (8 bytes)
- *   'na' agent, 'nj' job type   how many runs there are of each (8 bytes)
+ *   'c'                   the number of inserts (8 bytes)
+ *   'na' agent, 'nj' job type   the number of runs of each (8 bytes)
  *
- * Index keys end with created_at and the id: so each index is in the order in
- * which runs are listed, the later insert first where times are equal.
+ * Index keys end with `created_at` and the id. So each index has the order in
+ * which runs are listed; of equal times the later insert comes first.
  */
 
 const TAG = TAGS.telemetry
@@ -44,7 +44,7 @@ export const TELEMETRY_INDEXES: Indexing = {
     const id = record.key.slice(1)
     const run = recordOf(record)
     if (!id.endsWith(run.event_id.toLowerCase()))
-      throw new AnnalsError('CORRUPT', 'the record of another run')
+      throw new AnnalsError('CORRUPT', 'a telemetry record is stored under the id of another run')
     return indexKeys(id, run)
   },
 }
@@ -71,7 +71,7 @@ export function countPlace(scope: ByteString, counted: Counted, name: string): P
   return { scope, tag: TAG, key: COUNT + counted + utf8(name) }
 }
 
-/** All counts of one kind. */
+/** The range of all counts of one kind. */
 export function countRange(scope: ByteString, counted: Counted): Range {
   const next = String.fromCharCode(counted.charCodeAt(0) + 1)
   return { scope, tag: TAG, from: COUNT + counted, to: COUNT + next }
@@ -89,7 +89,7 @@ export function putNumber(place: Place, number: number): Put {
   return { op: 'put', ...place, value: u64(number) }
 }
 
-/** The record, its id by its event id, and its index entries. */
+/** Stores a record, the id of its event id, and its index entries. */
 export function insertOperations(scope: ByteString, id: ByteString, run: RunRecord): Put[] {
   return [
     { op: 'put', ...recordPlace(scope, id), value: encodeRun(run) },
@@ -98,7 +98,7 @@ export function insertOperations(scope: ByteString, id: ByteString, run: RunReco
   ]
 }
 
-/** The record, and the index entries that differ. */
+/** Replaces a record, and the index entries that differ. */
 export function changeOperations(
   scope: ByteString,
   id: ByteString,
@@ -119,7 +119,7 @@ export function recordOf({ value }: Entry): RunRecord {
   return decodeValue(value) as unknown as RunRecord
 }
 
-/** One index under one component, between two times of creation (half-open; milliseconds since 1970). */
+/** The range of an index for one component, between two times of creation (half-open, in milliseconds since 1970). */
 export function runsRange(
   scope: ByteString,
   kind: string,
@@ -137,7 +137,7 @@ function encodeRun(run: RunRecord): ByteString {
 
 function indexKeys(id: ByteString, run: RunRecord): ByteString[] {
   const createdAt = parseRfc3339(run.created_at)
-  if (createdAt === undefined) throw new AnnalsError('CORRUPT', 'a telemetry record has no time of creation')
+  if (createdAt === undefined) throw new AnnalsError('CORRUPT', 'a telemetry record has no created_at')
   const key = (kind: string, component: string): ByteString =>
     indexKey(kind, utf8(component), place(createdAt), id)
   const keys = [
@@ -150,7 +150,7 @@ function indexKeys(id: ByteString, run: RunRecord): ByteString[] {
   return run.parent_run_id === undefined ? keys : [...keys, key(BY_PARENT, run.parent_run_id)]
 }
 
-/** Index keys know no negative numbers: they count from the first time that there is. */
+/** A time as a number of an index key. These numbers are not negative, so they count from the first possible time. */
 function place(ms: number): number {
   return Math.max(ms, FIRST_MS) - FIRST_MS
 }

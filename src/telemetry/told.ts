@@ -2,29 +2,29 @@ import type { Disk } from '../disk/disk.ts'
 import { readFile, removeIfThere, replaceFile } from '../disk/durable-file.ts'
 
 /**
- * `telemetry_told.json` in a run's folder says how much of the run's log the
- * telemetry service was told. It is durable before the first record is sent,
- * and it is removed once the end of the run was told. So a folder with this
- * file belongs to a run that is at work, or to one whose process died before
- * its telemetry was complete. The file also holds what telemetry needs to read
- * the log without the code of the launch.
+ * The file `telemetry_told.json` in a run's folder records how much of the
+ * run's log the telemetry service was told. It is durable before the first
+ * record is sent, and removed after the end of the run was told. So the file
+ * belongs to a run in progress, or to one whose process died before its
+ * telemetry was complete. It also has what telemetry needs to read the log
+ * without the code of the launch.
  */
 export const TOLD_FILE = 'telemetry_told.json'
 
 export interface Told {
   readonly schema_version: 1
-  /** Where the events of the run are. */
+  /** Where the log of the run is. */
   readonly log: 'file' | 'database'
-  /** How many events the service has, or will get from the outbox. */
+  /** How many events the service was told. Their records are accepted or in the outbox. */
   readonly events: number
-  /** The launch's model of states. */
+  /** The state model of the launch. */
   readonly states: unknown
   /** The name of each state's node. */
   readonly nodes: Readonly<Record<string, string>>
   readonly environment?: string
 }
 
-/** Undefined if there is none. A text says why it can't be used. */
+/** Reads the file; undefined if there is none. A string says why it is invalid. */
 export function readTold(disk: Disk): Told | string | undefined {
   const bytes = readFile(disk, TOLD_FILE)
   if (bytes === undefined) return undefined
@@ -40,17 +40,17 @@ export function readTold(disk: Disk): Told | string | undefined {
   if (!Number.isSafeInteger(events) || Number(events) < 0) return 'events is not a count'
   if (typeof states !== 'object' || states === null) return 'states is not an object'
   if (typeof nodes !== 'object' || nodes === null) return 'nodes is not an object'
-  if (environment !== undefined && typeof environment !== 'string') return 'environment is not a text'
+  if (environment !== undefined && typeof environment !== 'string') return 'environment is not a string'
   return value as Told
 }
 
-/** N11: no call rejects, as no run may fail for its telemetry. A failure is a warning. */
+/** Writes the file. N11: no call rejects, because telemetry must not fail a run. A failure is a warning. */
 export class ToldFile {
   readonly #disk: Disk
   readonly #warn: (message: string) => void
   #told: Told
   #begun: Promise<void> | undefined
-  /** The file is written by one call at a time. */
+  /** The last write. Writes are made one after the other. */
   #last: Promise<void> = Promise.resolve()
 
   constructor(disk: Disk, told: Omit<Told, 'schema_version' | 'events'>, warn: (message: string) => void) {
@@ -59,11 +59,11 @@ export class ToldFile {
     this.#warn = warn
   }
 
-  /** Before the first record is sent. What an earlier process has told stays told. */
+  /** Writes the file before the first record is sent. It keeps the count of an earlier process. */
   begin(): Promise<void> {
     this.#begun ??= this.#inTurn(async () => {
       const found = readTold(this.#disk)
-      if (typeof found === 'string') this.#warn(`${TOLD_FILE} is damaged and is written anew: ${found}`)
+      if (typeof found === 'string') this.#warn(`${TOLD_FILE} is damaged and is rewritten: ${found}`)
       const before = typeof found === 'object' ? found : undefined
       const nodes = { ...before?.nodes, ...this.#told.nodes }
       this.#told = { ...this.#told, nodes, events: before?.events ?? 0 }
@@ -72,7 +72,7 @@ export class ToldFile {
     return this.#begun
   }
 
-  /** The service was told so many events, or has them in its outbox. */
+  /** Records that the service was told this many events. */
   advance(events: number): Promise<void> {
     return this.#inTurn(async () => {
       if (events <= this.#told.events) return
@@ -82,8 +82,8 @@ export class ToldFile {
   }
 
   /**
-   * The end of the run was told. The removal is not synced: if a power cut undoes it, the same records are sent again,
-   * and the service knows them.
+   * Removes the file after the end of the run was told. The removal is not synced: if a power cut undoes it, the same records
+   * are sent again, as duplicates.
    */
   remove(): Promise<void> {
     return this.#inTurn(async () => removeIfThere(this.#disk, TOLD_FILE))

@@ -1,5 +1,5 @@
 import { canonicalJson } from '../../core/canonical-json.ts'
-import type { ClonedInput, LaunchEvent, LaunchPayloads, PullRequest } from '../events.ts'
+import type { ClonedInput, LaunchEvent, LaunchFormat, LaunchPayloads, PullRequest } from '../events.ts'
 import type { Journal, Spans } from '../journal.ts'
 import { illegal, type LaunchState, withEntry } from '../launch-state.ts'
 import { DOCS_VALUES } from './formats.ts'
@@ -41,9 +41,9 @@ export type DocsStates = typeof DOCS_STATES
 export type DocsState = keyof DocsStates['states']
 
 /** The states of a section. A section starts as `NOT_STARTED`. */
-export const SECTION_STATES: (typeof DOCS_VALUES)['section-state']['enum'] = DOCS_VALUES['section-state'].enum
+export const SECTION_STATES: readonly SectionState[] = DOCS_VALUES['section-state'].enum
 /** A state of a section. */
-export type SectionState = (typeof SECTION_STATES)[number]
+export type SectionState = LaunchFormat<'section-state'>
 
 /** What an event of the docs pipeline changes. Other events change nothing here. */
 export function docsChanges(state: LaunchState, event: LaunchEvent): Partial<LaunchState> {

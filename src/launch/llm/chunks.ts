@@ -4,13 +4,13 @@ import { DONE, sseEvent } from './sse.ts'
 
 /** What a piece of a stream adds to the first choice. */
 export interface Delta {
-  /** Empty where the piece brings no text. */
+  /** The text that it adds; may be empty. */
   readonly content: string
-  /** As the provider sent it: tool calls come here, piece by piece. */
+  /** The delta of the provider, with pieces of tool calls. */
   readonly delta: JsonObject
 }
 
-/** Sent once, or again and again the same; all other texts are pieces of one. */
+/** Fields that every chunk repeats. Other texts are pieces to be joined. */
 const WHOLE: readonly string[] = ['role', 'type', 'id', 'name', 'index']
 
 interface Growing {
@@ -19,21 +19,21 @@ interface Growing {
   logprobs: Record<string, unknown> | undefined
 }
 
-/** Puts the chunks of a stream together into the answer that they are pieces of. */
+/** Assembles the chunks of a stream into one answer. */
 export class ChunkAssembler {
   readonly #choices = new Map<number, Growing>()
   #frame: JsonObject = {}
   #usage: unknown
   #done = false
-  /** In words; a stream can fail after it has begun. */
+  /** Why the stream failed. A stream can fail after it has begun. */
   error: string | undefined
 
-  /** Takes one event's data; gives what it adds to the first choice, if anything. */
+  /** Takes the data of one event. Returns what it adds to the first choice. */
   push(data: string): Delta | undefined {
     if (data === DONE) this.#done = true
     if (this.#done || data === '') return undefined
     const chunk = parseJsonText(data)
-    if (!isPlainObject(chunk)) return this.#fail('a piece of the stream is no JSON object')
+    if (!isPlainObject(chunk)) return this.#fail('a piece of the stream is not a JSON object')
     if (isDeeperThan(chunk, DEPTH_OF_PARTS_MAX)) return this.#fail('a piece of the stream is nested too deep')
     const error = errorIn(chunk)
     if (error !== undefined) return this.#fail(`the stream ends with an error: ${error}`)
@@ -47,7 +47,7 @@ export class ChunkAssembler {
     return first
   }
 
-  /** All that there will be was sent: the stream said so, or every choice has its finish reason. */
+  /** Whether the answer is complete: the stream said so, or every choice has its finish reason. */
   get isComplete(): boolean {
     const choices = [...this.#choices.values()]
     return choices.length > 0 && (this.#done || choices.every(choice => choice.finishReason !== null))
@@ -97,7 +97,7 @@ export class ChunkAssembler {
   }
 }
 
-/** Texts are joined, objects grow, lists of pieces with an index grow at that place, other lists get longer. */
+/** Merges a piece into the whole: texts are joined, objects and indexed items merged, other items appended. */
 function grow(whole: Record<string, unknown>, piece: JsonObject): void {
   for (const [name, value] of Object.entries(piece)) {
     if (value === null || value === undefined || name === '__proto__') continue
@@ -128,7 +128,7 @@ function growList(list: unknown[], item: unknown): void {
   else list[at] = whole
 }
 
-/** The index was for putting it together; a whole message has none, and `content` is there even if it is null. */
+/** Removes the indexes of tool calls, which only chunks have, and adds a missing `content`. */
 function finished(message: Record<string, unknown>): JsonObject {
   const { tool_calls: calls } = message
   const content = message['content'] ?? null
@@ -137,7 +137,7 @@ function finished(message: Record<string, unknown>): JsonObject {
   return { ...message, content, tool_calls: JSON.parse(JSON.stringify(whole)) as unknown }
 }
 
-/** A whole answer as a stream would bring it: for who asked for a stream and is answered from what was recorded. */
+/** A recorded answer as a stream, for a caller that asked for a stream. */
 export function streamOf(completion: Completion): string {
   const { choices, usage, ...frame } = completion
   const head = { ...frame, object: 'chat.completion.chunk' }

@@ -10,27 +10,35 @@ import {
   wellFormed,
 } from './json.ts'
 
-/** An answer: the body of a chat completion, or what a stream of chunks adds up to. */
+/** The answer of a model: the body of a chat completion, or the assembled chunks of a stream. */
 export interface Completion {
+  /** The alternative answers; at least one. */
   readonly choices: readonly Choice[]
+  /** The token counts of the provider. */
   readonly usage?: unknown
+  /** Other fields of the provider. */
   readonly [field: string]: unknown
 }
 
+/** One of the alternative answers. */
 export interface Choice {
+  /** Its position among the choices. */
   readonly index?: unknown
+  /** The message of the model. */
   readonly message: JsonObject
+  /** Why the model stopped. */
   readonly finish_reason?: unknown
+  /** Other fields of the provider. */
   readonly [field: string]: unknown
 }
 
 export const NO_USAGE: TokenUsage = { input_tokens: 0, output_tokens: 0, total_tokens: 0 }
 
-/** The completion, or in words why it is none. Some providers answer 200 with an error inside. */
+/** The completion, or a text that says why the answer is invalid. Some providers send errors with status 200. */
 export function readCompletion(answer: unknown): Completion | string {
   if (isDeeperThan(answer, DEPTH_OF_PARTS_MAX)) return 'the answer is nested too deep'
   const value = wellFormed(answer)
-  if (!isPlainObject(value)) return 'the answer is no JSON object'
+  if (!isPlainObject(value)) return 'the answer is not a JSON object'
   const error = errorIn(value)
   if (error !== undefined) return `the answer is an error: ${error}`
   const { choices } = value
@@ -43,7 +51,7 @@ export function readCompletion(answer: unknown): Completion | string {
   return unhashable(value) ?? (value as unknown as Completion)
 }
 
-/** `1e400` is JSON, and Infinity to JavaScript, which canonical JSON refuses. */
+/** Canonical JSON refuses some values that `JSON.parse` accepts, such as `1e400`. */
 function unhashable(value: unknown): string | undefined {
   try {
     canonicalJson(value)
@@ -54,7 +62,7 @@ function unhashable(value: unknown): string | undefined {
   }
 }
 
-/** What a provider says went wrong; undefined if it says nothing. */
+/** The error message of a provider; undefined if the value has none. */
 export function errorIn(value: unknown): string | undefined {
   if (!isPlainObject(value)) return undefined
   const { error } = value
@@ -64,9 +72,8 @@ export function errorIn(value: unknown): string | undefined {
 }
 
 /**
- * The hash of what was answered, and of nothing that differs from one call to
- * the next: of each choice, in order, its index, finish reason and message
- * without members that are null. So a streamed answer and a whole one agree.
+ * The hash of an answer: the index, finish reason and message (without null members) of each choice, in order. It leaves
+ * out everything that differs between two calls, so a streamed answer has the same hash as a complete one.
  */
 export function outputHash(completion: Completion): string {
   const output = inOrder(completion).map(({ index, choice }) => ({

@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import { AnnalsError } from '../../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../../core/errors.ts'
 import type { Disk } from '../../disk/disk.ts'
 import { makeFolders, readFile, removeIfThere, replaceFile } from '../../disk/durable-file.ts'
 import { LineFile, wholeLines } from '../../disk/line-file.ts'
@@ -10,11 +10,10 @@ import { isPlainObject, type JsonObject, parseJsonText } from './json.ts'
 import type { FailedTry } from './tries.ts'
 
 /**
- * What was asked and answered, in the run's folder: `evidence/llm/<call_id>.json`
- * for each call, written with the request before it is sent and again with the
- * answer or the failure, and `evidence/llm/index.jsonl`, a line for each call
- * that has ended. The index only saves reading every file: an answer whose
- * line was lost in a crash is found in its file.
+ * The file `evidence/llm/<call_id>.json` of a call. It is written with the
+ * request before that is sent, and again with the answer or the failure. The
+ * file `index.jsonl` has a line for each call that has ended. It only saves
+ * reading every file: an answer whose line was lost in a crash is still found.
  */
 export interface Evidence {
   readonly evidence_version: 1
@@ -37,7 +36,7 @@ export interface Evidence {
   readonly finished_at?: string
   readonly attempts?: number
   readonly failed_tries?: readonly FailedTry[]
-  /** The call whose answer this one was given. */
+  /** The call whose recorded answer was used. */
   readonly cached_from?: string
   readonly answer?: EvidenceAnswer
   readonly failure?: {
@@ -46,7 +45,7 @@ export interface Evidence {
     readonly status?: number
     readonly body?: unknown
   }
-  /** What a reader of this file should know: secrets taken out, tokens not counted. */
+  /** Remarks for a reader of this file. */
   readonly notes?: readonly string[]
 }
 
@@ -54,11 +53,11 @@ interface EvidenceAnswer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
   readonly streamed: boolean
-  /** Of a stream, what its pieces add up to: a secret cut in two would not be seen in them. */
+  /** The answer. A stream is assembled first, because a secret could be cut in two by its pieces. */
   readonly body: Completion
-  /** Of the answer as it came. */
+  /** The hash of the answer before redaction. */
   readonly output_hash: string
-  /** Whether secrets were taken out, so that the hash can't be computed again. */
+  /** Whether secrets were removed. The hash then does not match the body. */
   readonly redacted: boolean
 }
 
@@ -67,18 +66,18 @@ export type AnsweredEvidence = Evidence & { readonly answer: EvidenceAnswer }
 const FOLDER = 'evidence/llm'
 const INDEX = 'index.jsonl'
 const SUFFIX = '.json'
-/** As the run's own id: it becomes a file's name. */
+/** A call id becomes a file name. */
 const CALL_ID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/
 
-/** Opens the folder of the evidence, made if it is missing: for each use, as nobody says when the last one was. */
+/** Opens the folder of the evidence, and creates it if it is missing. Each use opens and closes it. */
 export type OpenEvidence = () => Disk
 
-/** In a run's folder of the file system. */
+/** The evidence in a run's folder of the file system. */
 export function evidenceOf(runFolder: string): OpenEvidence {
   return () => openNodeDisk(join(runFolder, FOLDER))
 }
 
-/** In a run's folder that is open. */
+/** The evidence in an open run's folder. */
 export function evidenceIn(run: Disk): OpenEvidence {
   const synced = new Set<string>()
   return () => {
@@ -87,9 +86,10 @@ export function evidenceIn(run: Disk): OpenEvidence {
   }
 }
 
+/** The evidence of a run, and its recorded answers. */
 export class EvidenceStore {
   readonly #open: OpenEvidence
-  /** Calls with an answer by cache key, in the order in which they ended. */
+  /** The calls with an answer by cache key, in the order in which they ended. */
   readonly #answered = new Map<string, string[]>()
   readonly #callIds: Set<string>
   /** Lines are appended one after the other. */
@@ -104,9 +104,9 @@ export class EvidenceStore {
     const disk = open()
     try {
       const names = disk.list()
-      // A process that died left them while it wrote. They were never renamed, hence never relied on.
+      // Temporary files of a crashed process were never renamed, so nothing relies on them.
       for (const name of names.filter(isLeftOver)) removeIfThere(disk, name)
-      // Nor may the names that others relied on be on the device yet.
+      // A crashed process may not have synced the names of its files.
       disk.syncFolder()
       const files = names.filter(name => name.endsWith(SUFFIX))
       const store = new EvidenceStore(open, new Set(files.map(name => name.slice(0, -SUFFIX.length))))
@@ -117,27 +117,21 @@ export class EvidenceStore {
     }
   }
 
-  /** Relative to the run's folder, with `/` on every system: it goes into records that others read. */
+  /** The path of a call's evidence, relative to the run's folder, with `/` on every system. */
   static pathOf(callId: string): string {
     return `evidence/llm/${callId}${SUFFIX}`
   }
 
   /**
-   * Claims an id for a call: the one given, or the start of the cache key and a count. It holds no randomness, and is
-   * not given out again after a crash, as the file of the request is there before the call is known to anybody.
+   * Claims an id for a call: the given one, or the start of the cache key and a counter. The id is deterministic. It is not
+   * reused after a crash, because the evidence of the request is written before anything else knows the id.
    */
   claim(cacheKey: string, given: string | undefined): string {
     if (given !== undefined && !CALL_ID.test(given)) {
-      throw new AnnalsError(
-        'INVALID_ARGUMENT',
-        'callId must be 1 to 128 of A-Z a-z 0-9 . _ - and not start with a dot',
-        {
-          name: 'callId',
-        },
-      )
+      throw invalidArgument('callId', 'must be 1 to 128 of A-Z a-z 0-9 . _ - and not start with a dot')
     }
     if (given !== undefined && this.#callIds.has(given)) {
-      throw new AnnalsError('INVALID_ARGUMENT', `there was a call ${given} in this run already`, {
+      throw new AnnalsError('INVALID_ARGUMENT', `this run already has a call ${given}`, {
         callId: given,
       })
     }
@@ -150,7 +144,7 @@ export class EvidenceStore {
   }
 
   async write(evidence: Evidence): Promise<void> {
-    // Its parts were checked for depth; around them are three levels more than canonical JSON would take.
+    // Not canonical JSON, which limits the depth: the fields around the checked parts add three levels.
     const text = `${JSON.stringify(evidence, null, 2)}\n`
     await this.#within(disk =>
       replaceFile(disk, `${evidence.call_id}${SUFFIX}`, Buffer.from(text), 'private'),
@@ -160,7 +154,7 @@ export class EvidenceStore {
     if (evidence.answer !== undefined) this.#remember(evidence.cache_key, evidence.call_id)
   }
 
-  /** The n-th answer to a request, from 1; the last one where there are fewer. Undefined if there is none. */
+  /** The n-th recorded answer to a request, counted from 1, or the last one. Undefined if there is none. */
   async find(cacheKey: string, n: number): Promise<AnsweredEvidence | undefined> {
     const callIds = this.#answered.get(cacheKey)
     if (callIds === undefined) return undefined
@@ -168,12 +162,12 @@ export class EvidenceStore {
     const evidence = await this.#within(async disk => this.#read(disk, callId))
     if (evidence.answer === undefined || evidence.cache_key !== cacheKey) return this.#corrupt(callId)
     const { body, output_hash: hash, redacted } = evidence.answer
-    // What is given again is what was answered, or nothing.
+    // An answer that was changed is not used.
     if (!redacted && outputHash(body) !== hash) return this.#corrupt(callId)
     return evidence as AnsweredEvidence
   }
 
-  /** The newest ones that can be given again, for who looks for something similar. */
+  /** The newest recorded answers, to search for a similar request. */
   async newest(countMax: number): Promise<AnsweredEvidence[]> {
     const callIds = [...this.#answered.values()].flat().slice(-countMax)
     const found = await this.#within(async disk => callIds.map(callId => this.#read(disk, callId)))
@@ -185,7 +179,7 @@ export class EvidenceStore {
     const text = readFile(disk, INDEX)?.toString('utf8') ?? ''
     for (const line of text.split('\n')) {
       const entry = parseJsonText(line)
-      // A line that was torn by a crash: its answer is in its file.
+      // A line that a crash tore. Its answer is found in its file.
       if (!isPlainObject(entry) || typeof entry['cache_key'] !== 'string') continue
       const callId = entry['call_id']
       if (typeof callId !== 'string' || !this.#callIds.has(callId) || indexed.has(callId)) continue
@@ -239,14 +233,14 @@ export class EvidenceStore {
 
   #inTurn<T>(work: () => Promise<T>): Promise<T> {
     const turn = this.#last.then(work, work)
-    // Whoever comes next waits for this one, but its failure is not theirs.
+    // The next write waits for this one, and starts even if it fails.
     this.#last = turn.catch(() => undefined)
     return turn
   }
 
   #corrupt(callId: string): never {
     const file = EvidenceStore.pathOf(callId)
-    throw new AnnalsError('CORRUPT', `${file} is no evidence of the call ${callId}`, { file, callId })
+    throw new AnnalsError('CORRUPT', `${file} is not valid evidence of the call ${callId}`, { file, callId })
   }
 }
 

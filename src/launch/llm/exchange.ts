@@ -10,13 +10,7 @@ import { SseParser } from './sse.ts'
 import { type Fetch, type IncomingStream, type Received, sendOnce } from './transport.ts'
 import { type LlmRetryOptions, type TriesResult, withTries } from './tries.ts'
 
-/**
- * A recorded exchange: claim an id → keep the request → STARTED → answer from
- * what was recorded, or send (again and again while the failure may pass) →
- * keep the answer → FINISHED or FAILED. Whoever waits for the outcome, or for
- * the last byte of the response, finds its event in the log.
- */
-
+/** Whether calls are sent, answered from the record, or both. */
 export type LlmMode = 'live' | 'record' | 'replay'
 
 export interface ExchangeOptions {
@@ -30,17 +24,24 @@ export interface Asked extends CallStart {
   readonly signal: AbortSignal | undefined
 }
 
+/** A call that has been answered, at least with the beginning of a stream. */
 export interface Exchange {
-  /** What a `fetch` gives; undefined where there is nothing but an error. */
+  /** The response for a caller of `fetch`; undefined if the call failed without one. */
   readonly response: Response | undefined
-  /** Of a stream it is known at its end. */
+  /** How the call ended. For a stream it resolves at its end. */
   readonly outcome: Promise<Outcome>
 }
 
+/**
+ * Makes recorded calls: claim an id, keep the request, append STARTED, answer
+ * from the record or send (with retries), keep the answer, append FINISHED or
+ * FAILED. The end event is in the log before the outcome resolves and before
+ * the last byte of the response.
+ */
 export class Exchanges {
   readonly #recording: Recording
   readonly #options: ExchangeOptions
-  /** How often each request was made, to give the second one the second answer. */
+  /** How often each request was made. The second one gets the second recorded answer. */
   readonly #asked = new Map<string, number>()
 
   constructor(recording: Recording, options: ExchangeOptions) {
@@ -55,7 +56,11 @@ export class Exchanges {
     if (this.#options.mode === 'replay') return settled(await record.fail(await this.#miss(record), 0, []))
     if (asked.signal?.aborted) {
       return settled(
-        await record.fail({ errorClass: 'ABORTED', summary: 'called off', retryable: false }, 0, []),
+        await record.fail(
+          { errorClass: 'ABORTED', summary: 'the call was cancelled', retryable: false },
+          0,
+          [],
+        ),
       )
     }
     return this.#send(record, asked)
@@ -106,9 +111,9 @@ export class Exchanges {
     const more = words.length > WORDS_MAX ? ` … and ${words.length - WORDS_MAX} more` : ''
     const summary =
       found === undefined
-        ? 'replay: nothing was recorded in this run'
-        : `replay: this request was not recorded. The nearest is that of the call ${found.item.call_id}: ` +
-          `${words.slice(0, WORDS_MAX).join('; ') || 'only secrets differ, which are not kept'}${more}`
+        ? 'replay: this run has no recorded answers'
+        : `replay: this request was not recorded. The nearest is of call ${found.item.call_id}: ` +
+          `${words.slice(0, WORDS_MAX).join('; ') || 'only redacted secrets differ'}${more}`
     const error = new AnnalsError('LLM_REPLAY_MISS', summary, {
       callId: record.callId,
       cacheKey: record.hashes.cacheKey,
@@ -119,7 +124,7 @@ export class Exchanges {
   }
 }
 
-/** Reading and comparing more would take longer than a reader's patience. */
+/** Comparing with more requests would take too long. */
 const NEAREST_AMONG = 500
 const WORDS_MAX = 5
 
@@ -127,8 +132,8 @@ function settled(outcome: Outcome, response?: Response): Exchange {
   return { response, outcome: Promise.resolve(outcome) }
 }
 
-/** Of the body as it was on the way; it is decoded now. */
-const OF_THE_WAY: readonly string[] = [
+/** Headers about the transfer of the body, which is decoded now. */
+const TRANSFER_HEADERS: readonly string[] = [
   'content-encoding',
   'content-length',
   'transfer-encoding',
@@ -141,14 +146,15 @@ function responseOf(
   more: Readonly<Record<string, string>> = {},
 ): Response {
   const headers = new Headers()
-  for (const [name, value] of answer.headers) if (!OF_THE_WAY.includes(name)) headers.append(name, value)
+  for (const [name, value] of answer.headers)
+    if (!TRANSFER_HEADERS.includes(name)) headers.append(name, value)
   for (const [name, value] of Object.entries(more)) headers.set(name, value)
   return new Response(body, { status: answer.status, headers })
 }
 
 /**
- * Hands a stream on, piece by piece, and reads it itself. It is read whether or not anybody takes the pieces: a call
- * whose answer nobody looks at has ended too. What comes with the end of the stream waits until the end is recorded.
+ * Passes a stream on, piece by piece, and reads it itself, even if nobody takes the pieces: the call must end. The last
+ * pieces are held back until the end is recorded.
  */
 function relay(
   record: CallRecord,
@@ -180,7 +186,7 @@ function relay(
       return outcome
     }
     const failure: Failure = cancelled
-      ? { errorClass: 'ABORTED', summary: 'called off by its reader', retryable: false }
+      ? { errorClass: 'ABORTED', summary: 'the reader cancelled the stream', retryable: false }
       : { ...result, summary: clip(redactor.text(result.summary)) }
     const outcome = await record.fail(failure, attempts, failed)
     if (!cancelled) onward?.error(new Error(failure.summary))
@@ -219,7 +225,11 @@ function endOf(assembler: ChunkAssembler): Completion | Failure {
     return { errorClass: 'STREAM_ERROR', summary: assembler.error, retryable: true }
   }
   if (!assembler.isComplete) {
-    return { errorClass: 'NETWORK', summary: 'the stream ended before the answer did', retryable: true }
+    return {
+      errorClass: 'NETWORK',
+      summary: 'the stream ended before the answer was complete',
+      retryable: true,
+    }
   }
   const completion = readCompletion(assembler.completion())
   if (typeof completion !== 'string') return completion

@@ -15,16 +15,16 @@ type ErrorClass =
   | 'REPLAY_MISS'
   | 'ABORTED'
 
-/** Why a try failed: an expected outcome, hence no exception. Its summary holds no secrets. */
+/** Why a try failed. It is an expected outcome, so it is not an exception. Its summary has no secrets. */
 export interface Failure {
   readonly errorClass: ErrorClass
   readonly summary: string
-  /** Whether the same request may succeed later; not whether it was or will be tried again. */
+  /** Whether the same request may succeed later. It says nothing about whether it will be retried. */
   readonly retryable: boolean
   readonly retryAfterMs?: number
-  /** What came back, for who asked with a `fetch` and wants to see it. */
+  /** The response, for a caller of `fetch`. */
   readonly answer?: RawAnswer
-  /** Thrown as it is: a replay miss has more to say than a summary. */
+  /** The error to throw. A replay miss has more details than a summary. */
   readonly error?: AnnalsError
 }
 
@@ -34,7 +34,7 @@ export interface RawAnswer {
   readonly text: string
 }
 
-/** ND9: those that may pass by themselves. 408 is the server's word for a time-out. */
+/** ND9: the statuses after which a retry may succeed. 408 is a time-out of the server. */
 const RETRYABLE_STATUS: Readonly<Record<number, ErrorClass>> = {
   408: 'TIMEOUT',
   429: 'RATE_LIMITED',
@@ -65,7 +65,7 @@ export function statusFailure(answer: RawAnswer, said: string | undefined, now: 
   }
 }
 
-/** Seconds or a date; some providers also say milliseconds in a header of their own. */
+/** `Retry-After` in milliseconds. Some providers have a header `retry-after-ms`. */
 function retryAfter(headers: ReadonlyMap<string, string>, now: number): number | undefined {
   const ms = headers.get('retry-after-ms')
   if (ms !== undefined && /^\d{1,9}(\.\d+)?$/.test(ms)) return Number(ms)
@@ -79,7 +79,7 @@ export function clip(text: string, charsMax: number = SUMMARY_CHARS_MAX): string
   return well.length <= charsMax ? well : `${well.slice(0, charsMax).toWellFormed()}…`
 }
 
-/** What a caller of `chat` hears. */
+/** The error that a caller of `chat` gets. */
 export function callError(callId: string, failure: Failure, attempts: number): AnnalsError {
   if (failure.error !== undefined) return failure.error
   const { errorClass, summary, retryable, answer } = failure

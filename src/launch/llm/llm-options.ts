@@ -1,4 +1,4 @@
-import { AnnalsError } from '../../core/errors.ts'
+import { invalidArgument } from '../../core/errors.ts'
 import { checkOptions } from '../../core/options.ts'
 import { checkText } from '../../core/text.ts'
 import type { LlmEventSink, LlmTelemetry } from './call-record.ts'
@@ -9,39 +9,46 @@ import { checkPrices, type PriceTable } from './prices.ts'
 import type { Fetch } from './transport.ts'
 import { type LlmRetryOptions, TRIES_MAX } from './tries.ts'
 
-/** Which models are asked, and how. */
+/** An OpenAI-compatible endpoint, and how it is called. */
 export interface LlmEndpoint {
-  /** Such as `https://api.openai.com/v1`: any endpoint that speaks the same language. */
+  /** The address, such as `https://api.openai.com/v1`. */
   readonly baseUrl: string
+  /** The key of the endpoint. It is redacted from everything that is written. */
   readonly apiKey?: string
-  /** More headers for each request of `chat`. */
+  /** More headers for the requests of `chat`. */
   readonly headers?: Readonly<Record<string, string>>
   /**
-   * `live` calls; `record` answers from what this run recorded, and calls for the rest; `replay` never calls. All keep
-   * evidence. Without it `createLlm` is `live`, and a launch is `record`.
+   * `live` always calls the endpoint. `record` uses the recorded answers of the run, and calls for the rest. `replay` never
+   * calls. The default is `live` for `createLlm` and `record` for a launch.
    */
   readonly mode?: LlmMode
-  /** Go before the list prices. */
+  /** Prices of models. They go before the default prices. */
   readonly prices?: PriceTable
+  /** Sends requests; `globalThis.fetch` by default. */
   readonly fetch?: Fetch
+  /** How failed requests are retried. */
   readonly retry?: LlmRetryOptions
-  /** Of one try: until the whole answer is there; of a stream, the longest silence. 120 s without it. */
+  /** The time for one try: until the answer is complete, or between two pieces of a stream. 120,000 by default. */
   readonly timeoutMs?: number
 }
 
+/** Options of `createLlm`. */
 export interface LlmOptions extends LlmEndpoint {
+  /** Takes the events about calls. */
   readonly events: LlmEventSink
-  /** The run's folder: evidence goes to `evidence/llm` in it. */
+  /** The run's folder. Evidence is written to its folder `evidence/llm`. */
   readonly folder: string
-  /** @internal Opens the folder of the evidence, if it is not to be a folder of the file system. */
+  /** @internal Opens the folder of the evidence on another disk. */
   readonly openEvidence?: OpenEvidence
-  /** 32 hex digits, one for the run. */
+  /** The trace of the run: 32 hex digits. */
   readonly traceId: string
-  /** Of calls that name no other. */
+  /** The parent span of calls that name no other. */
   readonly parentSpanId?: string
+  /** Returns new span ids; random ones by default. */
   readonly newSpanId?: () => string
+  /** Gets the start and the end of each call. */
   readonly telemetry?: LlmTelemetry
-  /** Milliseconds since 1970. */
+  /** The time in milliseconds since 1970; `Date.now` by default. */
   readonly clock?: () => number
 }
 
@@ -57,15 +64,16 @@ export function checkLlmOptions(options: LlmOptions): void {
   checkOptions('createLlm', options, OPTIONS)
   checkEndpoint(options)
   const { events, folder, traceId, parentSpanId } = options
-  if (!isPlainObject(events) || typeof events.append !== 'function') refuse('events', 'must have append')
+  if (!isPlainObject(events) || typeof events.append !== 'function')
+    throw invalidArgument('events', 'must have append')
   checkText('folder', folder, { bytesMax: 4_096 })
-  if (!/^[0-9a-f]{32}$/.test(traceId)) refuse('traceId', 'must be 32 lowercase hex digits')
+  if (!/^[0-9a-f]{32}$/.test(traceId)) throw invalidArgument('traceId', 'must be 32 lowercase hex digits')
   if (parentSpanId !== undefined && !/^[0-9a-f]{16}$/.test(parentSpanId)) {
-    refuse('parentSpanId', 'must be 16 lowercase hex digits')
+    throw invalidArgument('parentSpanId', 'must be 16 lowercase hex digits')
   }
 }
 
-/** For who adds the rest: a launch must not be the first to find out in the middle of its work. */
+/** Checks the option `llm` of a launch, before the run starts. */
 export function checkLlmEndpoint(options: LlmEndpoint): void {
   checkOptions('llm', options, ENDPOINT_OPTIONS)
   checkEndpoint(options)
@@ -73,24 +81,21 @@ export function checkLlmEndpoint(options: LlmEndpoint): void {
 
 function checkEndpoint({ baseUrl, mode, prices, retry, timeoutMs }: LlmEndpoint): void {
   if (typeof baseUrl !== 'string' || !/^https?:\/\//.test(baseUrl) || !URL.canParse(baseUrl)) {
-    // Not shown: it may hold a password.
-    refuse('baseUrl', 'must be a URL that starts with http:// or https://')
+    // The value is not in the error, because it may contain a password.
+    throw invalidArgument('baseUrl', 'must be a URL that starts with http:// or https://')
   }
   const { username, password, search } = new URL(baseUrl)
   if (username !== '' || password !== '')
-    refuse('baseUrl', 'must hold no credentials: pass apiKey or headers')
-  if (search !== '') refuse('baseUrl', 'must have no query')
-  if (mode !== undefined && !MODES.includes(mode)) refuse('mode', 'must be live, record or replay')
+    throw invalidArgument('baseUrl', 'must not contain credentials: pass apiKey or headers')
+  if (search !== '') throw invalidArgument('baseUrl', 'must not have a query')
+  if (mode !== undefined && !MODES.includes(mode))
+    throw invalidArgument('mode', 'must be live, record or replay')
   if (prices !== undefined) checkPrices(prices)
   if (retry !== undefined) checkOptions('retry', retry, RETRY_OPTIONS)
   const tries = retry?.tries ?? TRIES_MAX
   if (!Number.isInteger(tries) || tries < 1 || tries > TRIES_MAX)
-    refuse('retry.tries', `must be 1 to ${TRIES_MAX}`)
+    throw invalidArgument('retry.tries', `must be 1 to ${TRIES_MAX}`)
   if (timeoutMs !== undefined && !(timeoutMs > 0 && timeoutMs <= 2 ** 31 - 1)) {
-    refuse('timeoutMs', 'must be positive milliseconds')
+    throw invalidArgument('timeoutMs', 'must be a positive number of milliseconds')
   }
-}
-
-function refuse(name: string, why: string): never {
-  throw new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, { name })
 }

@@ -16,71 +16,89 @@ import { Redactor, secretsIn } from './redaction.ts'
 import { SseParser } from './sse.ts'
 import type { Fetch } from './transport.ts'
 
+/** A chat request, in the words of OpenAI's API. */
 export interface ChatRequest {
+  /** The model to call. */
   readonly model: string
+  /** The conversation so far. */
   readonly messages: readonly ChatMessage[]
+  /** The tools that the model may call. */
   readonly tools?: readonly unknown[]
+  /** The sampling temperature. */
   readonly temperature?: number
+  /** The most tokens that the answer may have. */
   readonly max_tokens?: number
-  /** Without `onDelta`, the answer still comes at once when it is whole. */
+  /** Asks the endpoint for a stream. The result is still the complete answer. */
   readonly stream?: boolean
-  /** Gets every piece of a streamed answer; asks for a stream by itself. */
+  /** Gets each piece of the answer. Implies `stream`. */
   readonly onDelta?: (delta: Delta) => void
+  /** Aborts the call. */
   readonly signal?: AbortSignal
-  /** Fixes the id of the call: once in a run. */
+  /** The id of the call, unique in its run; derived from the request by default. */
   readonly callId?: string
+  /** The span in which the call is made. */
   readonly parentSpanId?: string
-  /** Whatever else the endpoint knows (`response_format`, `seed`, `tool_choice` …), as it is. */
+  /** Other parameters of the endpoint (`response_format`, `seed`, `tool_choice` …). They are sent unchanged. */
   readonly [parameter: string]: unknown
 }
 
+/** The answer to a chat request. */
 export interface ChatResult {
+  /** The id of the call in its run. */
   readonly callId: string
-  /** Empty where the answer is tool calls alone. */
+  /** The text of the answer; empty if the answer only calls tools. */
   readonly content: string
+  /** The message of the first choice. */
   readonly message: JsonObject
+  /** The tool calls of the message. */
   readonly toolCalls: readonly unknown[]
+  /** Why the model stopped, such as `stop` or `length`. */
   readonly finishReason: string
-  /** As the provider counted; zeros where it did not. */
+  /** The tokens that the provider counted; zeros if it counted none. */
   readonly usage: TokenUsage
-  /** Whether it was answered from what was recorded. */
+  /** Whether the answer is a recorded one. */
   readonly cached: boolean
-  /** How often the request was sent: 0 if cached. */
+  /** How often the request was sent: 0 for a recorded answer. */
   readonly attempts: number
+  /** How long the call took. */
   readonly latencyMs: number
-  /** Absent where the model has no price, or the provider counted nothing. */
+  /** The price of the call. Absent if the model has no price or the provider counted no tokens. */
   readonly costUsd?: number
-  /** Relative to the run's folder. */
+  /** The file with request and answer, relative to the run's folder. */
   readonly evidencePath: string
+  /** The complete answer. */
   readonly completion: Completion
 }
 
-/** What a worker asks models with. */
+/** A client of models, as workers and gates get it. */
 export interface LlmClient {
+  /** Makes a recorded call. */
   chat(request: ChatRequest): Promise<ChatResult>
-  /** For an SDK that takes a `fetch`: its chat completions are recorded like those of `chat`. */
+  /** A `fetch` for an SDK. Its chat completions are recorded like those of `chat`. */
   readonly fetch: Fetch
 }
 
 /** A piece of work that makes calls. */
 export interface LlmScope {
-  /** Of calls that name no other. */
+  /** The parent span of its calls. */
   readonly parentSpanId: string
-  /** Calls are called off with it, and refused after it. */
+  /** Aborts its calls, and refuses later ones. */
   readonly signal: AbortSignal
 }
 
-/** Calls models, and records every call: events, evidence, cost, telemetry. */
+/** Creates a client that records each call: events, evidence, cost, telemetry. */
 export function createLlm(options: LlmOptions): Llm {
   return new Llm(options)
 }
 
+/** A client that records each call. */
 export class Llm implements LlmClient {
   readonly #options: LlmOptions
   readonly #url: string
   readonly #shared: Shared
   readonly #signal: AbortSignal | undefined
   readonly #pending = new Set<Promise<unknown>>()
+  /** A `fetch` for an SDK. Its chat completions are recorded like those of `chat`. */
   readonly fetch: Fetch = recordedFetch(this)
 
   /** @internal Use `createLlm`. */
@@ -92,12 +110,12 @@ export class Llm implements LlmClient {
     this.#signal = signal
   }
 
-  /** The same client and the same evidence, for one piece of work: `settled` then waits for its calls alone. */
+  /** A client for one piece of work, with the same evidence. Its `settled` waits only for its own calls. */
   within({ parentSpanId, signal }: LlmScope): Llm {
     return new Llm({ ...this.#options, parentSpanId }, this.#shared, signal)
   }
 
-  /** One call: one pair of events, however many tries it takes. Fails with `LLM_CALL_FAILED` or `LLM_REPLAY_MISS`. */
+  /** Makes one call, with as many tries as it needs. Rejects with `LLM_CALL_FAILED` or `LLM_REPLAY_MISS`. */
   async chat(request: ChatRequest): Promise<ChatResult> {
     const { onDelta, signal, callId, parentSpanId, ...asked } = request
     checkSignal(signal)
@@ -123,12 +141,12 @@ export class Llm implements LlmClient {
     return resultOf(await exchange.outcome)
   }
 
-  /** Waits for calls that are under way, such as streams that nobody reads to their end. Close nothing before. */
+  /** Resolves when all calls have ended, including streams that are not read to their end. */
   async settled(): Promise<void> {
     while (this.#pending.size > 0) await Promise.allSettled(this.#pending)
   }
 
-  /** @internal What `chat` and `recordedFetch` have in common. */
+  /** @internal Makes a call for `chat` or `recordedFetch`. */
   exchange(raw: RawRequest): Promise<Exchange> {
     return this.#track(this.#exchange(raw))
   }
@@ -138,7 +156,7 @@ export class Llm implements LlmClient {
     return this.#options.mode ?? 'live'
   }
 
-  /** @internal What sends. */
+  /** @internal The `fetch` that sends requests. */
   get transport(): Fetch {
     return this.#options.fetch ?? globalThis.fetch
   }
@@ -156,7 +174,7 @@ export class Llm implements LlmClient {
       callId: raw.callId,
       parentSpanId: raw.parentSpanId ?? this.#options.parentSpanId,
     })
-    // Whoever reads the response may never ask for the outcome; `settled` does.
+    // The reader of a response may never ask for the outcome. `settled` waits for it.
     this.#track(exchange.outcome).catch(() => undefined)
     return exchange
   }
@@ -190,13 +208,14 @@ export class Llm implements LlmClient {
   }
 }
 
-/** @internal What the clients for all pieces of work have in common; opened with the first call. */
+/** @internal What all clients of a run share. It is opened by the first call. */
 export interface Shared {
   exchanges?: Promise<Exchanges>
 }
 
-function either(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
-  return a === undefined || b === undefined ? (a ?? b) : AbortSignal.any([a, b])
+function either(...signals: (AbortSignal | undefined)[]): AbortSignal | undefined {
+  const given = signals.filter(signal => signal !== undefined)
+  return given.length > 0 ? AbortSignal.any(given) : undefined
 }
 
 /** @internal */
@@ -220,7 +239,7 @@ async function readDeltas(
   try {
     for (;;) {
       const { done, value } = await reader.read().catch(() => ({ done: true, value: undefined }))
-      // A stream that breaks has a failed outcome, which says more than the reader's error.
+      // A broken stream has a failed outcome, which says more than the reader's error.
       for (const data of done || value === undefined ? parser.end() : parser.push(value)) {
         const delta = assembler.push(data)
         if (delta !== undefined) onDelta(delta)
@@ -228,7 +247,7 @@ async function readDeltas(
       if (done) return
     }
   } catch (error) {
-    // The callback threw: nobody wants the rest, and the call ends before the error is heard.
+    // The callback threw. The call is ended before the error is passed on.
     await reader.cancel()
     await outcome
     throw error

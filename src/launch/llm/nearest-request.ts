@@ -1,16 +1,16 @@
 import { isPlainObject } from './json.ts'
 
-/** How far one request is from another, and in what. */
+/** The difference between two requests. */
 export interface Difference {
-  /** 0 for equal ones; a leaf that is wholly different counts 1. */
+  /** 0 for equal requests. A leaf that is entirely different counts 1. */
   readonly distance: number
-  /** One for each leaf that differs, such as `temperature: recorded 0, asked 0.7`. */
+  /** A text for each leaf that differs, such as `temperature: recorded 0, asked 0.7`. */
   readonly words: readonly string[]
 }
 
 type Leaf = string | number | boolean | null
 
-/** How answers travel makes no difference. */
+/** Members that do not affect the answer. */
 const IGNORED = /^(stream|stream_options)(\.|$)/
 
 export function difference(recorded: unknown, asked: unknown): Difference {
@@ -52,7 +52,7 @@ function leavesOf(value: unknown, path = '', leaves: Map<string, Leaf> = new Map
   return leaves
 }
 
-/** The share of the longer text that both begin and end with. */
+/** The length of the common start and end, as a share of the longer text. */
 function similarity(a: string, b: string): number {
   const start = commonStart(a, b)
   const longest = Math.max(a.length, b.length)

@@ -1,20 +1,20 @@
-import { AnnalsError } from '../../core/errors.ts'
+import { invalidArgument } from '../../core/errors.ts'
 import type { TokenUsage } from '../events.ts'
 
-/** USD per million tokens. */
+/** The price of a model in USD per million tokens. */
 export interface Price {
+  /** The price of tokens of requests. */
   readonly input: number
+  /** The price of tokens of answers. */
   readonly output: number
 }
 
-/** By the model's name, exactly as it is asked for. */
+/** Prices by the name of the model, exactly as it is in requests. */
 export type PriceTable = Readonly<Record<string, Price>>
 
 /**
- * For a start, and not kept up to date: what providers ask changes without
- * notice, and nobody has compared these with their pages. So prices
- * of the user go first. A model that is in neither table has
- * no cost in its events rather than a wrong one.
+ * Default prices. They are not kept up to date, so prices of the user go
+ * first. The events of a model without a price have no cost.
  */
 export const LIST_PRICES: PriceTable = {
   'gpt-4o': { input: 2.5, output: 10 },
@@ -28,13 +28,15 @@ export const LIST_PRICES: PriceTable = {
 }
 
 export function checkPrices(prices: unknown): PriceTable {
-  if (typeof prices !== 'object' || prices === null) return refuse('prices must be an object', prices)
+  if (typeof prices !== 'object' || prices === null)
+    throw invalidArgument('prices', 'must be an object', prices)
   for (const [model, price] of Object.entries(prices as Record<string, Partial<Price> | null>)) {
     for (const side of ['input', 'output'] as const) {
       const usd = price?.[side]
       if (typeof usd === 'number' && Number.isFinite(usd) && usd >= 0) continue
-      return refuse(
-        `the price of ${model}, ${side}, must be a number of USD per million tokens, 0 or more`,
+      throw invalidArgument(
+        'prices',
+        `must have USD per million tokens, 0 or more, for ${model}.${side}`,
         usd,
       )
     }
@@ -42,14 +44,10 @@ export function checkPrices(prices: unknown): PriceTable {
   return prices as PriceTable
 }
 
-/** Added up before it is divided, and without the dust of binary fractions. Undefined for a model without a price. */
+/** The price of a call, rounded to ten decimals; undefined for a model without a price. */
 export function costUsd(prices: PriceTable, model: string, usage: TokenUsage): number | undefined {
   const price = Object.hasOwn(prices, model) ? prices[model] : undefined
   if (price === undefined) return undefined
   const millionths = usage.input_tokens * price.input + usage.output_tokens * price.output
   return Number((millionths / 1_000_000).toFixed(10))
-}
-
-function refuse(message: string, value: unknown): never {
-  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'prices', value })
 }

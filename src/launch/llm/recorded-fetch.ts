@@ -4,16 +4,16 @@ import type { Llm } from './llm.ts'
 import type { Fetch } from './transport.ts'
 
 /**
- * A `fetch` for an SDK that takes one (OpenAI's, the AI SDK …): its chat
- * completions are recorded, answered again and retried like those of `chat`,
- * all other requests pass. Give the SDK no retries of its own (`maxRetries:
- * 0`): each of them would be another call.
+ * A `fetch` for an SDK, such as OpenAI's. Its chat completions are recorded,
+ * replayed and retried like those of `chat`; other requests pass unchanged.
+ * Turn off the SDK's own retries (`maxRetries: 0`), because each retry would
+ * be another recorded call.
  */
 export function recordedFetch(llm: Llm, span: { readonly parentSpanId?: string } = {}): Fetch {
   return async (input, init) => {
     if (!isChat(input, init)) {
       if (llm.mode !== 'replay') return llm.transport(input, init)
-      const message = 'replay makes no network calls, and records chat completions alone'
+      const message = 'replay makes no network calls, and only chat completions are recorded'
       throw new AnnalsError('INVALID_OPERATION', message, { mode: 'replay' })
     }
     const request = new Request(input, init)
@@ -21,7 +21,7 @@ export function recordedFetch(llm: Llm, span: { readonly parentSpanId?: string }
       url: request.url,
       headers: [...request.headers],
       body: await request.text(),
-      // Not that of `request`: it follows this one only as long as `request` is not collected.
+      // Not `request.signal`, which stops following this signal once `request` is garbage collected.
       signal: init?.signal ?? (input instanceof Request ? input.signal : undefined),
       parentSpanId: span.parentSpanId,
     })

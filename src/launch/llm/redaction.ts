@@ -1,32 +1,23 @@
 import { isPlainObject } from './json.ts'
 
-/**
- * Keeps secrets out of everything that is written down: events, evidence,
- * error messages, warnings. Three nets, one behind the other: the keys of this
- * call, wherever they turn up; headers and members whose name says that they
- * hold a secret; and texts that have the shape of a well-known kind of key.
- *
- * Every pattern is bounded: a hostile answer must not keep a regular
- * expression busy for minutes.
- */
-
+/** Stands in place of a secret. */
 export const REDACTED = '[redacted]'
 
-/** Local servers take any key, so people pass words such as `ollama`: those are no secrets, and may be in every prompt. */
+/** Shorter keys are not secrets: for local servers people pass words such as `ollama`, which may be in every prompt. */
 const KNOWN_SECRET_CHARS_MIN = 8
 
-/** Not `x-ratelimit-remaining-tokens`, which is worth keeping. */
+/** Does not match `x-ratelimit-remaining-tokens`, which is worth keeping. */
 const SECRET_HEADER =
   /auth|cookie|token(?!s)|secret|password|credential|session|signature|(^|[_-])key($|[_-])|apikey/i
 
-/** Of texts only: a bare `token` is what `logprobs` are made of, and `max_tokens` is a number. */
+/** For string members only. A bare `token` is not matched, because `logprobs` consist of them. */
 const SECRET_MEMBER =
   /(^|[_-]|[a-z])(api[_-]?key|apikey|secret|secret[_-]?key|password|passwd|passphrase|authorization|credentials?|private[_-]?key|(access|refresh|auth|id|bearer|session)[_-]?token)$/i
 
-/** A shape is replaced as a whole; with groups, the first stays and the second goes. */
+/** Well-known forms of keys. A match is replaced; if it has groups, the first stays and the second is replaced. */
 const SHAPES: readonly RegExp[] = [
   /-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:[^-]|-(?!-)){0,20000}(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?/g,
-  // OpenAI, Anthropic and those who copied them; providers echo them with stars in the middle. A word has no digits.
+  // OpenAI, Anthropic and similar. Providers echo keys with stars in the middle. Plain words have no digits.
   /(?<![\w-])sk-(?=[A-Za-z_-]{0,200}[0-9*])[A-Za-z0-9_*-]{12,}/g,
   /\b(?:gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,})/g,
   /\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{20,})/g,
@@ -40,10 +31,17 @@ const SHAPES: readonly RegExp[] = [
   /((?:KEY|TOKEN|SECRET|PASSWORD)\s?=\s?)([^\s"'\\]{6,})/g,
 ]
 
+/**
+ * Removes secrets from everything that is written: events, evidence, errors
+ * and warnings. It removes the keys of the call, headers and members whose
+ * names say that they hold a secret, and texts in the form of well-known keys.
+ * Every pattern is bounded, so that a hostile answer can't keep a regular
+ * expression busy.
+ */
 export class Redactor {
-  /** Longest first: one may be part of another. */
+  /** The longest first, because one may be part of another. */
   readonly #secrets: readonly string[]
-  /** How many it has replaced. */
+  /** How many secrets were replaced. */
   count = 0
 
   constructor(secrets: readonly (string | undefined)[] = []) {
@@ -55,7 +53,7 @@ export class Redactor {
   text(text: string): string {
     let clean = text
     for (const secret of this.#secrets) {
-      // Where it is part of JSON in a text, it may be escaped.
+      // Inside JSON or a URL the secret may be escaped.
       for (const form of new Set([secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret)])) {
         if (!clean.includes(form)) continue
         this.count += clean.split(form).length - 1
@@ -65,7 +63,7 @@ export class Redactor {
     for (const shape of SHAPES) {
       clean = clean.replace(shape, (match: string, ...groups: unknown[]) => {
         const [kept, secret] = typeof groups[1] === 'string' ? [String(groups[0]), groups[1]] : ['', match]
-        // What was redacted before stays as it is, so that redacting twice changes nothing.
+        // Redacting twice changes nothing.
         if (secret.startsWith(REDACTED)) return match
         this.count++
         return `${kept}${REDACTED}`
@@ -74,12 +72,12 @@ export class Redactor {
     return clean
   }
 
-  /** A copy of a JSON value; its depth was checked before. */
+  /** A copy of a JSON value without secrets. The caller has checked its depth. */
   value(value: unknown): unknown {
     if (typeof value === 'string') return this.text(value)
     if (Array.isArray(value)) return value.map(item => this.value(item))
     if (!isPlainObject(value)) return value
-    // Not by assignment: `__proto__` would be taken for the prototype.
+    // `fromEntries`, because assigning to `__proto__` would set the prototype.
     return Object.fromEntries(
       Object.entries(value).map(([name, member]) => [this.text(name), this.#member(name, member)]),
     )
@@ -103,7 +101,7 @@ export class Redactor {
   }
 }
 
-/** What headers of a request hold that must not turn up elsewhere. */
+/** The secrets in the headers of a request. */
 export function secretsIn(headers: Iterable<readonly [string, string]>): string[] {
   const secrets: string[] = []
   for (const [name, value] of headers) {
@@ -113,7 +111,7 @@ export function secretsIn(headers: Iterable<readonly [string, string]>): string[
   return secrets
 }
 
-/** A base URL that may be shown: without a user, a password, a query. */
+/** A URL without user, password and query. */
 export function publicUrl(url: string): string {
   const { origin, pathname } = new URL(url)
   return `${origin}${pathname.replace(/\/+$/, '')}`

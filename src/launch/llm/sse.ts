@@ -1,15 +1,15 @@
 import { SseReader } from '../../core/sse.ts'
 
-/** Server-sent events of which only the data are of interest. */
+/** Reads the data of server-sent events. */
 export class SseParser {
   readonly #reader = new SseReader()
 
-  /** The data of every event that this piece ends. */
+  /** The data of all events that this piece completes. */
   push(bytes: Uint8Array): string[] {
     return this.#reader.push(bytes).map(({ data }) => data)
   }
 
-  /** The last event, if nobody ended it with an empty line: many servers don't. */
+  /** The last event, which many servers do not end with an empty line. */
   end(): string[] {
     return this.#reader.end().map(({ data }) => data)
   }
@@ -17,7 +17,7 @@ export class SseParser {
 
 export const DONE = '[DONE]'
 
-/** One event with these values as its data. */
+/** An event with this value as its data. */
 export function sseEvent(data: unknown): string {
   return `data: ${typeof data === 'string' ? data : JSON.stringify(data)}\n\n`
 }

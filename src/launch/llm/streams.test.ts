@@ -104,9 +104,9 @@ describe('the pieces of a stream', () => {
   })
 
   test.each([
-    ['not json', /no JSON/],
+    ['not json', /not a JSON/],
     [JSON.stringify({ error: { message: 'overloaded' } }), /overloaded/],
-    [`${'['.repeat(100)}${']'.repeat(100)}`, /no JSON object/],
+    [`${'['.repeat(100)}${']'.repeat(100)}`, /not a JSON object/],
     [`{"choices":${'['.repeat(5000)}${']'.repeat(5000)}}`, /too deep/],
   ])('%s is an error of the stream, no exception', (data, why) => {
     const assembler = new ChunkAssembler()
@@ -124,7 +124,7 @@ describe('the pieces of a stream', () => {
 
 describe('an answer', () => {
   test.each([
-    [[], /no JSON object/],
+    [[], /not a JSON object/],
     [{ choices: [] }, /no choices/],
     [{ choices: [{}] }, /without a message/],
     [{ error: { message: 'no credits' } }, /no credits/],

@@ -1,12 +1,12 @@
 import { BYTES_MAX } from '../../core/canonical-json.ts'
+import { unlessAborted } from '../time-limit.ts'
 import { type Completion, errorIn, readCompletion } from './completion.ts'
 import { clip, type Failure, type RawAnswer, statusFailure } from './failure.ts'
 import { parseJsonText } from './json.ts'
 import type { Redactor } from './redaction.ts'
 import type { Tried } from './tries.ts'
 
-/** One try: sends the request once and says what came of it. Nothing is thrown for what a network may do. */
-
+/** A function like `globalThis.fetch`. */
 export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>
 
 export interface Sending {
@@ -17,7 +17,7 @@ export interface Sending {
 
 export interface TransportOptions {
   readonly fetch: Fetch
-  /** Until the whole answer is there; of a stream, the longest silence. */
+  /** Until the answer is complete, or between two pieces of a stream. */
   readonly timeoutMs: number
   readonly clock: () => number
   readonly redactor: Redactor
@@ -28,9 +28,10 @@ export type Received =
   | { readonly kind: 'whole'; readonly answer: RawAnswer; readonly completion: Completion }
   | { readonly kind: 'stream'; readonly answer: RawAnswer; readonly stream: IncomingStream }
 
-/** Within what can be kept as evidence, with room for what is around it. */
+/** Evidence must fit into canonical JSON, with room for the fields around the answer. */
 const ANSWER_BYTES_MAX = BYTES_MAX / 2
 
+/** Sends a request once. Failures of the network are results, not exceptions. */
 export async function sendOnce(sending: Sending, options: TransportOptions): Promise<Tried<Received>> {
   const watch = new Watch(options)
   try {
@@ -46,7 +47,7 @@ export async function sendOnce(sending: Sending, options: TransportOptions): Pro
     const isStream = /^text\/event-stream\b/i.test(response.headers.get('content-type') ?? '')
     if (response.ok && isStream && response.body !== null) {
       const stream = new IncomingStream(response.body.getReader(), watch)
-      // A stream that breaks before its first piece was no stream yet, and can be asked for again.
+      // A stream that breaks before its first piece can be retried.
       await stream.readFirst()
       return { ok: true, value: { kind: 'stream', answer: { ...head, text: '' }, stream } }
     }
@@ -66,10 +67,10 @@ function judge(answer: RawAnswer, { clock, redactor }: TransportOptions): Tried<
     const clean = said === undefined ? undefined : redactor.text(said)
     return { ok: false, failure: statusFailure(answer, clean, clock()) }
   }
-  // Shortened only when it is redacted: half a key does not look like one.
+  // Redacted before it is shortened, because half a key is not recognized as one.
   const completion =
     value === undefined
-      ? `the answer is no JSON: ${clip(redactor.text(answer.text), 80)}`
+      ? `the answer is not JSON: ${clip(redactor.text(answer.text), 80)}`
       : readCompletion(value)
   if (typeof completion !== 'string') return { ok: true, value: { kind: 'whole', answer, completion } }
   const summary = clip(redactor.text(completion))
@@ -84,7 +85,7 @@ async function readAll(response: Response, watch: Watch): Promise<string> {
   return new TextDecoder('utf-8').decode(Buffer.concat(pieces))
 }
 
-/** The pieces of a body, each within its time, all within the bound. */
+/** The pieces of a body, with a time limit for each and a size limit for all. */
 export class IncomingStream {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array>
   readonly #watch: Watch
@@ -102,7 +103,7 @@ export class IncomingStream {
     this.#first = { piece: await this.read() }
   }
 
-  /** Undefined at the end. */
+  /** The next piece; undefined at the end. */
   async read(): Promise<Uint8Array | undefined> {
     const first = this.#first
     if (first !== undefined) {
@@ -122,17 +123,17 @@ export class IncomingStream {
     return this.#watch.failureOf(error)
   }
 
-  /** Lets go of the connection. */
+  /** Closes the connection. */
   close(): void {
     this.#watch.end()
-    // Nobody waits for the rest: whether the other side hears of it is of no matter.
+    // The rest is not needed, so it does not matter whether the server notices.
     this.#reader.cancel().catch(() => undefined)
   }
 }
 
 class TooLarge extends Error {}
 
-/** The time-out and the caller's signal as one signal, and afterwards the knowledge which of them it was. */
+/** Combines a time-out with the caller's signal, and knows afterwards which of them aborted. */
 class Watch {
   readonly #controller = new AbortController()
   readonly #options: TransportOptions
@@ -159,20 +160,9 @@ class Watch {
     }, this.#options.timeoutMs)
   }
 
-  /** Ends with the signal, also where a `fetch` of the user's pays no heed to it. */
-  async guard<T>(work: Promise<T>): Promise<T> {
-    const { signal } = this.#controller
-    let onAbort = (): void => undefined
-    const aborted = new Promise<never>((_, reject) => {
-      onAbort = () => reject(signal.reason)
-      if (signal.aborted) onAbort()
-      signal.addEventListener('abort', onAbort, { once: true })
-    })
-    try {
-      return await Promise.race([work, aborted])
-    } finally {
-      signal.removeEventListener('abort', onAbort)
-    }
+  /** Ends with the signal, even if the user's `fetch` ignores it. */
+  guard<T>(work: Promise<T>): Promise<T> {
+    return unlessAborted(work, this.#controller.signal)
   }
 
   end(): void {
@@ -182,7 +172,7 @@ class Watch {
 
   failureOf(error: unknown): Failure {
     const { signal, timeoutMs, redactor } = this.#options
-    if (signal?.aborted) return { errorClass: 'ABORTED', summary: 'called off', retryable: false }
+    if (signal?.aborted) return { errorClass: 'ABORTED', summary: 'the call was cancelled', retryable: false }
     if (this.#timedOut) {
       return { errorClass: 'TIMEOUT', summary: `no answer within ${timeoutMs} ms`, retryable: true }
     }
@@ -192,7 +182,7 @@ class Watch {
   }
 }
 
-/** `fetch failed` says nothing; its cause does. */
+/** The message `fetch failed` says nothing. Its cause does. */
 function describe(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   const { cause } = error

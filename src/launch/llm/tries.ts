@@ -1,17 +1,21 @@
-import { onAbort } from '../../core/on-abort.ts'
 import { pause } from '../../core/pause.ts'
 import { backoffMs } from '../../core/retry.ts'
+import { unlessAborted } from '../time-limit.ts'
 import type { Failure } from './failure.ts'
 
+/** How failed requests are retried. */
 export interface LlmRetryOptions {
-  /** How often a request is sent, 1 to 5; 5 without it. */
+  /** The most tries, 1 to 5; 5 by default. */
   readonly tries?: number
-  /** Before the second try; doubles each time. 500 ms without it. */
+  /** The wait before the second try; 500 by default. It doubles with each further try. */
   readonly firstMs?: number
+  /** The longest wait between tries; 8,000 by default. */
   readonly maxMs?: number
-  /** A server that asks for a longer pause than this is not waited for. 60 s without it. */
+  /** The longest `Retry-After` that is waited for; 60,000 by default. */
   readonly retryAfterMaxMs?: number
+  /** Waits; a timer by default. */
   readonly sleep?: (ms: number) => Promise<void>
+  /** A number from 0 to 1, for the random part of a wait; `Math.random` by default. */
   readonly random?: () => number
 }
 
@@ -21,7 +25,7 @@ export type Tried<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly failure: Failure }
 
-/** One line of the evidence for each try that failed. */
+/** A failed try, as the evidence records it. */
 export interface FailedTry {
   readonly error_class: string
   readonly error_summary: string
@@ -34,7 +38,7 @@ export interface TriesResult<T> {
   readonly failed: readonly FailedTry[]
 }
 
-/** Tries again while the failure may pass, there are tries left, and nobody has called it off. */
+/** Tries until one succeeds, its failure is final, the tries are used up, or the signal aborts. */
 export async function withTries<T>(
   attempt: () => Promise<Tried<T>>,
   options: LlmRetryOptions,
@@ -55,7 +59,7 @@ export async function withTries<T>(
     if (!(await slept(waitMs, options, signal))) {
       const failure: Failure = {
         errorClass: 'ABORTED',
-        summary: `called off while waiting to try again, after: ${summary}`,
+        summary: `cancelled while waiting for the next try, after: ${summary}`,
         retryable: false,
       }
       return { tried: { ok: false, failure }, attempts, failed }
@@ -76,21 +80,11 @@ async function slept(
   signal: AbortSignal | undefined,
 ): Promise<boolean> {
   if (signal?.aborted) return false
-  if (sleep === undefined) await pause(ms, { signal })
-  else await unlessAborted(sleep(ms), signal)
-  return signal?.aborted !== true
-}
-
-/** Resolves with the wait, or as soon as the signal aborts. */
-async function unlessAborted(wait: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
-  if (signal === undefined) return wait
-  let unlisten = (): void => {}
-  const aborted = new Promise<void>(resolve => {
-    unlisten = onAbort(signal, resolve)
-  })
+  const waiting = sleep?.(ms) ?? pause(ms, { signal })
   try {
-    await Promise.race([wait, aborted])
-  } finally {
-    unlisten()
+    await (signal === undefined ? waiting : unlessAborted(waiting, signal))
+  } catch (error) {
+    if (signal?.aborted !== true) throw error
   }
+  return signal?.aborted !== true
 }
