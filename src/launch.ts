@@ -1,5 +1,15 @@
 export type { Random as RandomBytes } from './core/id.ts'
-export type { JsonSchema } from './core/schema.ts'
+export type {
+  Fields,
+  Flat,
+  FromFields,
+  FromName,
+  FromSchema,
+  JsonSchema,
+  JsonType,
+  JsonTypes,
+  Vocabulary,
+} from './core/schema.ts'
 export type {
   Activity,
   AnyNodeContext,
@@ -41,6 +51,7 @@ export {
   type Workers,
   type WorkScope,
 } from './launch/definition.ts'
+export type { DOCS_PAYLOADS, DOCS_RECORDS, DOCS_VALUES } from './launch/docs/formats.ts'
 export {
   DOCS_STATES as RUN_STATES,
   type DocsMethods,
@@ -78,8 +89,8 @@ export type {
   WorkItemStatus,
 } from './launch/events.ts'
 export { type FlushTelemetryOptions, flushTelemetry, type RunFlush } from './launch/flush-telemetry.ts'
+export type { PAYLOADS, RECORDS, VALUES } from './launch/formats.ts'
 export type { Spans } from './launch/journal.ts'
-export * as formats from './launch/launch-formats.ts'
 export type { LaunchResult, LaunchRun, LaunchStatus } from './launch/launch-run.ts'
 export type { LaunchMemory, LaunchState } from './launch/launch-state.ts'
 export {

@@ -20,26 +20,47 @@ import { invariant } from './invariant.ts'
 
 /** The keywords of JSON Schema (draft 2020-12) that formats use. `schemaProblems` checks all of them. */
 export interface JsonSchema {
+  /** The draft of JSON Schema. */
   readonly $schema?: string
+  /** The id that other schemas refer to. */
   readonly $id?: string
+  /** Schemas that references name. */
   readonly $defs?: Readonly<Record<string, JsonSchema>>
+  /** Refers to another schema by its id. */
   readonly $ref?: string
+  /** What the value is. */
   readonly title?: string
+  /** More about the value. */
   readonly description?: string
+  /** The type of the value. */
   readonly type?: JsonType
+  /** The only valid value. */
   readonly const?: string | number | boolean
+  /** The valid values. */
   readonly enum?: readonly string[]
+  /** A regular expression that a string must match. */
   readonly pattern?: string
+  /** The shortest length of a string. */
   readonly minLength?: number
+  /** The longest length of a string. */
   readonly maxLength?: number
+  /** The smallest number. */
   readonly minimum?: number
+  /** The largest number. */
   readonly maximum?: number
+  /** The schemas of an object's fields. */
   readonly properties?: Readonly<Record<string, JsonSchema>>
+  /** The fields that an object must have. */
   readonly required?: readonly string[]
+  /** Whether other fields are valid, or their schema. */
   readonly additionalProperties?: boolean | JsonSchema
+  /** The schema of a list's items. */
   readonly items?: JsonSchema
+  /** Schemas that all apply. */
   readonly allOf?: readonly JsonSchema[]
+  /** Values that are valid by this schema must be valid by `then`. */
   readonly if?: JsonSchema
+  /** Applies to values that are valid by `if`. */
   readonly then?: JsonSchema
 }
 

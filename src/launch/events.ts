@@ -1,18 +1,20 @@
-import type * as formats from './launch-formats.ts'
+import type { FromFields, FromName } from '../core/schema.ts'
+import type { DOCS_PAYLOADS, DOCS_RECORDS, DOCS_VALUES } from './docs/formats.ts'
+import type { PAYLOADS, RECORDS, VALUES } from './formats.ts'
 
 /** The types of a launch's events and snapshots. They follow from the formats, field by field. */
 
 /** The formats that events and snapshots are made of. */
 export type LaunchFormats = {
   /** Single values. */
-  readonly values: typeof formats.VALUES & typeof formats.DOCS_VALUES
+  readonly values: typeof VALUES & typeof DOCS_VALUES
   /** Objects. */
-  readonly records: typeof formats.RECORDS & typeof formats.DOCS_RECORDS
+  readonly records: typeof RECORDS & typeof DOCS_RECORDS
   /** The payloads of events. */
-  readonly payloads: typeof formats.PAYLOADS & typeof formats.DOCS_PAYLOADS
+  readonly payloads: typeof PAYLOADS & typeof DOCS_PAYLOADS
 }
 /** The type of the values of a format. */
-export type LaunchFormat<N extends string> = formats.FromName<N, LaunchFormats>
+export type LaunchFormat<N extends string> = FromName<N, LaunchFormats>
 
 /** How bad an issue is. A run can't complete with open issues that are errors or blockers. */
 export type Severity = LaunchFormat<'severity'>
@@ -49,10 +51,7 @@ export type LaunchSnapshot = LaunchFormat<'snapshot'>
 
 /** The payload of each event type. */
 export type LaunchPayloads = {
-  readonly [T in keyof LaunchFormats['payloads']]: formats.FromFields<
-    LaunchFormats['payloads'][T],
-    LaunchFormats
-  >
+  readonly [T in keyof LaunchFormats['payloads']]: FromFields<LaunchFormats['payloads'][T], LaunchFormats>
 }
 /** The start of a call of a model. */
 export type LlmCallStarted = LaunchPayloads['LLM_CALL_STARTED']

@@ -13,7 +13,7 @@ export const TELEMETRY_STATUSES = [
 ] as const
 
 /** The status of a telemetry run. */
-export type TelemetryStatus = (typeof TELEMETRY_STATUSES)[number]
+export type TelemetryStatus = 'running' | 'success' | 'failure' | 'partial' | 'timeout' | 'cancelled'
 
 /** A JSON object of a telemetry run. */
 export type JsonMap = Readonly<Record<string, unknown>>
