@@ -9,7 +9,8 @@ import { checkText } from '../core/text.ts'
 import { decodeStored, encodeGiven, parseJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
 import type { LogEntry } from '../engine/log.ts'
-import { checkEnvelope, type Envelope } from '../ledger/envelope.ts'
+import { CheckedHeadings } from '../ledger/checked-headings.ts'
+import { Envelope } from '../ledger/envelope.ts'
 import { timeText } from '../ledger/facts.ts'
 import { type Fact, Reducer } from '../ledger/reduce.ts'
 import type { RunEventWrite, RunHeading, RunSnapshot } from '../ledger/run-events.ts'
@@ -105,6 +106,7 @@ class Verifier {
   readonly #events = new Chain()
   readonly #records = new Chain()
   readonly #reducer = new Reducer()
+  readonly #headings = new CheckedHeadings()
   #heading: RunHeading | undefined
   readonly #keys = new ShardedMap<string, true>()
   #snapshot: RunSnapshot | undefined
@@ -177,7 +179,7 @@ class Verifier {
     const name = `record ${this.#records.length + 1}`
     const { record, time } = this.#object(parseJson(line)) as { record?: unknown; time?: unknown }
     if (typeof record !== 'object' || record === null) this.#refuse(`${name} should be here`)
-    const envelope = checkEnvelope(record)
+    const envelope = new Envelope(record, this.#headings)
     const body = envelope.bytes
     const entry = this.#records.link(time, body, bodyHashAfter(this.#prefix, envelope.typeBytes, body))
     this.#same(line, recordLine(entry), name)

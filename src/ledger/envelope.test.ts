@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { toBuffer } from '../core/bytes.ts'
 import { canonicalJson } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { checkEnvelope } from './envelope.ts'
+import { Envelope } from './envelope.ts'
 import { deriveIdempotencyKey } from './idempotency-key.ts'
 
 const IDENTITY = {
@@ -38,7 +38,7 @@ const TEXTS = [
 
 function refusalOf(event: unknown): AnnalsError {
   try {
-    checkEnvelope(event)
+    new Envelope(event)
   } catch (error) {
     if (error instanceof AnnalsError) return error
     throw error
@@ -55,7 +55,7 @@ function expectFault(event: unknown, field: string): void {
 
 describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', () => {
   test('LD9: the good one is let in', () => {
-    expect(checkEnvelope(GOOD)).toMatchObject({ runId: 'run-1', stepId: 'fetch' })
+    expect(new Envelope(GOOD)).toMatchObject({ runId: 'run-1', stepId: 'fetch' })
   })
 
   test.each(REQUIRED)('LD9, L12: %s is missing', field => {
@@ -88,7 +88,7 @@ describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', (
     const bytesMax = field === 'runId' || field === 'eventType' ? 256 : 4096
     const fits = { ...GOOD, [field]: 'x'.repeat(bytesMax) }
     const key = deriveIdempotencyKey(fits)
-    expect(() => checkEnvelope({ ...fits, idempotencyKey: key })).not.toThrow()
+    expect(() => new Envelope({ ...fits, idempotencyKey: key })).not.toThrow()
     expectFault({ ...GOOD, [field]: 'x'.repeat(bytesMax + 1) }, field)
     expectFault({ ...GOOD, [field]: 'ä'.repeat(bytesMax / 2 + 1) }, field)
   })
@@ -110,7 +110,7 @@ describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', (
 
   test('LD9: emittedAt may have any fraction, but not fill a disk', () => {
     const emittedAt = `2025-06-15T15:06:40.${'1'.repeat(1_000)}Z`
-    expect(() => checkEnvelope({ ...GOOD, emittedAt })).not.toThrow()
+    expect(() => new Envelope({ ...GOOD, emittedAt })).not.toThrow()
     expectFault({ ...GOOD, emittedAt: `2025-06-15T15:06:40.${'1'.repeat(5_000)}Z` }, 'emittedAt')
   })
 
@@ -174,12 +174,12 @@ describe('LD9: payloads', () => {
     ['-0', { a: -0 }],
     ['no prototype', Object.create(null) as Record<string, unknown>],
   ])('LD9: %s is fine', (_, payload) => {
-    expect(() => checkEnvelope({ ...GOOD, payload })).not.toThrow()
+    expect(() => new Envelope({ ...GOOD, payload })).not.toThrow()
   })
 
   test('LD9: __proto__ is a plain key', () => {
     const payload = JSON.parse('{"__proto__":{"x":1},"b":2}') as Record<string, unknown>
-    const bytes = checkEnvelope({ ...GOOD, payload }).bytes
+    const bytes = new Envelope({ ...GOOD, payload }).bytes
     expect(bytes).toContain('"payload":{"__proto__":{"x":1},"b":2}')
   })
 
@@ -191,7 +191,7 @@ describe('LD9: payloads', () => {
   test('L7: what the caller changes afterwards changes nothing', () => {
     const payload = { n: 1 }
     const event = { ...GOOD, payload }
-    const envelope = checkEnvelope(event)
+    const envelope = new Envelope(event)
     payload.n = 2
     event.tenantId = 'other'
     expect(envelope.bytes).toContain('{"n":1}')
@@ -242,7 +242,7 @@ test('L3, LD14: the bytes that are written by hand are the canonical JSON of the
   fc.assert(
     fc.property(events, fields => {
       const event = { ...fields, idempotencyKey: deriveIdempotencyKey(fields) }
-      expect(toBuffer(checkEnvelope(event).bytes).toString('utf8')).toBe(canonicalJson(event))
+      expect(toBuffer(new Envelope(event).bytes).toString('utf8')).toBe(canonicalJson(event))
     }),
   )
 })
@@ -257,20 +257,20 @@ describe('a heading that was checked before', () => {
   test.each(HEADING)('L3: an event of the same run with another %s is written as its own', field => {
     for (const value of ['other', 'é"', GOOD.planId, 'l'.repeat(2_000)]) {
       for (const event of [GOOD, keyed({ ...GOOD, [field]: value }), GOOD]) {
-        expect(toBuffer(checkEnvelope(event).bytes).toString('utf8')).toBe(canonicalJson(event))
+        expect(toBuffer(new Envelope(event).bytes).toString('utf8')).toBe(canonicalJson(event))
       }
     }
   })
 
   test.each(HEADING)('LD9: an event of the same run with a %s that may not be is refused', field => {
-    checkEnvelope(GOOD)
+    new Envelope(GOOD)
     for (const value of [undefined, '', 7, '\ud800']) expectFault({ ...GOOD, [field]: value }, field)
   })
 
   test('LD9: more runs than are remembered', () => {
     for (let i = 0; i < 2_500; i++) {
       const event = keyed({ ...GOOD, runId: `run-${i % 1_100}` })
-      expect(checkEnvelope(event).bytes).toBe(canonicalJson(event))
+      expect(new Envelope(event).bytes).toBe(canonicalJson(event))
     }
   })
 })

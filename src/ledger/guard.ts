@@ -1,9 +1,13 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
+import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
-import type { Place } from '../engine/storage.ts'
+import type { Write } from '../engine/session.ts'
+import type { Entry, Place } from '../engine/storage.ts'
 import type { LedgerContext } from './context.ts'
+import type { Envelope } from './envelope.ts'
 import { factIn } from './facts.ts'
-import { Reducer } from './reduce.ts'
+import { Reducer, type RunState } from './reduce.ts'
+import type { StepState } from './steps.ts'
 import {
   GUARD_KEY,
   guardedStepIn,
@@ -15,14 +19,67 @@ import {
   runStateIn,
 } from './stored.ts'
 
-/** Records that one commit takes in. */
+/** How many records one commit of `catchUpGuard` covers. */
 const RECORDS_MAX = 1_000
 
 /**
- * Brings the state that appends are validated with up to date, for a run whose
- * earlier events were not validated. It is apart from what is projected: an
- * append is validated before it has a time, and only looks at one step.
+ * Validates the transitions of one run's new events (Layer 2). Its state is stored apart from the projected one, because an
+ * append is validated before it has a time and reads only the step that it is about.
  */
+export class Guard {
+  /** The stored state does not cover the whole log: some events were appended without validation. */
+  readonly isBehind: boolean
+  readonly #scope: ByteString
+  readonly #reducer = new Reducer()
+  readonly #changed = new Set<StepState>()
+  readonly #stored: number
+  #length: number
+
+  constructor(scope: ByteString, runId: string, length: number, state: RunState | undefined) {
+    const stored = state?.lastEventSeq ?? 0
+    if (stored > length) {
+      const message = `the state that validates run ${JSON.stringify(runId)} covers ${stored} records, but the run has ${length}`
+      throw new AnnalsError('CORRUPT', message, { runId })
+    }
+    this.isBehind = stored < length
+    this.#scope = scope
+    this.#stored = length
+    this.#length = length
+    this.#reducer.run = state
+  }
+
+  /** Whether the request has no valid event before the one that was reduced last. */
+  get isAlone(): boolean {
+    return this.#length === this.#stored + 1
+  }
+
+  /** Applies the event to the state, or returns the details of its rejection: those that its key stands for. */
+  reduce(envelope: Envelope, step: Entry | undefined): ErrorDetails | undefined {
+    const { runId, eventType, stepId, logicalAttemptId, engineAttemptId } = envelope
+    const reducer = this.#reducer
+    const stored = guardedStepIn(step)
+    if (stored !== undefined && reducer.steps.get(stored.stepId) === undefined) reducer.steps.add(stored)
+    const runSeq = ++this.#length
+    const fact = { runSeq, persistedAt: '', eventType, stepId, logicalAttemptId, engineAttemptId }
+    const refusal = reducer.add(fact)
+    if (refusal !== undefined) {
+      const where = stepId === undefined ? {} : { stepId, logicalAttemptId }
+      return { runId, eventType, ...where, ...refusal }
+    }
+    if (reducer.changed !== undefined) this.#changed.add(reducer.changed)
+    return undefined
+  }
+
+  /** Stores the state after the request's events; nothing if all of them were duplicates. */
+  writes(): Write[] {
+    const { run } = this.#reducer
+    if (this.#length === this.#stored || run === undefined) return []
+    const steps = [...this.#changed].map(step => putGuardedStep(this.#scope, step))
+    return [putRunState(placeOf(this.#scope, GUARD_KEY), run), ...steps]
+  }
+}
+
+/** Brings the stored state of a run's guard up to date, for records that were appended without validation. */
 export async function catchUpGuard({ database }: LedgerContext, scope: ByteString): Promise<void> {
   const place = placeOf(scope, GUARD_KEY)
   for (;;) {
@@ -40,7 +97,7 @@ export async function catchUpGuard({ database }: LedgerContext, scope: ByteStrin
     await database.update(reads, ([state, end, ...steps]) => {
       const reducer = new Reducer()
       reducer.run = runStateIn(state)
-      // The run may have been deleted and begun anew since: then these records are not its own, or not its first ones.
+      // If the run was deleted and begun anew meanwhile, these records are not its own, or not its first ones.
       const isSameRun = end?.version === last.version && (reducer.run?.lastEventSeq ?? 0) >= from
       if (!isSameRun) return { operations: [], result: undefined }
       for (const entry of steps) {

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { AnnalsError } from '../core/errors.ts'
-import { checkEnvelope } from './envelope.ts'
+import { Envelope } from './envelope.ts'
 import {
   deriveIdempotencyKey,
   type IdempotencyFields,
@@ -97,7 +97,7 @@ test('L19, L21: tenant, project, environment, engine attempt, payload, id and ti
       const event = { ...other, ...fields }
       expect(deriveIdempotencyKey(event)).toBe(idempotencyKey)
       // What takes events in derives the key its own way.
-      expect(checkEnvelope({ ...event, idempotencyKey }).idempotencyKey).toBe(idempotencyKey)
+      expect(new Envelope({ ...event, idempotencyKey }).idempotencyKey).toBe(idempotencyKey)
     }),
   )
 })

@@ -1,126 +1,75 @@
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
-import { encodeValue } from '../core/value.ts'
+import { AnnalsError } from '../core/errors.ts'
+import { decodeJson, encodeValue } from '../core/value.ts'
+import { parseHead } from '../engine/log.ts'
 import type { Write } from '../engine/session.ts'
 import type { Entry } from '../engine/storage.ts'
 import type { RunHead } from '../primitives/run.ts'
 import { runOperations } from '../primitives/run-records.ts'
 import type { Envelope } from './envelope.ts'
+import { Guard } from './guard.ts'
 import { checkFence } from './lease.ts'
-import { Reducer, type RunState } from './reduce.ts'
-import type { StepState } from './steps.ts'
 import {
-  GUARD_KEY,
-  guardedStepIn,
   HEADING_KEY,
-  type leaseIn,
+  type Lease,
+  leaseIn,
   placeOf,
-  putGuardedStep,
-  putJson,
+  putAt,
   putNoLease,
-  putRunState,
+  runStateIn,
   type StoredHeading,
 } from './stored.ts'
 
-/** A run, as the events of one request find it and leave it to the next. */
+/** A run during one step: what the events before have left is what the next event finds. */
 export class JudgedRun {
   readonly scope: ByteString
-  heading: StoredHeading | undefined
+  /** As it is stored; undefined before the run's first event. */
+  heading: ByteString | undefined
   isIndexed = false
-  isBehind = false
-  /** By key, which of the appends it is. */
-  readonly answers: Map<string, number> = new Map()
-  readonly #lease: ReturnType<typeof leaseIn>
-  readonly #epoch: number | undefined
-  readonly #clock: number
-  #length = 0
-  readonly #reducer = new Reducer()
-  readonly #changed = new Set<StepState>()
+  /** Validates transitions (Layer 2); undefined if that is off. */
+  guard: Guard | undefined = undefined
+  readonly #lease: Lease | undefined
 
-  constructor(
-    scope: ByteString,
-    heading: StoredHeading | undefined,
-    lease: ReturnType<typeof leaseIn>,
-    epoch: number | undefined,
-    clock: number,
-  ) {
+  constructor(scope: ByteString, heading: Entry | undefined, lease: Entry | undefined) {
     this.scope = scope
-    this.heading = heading
-    this.#lease = lease
-    this.#epoch = epoch
-    this.#clock = clock
+    this.heading = heading?.value
+    this.#lease = leaseIn(lease)
   }
 
-  validate(runId: string, length: number, state: RunState | undefined): void {
-    const stateOf = state?.lastEventSeq ?? 0
-    if (stateOf > length) {
-      const message = `the state that validates run ${JSON.stringify(runId)} is of ${stateOf} records, and it has ${length}`
-      throw new AnnalsError('CORRUPT', message, { runId })
-    }
-    this.#length = length
-    this.#reducer.run = state
-    this.isBehind = stateOf < length
+  /** Validates transitions from the head of the run's log and the state that was stored for it. */
+  validate(runId: string, head: Entry | undefined, state: Entry | undefined): void {
+    this.guard = new Guard(this.scope, runId, parseHead(head).length, runStateIn(state))
   }
 
-  checkHeading(envelope: Envelope): void {
+  /** Checks whose run it is (LD8), then the lease (LD16). `isKnown`: the event was stored or rejected before. */
+  check(envelope: Envelope, epoch: number | undefined, clock: number, isKnown: boolean): void {
     if (this.heading !== undefined) checkHeading(this.heading, envelope)
+    checkFence(envelope.runId, this.#lease, epoch, clock, isKnown)
   }
 
-  /** `isKnown`: the event was stored or rejected before. */
-  checkLease(runId: string, isKnown: boolean): void {
-    checkFence(runId, this.#lease, this.#epoch, this.#clock, isKnown)
-  }
-
-  /** LD15: its first event makes a run, unless the index knows it already. */
-  begin(
-    { runId, tenantId, projectId, environmentId, planId, planVersion }: Envelope,
-    index: ByteString,
-    now: number,
-  ): Write[] {
-    this.heading = { tenantId, projectId, environmentId, planId, planVersion }
-    const writes: Write[] = [putJson(placeOf(this.scope, HEADING_KEY), this.heading)]
+  /** LD15: the first event creates the run's entry in the index of runs, unless there is one. */
+  begin({ runId, storedHeading }: Envelope, index: ByteString, now: number): Write[] {
+    this.heading = storedHeading
+    const writes: Write[] = [putAt(placeOf(this.scope, HEADING_KEY), storedHeading)]
     if (this.#lease === undefined) writes.push(putNoLease(this.scope))
     if (this.isIndexed) return writes
     const head: RunHead = { runId, status: 'Active', createdAt: now, updatedAt: now, tags: [] }
     return [...writes, ...runOperations(index, undefined, { head, metadata: encodeValue({}) })]
   }
-
-  /** Layer 2: takes the event into the state, or says why it can't be: of the event, what its key stands for. */
-  reduce(envelope: Envelope, step: Entry | undefined): ErrorDetails | undefined {
-    const { runId, eventType, stepId, logicalAttemptId, engineAttemptId } = envelope
-    const reducer = this.#reducer
-    const stored = guardedStepIn(step)
-    if (stored !== undefined && reducer.steps.get(stored.stepId) === undefined) reducer.steps.add(stored)
-    const runSeq = ++this.#length
-    const fact = { runSeq, persistedAt: '', eventType, stepId, logicalAttemptId, engineAttemptId }
-    const refusal = reducer.add(fact)
-    if (refusal !== undefined) {
-      const where = stepId === undefined ? {} : { stepId, logicalAttemptId }
-      return { runId, eventType, ...where, ...refusal }
-    }
-    if (reducer.changed !== undefined) this.#changed.add(reducer.changed)
-    return undefined
-  }
-
-  stateWrites(): Write[] {
-    const { run } = this.#reducer
-    if (this.answers.size === 0 || run === undefined) return []
-    const steps = [...this.#changed].map(step => putGuardedStep(this.scope, step))
-    return [putRunState(placeOf(this.scope, GUARD_KEY), run), ...steps]
-  }
 }
 
-/** LD8. What the run's own are is nobody's business who has others. */
-export function checkHeading(heading: StoredHeading, envelope: Envelope): void {
-  if (
-    heading.tenantId === envelope.tenantId &&
-    heading.projectId === envelope.projectId &&
-    heading.environmentId === envelope.environmentId
-  )
-    return
+const SCOPE_FIELDS = ['tenantId', 'projectId', 'environmentId'] as const
+
+/**
+ * LD8: tenant, project and environment must be those of the run's first event. The error must not tell the run's own values to
+ * a caller that has others.
+ */
+function checkHeading(stored: ByteString, envelope: Envelope): void {
+  if (stored === envelope.storedHeading) return
+  const heading = decodeJson(stored) as StoredHeading
+  const field = SCOPE_FIELDS.find(name => heading[name] !== envelope[name])
+  if (field === undefined) return
   const { runId } = envelope
-  const fields = ['tenantId', 'projectId', 'environmentId'] as const
-  const field = fields.find(name => heading[name] !== envelope[name])
-  const message = `run ${JSON.stringify(runId)} has another ${field}: its first event has settled it`
+  const message = `run ${JSON.stringify(runId)} has another ${field}, set by its first event`
   throw new AnnalsError('RUN_SCOPE_MISMATCH', message, { runId, field })
 }

@@ -8,7 +8,6 @@ import { Follower } from '../engine/follower.ts'
 import type { Scope } from '../engine/keys.ts'
 import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
 import type { RunName } from '../primitives/run-scopes.ts'
-import { acceptEvent } from './accepted-event.ts'
 import { type AlertItem, alertNumberOf, alertPage, followAlerts } from './alert-subscriptions.ts'
 import { AlertTeller } from './alert-teller.ts'
 import { alertsFrom, iterateAlerts } from './alerts.ts'
@@ -34,7 +33,6 @@ import type { LedgerStats } from './metrics.ts'
 import { snapshotIn } from './projected-snapshot.ts'
 import { loadProjection, Projector, unprojectedRuns } from './projector.ts'
 import { alertCount } from './raised-alerts.ts'
-import type { Repeat } from './repeats.ts'
 import { replayRun } from './replay.ts'
 import type {
   AppendResult,
@@ -86,38 +84,9 @@ export class Ledger implements RunStateStore {
    * again.idempotent // → true
    * again.eventId // → result.eventId
    */
-  appendEvent(event: RunEventWrite, options?: AppendOptions): Promise<AppendResult> {
-    const since = performance.now()
-    try {
-      const repeat = options === undefined ? this.#authority.repeats.find(event) : undefined
-      if (repeat !== undefined) return this.#appendAgain(repeat, since)
-      return this.#appendOne(event, options, since)
-    } catch (error) {
-      return Promise.reject(error)
-    }
-  }
-
-  // Neither is `async`: that makes a promise and a frame more, of which there would be one for each event.
-
-  #appendOne(event: unknown, options: AppendOptions | undefined, since: number): Promise<AppendResult> {
-    const envelope = acceptEvent(event, this.#context.tenant)
-    const epoch = options === undefined ? undefined : epochOf(options)
-    const one = this.#authority.appendOne(envelope, epoch)
-    if (one === undefined)
-      return this.#end(this.#authority.append([envelope], epoch), since).then(([one]) => one)
-    return one.then(updated => {
-      const answer = this.#authority.answerOne(updated, envelope, epoch)
-      if (answer instanceof Promise) return this.#end(answer, since)
-      this.#ended(since)
-      return answer
-    }, this.#failed)
-  }
-
-  async #appendAgain(repeat: Repeat, since: number): Promise<AppendResult> {
-    const answer = this.#authority.answerAgain(repeat, await this.#authority.askAgain(repeat))
-    if (answer === undefined) return this.#appendOne(repeat.event(), undefined, since)
-    this.#ended(since)
-    return answer
+  async appendEvent(event: RunEventWrite, options?: AppendOptions): Promise<AppendResult> {
+    const [result] = await this.#append([event], options, () => undefined)
+    return result
   }
 
   /**
@@ -138,15 +107,33 @@ export class Ledger implements RunStateStore {
       const message = `events must be an array of at most ${BATCH_MAX} events`
       throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'events', max: BATCH_MAX })
     }
-    const epoch = options === undefined ? undefined : epochOf(options)
-    // A copy: holes count as undefined, and the caller's list may change.
+    // A copy, because the caller may change the list. Holes become undefined, which is no event.
     const given = Array.from(events as readonly unknown[])
-    const check = (event: unknown, i: number): Envelope => acceptEvent(event, this.#context.tenant, i)
-    const checked = mapInSlices(given, check, (_, { bytes }) => bytes.length)
-    const envelopes = checked instanceof Promise ? await checked : checked
-    if (envelopes.length === 0) return Object.freeze([])
+    return Object.freeze(await this.#append(given, options, index => index))
+  }
+
+  /** `indexOf` gives the index that an error names, for events that came in a list. */
+  async #append(
+    events: readonly unknown[],
+    options: AppendOptions | undefined,
+    indexOf: (index: number) => number | undefined,
+  ): Promise<readonly AppendResult[]> {
     const since = performance.now()
-    return Object.freeze(await this.#end(this.#authority.append(envelopes, epoch), since))
+    const { metrics } = this.#context
+    const epoch = options === undefined ? undefined : epochOf(options)
+    const accept = (event: unknown, index: number): Envelope => this.#authority.accept(event, indexOf(index))
+    const accepted = mapInSlices(events, accept, (_, { bytes }) => bytes.length)
+    const envelopes = accepted instanceof Promise ? await accepted : accepted
+    if (envelopes.length === 0) return []
+    try {
+      const results = await this.#authority.append(envelopes, epoch)
+      metrics.latency.add(performance.now() - since)
+      this.start()
+      return results
+    } catch (error) {
+      if (error instanceof AnnalsError && error.code === 'WRITER_FENCED') metrics.fenced++
+      throw error
+    }
   }
 
   /**
@@ -462,22 +449,6 @@ export class Ledger implements RunStateStore {
   start(): void {
     this.teller?.start()
     if (!this.#readOnly) this.#projector.start()
-  }
-
-  #ended(since: number): void {
-    this.#context.metrics.latency.add(performance.now() - since)
-    this.start()
-  }
-
-  async #end<T>(answer: Promise<T>, since: number): Promise<T> {
-    const result = await answer.catch(this.#failed)
-    this.#ended(since)
-    return result
-  }
-
-  readonly #failed = (error: unknown): never => {
-    if (error instanceof AnnalsError && error.code === 'WRITER_FENCED') this.#context.metrics.fenced++
-    throw error
   }
 }
 

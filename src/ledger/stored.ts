@@ -148,10 +148,12 @@ export function isDerived(key: ByteString): boolean {
 }
 
 /**
- * LD11: whether the record with this hash, which has the same key, has another payload. What comes before the key may
- * differ. A record of another hash is not the one: the run was deleted and begun anew.
+ * LD11: whether a record that has the event's key has another payload. A record with another hash is not the one that the key
+ * stands for: the run was deleted and begun anew.
  */
 export function saysOther(record: Entry, hash: ByteString, envelope: Envelope): boolean {
+  // A producer that retries sends the very same event.
+  if (record.value.endsWith(envelope.bytes)) return false
   const found = parseLogEntry(record)
   return found.hash === hash && fromKeyOn(found.body) !== fromKeyOn(envelope.bytes)
 }
@@ -213,19 +215,7 @@ function json<T>(entry: Entry | undefined): T | undefined {
 /** Whose run it is: the first event says so, and all others have to agree. */
 export type StoredHeading = Omit<RunHeading, 'runId'>
 
-/** The same few headings are looked at again and again. */
-const headings = new Map<ByteString, StoredHeading>()
-const HEADINGS_MAX = 1_000
-
-export function headingIn(entry: Entry | undefined): StoredHeading | undefined {
-  if (entry === undefined) return undefined
-  const known = headings.get(entry.value)
-  if (known !== undefined) return known
-  const heading = decodeJson(entry.value) as StoredHeading
-  if (headings.size === HEADINGS_MAX) headings.clear()
-  headings.set(entry.value, heading)
-  return heading
-}
+export const headingIn = (entry: Entry | undefined): StoredHeading | undefined => json(entry)
 
 export function runStateIn(entry: Entry | undefined): RunState | undefined {
   const state = json<Omit<RunSnapshot, 'steps'> & { readonly steps: number }>(entry)

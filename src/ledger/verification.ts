@@ -1,5 +1,4 @@
 import { type ByteString, utf8 } from '../core/bytes.ts'
-import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { ShardedMap } from '../core/sharded-map.ts'
@@ -9,9 +8,9 @@ import { dedupeTag } from '../engine/keys.ts'
 import { parseDedupe, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Entry, Put, Reader, TreeId } from '../engine/storage.ts'
-import { checkEnvelope } from './envelope.ts'
+import { storedHeading } from './checked-headings.ts'
+import { Envelope } from './envelope.ts'
 import { raisedPuts } from './raised-alerts.ts'
-import type { RunEventRecord } from './run-events.ts'
 import { RunProjection } from './run-projection.ts'
 import {
   dedupePlace,
@@ -64,7 +63,7 @@ export async function verifyRecords(
       const { sequence } = parseLogEntry(entry)
       const wrong = await wrongWith(reader, scope, runId, entry)
       if (wrong !== undefined) return invalid(length, sequence + 1, wrong)
-      if (sequence === 0 && heading?.value !== headingOf(recordOf(entry))) {
+      if (sequence === 0 && heading?.value !== storedHeading(recordOf(entry))) {
         return invalid(length, 1, 'whose run it is, is not what its first event says')
       }
       if (sequence < projectedSeq) rebuilt.take(projectableIn(entry))
@@ -89,11 +88,6 @@ function seqOf(projected: Entry): number {
     if (error instanceof AnnalsError) return 0
     throw error
   }
-}
-
-function headingOf(first: RunEventRecord): ByteString {
-  const { tenantId, projectId, environmentId, planId, planVersion } = first
-  return canonicalJsonBytes({ tenantId, projectId, environmentId, planId, planVersion })
 }
 
 async function count(reader: Reader, tree: TreeId): Promise<number> {
@@ -132,9 +126,9 @@ async function wrongWith(
 ): Promise<string | undefined> {
   const { sequence, time, hash, body } = parseLogEntry(entry)
   const runSeq = sequence + 1
-  let envelope: ReturnType<typeof checkEnvelope>
+  let envelope: Envelope
   try {
-    envelope = checkEnvelope(writtenIn(body))
+    envelope = new Envelope(writtenIn(body))
   } catch (error) {
     if (error instanceof AnnalsError) return `record ${runSeq} is no event: ${error.message}`
     throw error

@@ -8,82 +8,60 @@ import { TAGS } from '../engine/keys.ts'
 import type { Entry } from '../engine/storage.ts'
 import { deriveIdempotencyKey, open, type RunEventWrite } from '../index.ts'
 import { newEvent } from '../testing/ledger-suite/events.ts'
-import { checkEnvelope } from './envelope.ts'
-import { Repeats } from './repeats.ts'
+import { Envelope } from './envelope.ts'
+import { RepeatedEvents } from './repeated-events.ts'
 
-const ANSWER = { eventId: '', runSeq: 1, persistedAt: '', idempotent: true, persisted: false }
 const ENTRY: Entry = { key: 'k', value: '', version: 7, time: 0, expiresAt: 0 }
-
-function note(repeats: Repeats, event: RunEventWrite): void {
-  repeats.note('scope', checkEnvelope(event), ENTRY, ANSWER, false)
-}
 
 function stepEvent(n: number, fields: Partial<RunEventWrite> = {}): RunEventWrite {
   return newEvent({ eventType: 'StepStarted', stepId: `step-${n}`, ...fields })
 }
 
-describe('events that are sent again', () => {
-  test('are kept once they were noted twice, as a copy', () => {
-    const repeats = new Repeats()
+describe('the cache of repeated events', () => {
+  test('finds the envelope of an equal event, and not of one that was changed', () => {
+    const repeats = new RepeatedEvents()
     const payload = { list: [1, { deep: true }] }
     const event = newEvent({ payload })
-    note(repeats, event)
+    const envelope = new Envelope(event)
     expect(repeats.find(event)).toBeUndefined()
-    note(repeats, event)
-    expect(repeats.find(structuredClone(event))).toMatchObject({ version: 7, key: 'k', answer: ANSWER })
-    expect(repeats.find(event)?.event()).toEqual(event)
+    repeats.add(envelope, 'hash', false)
+    expect(repeats.find(structuredClone(event))).toBe(envelope)
     payload.list.push(2)
     expect(repeats.find(event)).toBeUndefined()
   })
 
-  test('with another time each are not copied, and push nothing out', () => {
-    const repeats = new Repeats()
-    const kept = stepEvent(0)
-    note(repeats, kept)
-    note(repeats, kept)
-    const event = stepEvent(1)
-    for (let n = 0; n < 60_000; n++) {
-      const emittedAt = new Date(1_700_000_000_000 + n).toISOString()
-      note(repeats, { ...event, emittedAt })
-    }
-    expect(repeats.find(kept)).toBeDefined()
-    expect(repeats.find(event)).toBeUndefined()
+  test('knows the outcome of a comparison with one record only', () => {
+    const repeats = new RepeatedEvents()
+    const event = newEvent({})
+    repeats.add(new Envelope(event), 'hash', true)
+    expect(repeats.isDivergent(new Envelope(event), 'hash')).toBe(true)
+    expect(repeats.isDivergent(new Envelope(event), 'other')).toBeUndefined()
+    expect(repeats.isDivergent(new Envelope({ ...event, payload: { a: 1 } }), 'hash')).toBeUndefined()
   })
 
-  test('are forgotten when they are too many, and whoever is forgotten makes room', () => {
-    const repeats = new Repeats()
+  test('is bounded, and an event that is added again takes no more room', () => {
+    const repeats = new RepeatedEvents()
     const text = 'x'.repeat(15_000)
     const first = stepEvent(0, { payload: { text } })
-    for (let n = 0; n < 2_000; n++) {
-      note(repeats, first)
-      note(repeats, first)
-      const repeat = repeats.find(first)
-      expect(repeat).toBeDefined()
-      if (repeat !== undefined) repeats.forget(repeat)
-    }
-    note(repeats, first)
-    note(repeats, first)
+    for (let n = 0; n < 2_000; n++) repeats.add(new Envelope(first), `hash-${n}`, false)
+    expect(repeats.find(first)).toBeDefined()
     for (let n = 1; n < 800; n++) {
       const event = stepEvent(n, { payload: { text } })
-      note(repeats, event)
-      note(repeats, event)
+      repeats.add(new Envelope(event), 'hash', false)
       expect(repeats.find(event)).toBeDefined()
     }
     expect(repeats.find(first)).toBeUndefined()
   })
 
-  test.each([
-    ['long', { text: 'x'.repeat(20_000) }],
-    ['of many parts', { parts: Array.from({ length: 100 }, () => ({})) }],
-  ])('are not kept if they are %s', (_, payload) => {
-    const repeats = new Repeats()
-    const event = newEvent({ payload })
-    for (let n = 0; n < 3; n++) note(repeats, event)
+  test('does not keep long events', () => {
+    const repeats = new RepeatedEvents()
+    const event = newEvent({ payload: { text: 'x'.repeat(20_000) } })
+    repeats.add(new Envelope(event), 'hash', false)
     expect(repeats.find(event)).toBeUndefined()
   })
 })
 
-/** What reads like the payload that was sent before, and is none. */
+/** Payloads that read like the one that was sent before, but are not JSON. */
 const IMPOSTORS: readonly [string, Record<string, unknown>, () => object][] = [
   [
     'a list that is longer than what it has',
@@ -112,7 +90,7 @@ const IMPOSTORS: readonly [string, Record<string, unknown>, () => object][] = [
   ],
 ]
 
-describe('LD9: what is refused the first time is refused any time', () => {
+describe('LD9: an invalid event is refused even if an equal valid one was cached', () => {
   test.each(IMPOSTORS)('%s', async (_, payload, impostor) => {
     await using db = await open({ memory: true })
     const event = newEvent({ payload })
@@ -122,7 +100,7 @@ describe('LD9: what is refused the first time is refused any time', () => {
     expect(db.ledger.stats()).toMatchObject({ appended: 1, duplicates: 3 })
   })
 
-  test('a key that does not fit the event', async () => {
+  test('an event whose key belongs to another event', async () => {
     await using db = await open({ memory: true })
     const event = newEvent({ eventType: 'StepStarted', stepId: 'a' })
     for (let n = 0; n < 4; n++) await db.ledger.appendEvent(event)
@@ -133,7 +111,7 @@ describe('LD9: what is refused the first time is refused any time', () => {
   })
 })
 
-test('L5: who is answered while the store closes is answered as at any time', async () => {
+test('L5: a duplicate is answered as usual while the store closes', async () => {
   const db = await open({ memory: true })
   const [known, next] = [stepEvent(1), stepEvent(2)]
   await db.ledger.appendEvent(known)
@@ -144,7 +122,7 @@ test('L5: who is answered while the store closes is answered as at any time', as
   expect((await both).map(({ runSeq }) => runSeq)).toEqual([1, 2])
 })
 
-/** The record is damaged, or gone and another one is there: whoever looks for it finds that. */
+/** A database in which the record is damaged, gone, or replaced by another one. */
 class OtherRecord extends Database {
   instead: (() => Promise<Entry | undefined>) | undefined
 
@@ -154,10 +132,10 @@ class OtherRecord extends Database {
 }
 
 test.each<[string, () => Promise<Entry | undefined>]>([
-  ['can’t be read', () => Promise.reject(new AnnalsError('CORRUPT', 'damaged'))],
-  ['is another run’s by now', async () => ({ ...ENTRY, value: '\0'.repeat(80) })],
+  ['cannot be read', () => Promise.reject(new AnnalsError('CORRUPT', 'damaged'))],
+  ['belongs to another run now', async () => ({ ...ENTRY, value: '\0'.repeat(80) })],
   ['is gone', async () => undefined],
-])('LD11: a duplicate whose record %s is answered, and no divergence', async (_, instead) => {
+])('LD11: a duplicate whose record %s is answered and not counted as divergent', async (_, instead) => {
   const storage = await openEmbedded()
   const database = new OtherRecord(storage)
   const db = new Annals({ storage, database, guards: {} }, 'default')
