@@ -120,7 +120,7 @@ async function copyEntries(reader: Reader, copy: Copy, scope: ByteString): Promi
       copy.put({ op: 'put', scope, tag, key, value, expiresAt, time })
     /** Runs of one millisecond. */
     let crowd: Entry[] = []
-    for await (const page of pages(reader, { scope, tag })) {
+    for await (const page of pages(reader, { scope, tag, once: true })) {
       for (const entry of page) {
         if (isSliceOver()) await nextSlice()
         if (tag === TAGS.projection && isDerived(entry.key)) continue
@@ -154,7 +154,7 @@ async function copyInOrder(
 async function copyEvents(reader: Reader, copy: Copy, scope: ByteString): Promise<void> {
   const bodyHash = eventBodyHash(scope)
   const dedupes = await dedupesIn(reader, scope, TAGS.event)
-  for await (const page of pages(reader, { scope, tag: TAGS.event })) {
+  for await (const page of pages(reader, { scope, tag: TAGS.event, once: true })) {
     for (const entry of page) {
       if (isSliceOver()) await nextSlice()
       const { sequence, hash } = parseLogEntry(entry)
@@ -236,7 +236,7 @@ async function dedupesIn(
   log: number,
 ): Promise<ShardedMap<number, Dedupe>> {
   const dedupes = new ShardedMap<number, Dedupe>()
-  for await (const page of pages(reader, { scope, tag: dedupeTag(log) })) {
+  for await (const page of pages(reader, { scope, tag: dedupeTag(log), once: true })) {
     for (const entry of page) {
       if (isSliceOver()) await nextSlice()
       const { sequence, memo } = parseDedupe(entry)

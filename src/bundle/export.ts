@@ -154,7 +154,7 @@ async function* entriesOf(
   let before = ZERO_HASH
   let next = 0
   if (head.length === 0) return
-  for await (const page of pages(database, { scope, tag, to: u64(head.length) })) {
+  for await (const page of pages(database, { scope, tag, to: u64(head.length), once: true })) {
     const read: Read[] = []
     for (const entry of page) {
       if (isSliceOver()) await nextSlice()

@@ -34,7 +34,7 @@ export async function verifyChain(
   const head = parseHead(headEntry)
   let length = 0
   let prevHash = ZERO_HASH
-  for await (const page of pages(reader, { scope: log.scope, tag: log.tag })) {
+  for await (const page of pages(reader, { scope: log.scope, tag: log.tag, once: true })) {
     for (const entry of page) {
       if (length % ENTRIES_A_LOOK === 0 && isSliceOver()) await nextSlice()
       const parsed = parseLogEntry(entry)
