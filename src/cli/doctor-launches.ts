@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { countText } from '../core/vocabulary.ts'
-import { problem, type Report, warning } from './doctor-report.ts'
+import type { Report } from './doctor-report.ts'
 import { replayLog } from './launch-log.ts'
 
 /** Examines the launches in a folder: their logs, and telemetry that was not sent. */
@@ -19,15 +19,11 @@ export async function examineLaunches(runsFolder: string, report: Report): Promi
     if (outbox !== undefined && outbox.size > 0) waiting++
   }
   if (sound > 0) {
-    report.add({
-      name: 'launches',
-      status: 'ok',
-      message: `Verified the logs of ${countText(sound, 'launch', 'launches')}.`,
-    })
+    report.ok('launches', `Verified the logs of ${countText(sound, 'launch', 'launches')}.`)
   }
   if (waiting > 0) {
     const message = `The telemetry of ${countText(waiting, 'launch', 'launches')} was not sent yet.`
-    report.add(warning('telemetry', message, '`annals telemetry flush` sends it.'))
+    report.warn('telemetry', message, '`annals telemetry flush` sends it.')
   }
 }
 
@@ -39,19 +35,16 @@ async function isSound(runsFolder: string, runId: string, report: Report): Promi
     // Errors of the file system and of annals have a code. Any other error is a bug.
     if (code === undefined) throw error
     const name = `launch ${runId}`
-    report.add(
-      code === 'EVENT_CHAIN_BROKEN'
-        ? problem(
-            name,
-            `The log of launch ${runId} was changed: ${message}.`,
-            'Restore it from a backup. A changed log cannot be resumed.',
-          )
-        : warning(
-            name,
-            `The log of launch ${runId} cannot be replayed here: ${message}.`,
-            'Follow the message.',
-          ),
-    )
+    if (code === 'EVENT_CHAIN_BROKEN') {
+      const advice = 'Restore it from a backup. A changed log cannot be resumed.'
+      report.fail(name, `The log of launch ${runId} was changed: ${message}.`, advice)
+    } else {
+      report.warn(
+        name,
+        `The log of launch ${runId} cannot be replayed here: ${message}.`,
+        'Follow the message.',
+      )
+    }
     return false
   }
 }

@@ -2,7 +2,7 @@ import { countText } from '../core/vocabulary.ts'
 import { safeText } from './safe-text.ts'
 import type { Terminal } from './terminal.ts'
 
-export interface Finding {
+interface Finding {
   readonly name: string
   readonly status: 'ok' | 'warning' | 'problem'
   readonly message: string
@@ -10,20 +10,20 @@ export interface Finding {
   readonly advice?: string
 }
 
-export function warning(name: string, message: string, advice: string): Finding {
-  return { name, status: 'warning', message, advice }
-}
-
-export function problem(name: string, message: string, advice: string): Finding {
-  return { name, status: 'problem', message, advice }
-}
-
 /** Findings, in the order of the examination. */
 export class Report {
   readonly findings: Finding[] = []
 
-  add(finding: Finding): void {
-    this.findings.push(finding)
+  ok(name: string, message: string): void {
+    this.findings.push({ name, status: 'ok', message })
+  }
+
+  warn(name: string, message: string, advice: string): void {
+    this.findings.push({ name, status: 'warning', message, advice })
+  }
+
+  fail(name: string, message: string, advice: string): void {
+    this.findings.push({ name, status: 'problem', message, advice })
   }
 
   /** Whether there are no problems; warnings do not count. */

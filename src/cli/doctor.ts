@@ -1,12 +1,12 @@
 import { existsSync, statfsSync, statSync } from 'node:fs'
 import type { Command } from 'commander'
 import { countText, durationText, timeText, VERDICT } from '../core/vocabulary.ts'
-import { type Annals, AnnalsError, open } from '../index.ts'
+import { type Annals, AnnalsError, type ErrorCode, open } from '../index.ts'
 import { announcedServer } from './announcement.ts'
 import { megabytes } from './bundle-file.ts'
 import { type Context, type Read, withExamples, withJson, withStoreOf } from './command.ts'
 import { examineLaunches } from './doctor-launches.ts'
-import { type Finding, problem, Report, warning } from './doctor-report.ts'
+import { Report } from './doctor-report.ts'
 import { EXIT } from './exit-codes.ts'
 import { runsFolderOf, withRunsFolder } from './runs-folder.ts'
 import { safeText } from './safe-text.ts'
@@ -58,56 +58,48 @@ async function examine(options: Options, isAnyTenant: boolean, context: Context)
 }
 
 const FREE_BYTES_MIN = 1_000_000_000
+const NAME_FOLDER = 'Name the folder of the store with --data.'
 
 /** Opens the store and checks every file in it. Reports why it cannot be opened. */
 async function openExamined({ data, tenant }: Options, report: Report): Promise<Annals | undefined> {
   if (!existsSync(data)) {
-    report.add(problem('folder', `There is no folder ${data}.`, 'Name the folder of the store with --data.'))
+    report.fail('folder', `There is no folder ${data}.`, NAME_FOLDER)
     return undefined
   }
   if (!statSync(data).isDirectory()) {
-    report.add(problem('folder', `${data} is a file.`, 'Name the folder of the store with --data.'))
+    report.fail('folder', `${data} is a file.`, NAME_FOLDER)
     return undefined
   }
   const { bavail, bsize } = statfsSync(data)
   const free = bavail * bsize
-  report.add(
-    free < FREE_BYTES_MIN
-      ? warning(
-          'space',
-          `Only ${megabytes(free)} are free on its disk.`,
-          'Free some space: commits are refused when the disk is full.',
-        )
-      : { name: 'space', status: 'ok', message: `${megabytes(free)} are free on its disk.` },
-  )
+  const space = `${megabytes(free)} are free on its disk.`
+  if (free >= FREE_BYTES_MIN) report.ok('space', space)
+  else report.warn('space', `Only ${space}`, 'Free some space: commits are refused when the disk is full.')
   try {
     const db = await open({ path: data, tenant, readOnly: true, verifyOnOpen: true })
     if (db.stats().storeId === undefined) {
       await db.close()
-      report.add(
-        problem('folder', `There is no store in ${data}.`, 'Name the folder of the store with --data.'),
-      )
+      report.fail('folder', `There is no store in ${data}.`, NAME_FOLDER)
       return undefined
     }
-    report.add({
-      name: 'files',
-      status: 'ok',
-      message:
-        'All data and the log of all tenants were read: every checksum and every hash chain is valid. Files kept only as an older fallback were not checked.',
-    })
+    report.ok(
+      'files',
+      'All data and the log of all tenants were read: every checksum and every hash chain is valid. Files kept only as an older fallback were not checked.',
+    )
     return db
   } catch (error) {
     if (!(error instanceof AnnalsError)) throw error
-    report.add(error.code === 'LOCKED' ? lockedFinding(data, report) : findingOf(error))
+    if (error.code === 'LOCKED') reportLock(data, report)
+    else reportFailure(error, report)
     return undefined
   }
 }
 
-function lockedFinding(data: string, report: Report): Finding {
+function reportLock(data: string, report: Report): void {
   const url = announcedServer(data, message =>
-    report.add(warning('address', `${message}.`, 'Remove the file unless you know who wrote it.')),
+    report.warn('address', `${message}.`, 'Remove the file unless you know who wrote it.'),
   )
-  return problem(
+  report.fail(
     'lock',
     `${data} is open in another process, so it cannot be examined now.`,
     url === undefined
@@ -116,46 +108,45 @@ function lockedFinding(data: string, report: Report): Finding {
   )
 }
 
-function findingOf({ code, message }: AnnalsError): Finding {
-  switch (code) {
-    case 'FORMAT_TOO_NEW':
-      return problem(
-        'format',
-        `A newer version of annals wrote the store: ${message}.`,
-        'Install that version or a later one.',
-      )
-    case 'FORMAT_TOO_OLD':
-      return problem(
-        'format',
-        `An older version of annals wrote the store: ${message}.`,
-        'Install the version that wrote it, and export the runs with it.',
-      )
-    case 'CORRUPT':
-      return problem(
-        'files',
-        `Stored data are damaged: ${message}.`,
-        'Stop writing to the store, keep a copy of the folder, and restore a backup. Annals never repairs damaged data.',
-      )
-    case 'EVENT_CHAIN_BROKEN':
-      return problem(
-        'chains',
-        `A log was changed outside of the database: ${message}.`,
-        'The other data are valid. Restore that run from a backup or a bundle.',
-      )
-    default:
-      return problem('files', `The store cannot be opened: ${message}.`, 'Follow the message.')
-  }
+/** The finding, the message and the advice for errors of opening a store. */
+const FAILURES: Partial<Record<ErrorCode, readonly [name: string, message: string, advice: string]>> = {
+  FORMAT_TOO_NEW: [
+    'format',
+    'A newer version of annals wrote the store',
+    'Install that version or a later one.',
+  ],
+  FORMAT_TOO_OLD: [
+    'format',
+    'An older version of annals wrote the store',
+    'Install the version that wrote it, and export the runs with it.',
+  ],
+  CORRUPT: [
+    'files',
+    'Stored data are damaged',
+    'Stop writing to the store, keep a copy of the folder, and restore a backup. Annals never repairs damaged data.',
+  ],
+  EVENT_CHAIN_BROKEN: [
+    'chains',
+    'A log was changed outside of the database',
+    'The other data are valid. Restore that run from a backup or a bundle.',
+  ],
+}
+
+function reportFailure({ code, message }: AnnalsError, report: Report): void {
+  const failure = FAILURES[code] ?? ['files', 'The store cannot be opened', 'Follow the message.']
+  const [name, what, advice] = failure
+  report.fail(name, `${what}: ${message}.`, advice)
 }
 
 async function openServer(options: Options, report: Report): Promise<Annals | undefined> {
   try {
     const db = await openOnPostgres(options, { readOnly: true })
-    report.add({ name: 'server', status: 'ok', message: 'PostgreSQL answers, and the schema is up to date.' })
+    report.ok('server', 'PostgreSQL answers, and the schema is up to date.')
     return db
   } catch (error) {
     if (!(error instanceof AnnalsError)) throw error
     const advice = 'Check the address, the schema, the password, and that the server is running.'
-    report.add(problem('server', `The store on PostgreSQL cannot be opened: ${error.message}.`, advice))
+    report.fail('server', `The store on PostgreSQL cannot be opened: ${error.message}.`, advice)
     return undefined
   }
 }
@@ -182,39 +173,23 @@ async function examineTenants(
     alerted.push(...(await db.ledger.alerts()).map(({ runId }) => named(JSON.stringify(runId))))
   }
   const whose = isAlone ? `tenant ${handles[0]?.tenant ?? 'default'}` : `${handles.length} tenants`
-  report.add(
-    faults.length === 0
-      ? {
-          name: 'indexes',
-          status: 'ok',
-          message: `Indexes and records of ${whose} match.`,
-        }
-      : problem(
-          'indexes',
-          `Indexes and records differ in ${countText(faults.length, 'entry', 'entries')}, the first for ${faults[0]}.`,
-          'Call `await db.rebuildIndices()` for that tenant in a program.',
-        ),
-  )
-  report.add(
-    broken.length === 0
-      ? {
-          name: 'runs',
-          status: 'ok',
-          message: `Verified ${countText(runs, 'run')} of ${whose}: all ${VERDICT.good}.`,
-        }
-      : problem(
-          'runs',
-          `Changed: ${broken.length} of ${countText(runs, 'run')}: ${safeText(broken.slice(0, 5).join(', '))}.`,
-          '`annals verify RUN` shows the event.',
-        ),
-  )
+  if (faults.length === 0) report.ok('indexes', `Indexes and records of ${whose} match.`)
+  else {
+    const message = `Indexes and records differ in ${countText(faults.length, 'entry', 'entries')}, the first for ${faults[0]}.`
+    report.fail('indexes', message, 'Call `await db.rebuildIndices()` for that tenant in a program.')
+  }
+  if (broken.length === 0)
+    report.ok('runs', `Verified ${countText(runs, 'run')} of ${whose}: all ${VERDICT.good}.`)
+  else {
+    const ids = safeText(broken.slice(0, 5).join(', '))
+    const message = `Changed: ${broken.length} of ${countText(runs, 'run')}: ${ids}.`
+    report.fail('runs', message, '`annals verify RUN` shows the event.')
+  }
   if (alerted.length === 0) return
-  report.add(
-    warning(
-      'alerts',
-      `No transition allows ${countText(alerted.length, 'event')}, the last in run ${alerted.at(-1)}.`,
-      'They changed no state, but a producer sends invalid events: see `annals show RUN`.',
-    ),
+  report.warn(
+    'alerts',
+    `No transition allows ${countText(alerted.length, 'event')}, the last in run ${alerted.at(-1)}.`,
+    'They changed no state, but a producer sends invalid events: see `annals show RUN`.',
   )
 }
 
@@ -224,19 +199,15 @@ function examineRecovery({ recovery }: Annals, report: Report): void {
   if (tornTail !== undefined) {
     const message =
       'The end of the log is incomplete: a process died or the power failed during a write. No acknowledged commit is lost.'
-    report.add(
-      warning('log', message, 'Nothing to do: the next program that writes to the store removes it.'),
-    )
+    report.warn('log', message, 'Nothing to do: the next program that writes to the store removes it.')
   }
   if (damagedManifests.length > 0) {
     const message = `${damagedManifests.join(' and ')} cannot be read. No data are lost: the other manifest and the log have them.`
-    report.add(
-      warning('manifest', message, 'The next checkpoint rewrites it. If it happens again, check the disk.'),
-    )
+    report.warn('manifest', message, 'The next checkpoint rewrites it. If it happens again, check the disk.')
   }
   if (strayBytes.length > 0) {
     const message = `${strayBytes[0].file} has non-zero bytes where it should be empty. No commit is affected.`
-    report.add(warning('log', message, 'If it happens again, check the disk.'))
+    report.warn('log', message, 'If it happens again, check the disk.')
   }
 }
 
@@ -250,5 +221,5 @@ function examineClock(db: Annals, report: Report): void {
   const message = `The newest commit, at ${newest}, is ${durationText(aheadOfClockMs)} ahead of the clock.`
   const advice =
     'If the clock is behind, correct it. If it was ahead, commits keep that time until the clock has caught up. Lifetimes and leases that began while it was ahead end by that time: write those keys again.'
-  report.add(warning('clock', message, advice))
+  report.warn('clock', message, advice)
 }

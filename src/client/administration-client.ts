@@ -23,9 +23,7 @@ export class LaunchesClient {
 
   /** The ids of all launches, in alphabetical order. */
   async list(): Promise<readonly string[]> {
-    return all(
-      pagesOf<string>(this.#transport, '/v1/launches', 'launches', { limit: undefined, place: 'after' }),
-    )
+    return all(pagesOf<string>(this.#transport, '/v1/launches', 'launches'))
   }
 
   /** The state of a launch, from its log. `RUN_NOT_FOUND` if there is no such launch. */
@@ -97,9 +95,7 @@ export class TokensClient {
 
   /** The tokens that were not revoked, by creation time. */
   async list(): Promise<readonly Token[]> {
-    const tokens = await all(
-      pagesOf<Token>(this.#transport, '/v1/tokens', 'tokens', { limit: undefined, place: 'after' }),
-    )
+    const tokens = await all(pagesOf<Token>(this.#transport, '/v1/tokens', 'tokens'))
     return Object.freeze([...tokens].sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1)))
   }
 

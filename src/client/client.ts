@@ -79,12 +79,7 @@ export class AnnalsClient {
   /** The scopes that hold data but have no run, in byte order. */
   async scopes(options: { readonly prefix?: string } = {}): Promise<readonly NamespaceParts[]> {
     checkOptions('scopes', options, ['prefix'])
-    const pages = pagesOf<NamespaceParts>(this.#transport, '/v1/scopes', 'scopes', {
-      limit: undefined,
-      place: 'after',
-      query: { ...options },
-    })
-    return all(pages)
+    return all(pagesOf<NamespaceParts>(this.#transport, '/v1/scopes', 'scopes', { query: { ...options } }))
   }
 
   /** Deletes all data of a scope without a run permanently. */

@@ -1,4 +1,4 @@
-import { AnnalsError, deletedWhileRead, invalidArgument } from '../core/errors.ts'
+import { deletedWhileRead, invalidArgument } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { Follower } from '../engine/follower.ts'
@@ -31,7 +31,7 @@ import { checkEventJson } from './event-json.ts'
 import { eventsOf } from './event-source.ts'
 import { all, pagesOf } from './pages.ts'
 import { runPath } from './paths.ts'
-import { frozen, type Transport } from './transport.ts'
+import { frozen, type Transport, undefinedIf } from './transport.ts'
 
 const LIMIT_MAX = 10_000
 const LIMIT_DEFAULT = 1_000
@@ -124,12 +124,8 @@ export class LedgerClient implements RunStateStore {
 
   /** The stored snapshot, which may lag a moment behind; null if the run is not in the ledger. */
   async getSnapshot(runId: Scope): Promise<RunSnapshot | null> {
-    try {
-      return await this.#transport.json<RunSnapshot>(runPath(runId, 'snapshot'))
-    } catch (error) {
-      if (error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND') return null
-      throw error
-    }
+    const found = this.#transport.json<RunSnapshot>(runPath(runId, 'snapshot'))
+    return (await found.catch(undefinedIf('RUN_NOT_FOUND'))) ?? null
   }
 
   /** The snapshot up to the last event. `RUN_NOT_FOUND` if the run is not in the ledger. */
@@ -161,7 +157,6 @@ export class LedgerClient implements RunStateStore {
     }
     const { after, from, to, ...filters } = query
     const options = {
-      limit: undefined,
       place: 'cursor',
       start: after === undefined ? undefined : cursorOf(after),
       query: { from: timeOf('from', from), to: timeOf('to', to), ...filters },
@@ -176,12 +171,7 @@ export class LedgerClient implements RunStateStore {
     const { runId: run } = options
     const runId = typeof run === 'object' ? await this.#idOf(run) : run
     if (run !== undefined && runId === undefined) return Object.freeze([])
-    const pages = pagesOf<LedgerAlert>(this.#transport, '/v1/alerts', 'alerts', {
-      limit: undefined,
-      place: 'after',
-      query: { runId },
-    })
-    return all(pages)
+    return all(pagesOf<LedgerAlert>(this.#transport, '/v1/alerts', 'alerts', { query: { runId } }))
   }
 
   /**
@@ -245,12 +235,7 @@ export class LedgerClient implements RunStateStore {
 
   /** The id of the run in a namespace; undefined if there is none. */
   async #idOf(run: Namespace): Promise<string | undefined> {
-    try {
-      return (await this.#transport.json<Run>(runPath(run))).runId
-    } catch (error) {
-      if (error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND') return undefined
-      throw error
-    }
+    return (await this.#transport.json<Run>(runPath(run)).catch(undefinedIf('RUN_NOT_FOUND')))?.runId
   }
 
   async #register(

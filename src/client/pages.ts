@@ -1,10 +1,10 @@
 import type { Ask, Transport } from './transport.ts'
 
 interface PageOptions<T> {
-  /** The most items; undefined for all. */
-  readonly limit: number | undefined
-  /** The parameter for the position. */
-  readonly place: string
+  /** The most items; default: all. */
+  readonly limit?: number | undefined
+  /** The parameter for the position; default `after`. */
+  readonly place?: string
   readonly start?: string | number | undefined
   readonly query?: Ask['query']
   /**
@@ -19,7 +19,7 @@ export async function* pagesOf<T>(
   transport: Transport,
   path: string,
   list: string,
-  { limit, place, start, query = {}, checkSame }: PageOptions<T>,
+  { limit, place = 'after', start, query = {}, checkSame }: PageOptions<T> = {},
 ): AsyncGenerator<readonly T[], void, void> {
   let left = limit
   let next = start

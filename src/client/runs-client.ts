@@ -1,4 +1,3 @@
-import { AnnalsError } from '../core/errors.ts'
 import { checkLimit } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import type { Value } from '../core/value.ts'
@@ -10,7 +9,7 @@ import type { DeleteRunOptions, RunStats } from '../primitives/run-index.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
 import { all, pagesOf } from './pages.ts'
 import { runPath } from './paths.ts'
-import type { Ask, Transport } from './transport.ts'
+import { type Ask, type Transport, undefinedIf } from './transport.ts'
 
 /** The largest page of runs. */
 const PAGE_MAX = 1_000
@@ -51,12 +50,7 @@ export class RunsClient {
 
   /** The run, or undefined. */
   async get(runId: Scope): Promise<Run | undefined> {
-    try {
-      return await this.#run(runPath(runId))
-    } catch (error) {
-      if (error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND') return undefined
-      throw error
-    }
+    return this.#run(runPath(runId)).catch(undefinedIf('RUN_NOT_FOUND'))
   }
 
   /** Changes the status. `INVALID_TRANSITION` if the transition is not allowed. */
@@ -115,7 +109,6 @@ export class RunsClient {
     const until = createdBefore === Number.POSITIVE_INFINITY ? undefined : createdBefore
     const pages = pagesOf<unknown>(this.#transport, '/v1/runs', 'runs', {
       limit: limit === undefined || limit > PAGE_MAX ? undefined : limit,
-      place: 'after',
       start: after,
       query: { ...rest, parentRun, tag: tags, createdBefore: until },
     })
@@ -147,12 +140,7 @@ export class RunsClient {
 
   /** The tombstones of deleted runs, newest first. */
   async tombstones(): Promise<readonly Tombstone[]> {
-    return all(
-      pagesOf<Tombstone>(this.#transport, '/v1/tombstones', 'tombstones', {
-        limit: undefined,
-        place: 'after',
-      }),
-    )
+    return all(pagesOf<Tombstone>(this.#transport, '/v1/tombstones', 'tombstones'))
   }
 
   /** The number of runs in each status. */

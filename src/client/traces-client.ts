@@ -1,4 +1,3 @@
-import { AnnalsError } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
@@ -10,7 +9,7 @@ import type { Trace } from '../primitives/trace.ts'
 import type { StoredTrace, TraceOptions, TraceTree } from '../primitives/trace-store.ts'
 import { pagesOf } from './pages.ts'
 import { idPath, runPath } from './paths.ts'
-import type { Ask, Transport } from './transport.ts'
+import { type Ask, type Transport, undefinedIf } from './transport.ts'
 
 /** The traces of runs, with the methods of `db.traces`. */
 export class TracesClient {
@@ -48,7 +47,7 @@ export class TracesClient {
   /** The trace; undefined if it does not exist. */
   async get(runId: Scope, id: string): Promise<StoredTrace | undefined> {
     const path = runPath(runId, 'traces', idPath('id', id))
-    const response = await this.#transport.ask(path).catch(undefinedIfMissing)
+    const response = await this.#transport.ask(path).catch(undefinedIf('TRACE_NOT_FOUND'))
     return response === undefined ? undefined : traceOf(await this.#transport.read(response))
   }
 
@@ -75,7 +74,7 @@ export class TracesClient {
   /** The trace with all its descendants; undefined if it does not exist. */
   async tree(runId: Scope, id: string): Promise<TraceTree | undefined> {
     const path = runPath(runId, 'traces', idPath('id', id), 'tree')
-    const response = await this.#transport.ask(path).catch(undefinedIfMissing)
+    const response = await this.#transport.ask(path).catch(undefinedIf('TRACE_NOT_FOUND'))
     return response === undefined ? undefined : treeOf((await this.#transport.read(response)) as JsonTree)
   }
 
@@ -86,8 +85,8 @@ export class TracesClient {
 
   async #query(runId: Scope, query: NonNullable<Ask['query']>): Promise<readonly StoredTrace[]> {
     const found: StoredTrace[] = []
-    const options = { limit: undefined, place: 'after', query }
-    for await (const page of pagesOf<unknown>(this.#transport, runPath(runId, 'traces'), 'traces', options)) {
+    const path = runPath(runId, 'traces')
+    for await (const page of pagesOf<unknown>(this.#transport, path, 'traces', { query })) {
       for (const json of page) found.push(traceOf(json))
     }
     return Object.freeze(found)
@@ -109,7 +108,6 @@ export class EventsClient {
     const { from = 0 } = options
     checkWhole('from', from)
     const pages = pagesOf<unknown>(this.#transport, runPath(runId, 'log'), 'events', {
-      limit: undefined,
       place: 'from',
       start: from,
     })
@@ -137,8 +135,4 @@ function traceOf(json: unknown): StoredTrace {
 
 function withoutUndefined(trace: Trace): object {
   return Object.fromEntries(Object.entries(trace).filter(([, value]) => value !== undefined))
-}
-
-function undefinedIfMissing(error: unknown): undefined {
-  if (!(error instanceof AnnalsError && error.code === 'TRACE_NOT_FOUND')) throw error
 }

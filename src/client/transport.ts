@@ -184,6 +184,13 @@ export function problemOf(problem: unknown, response?: Response): AnnalsError {
   return new AnnalsError('UNAVAILABLE', `the server answered with status ${cause.status}`, {}, cause)
 }
 
+/** For `catch`: turns an error with this code into undefined. */
+export function undefinedIf(code: ErrorCode): (error: unknown) => undefined {
+  return error => {
+    if (!(error instanceof AnnalsError && error.code === code)) throw error
+  }
+}
+
 /** Whether a retry may succeed. */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof AnnalsError)) return false

@@ -77,7 +77,6 @@ export class KvClient {
     const found: KvEntry[] = []
     const pages = pagesOf<KvEntry>(this.#transport, runPath(runId, 'kv'), 'entries', {
       limit: limit !== undefined && limit <= PAGE_MAX ? limit : undefined,
-      place: 'after',
       start: after,
       query: { prefix, values: values ? true : undefined },
     })
@@ -133,8 +132,7 @@ export class CellsClient {
 
   /** The names of the cells of a run, in byte order. */
   async list(runId: Scope): Promise<readonly string[]> {
-    const path = runPath(runId, 'cells')
-    return all(pagesOf<string>(this.#transport, path, 'cells', { limit: undefined, place: 'after' }))
+    return all(pagesOf<string>(this.#transport, runPath(runId, 'cells'), 'cells'))
   }
 
   async #write(
