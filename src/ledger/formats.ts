@@ -1,9 +1,8 @@
 import { type FromName, type JsonSchema, objectSchema } from '../core/schema.ts'
-import type { AppendResult, LedgerAlert, RunEventRecord, RunEventWrite, RunSnapshot } from './run-events.ts'
 
 /**
- * The formats of the ledger's payloads (`core/schema.ts` has the notation). The HTTP API documents them from these tables. The
- * types at the end prove that the tables and the interfaces in `run-events.ts` have the same fields.
+ * The formats of the ledger's payloads (`core/schema.ts` has the notation). The HTTP API documents them from these tables. A
+ * test compares their types with the interfaces in `run-events.ts`.
  */
 
 /** Lengths are limits in bytes, so a longer text is refused, but a shorter one may be refused too. */
@@ -104,21 +103,8 @@ export function ledgerSchema(name: keyof typeof RECORDS): JsonSchema {
   return objectSchema(RECORDS[name], { values: VALUES, records: RECORDS })
 }
 
-type Formats = { readonly values: typeof VALUES; readonly records: typeof RECORDS }
-type Format<N extends keyof typeof RECORDS> = FromName<N, Formats>
-type Same<A, B> = [A, keyof A] extends [B, keyof B]
-  ? [B, keyof B] extends [A, keyof A]
-    ? true
-    : false
-  : false
-type Holds<T extends true> = T
-
-/** Fails to compile if a table and its interface differ. */
-export type FormatsMatch = [
-  Holds<Same<Format<'run-event'>, RunEventWrite>>,
-  Holds<Same<Format<'run-event-record'>, RunEventRecord>>,
-  Holds<Same<Format<'append-result'>, AppendResult>>,
-  Holds<Same<Format<'run-snapshot'>, RunSnapshot>>,
-  Holds<Same<Format<'step'>, RunSnapshot['steps'][number]>>,
-  Holds<Same<Format<'alert'>, LedgerAlert>>,
-]
+/** The static type of a payload. `formats.test.ts` compares it with the interfaces in `run-events.ts`. */
+export type LedgerFormat<N extends keyof typeof RECORDS> = FromName<
+  N,
+  { readonly values: typeof VALUES; readonly records: typeof RECORDS }
+>
