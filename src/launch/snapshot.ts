@@ -70,7 +70,7 @@ const STATUSES: Readonly<Record<string, string>> = {
   completed: 'finished',
 }
 
-/** ND6: translates the words of the seed's format, which has `artifacts` as a list. */
+/** ND6: translates other names for the same things: statuses such as `pending`, and `artifacts` as a list. */
 export function normalized(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
   const { artifacts, ...snapshot } = value as Record<string, unknown>

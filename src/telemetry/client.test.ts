@@ -87,7 +87,7 @@ function tell(fault: ServiceFault | undefined): void {
 }
 
 describe('N11: the outbox', () => {
-  test('N11: a service that is down for the whole run: the trail is whole and in order after the next start', async () => {
+  test('N11: if the service is down for the whole run, the next start delivers the trail in order', async () => {
     tell('down')
     const client = await open()
     for (const item of TRAIL) expect(await client.send(item)).toBe('waiting')
@@ -100,7 +100,7 @@ describe('N11: the outbox', () => {
     expect(existsSync(join(folder, OUTBOX_FILE))).toBe(false)
   })
 
-  test('N11: while anything waits, later records join it without asking the service', async () => {
+  test('N11: while the outbox is not empty, later records join it without a request', async () => {
     service.script = (_, n) => (n === 1 ? { status: 500 } : undefined)
     const client = await open()
     for (const item of TRAIL) await client.send(item)
@@ -111,7 +111,7 @@ describe('N11: the outbox', () => {
     expect(await client.send(record(99, 'post'))).toBe('accepted')
   })
 
-  test('N11: a flush tries a record three times, with 1 and 2 s between, then leaves it and all behind it', async () => {
+  test('N11: a flush tries a record three times, after 1 and 2 s, and then keeps it and all later ones', async () => {
     tell({ status: 503 })
     const client = await open()
     await client.send(TRAIL[0])
@@ -138,25 +138,28 @@ describe('N11: the outbox', () => {
     expect(lines(DEAD_FILE)).toEqual([])
   })
 
-  test('N11: silence waits too', async () => {
+  test('N11: after a time-out a record waits in the outbox', async () => {
     tell('timeout')
     const client = await open({ timeoutMs: 50 })
     expect(await client.send(TRAIL[0])).toBe('waiting')
   })
 
-  test.each([401, 403])('N11: %i stays, is not tried again and again, and warns once', async status => {
-    tell({ status })
-    const client = await open()
-    for (const item of TRAIL) await client.send(item)
-    await client.flush()
-    await client.flush()
-    expect(warnings).toHaveLength(1)
-    expect(service.arrived).toHaveLength(3)
-    expect(lines(OUTBOX_FILE)).toEqual(TRAIL)
-    tell(undefined)
-    await client.flush()
-    expect(taken()).toEqual(expected(TRAIL))
-  })
+  test.each([401, 403])(
+    'N11: after %i a record stays in the outbox, is not retried, and causes one warning',
+    async status => {
+      tell({ status })
+      const client = await open()
+      for (const item of TRAIL) await client.send(item)
+      await client.flush()
+      await client.flush()
+      expect(warnings).toHaveLength(1)
+      expect(service.arrived).toHaveLength(3)
+      expect(lines(OUTBOX_FILE)).toEqual(TRAIL)
+      tell(undefined)
+      await client.flush()
+      expect(taken()).toEqual(expected(TRAIL))
+    },
+  )
 
   test.each(['nonsense', 'ftp://host', 'http://me:hunter2hunter2@127.0.0.1:1'])(
     'N11: with %s for a URL everything waits, and nobody sees it',
@@ -168,7 +171,7 @@ describe('N11: the outbox', () => {
     },
   )
 
-  test('N11: the token is sent, and is in no file', async () => {
+  test('N11: the token is sent and is in no file', async () => {
     await service.close()
     service = await openFaultyTelemetry('a-token-of-telemetry')
     const without = await open()
@@ -180,7 +183,7 @@ describe('N11: the outbox', () => {
     expect(readFileSync(join(folder, OUTBOX_FILE), 'utf8')).not.toContain('a-token-of-telemetry')
   })
 
-  test('N11: what the service refuses is among the dead, with its answer, and holds up nothing', async () => {
+  test('N11: a refused record becomes a dead record with the answer, and delays nothing', async () => {
     const bad = postRun({ ...(record(50, 'post').payload as TelemetryRun), start_time: 'yesterday' }, NOW)
     tell('down')
     const client = await open()
@@ -200,7 +203,7 @@ describe('N11: the outbox', () => {
     expect(existsSync(join(folder, OUTBOX_FILE))).toBe(false)
   })
 
-  test('N11: accepted, and the answer lost: sent again, and known to the service', async () => {
+  test('N11: a record whose answer was lost is sent again and is a duplicate', async () => {
     service.script = (_, n) => (n === 1 ? 'accepts-silently' : undefined)
     const client = await open()
     expect(await client.send(TRAIL[0])).toBe('waiting')
@@ -255,7 +258,7 @@ describe('N11: the outbox', () => {
     ])
   })
 
-  test('N11: it is bounded: the oldest go, with an error in the log and a record that says so', async () => {
+  test('N11: a full outbox drops the oldest records, with an error and a record about it', async () => {
     tell('down')
     const client = await open({ bytesMax: 20_000 })
     for (let n = 0; n < 100; n++) await client.send(record(n, 'post', 'x'.repeat(500)))
@@ -311,7 +314,7 @@ describe('N11: the outbox', () => {
     expect(taken()).toEqual(expected(TRAIL))
   })
 
-  test('N11: a disk that fails is told of, throws nothing, and what it did not take is sent from memory', async () => {
+  test('N11: a failing disk is reported, throws nothing, and its records are sent from memory', async () => {
     tell('down')
     const client = await open()
     rmSync(folder, { recursive: true })
@@ -323,7 +326,7 @@ describe('N11: the outbox', () => {
     expect(taken()).toEqual(expected(TRAIL.slice(0, 1)))
   })
 
-  test('N11: whatever the service does, the trail is whole, in order and nothing twice after the next flush', async () => {
+  test('N11: whatever the service does, the next flush completes the trail, in order and without duplicates', async () => {
     const fault = fc.constantFrom<ServiceFault | undefined>(
       undefined,
       undefined,
@@ -367,7 +370,7 @@ describe('N11: the outbox', () => {
 })
 
 describe('flushing a folder of runs', () => {
-  test('N11: sends what earlier runs left, and leaves a run alone that is at work', async () => {
+  test('N11: sends what earlier runs left behind, except for a run in progress', async () => {
     tell('down')
     for (const [n, name] of ['run-a', 'run-b', 'run-c'].entries()) {
       mkdirSync(join(folder, name))

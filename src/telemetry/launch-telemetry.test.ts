@@ -122,7 +122,7 @@ const CHILDREN = [
 ]
 
 describe('TD8: ids', () => {
-  test('TD8: child ids say what they are about; a colon is a dot, a time has no punctuation', () => {
+  test('TD8: child ids have a dot for each colon, and times without punctuation', () => {
     expect(childRunId('p', 'worker', 'run-1:writer:2:a%3Ab')).toBe('p-worker-run-1.writer.2.a%3Ab')
     expect(childRunId('p', 'gate', 'links-3')).toBe('p-gate-links-3')
     expect(utcInId(NOW + 999)).toBe('20261115T033000Z')
@@ -180,7 +180,7 @@ describe('N10: the trail of a launch', () => {
     expect(children[3]).toMatchObject({ metrics_json: { issues: 2 }, error_summary: '2 issues' })
   })
 
-  test('N10: told again, as after a crash, it is the same trail', async () => {
+  test('N10: sending the records again, as after a crash, changes nothing', async () => {
     await tell(await open())
     const before = service.runs.size
     await tell(await open())
@@ -223,7 +223,7 @@ describe('N11: whatever the service does', () => {
     'losing its answers': (_, n) => (n % 2 === 0 ? 'accepts-silently' : undefined),
   }
   test.each(Object.entries(scripts))(
-    'N11: %s: the run ends, and the trail is whole at the next start',
+    'N11: %s: the run ends, and the next start completes the trail',
     async (_, script) => {
       service.script = script
       await tell(await open())
@@ -240,7 +240,7 @@ describe('N11: whatever the service does', () => {
     },
   )
 
-  test('N11: unflushed at the end, the parent is partial and says how the launch ended', async () => {
+  test('N11: with records left at the end, the parent is partial and has the status of the launch', async () => {
     service.script = () => 'down'
     await tell(await open())
     const last = readFileSync(join(folder, OUTBOX_FILE), 'utf8').trimEnd().split('\n').at(-1)!
@@ -254,7 +254,7 @@ describe('N11: whatever the service does', () => {
     })
   })
 
-  test('N11: what the service refuses is among the dead, and the rest of the trail is there', async () => {
+  test('N11: a refused record becomes a dead record, and the rest of the trail is complete', async () => {
     service.script = ({ method, payload }) =>
       method === 'POST' && payload['job_type'] === 'gate' ? { status: 422 } : undefined
     await tell(await open())

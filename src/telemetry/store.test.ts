@@ -40,7 +40,7 @@ async function openAt(clock: () => number): Promise<Annals> {
 }
 
 describe('the telemetry store', () => {
-  test('an event id is stored once, whoever sends it how often at the same time, in whatever case', async () => {
+  test('an event id is stored once, even if it is sent several times at once or in another case', async () => {
     await using db = await open({ memory: true })
     const run = newRun()
     const other = { ...run, event_id: run.event_id.toUpperCase(), agent_name: 'other' }
@@ -53,7 +53,7 @@ describe('the telemetry store', () => {
     expect(await db.telemetry.get(run.event_id.toUpperCase())).toMatchObject({ event_id: run.event_id })
   })
 
-  test('a batch is stored all at once; what comes twice in it is there once', async () => {
+  test('a batch is stored atomically, and a repeated event id once', async () => {
     await using db = await open({ memory: true })
     const [first, second] = [newRun(), newRun({ agent_name: 'b' })]
     expect(await db.telemetry.insert([first, second, first])).toEqual(['created', 'created', 'duplicate'])
@@ -61,7 +61,7 @@ describe('the telemetry store', () => {
     expect(await db.telemetry.totals()).toMatchObject({ total_runs: 3, agents: { a: 2, b: 1 } })
   })
 
-  test('TD5: newest created_at first, and the later insert first where they are equal, in a batch too', async () => {
+  test('TD5: the newest created_at comes first; of equal times the later insert, in a batch too', async () => {
     await using db = await openAt(() => T0)
     await db.telemetry.insert(['1', '2', '3'].map(run_id => newRun({ run_id })))
     await db.telemetry.insert([newRun({ run_id: 'old', created_at: formatRfc3339(T0 - 1) })])
@@ -147,7 +147,7 @@ describe('the telemetry store', () => {
     )
   })
 
-  test('a change replaces fields as a whole, takes away what is undefined, and moves the run in the indexes', async () => {
+  test('a change replaces whole fields, removes undefined ones, and updates the indexes', async () => {
     await using db = await open({ memory: true })
     const run = newRun({ metrics_json: { a: 1, b: 2 }, output_summary: 'x' })
     await db.telemetry.insert([run])
@@ -164,7 +164,7 @@ describe('the telemetry store', () => {
     expect(await db.telemetry.change('no id', { status: 'success' })).toBeUndefined()
   })
 
-  test('changes of one run at the same time are all there in the end', async () => {
+  test('concurrent changes of one run are all applied', async () => {
     await using db = await open({ memory: true })
     const run = newRun()
     await db.telemetry.insert([run])
@@ -177,7 +177,7 @@ describe('the telemetry store', () => {
     expect(await db.telemetry.get(run.event_id)).toMatchObject(expected)
   })
 
-  test('TD3: a trail has all descendants once, by start_time, whoever names whom as parent', async () => {
+  test('TD3: a trail has each descendant once, by start_time, even if parents form a cycle', async () => {
     await using db = await open({ memory: true })
     const at = (seconds: number): string => formatRfc3339(T0 + seconds * 1000)
     await db.telemetry.insert([
@@ -201,7 +201,7 @@ describe('the telemetry store', () => {
     expect(await all(db.telemetry.list({ ...ALL, run_id: 'root\0', agent_name: 'a' }))).toEqual([])
   })
 
-  test('metadata are remembered for 300 s, and forgotten with every write', async () => {
+  test('metadata are cached for 300 s, and every write invalidates them', async () => {
     let now = T0
     await using db = await openAt(() => now)
     const hit = async (): Promise<boolean> => (await db.telemetry.metadata()).cache_hit
@@ -237,7 +237,7 @@ describe('the telemetry store', () => {
     expect(await db.telemetry.totals()).toMatchObject({ total_runs: 3, recent_24h: 2 })
   })
 
-  test('names that would be trouble as properties are names like others', async () => {
+  test('names such as __proto__ are ordinary names', async () => {
     await using db = await open({ memory: true })
     await db.telemetry.insert([newRun({ agent_name: '__proto__' }), newRun({ agent_name: 'constructor' })])
     const { agents } = await db.telemetry.totals()
@@ -247,7 +247,7 @@ describe('the telemetry store', () => {
     ])
   })
 
-  test('tenants know nothing of each other; handles of one share what they remember', async () => {
+  test('tenants are isolated; handles of one tenant share the cache', async () => {
     await using db = await open({ memory: true })
     const run = newRun()
     await db.telemetry.insert([run])
@@ -258,7 +258,7 @@ describe('the telemetry store', () => {
     expect((await db.forTenant('acme').telemetry.metadata()).cache_hit).toBe(true)
   })
 
-  test('all of it is there when the store is opened again, and in a copy of it', async () => {
+  test('all runs are in the reopened store and in a copy of it', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'annals-telemetry-store-'))
     const run = newRun({ parent_run_id: 'p' })
     {
@@ -277,7 +277,7 @@ describe('the telemetry store', () => {
     rmSync(folder, { recursive: true })
   })
 
-  test('P16: verifyIndices finds entries that are missing and records that are others’, and mends what can be', async () => {
+  test('P16: verifyIndices finds missing entries and misplaced records, and repairs what it can', async () => {
     const storage = await openEmbedded({})
     const db = await openOn(storage)
     await db.telemetry.insert([newRun({ parent_run_id: 'p' }), newRun()])

@@ -11,7 +11,7 @@ import { newJournal, rewritten, TYPES_SEEN_IN_RESTARTS, writeFullLog } from './w
 const MISSING = { kind: 'missing' } as const
 
 describe('the chain', () => {
-  test('ND3: hashes are those of the vectors', () => {
+  test('ND3: hashes match the test vectors', () => {
     const first = eventHash({
       event_id: 'evt-0001',
       ts: '2026-01-28T00:00:00Z',
@@ -41,7 +41,7 @@ describe('the chain', () => {
     })
   })
 
-  test('N3: events have the ten fields and no others, and time never goes back', async () => {
+  test('N3: events have exactly the ten fields, and ts never goes back', async () => {
     let now = 5_000
     const { journal, events } = newJournal({ clock: () => (now -= 1_000) })
     const created = { run_id: 'run-1', launch: 'x', launch_version: '1', run_config: {} }
@@ -66,14 +66,14 @@ describe('the chain', () => {
     ).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
-  test('N4: every type of event has a payload of its own in the contract', async () => {
+  test('N4: every event type has a payload schema', async () => {
     const { events } = await writeFullLog()
     const seen = new Set([...events.map(({ type }) => type), ...TYPES_SEEN_IN_RESTARTS])
     expect([...seen].sort()).toEqual(Object.keys(CONTRACTS['event-payloads'].$defs ?? {}).sort())
     expect(seen.size).toBe(14 + 3 + 8)
   })
 
-  test('ND5: the events that the seed has no word for are there', () => {
+  test('ND5: the added event types exist', () => {
     const added = ['WORK_ITEM_FAILED', 'WORK_ITEM_SKIPPED', 'SECTION_STATE_CHANGED', 'RUN_CANCELLED']
     const types = Object.keys(CONTRACTS['event-payloads'].$defs ?? {})
     expect(types).toEqual(
@@ -81,7 +81,7 @@ describe('the chain', () => {
     )
   })
 
-  test('ND3: any changed byte is found, and said to be in its line or sealed with it', async () => {
+  test('ND3: any changed byte is found, by its line or by the seal', async () => {
     const { log, snapshots } = await writeFullLog()
     const bytes = Buffer.from(log.text)
     const last = snapshots.at(-1)!
@@ -108,7 +108,7 @@ describe('the chain', () => {
     expect(sealedOnly).toBeLessThan(bytes.length * 0.05)
   }, 120_000)
 
-  test('ND3: a line that was removed, swapped or comes from another run is found', async () => {
+  test('ND3: a line that was removed, swapped or taken from another run is found', async () => {
     const { log, snapshots } = await writeFullLog()
     const last = snapshots.at(-1)!
     const found = { kind: 'read', snapshot: last, text: snapshotText(last) } as const
@@ -147,7 +147,7 @@ describe('the chain', () => {
     check(`${lines[0]}\n${canonicalJson(unhashed)}\n`, 2)
   })
 
-  test('N7: a log of a later version is refused by name, a nonsensical one as broken', async () => {
+  test('N7: a log of a later version is FORMAT_TOO_NEW, an invalid one is EVENT_CHAIN_BROKEN', async () => {
     const { log } = await writeFullLog()
     const newer = rewritten(log.text, 4, event => ({ ...event, type: 'RUN_TELEPORTED' }))
     expect(failureOf(() => verifyLog(Buffer.from(newer), 'run-1'))).toMatchObject({ code: 'FORMAT_TOO_NEW' })

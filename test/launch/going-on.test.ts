@@ -18,7 +18,7 @@ import {
 const runId = 'r1'
 const typesIn = (folder: string): string[] => eventsIn(folder, runId).map(({ type }) => type)
 
-describe('going on', () => {
+describe('resuming', () => {
   /** A run whose work item was running when it was abandoned: a copy of its folder, as a killed process leaves it. */
   async function killedWhileRunning(db?: Awaited<ReturnType<typeof open>>) {
     const runsFolder = newRunsFolder()
@@ -48,7 +48,7 @@ describe('going on', () => {
     return { launch, runsFolder: copy, executed }
   }
 
-  test('N8: what is finished stays, what was running is tried again, what was queued is taken up', async () => {
+  test('N8: finished work stays, interrupted work is tried again, queued work is executed', async () => {
     const { launch, runsFolder, executed } = await killedWhileRunning()
     executed.length = 0
     const { result } = await resumeLaunch(launch, runId, { runsFolder })
@@ -64,7 +64,7 @@ describe('going on', () => {
     await expect(resumeLaunch(launch, runId, { runsFolder })).rejects.toMatchObject({ code: 'ILLEGAL_STATE' })
   })
 
-  test('N8: an artifact that somebody changed does not count as done', async () => {
+  test('N8: work whose artifact was changed is executed again', async () => {
     const { launch, runsFolder, executed } = await killedWhileRunning()
     executed.length = 0
     writeFileSync(join(runsFolder, runId, 'artifacts', 'output', 'work', 'first.json'), '{"scope":"forged"}')
@@ -72,7 +72,7 @@ describe('going on', () => {
     expect(executed.sort()).toEqual(['first', 'second', 'third'])
   })
 
-  test('N8: without its snapshot, or with a damaged one, a run resumes all the same', async () => {
+  test('N8: a run resumes without its snapshot and with a damaged one', async () => {
     for (const damage of [(path: string) => rmSync(path), (path: string) => writeFileSync(path, '{"run')]) {
       const { launch, runsFolder } = await killedWhileRunning()
       damage(join(runsFolder, runId, 'snapshot.json'))
@@ -81,7 +81,7 @@ describe('going on', () => {
     }
   })
 
-  test('ND4: a torn line is set aside, and the run goes on', async () => {
+  test('ND4: a torn line is set aside, and the run continues', async () => {
     const { launch, runsFolder } = await killedWhileRunning()
     const path = join(runsFolder, runId, 'events.ndjson')
     writeFileSync(path, `${readFileSync(path, 'utf8')}{"event_h`)
@@ -95,7 +95,7 @@ describe('going on', () => {
     eventsIn(runsFolder, runId)
   })
 
-  test('N9: by force everything is done again, and the log goes on', async () => {
+  test('N9: a forced restart executes everything again and continues the log', async () => {
     const runsFolder = newRunsFolder()
     const executed: string[] = []
     const launch = smallLaunch({
@@ -123,7 +123,7 @@ describe('going on', () => {
     ])
   })
 
-  test('N7: replay runs nobody, and gives the live snapshot byte for byte', async () => {
+  test('N7: replay runs no worker and gives the live snapshot byte for byte', async () => {
     const { runsFolder } = await killedWhileRunning()
     const before = fingerprint(runsFolder)
     const { snapshot, written } = await replayLaunch(runId, { runsFolder, states: SMALL_STATES })
@@ -137,7 +137,7 @@ describe('going on', () => {
     expect(changed).toEqual([join(runsFolder, runId, 'snapshot.json')])
   })
 
-  test('N7: a run that is being worked on can be replayed, and is not disturbed', async () => {
+  test('N7: replay does not disturb a process that works on the run', async () => {
     const runsFolder = newRunsFolder()
     const started = gateway()
     const release = gateway()
@@ -167,7 +167,7 @@ describe('going on', () => {
     await run.result
   })
 
-  test('N8: what is no run, or not this one, is refused and left as it is', async () => {
+  test('N8: a folder without this run is refused and not changed', async () => {
     const { launch, runsFolder } = await killedWhileRunning()
     const folder = join(runsFolder, runId)
     const other = smallLaunch({})

@@ -25,8 +25,8 @@ afterAll(async () => {
   launches.remove()
 })
 
-describe('a documentation launch that is killed', () => {
-  test('N1: goes through every state of a run that succeeds', async () => {
+describe('a docs launch that is killed', () => {
+  test('N1: passes through every state of a successful run', async () => {
     const states = whole
       .events()
       .flatMap(({ type, payload }) => (type === 'RUN_STATE_CHANGED' ? [payload] : []))
@@ -36,7 +36,7 @@ describe('a documentation launch that is killed', () => {
     await checkReplay(whole)
   })
 
-  test('N8: resumes at whatever event it was killed, to the same end, and does nothing twice', async () => {
+  test('N8: killed at any event, it resumes to the same end and repeats no finished work', async () => {
     const first = 1 + new Random(seedOfRun()).below(EVERY)
     console.log(`killed at every ${EVERY}th of ${events} events, from ${first} on`)
     const chosen = [...Array(events).keys()]
@@ -50,15 +50,15 @@ describe('a documentation launch that is killed', () => {
     await Promise.all(lanes)
   }, 400_000)
 
-  test('N10: killed after its last event, its telemetry is complete once somebody tries to resume it', async () => {
+  test('N10: killed after its last event, its telemetry is completed by the next attempt to resume it', async () => {
     await killAndResume(launches, events, expected)
   }, 60_000)
 
-  test('N8: also if it is killed again while it resumes', async () => {
+  test('N8: killed again while it resumes, it still reaches the same end', async () => {
     await killAndResume(launches, Math.floor(events * 0.75), expected, 2)
   }, 60_000)
 
-  test('ND12: a second process gets LOCKED at once, changes nothing, and the lock dies with its holder', async () => {
+  test('ND12: a second process gets LOCKED at once, and the lock dies with its holder', async () => {
     const place = await launches.place('locked')
     expect(await place.work('start', 20)).toEqual({ status: 'killed' })
     // The holder was killed with the lock in its hands.
@@ -73,7 +73,7 @@ describe('a documentation launch that is killed', () => {
     await place.close()
   }, 60_000)
 
-  test('N9: by force the whole launch is done again, to the same end', async () => {
+  test('N9: a forced restart executes the whole launch again, to the same end', async () => {
     const before = whole.executions().size
     const asked = whole.writer.requests.length
     expect(await whole.work('force')).toMatchObject({ status: 'completed', generation: 2 })

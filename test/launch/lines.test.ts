@@ -22,7 +22,7 @@ const MISSING = { kind: 'missing' } as const
 const CONTRACT_FILES = new URL('../../docs/contracts/', import.meta.url)
 
 describe('durability', () => {
-  test('N2: an event counts once it is durable, N5 its snapshot comes after it', async () => {
+  test('N2: an event counts once it is durable, N5: its snapshot is written after it', async () => {
     const { journal, log, snapshots } = newJournal()
     const story: string[] = []
     const synced = gateway()
@@ -43,7 +43,7 @@ describe('durability', () => {
     expect(story).toEqual(['written RUN_CREATED', 'durable', '1 snapshot'])
   })
 
-  test('N2: after a write that failed nothing more is written, and everybody hears of it', async () => {
+  test('N2: after a failed write nothing more is written, and every append rejects', async () => {
     const { journal, log, snapshots } = newJournal()
     const created = { run_id: 'run-1', launch: 'x', launch_version: '1', run_config: {} }
     await journal.append('RUN_CREATED', created)
@@ -84,8 +84,8 @@ describe('contracts', () => {
   })
 })
 
-describe('where lines are kept', () => {
-  test('ND4: a torn last line is cut off and kept beside the log', async () => {
+describe('logs', () => {
+  test('ND4: a torn last line is moved to a file beside the log', async () => {
     const { log } = await writeFullLog()
     const folder = newFolder()
     const path = join(folder, 'events.ndjson')
@@ -104,7 +104,7 @@ describe('where lines are kept', () => {
     )
   })
 
-  test('N2: lines appended at once are there in order, and the database exports the bytes of the file', async () => {
+  test('N2: concurrent appends keep their order, and a database log has the bytes of the file', async () => {
     const { events } = await writeFullLog()
     const folder = newFolder()
     const file = await FileLog.open(openNodeDisk(folder))

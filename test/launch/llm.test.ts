@@ -54,7 +54,7 @@ describe('models in a launch', () => {
     expect(JSON.parse(evidence)).toMatchObject({ span_id: calls[0].span_id, trace_id: calls[0].trace_id })
   })
 
-  test('ND9: gates and fixers ask models too, and an SDK gets a fetch', async () => {
+  test('ND9: gates and fixers can call models, and an SDK gets a fetch', async () => {
     let isMended = false
     const launch = smallLaunch({
       node: async () => undefined,
@@ -78,7 +78,7 @@ describe('models in a launch', () => {
     expect(parents).toEqual([gate, fixer, again])
   })
 
-  test('N8: an answer that was recorded is not asked for again, whatever happened to its worker', async () => {
+  test('N8: a recorded answer is used again, whatever happened to its worker', async () => {
     let tries = 0
     const work = async (_: unknown, ctx: WorkerContext): Promise<string> => {
       const { content, cached } = await ctx.llm.chat(ask('once'))
@@ -92,7 +92,7 @@ describe('models in a launch', () => {
     expect(model.requests).toHaveLength(1)
   })
 
-  test('N9: by force the recorded answers are used, though the mode was live', async () => {
+  test('N9: a forced restart uses recorded answers even in live mode', async () => {
     const launch = smallLaunch({
       work: async (_, ctx) => (await ctx.llm.chat(ask('hello'))).content,
     })
@@ -105,7 +105,7 @@ describe('models in a launch', () => {
     expect(model.requests, 'N7: replay calls nobody').toHaveLength(1)
   })
 
-  test('ND9: a failure that may pass is tried again by the orchestrator, one that may not is not', async () => {
+  test('ND9: the orchestrator retries a worker only after failures that may pass', async () => {
     const launch = smallLaunch({
       work: async (_, ctx) => (await ctx.llm.chat(ask('hello'))).content,
       worker: { attemptsMax: 3, backoffMs: 1 },
@@ -127,7 +127,7 @@ describe('models in a launch', () => {
     expect(model.requests).toHaveLength(1)
   })
 
-  test('N4: a call that nobody waits for, or that hangs when the run is cancelled, has its end in the log', async () => {
+  test('N4: an abandoned call and a call that hangs during cancellation have their end in the log', async () => {
     await useModel({ faults: () => 'timeout' })
     const launch = smallLaunch({
       work: (_, ctx) => {
@@ -157,7 +157,7 @@ describe('models in a launch', () => {
     }
   })
 
-  test('ND9: without models ctx.llm says so; a factory brings clients of one’s own; bad options are refused', async () => {
+  test('ND9: ctx.llm throws without models, a factory creates clients, invalid options are refused', async () => {
     const launch = smallLaunch({
       work: async (_, ctx) => (await ctx.llm.chat(ask('hello'))).content,
       worker: { attemptsMax: 1 },

@@ -40,7 +40,7 @@ describe('pausing and cancelling', () => {
     return { runsFolder, launch, run, release, executed }
   }
 
-  test('ND13: a paused run lets its workers end, takes no new work, and goes on', async () => {
+  test('ND13: a paused run lets its workers end, starts no new work, and can continue', async () => {
     const db = await open({ memory: true })
     const { runsFolder, run, release, executed } = await busy({ db })
     const paused = pauseLaunch(runId, { runsFolder, reason: 'lunch' })
@@ -60,7 +60,7 @@ describe('pausing and cancelling', () => {
     await db.close()
   })
 
-  test('ND13: a run that is stopped while it is paused is resumed from there', async () => {
+  test('ND13: a run that was stopped while paused can be resumed', async () => {
     const { runsFolder, launch, run, release, executed } = await busy()
     const paused = run.pause()
     release.open()
@@ -77,7 +77,7 @@ describe('pausing and cancelling', () => {
     await expect(pauseLaunch(runId, { runsFolder })).rejects.toMatchObject({ code: 'ILLEGAL_STATE' })
   })
 
-  test('ND5: a cancelled run ends what is running and skips what is queued, also while it is paused', async () => {
+  test('ND5: cancelling aborts running work and skips queued work, even while the run is paused', async () => {
     for (const isPaused of [false, true]) {
       const { runsFolder, run } = await busy()
       if (isPaused) run.pause().catch(() => undefined)
@@ -98,7 +98,7 @@ describe('pausing and cancelling', () => {
     expect(await run.result).toMatchObject({ status: 'cancelled' })
   })
 
-  test('ND5: a run that nobody works on can be cancelled too', async () => {
+  test('ND5: a run that no process works on can be cancelled', async () => {
     const { runsFolder, run, release } = await busy()
     const stopped = run.stop()
     release.open()

@@ -27,13 +27,13 @@ async function shown(isTTY: boolean): Promise<string> {
   return pieces.join('')
 }
 
-test('where there is no terminal, each step is a line', async () => {
+test('without a terminal, each step is a line', async () => {
   const lines = (await shown(false)).trimEnd().split('\n')
   expect(lines.slice(0, 3)).toEqual(['0:00 WORKING', '0:00   work a: done', '0:00 DONE'])
   expect(lines[3]).toMatch(/^0:00 DONE · 1 done, 0 running, 0 failed · [1-9]\d* tokens · \$0\.0000$/)
 })
 
-test('in a terminal a view is drawn again: states, what is running, tokens, cost, time', async () => {
+test('in a terminal, a live view shows state, running work, tokens, cost and time', async () => {
   const text = await shown(true)
   expect(text).toContain('\x1b[1A\x1b[J')
   expect(text).toContain('1 running, 0 failed')

@@ -48,7 +48,7 @@ describe('in a database', () => {
     await db.close()
   })
 
-  test('ND11: what a process that died had not told the ledger is told by the next', async () => {
+  test('ND11: the next process sends the ledger what a crashed process did not', async () => {
     const runsFolder = newRunsFolder()
     const launch = smallLaunch({})
     const run = await startLaunch(launch, { runsFolder, runId })
@@ -64,7 +64,7 @@ describe('in a database', () => {
     await db.close()
   })
 
-  test('N2: a log in the database is the log in the file, and resumes like it', async () => {
+  test('N2: a log in a database equals the log file, and can be resumed', async () => {
     const db = await open({ memory: true })
     const runsFolder = newRunsFolder()
     const launch = smallLaunch({ work: () => ({ text: 'bäume \0' }) })
@@ -87,7 +87,7 @@ describe('in a database', () => {
 })
 
 describe('observers', () => {
-  test('N10: every node, worker and gate is told of with its spans, and a failing observer changes nothing', async () => {
+  test('N10: an observer gets every node, worker and gate with its spans, and its errors do not affect the run', async () => {
     const runsFolder = newRunsFolder()
     const seen: string[] = []
     const warnings: string[] = []

@@ -51,7 +51,7 @@ describe('a run that another process works on', () => {
     expect.poll(() => existsSync(file(`${scope}-began`)), { timeout: 20_000 }).toBe(true)
   const types = (): string[] => eventsIn(runsFolder, runId).map(({ type }) => type)
 
-  test('ND13: is paused, goes on and is cancelled when it is asked to', async () => {
+  test('ND13: can be paused, continued and cancelled by a request', async () => {
     const { result } = work('start')
     await began('a')
     const paused = pauseLaunch(runId, { runsFolder, reason: 'lunch' })
@@ -75,7 +75,7 @@ describe('a run that another process works on', () => {
     )
   }, 60_000)
 
-  test('ND5: and is killed before it can listen is cancelled by who asked', async () => {
+  test('ND5: is cancelled by the asking process if its own process is killed first', async () => {
     const { child } = work('start', { deaf: true })
     await began('a')
     const cancelled = cancelLaunch(runId, { runsFolder, states: SMALL_STATES })
@@ -87,7 +87,7 @@ describe('a run that another process works on', () => {
     await expect(pauseLaunch(runId, { runsFolder })).rejects.toMatchObject({ code: 'ILLEGAL_STATE' })
   }, 60_000)
 
-  test('ND5: a request that outlived who asked and who was asked is obeyed by who resumes', async () => {
+  test('ND5: acts on a request after both processes died, once it is resumed', async () => {
     const { child } = work('start', { deaf: true })
     await began('a')
     child.kill('SIGKILL')
@@ -102,7 +102,7 @@ describe('a run that another process works on', () => {
     expect(readdirSync(requests).sort()).toEqual(['earlier.answer.json', 'nonsense.answer.json'])
   }, 60_000)
 
-  test('ND12: one that is held by somebody who takes no requests is LOCKED, in bounded time', async () => {
+  test('ND12: is LOCKED within bounded time if its process takes no requests', async () => {
     const { child } = work('start', { deaf: true })
     await began('a')
     child.kill('SIGKILL')

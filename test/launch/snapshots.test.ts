@@ -17,7 +17,7 @@ const newFolder = (): string => mkdtempSync(join(root, 'run-'))
 const MISSING = { kind: 'missing' } as const
 
 describe('snapshots', () => {
-  test('N7: replayed up to the event of a live snapshot, the log gives it byte for byte', async () => {
+  test('N7: a replay up to the event of a live snapshot gives the same bytes', async () => {
     const { log, snapshots } = await writeFullLog()
     expect(snapshots.length).toBeGreaterThan(15)
     for (const live of snapshots) {
@@ -26,7 +26,7 @@ describe('snapshots', () => {
     }
   })
 
-  test('N5: there is a snapshot after every change of state and after the last event', async () => {
+  test('N5: a snapshot is written after every change of state and after the last event', async () => {
     const { events, snapshots } = await writeFullLog()
     const covered = new Set(snapshots.map(({ log }) => log.events))
     for (const [index, { type }] of events.entries()) {
@@ -35,7 +35,7 @@ describe('snapshots', () => {
     expect(covered.has(events.length)).toBe(true)
   })
 
-  test('N6: a snapshot has its fields, and is as its contract says', async () => {
+  test('N6: a snapshot has its fields and is valid by its schema', async () => {
     const { events, snapshots } = await writeFullLog()
     const last = snapshots.at(-1)!
     expect(contractProblems('snapshot', last)).toEqual([])
@@ -47,7 +47,7 @@ describe('snapshots', () => {
     expect(last.log.bytes).toBe(Buffer.byteLength(events.map(lineOf).join('')))
   })
 
-  test('N6: a log that lost its end is noticed by the snapshot', async () => {
+  test('N6: the snapshot reveals a log that lost its end', async () => {
     const { log, snapshots } = await writeFullLog()
     const last = snapshots.at(-1)!
     const found = { kind: 'read', snapshot: last, text: snapshotText(last) } as const
@@ -58,7 +58,7 @@ describe('snapshots', () => {
     })
   })
 
-  test('N8: a snapshot that is damaged is told apart from one that is good', async () => {
+  test('N8: a damaged snapshot is recognized', async () => {
     const { log, snapshots } = await writeFullLog()
     const folder = newFolder()
     const disk = openNodeDisk(folder)
@@ -80,7 +80,7 @@ describe('snapshots', () => {
     expect(readdirSync(folder)).toEqual(['snapshot.json'])
   })
 
-  test('ND6: the words of others are read as ours', async () => {
+  test('ND6: other words for the same statuses are translated', async () => {
     const { snapshots } = await writeFullLog()
     const { artifacts_index, work_items, ...rest } = snapshots.at(-1)!
     const theirs = { finished: 'completed', queued: 'pending', running: 'in_progress' } as Record<
@@ -98,7 +98,7 @@ describe('snapshots', () => {
     })
   })
 
-  test('ND6: a failed item, an artifact and a resolved issue are as they must be on disk', async () => {
+  test('ND6: a failed item, an artifact and a resolved issue have their format on disk', async () => {
     const { snapshots } = await writeFullLog()
     const { work_items, artifacts_index, issues } = snapshots.at(-1)!
     expect(work_items.map(({ status }) => status)).toEqual(['failed', 'finished', 'skipped'])

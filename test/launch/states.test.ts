@@ -5,7 +5,7 @@ import { failureOf } from './failure-of.ts'
 import { writeFullLog } from './written-log.ts'
 
 describe('states', () => {
-  test('N1: there are the fifteen states of a run and the six of a section', () => {
+  test('N1: a run has fifteen states, a section six', () => {
     expect(Object.keys(DOCS_STATES.states)).toEqual([
       ...['CREATED', 'CLONED_INPUTS', 'INGESTED', 'FACTS_READY', 'PLAN_READY', 'DRAFTING', 'DRAFT_READY'],
       ...['LINKING', 'VALIDATING', 'FIXING', 'READY_FOR_PR', 'PR_OPENED', 'DONE', 'FAILED', 'CANCELLED'],
@@ -50,14 +50,14 @@ describe('states', () => {
     expect(journal.state).toBe(state)
   })
 
-  test('ND2: transitional states go back, stable ones stay', () => {
+  test('ND2: transitional states rewind, stable ones stay', () => {
     const back = Object.keys(DOCS_STATES.states).map(state => [state, stableStateOf(DOCS_STATES, state)])
     const rewinds = Object.fromEntries(back.filter(([state, to]) => state !== to))
     const draft = 'DRAFT_READY'
     expect(rewinds).toEqual({ DRAFTING: 'PLAN_READY', LINKING: draft, VALIDATING: draft, FIXING: draft })
   })
 
-  test('ND1: a model in which a run could get stuck is refused, and says why', () => {
+  test('ND1: a model in which a run could get stuck is refused with the reason', () => {
     const good: StateModel = {
       initial: 'A',
       done: 'Z',

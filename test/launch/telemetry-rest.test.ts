@@ -57,7 +57,7 @@ const timeOf = ({ ts }: LaunchEvent): number => parseRfc3339(ts, { offset: 'any'
 const told = (): string => join(runsFolder, runId, 'telemetry_told.json')
 
 describe('a process that was killed before its telemetry was complete', () => {
-  test('N10: killed right after RUN_COMPLETED: the next start in the folder ends the run at the service, once, with the times of the log', async () => {
+  test('N10: killed right after RUN_COMPLETED, its end is sent by the next start, once, with the times of the log', async () => {
     const events = await startAndKill('RUN_COMPLETED')
     expect(records()[0]).toMatchObject({ run_id: runId, status: 'running' })
     await startNext('second')
@@ -89,7 +89,7 @@ describe('a process that was killed before its telemetry was complete', () => {
     expect(again).toEqual([])
   })
 
-  test('N10: killed in the middle of its work: what it had begun is told once, and the run is still running', async () => {
+  test('N10: killed in the middle of its work, its open records are sent once, and the run is still running', async () => {
     await startAndKill('WORK_ITEM_FINISHED')
     const flushed = await flushTelemetry({ runsFolder, telemetry: telemetry() })
     expect(flushed).toMatchObject([{ runId, dead: 0, waiting: 0 }])
@@ -102,7 +102,7 @@ describe('a process that was killed before its telemetry was complete', () => {
     expect(await flushTelemetry({ runsFolder, telemetry: telemetry() })).toEqual([])
   })
 
-  test('N10: a run whose log is in a database is told from there', async () => {
+  test('N10: the telemetry of a log in a database is completed too', async () => {
     await startAndKill('RUN_COMPLETED')
     const events = readFileSync(join(runsFolder, runId, 'events.ndjson'), 'utf8')
     await using db = await open({ memory: true })
@@ -120,7 +120,7 @@ describe('a process that was killed before its telemetry was complete', () => {
     expect(statuses()[0]).toBe('r success')
   })
 
-  test('N11: a damaged telemetry_told.json is a warning, and holds up no other run', async () => {
+  test('N11: a damaged telemetry_told.json is a warning and does not affect other runs', async () => {
     await startAndKill('RUN_COMPLETED')
     writeFileSync(told(), '{"schema_version":1')
     const warnings: string[] = []
@@ -130,7 +130,7 @@ describe('a process that was killed before its telemetry was complete', () => {
   })
 })
 
-test('N10: without a service, a process says once that nothing is sent, and nothing if telemetry is false', async () => {
+test('N10: without a service a process warns once, and not at all if telemetry is false', async () => {
   const warnings: string[] = []
   const warn = (message: string): number => warnings.push(message)
   const start = async (id: string, off: { telemetry?: false }): Promise<unknown> =>

@@ -134,7 +134,7 @@ describe('a launch in telemetry', () => {
     expect(warnings).toEqual([])
   })
 
-  test('N10: a launch that fails says why, of its node and of itself', async () => {
+  test('N10: a failed launch has the reason on its node and on itself', async () => {
     const launch = smallLaunch({
       work: () => {
         throw Object.assign(new Error('no'), { retryable: false })
@@ -149,7 +149,7 @@ describe('a launch in telemetry', () => {
     expect(posted()).toContain('orchestrator_node r-node-work failure')
   })
 
-  test('N10: without the option and without TELEMETRY_API_URL nobody is told', async () => {
+  test('N10: without the option and without TELEMETRY_API_URL nothing is sent', async () => {
     const { telemetry: _, ...others } = options()
     const run = await startLaunch(busyLaunch(), { ...others, runId })
     expect(await run.result).toMatchObject({ status: 'completed' })
@@ -158,7 +158,7 @@ describe('a launch in telemetry', () => {
     await expect(bad).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
-  test('N10: what a process that died had begun is closed by the one that goes on', async () => {
+  test('N10: the process that resumes a run closes the records of the one that died', async () => {
     let isFirst = true
     const launch = smallLaunch({
       work: async (_, ctx) => {
@@ -195,7 +195,7 @@ describe('a launch in telemetry', () => {
 })
 
 describe('a server of telemetry in the same database as the launch', () => {
-  test('N10, TD6: with a token and over its own socket: the trail is whole, and lists, names and metrics know of it', async () => {
+  test('N10, TD6: with a token and over its own socket, the trail is complete and is in lists, names and metrics', async () => {
     const token = 'a-token-of-telemetry'
     await using db = await open({ path: join(runsFolder, 'store') })
     const env = { TELEMETRY_API_AUTH_ENABLED: '1', TELEMETRY_API_AUTH_TOKEN: token }
@@ -269,7 +269,7 @@ describe('whatever the service does', () => {
     },
   )
 
-  test('N11: a service that takes everything and never answers holds up the end of a run for a bounded time', async () => {
+  test('N11: a service that never answers delays the end of a run by a bounded time', async () => {
     const silent = (_: string, { signal }: RequestInit): Promise<Response> =>
       new Promise((_, reject) => {
         signal?.addEventListener('abort', () => reject(signal.reason))
@@ -291,7 +291,7 @@ describe('whatever the service does', () => {
     await expect(bad).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
-  test('N11: what it refuses with 422 is among the dead, and holds up nothing', async () => {
+  test('N11: a record that gets 422 becomes a dead record and delays nothing', async () => {
     service.script = ({ payload, method }) =>
       method === 'POST' && payload['job_type'] === 'gate' ? { status: 422 } : undefined
     const run = await startLaunch(busyLaunch(), { ...options(), runId })
@@ -312,7 +312,7 @@ describe('whatever the service does', () => {
     expect(children.filter(isPlain)).toEqual(CHILDREN.filter(child => !child.startsWith('gate')))
   })
 
-  test('N11: by hand too: flushTelemetry sends what runs left, and leaves a run alone that is at work', async () => {
+  test('N11: flushTelemetry sends what runs left behind, except for runs in progress', async () => {
     service.script = () => 'down'
     const run = await startLaunch(busyLaunch(), { ...options(), runId })
     await run.result
@@ -323,7 +323,7 @@ describe('whatever the service does', () => {
     expect(posted()[0]).toBe('launch r partial')
   })
 
-  test('N11: a run whose outbox the next launch is flushing can be taken up: it is not locked for that', async () => {
+  test('N11: a run whose outbox is being flushed can be resumed', async () => {
     service.script = () => 'down'
     await (await startLaunch(busyLaunch(), { ...options(), runId })).result
     const flushing = gateway()

@@ -24,7 +24,7 @@ const runId = 'r1'
 const typesIn = (folder: string): string[] => eventsIn(folder, runId).map(({ type }) => type)
 
 describe('work', () => {
-  test('ND7: ids are unambiguous, attempts are counted per worker and scope', async () => {
+  test('ND7: ids are unambiguous, and attempts are counted per worker and scope', async () => {
     const key = { worker: 'w', scope_key: 'a:b%', inputs: [] }
     const first = { ...nextAttempt({ run_id: 'r', work_items: [] }, key), outputs: [], queued_at: '' }
     const work_items = [{ ...first, status: 'failed' } as const]
@@ -58,7 +58,7 @@ describe('work', () => {
     ])
   })
 
-  test('ND7: retries end, at once for what can not pass, and the run fails with the reason', async () => {
+  test('ND7: retries end, at once after a final failure, and the run fails with the reason', async () => {
     for (const [retryable, tries] of [
       [true, 2],
       [false, 1],
@@ -79,7 +79,7 @@ describe('work', () => {
     }
   })
 
-  test('ND7: a worker whose time is up has failed, and may not write any more', async () => {
+  test('ND7: a worker that exceeds its time fails and cannot write any more', async () => {
     const runsFolder = newRunsFolder()
     const late = gateway()
     let refusal: unknown
@@ -100,7 +100,7 @@ describe('work', () => {
     expect(typesIn(runsFolder)).not.toContain('ARTIFACT_WRITTEN')
   })
 
-  test('ND7: no more run at once than the launch and the worker allow', async () => {
+  test('ND7: the limits of the launch and of the worker hold', async () => {
     for (const [limits, most] of [
       [{ concurrency: 3 }, 3],
       [{ concurrency: 3, worker: { concurrency: 2 } }, 2],
@@ -125,7 +125,7 @@ describe('work', () => {
     }
   })
 
-  test('ND7: a worker may not change state: it has no events but those of its calls', async () => {
+  test('ND7: a worker can append only events about calls of models', async () => {
     let refusal: unknown
     const launch = smallLaunch({
       work: async (_, { events }) => {
@@ -139,7 +139,7 @@ describe('work', () => {
     expect(refusal).toMatchObject({ code: 'ILLEGAL_STATE' })
   })
 
-  test('N8: work is out of date once an artifact that it reads has changed', async () => {
+  test('N8: work is executed again after an artifact that it reads has changed', async () => {
     const runsFolder = newRunsFolder()
     const seen: string[] = []
     const launch = smallLaunch({
@@ -160,7 +160,7 @@ describe('work', () => {
     expect(readFileSync(join(runsFolder, runId, 'artifacts', 'source.txt'), 'utf8')).toBe('one')
   })
 
-  test('N8: when two workers write one artifact at once, its file is the version that the log names last', async () => {
+  test('N8: if two workers write one artifact at once, the file is the last version of the log', async () => {
     const runsFolder = newRunsFolder()
     const secondIsRecorded = gateway()
     const launch = smallLaunch({
@@ -192,7 +192,7 @@ describe('work', () => {
     expect(sha256Hex(file)).toBe(snapshotIn(runsFolder, runId).artifacts_index['shared.txt']?.sha256)
   })
 
-  test('ND10: names of artifacts and ids of runs never leave their folder', async () => {
+  test('ND10: artifact names and run ids cannot leave their folder', async () => {
     const runsFolder = newRunsFolder()
     const refused: unknown[] = []
     const launch = smallLaunch({
@@ -220,7 +220,7 @@ describe('work', () => {
   })
 })
 
-test('ND7: whatever a worker throws can be told', async () => {
+test('ND7: anything that a worker throws can be recorded', async () => {
   for (const thrown of [
     new Error('\ud800'.repeat(9_000)),
     'text',

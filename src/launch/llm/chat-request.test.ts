@@ -17,7 +17,7 @@ const json = fc.jsonValue({ maxDepth: 3 })
 const member = fc.string({ minLength: 1 }).filter(name => name !== '__proto__')
 
 describe('ND9: the hashes of a request', () => {
-  test('ND9: have these values, for good: a recorded answer is found by them', () => {
+  test('ND9: never change, because recorded answers are found by them', () => {
     expect(hashesOf(BODY)).toEqual({
       promptHash: '0345c4dba35696d85d5e22ac4dbbf203fa83500989410be0304b402bf9c34877',
       inputHash: 'e014f1903d6963a9551efad49f06337d73ae3c51146d81fcf052d081fbafc260',
@@ -26,7 +26,7 @@ describe('ND9: the hashes of a request', () => {
     })
   })
 
-  test('ND9: each part moves its own hash', () => {
+  test('ND9: each part of a request changes its own hash', () => {
     const base = hashesOf(BODY)
     const prompt = hashesOf({
       ...BODY,
@@ -48,7 +48,7 @@ describe('ND9: the hashes of a request', () => {
     }
   })
 
-  test('ND9: how an answer travels, and null for absent, make no other request', () => {
+  test('ND9: delivery options and null members do not change the hashes', () => {
     const travelling = {
       stream: true,
       stream_options: { include_usage: true },
@@ -59,12 +59,12 @@ describe('ND9: the hashes of a request', () => {
     expect(hashesOf({ ...BODY, ...travelling })).toEqual(hashesOf(BODY))
   })
 
-  test('ND9: a prompt at another place is another request', () => {
+  test('ND9: moving a prompt message makes another request', () => {
     const moved = { ...BODY, messages: BODY.messages.toReversed() }
     expect(hashesOf(moved).cacheKey).not.toBe(hashesOf(BODY).cacheKey)
   })
 
-  test('ND9: the order of members makes no difference, any other change does', () => {
+  test('ND9: any change but the order of members changes the hashes', () => {
     fc.assert(
       fc.property(fc.dictionary(member, json, { maxKeys: 5 }), member, json, (rest, name, value) => {
         const { model: _, messages: __, tools: ___, ...parameters } = rest

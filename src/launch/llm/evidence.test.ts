@@ -56,7 +56,7 @@ const place = (): string => join(folder, 'evidence', 'llm')
 const pathOf = (callId: string): string => join(place(), `${callId}.json`)
 
 describe('evidence', () => {
-  test('of the request is there before the log knows of the call, of the answer before the log says so', async () => {
+  test('of the request is written before STARTED, of the answer before FINISHED', async () => {
     const seen: (readonly [string, boolean])[] = []
     const llm = open({
       events: {
@@ -73,7 +73,7 @@ describe('evidence', () => {
     ])
   })
 
-  test('a call that a crash cut off keeps its id: the next one has another', async () => {
+  test('an interrupted call keeps its id: the next one has another', async () => {
     const dying = open({
       events: {
         append: async (type, payload) => {
@@ -91,7 +91,7 @@ describe('evidence', () => {
     expect([cutOff.slice(-2), started.slice(-2)]).toEqual(['-1', '-2'])
   })
 
-  test('an answer whose event was lost in a crash is not paid for twice', async () => {
+  test('an answer whose event was lost in a crash is used again', async () => {
     const dying = open({
       events: {
         append: async type => {
@@ -104,7 +104,7 @@ describe('evidence', () => {
     expect(fake.requests).toHaveLength(1)
   })
 
-  test('that was changed is not given again', async () => {
+  test('that was changed is not used', async () => {
     const { callId, content } = await open().chat(ASKED)
     const text = readFileSync(pathOf(callId), 'utf8')
     writeFileSync(pathOf(callId), text.replace(content, 'something else'))
@@ -113,7 +113,7 @@ describe('evidence', () => {
     await expect(open({ mode: 'replay' }).chat(ASKED)).rejects.toMatchObject({ code: 'CORRUPT' })
   })
 
-  test('of a failure is kept, and is no answer', async () => {
+  test('of a failure is kept and is never used as an answer', async () => {
     await fake.close()
     fake = await openFakeOpenAi({ faults: { 1: { status: 400, message: 'no such thing' } } })
     await expect(open().chat(ASKED)).rejects.toMatchObject({ code: 'LLM_CALL_FAILED' })
@@ -123,14 +123,14 @@ describe('evidence', () => {
     await expect(open({ mode: 'replay' }).chat(ASKED)).rejects.toMatchObject({ code: 'LLM_REPLAY_MISS' })
   })
 
-  test('half-written files of a process that died are cleared away', async () => {
+  test('temporary files of a crashed process are removed', async () => {
     await open().chat(ASKED)
     writeFileSync(join(place(), 'x-1.json.123.tmp'), '{')
     await open({ mode: 'replay' }).chat(ASKED)
     expect(readdirSync(place()).filter(name => name.endsWith('.tmp'))).toEqual([])
   })
 
-  test('an id that the caller fixes is used once', async () => {
+  test('a given call id can be used once', async () => {
     const llm = open()
     expect((await llm.chat({ ...ASKED, callId: 'intro.1' })).callId).toBe('intro.1')
     await expect(llm.chat({ ...ASKED, callId: 'intro.1' })).rejects.toThrow(/already/)

@@ -119,7 +119,7 @@ describe('N4: the events of a call', () => {
     expect(evidence.answer.body).toEqual(result.completion)
   })
 
-  test('N4: a streamed answer is that of the whole one, hash and usage too', async () => {
+  test('N4: a streamed answer equals the complete one, with its hash and usage', async () => {
     const llm = await start()
     const whole = await llm.chat(ASKED)
     const pieces: string[] = []
@@ -132,7 +132,7 @@ describe('N4: the events of a call', () => {
     expect(events[2].payload['input_hash']).toBe(events[0].payload['input_hash'])
   })
 
-  test('N4: streamed tool calls are put together', async () => {
+  test('N4: streamed tool calls are assembled', async () => {
     const llm = await start()
     const tools = [{ type: 'function', function: { name: 'look_up', parameters: { type: 'object' } } }]
     const asked = { model: 'fake-1', messages: [{ role: 'user', content: 'use a tool' }], tools }
@@ -145,7 +145,7 @@ describe('N4: the events of a call', () => {
     expect(events[3].payload['output_hash']).toBe(events[1].payload['output_hash'])
   })
 
-  test('N4: tokens that nobody counted are 0, and no cost is made up', async () => {
+  test('N4: tokens that the provider did not count are 0, without a cost', async () => {
     const llm = await start({ faults: { 1: 'no-usage' } }, { prices: { 'fake-1': { input: 3, output: 15 } } })
     const result = await llm.chat(ASKED)
     expect(lastPayload()['token_usage']).toEqual({ input_tokens: 0, output_tokens: 0, total_tokens: 0 })
@@ -155,14 +155,17 @@ describe('N4: the events of a call', () => {
 })
 
 describe('ND9: retries', () => {
-  test.each([429, 500, 502, 503, 504])('ND9: %i passes; one call, three tries', async status => {
-    const llm = await start({ faults: { 1: { status }, 2: { status } } })
-    const result = await llm.chat(ASKED)
-    expect(result.attempts).toBe(3)
-    expect(typesOf()).toEqual(['LLM_CALL_STARTED', 'LLM_CALL_FINISHED'])
-    expect(lastPayload()['attempts']).toBe(3)
-    expect(waits).toEqual([500, 1000])
-  })
+  test.each([429, 500, 502, 503, 504])(
+    'ND9: after %i a retry succeeds: one call, three tries',
+    async status => {
+      const llm = await start({ faults: { 1: { status }, 2: { status } } })
+      const result = await llm.chat(ASKED)
+      expect(result.attempts).toBe(3)
+      expect(typesOf()).toEqual(['LLM_CALL_STARTED', 'LLM_CALL_FINISHED'])
+      expect(lastPayload()['attempts']).toBe(3)
+      expect(waits).toEqual([500, 1000])
+    },
+  )
 
   test.each([400, 401, 403, 404, 422, 501])('ND9: %i is final', async status => {
     const llm = await start({ faults: () => ({ status }) })
@@ -173,7 +176,7 @@ describe('ND9: retries', () => {
     expect(fake.requests).toHaveLength(1)
   })
 
-  test('ND9: after five tries it fails, and says that it may pass', async () => {
+  test('ND9: after five tries the call fails as retryable', async () => {
     const llm = await start({ faults: () => ({ status: 503 }) })
     await failureOf(llm.chat(ASKED))
     expect(fake.requests).toHaveLength(5)
@@ -187,7 +190,7 @@ describe('ND9: retries', () => {
     })
   })
 
-  test('ND9: Retry-After is honoured, and one that is too long is not waited for', async () => {
+  test('ND9: Retry-After is honoured unless it is too long', async () => {
     const llm = await start({
       faults: { 1: { status: 429, retryAfter: '7' }, 3: { status: 429, retryAfter: '3600' } },
     })
@@ -197,12 +200,12 @@ describe('ND9: retries', () => {
     expect(error.details).toMatchObject({ errorClass: 'RATE_LIMITED', retryable: true, attempts: 1 })
   })
 
-  test('ND9: silence and hanging up are tried again', async () => {
+  test('ND9: time-outs and closed connections are retried', async () => {
     const llm = await start({ faults: { 1: 'timeout', 2: 'disconnect' } }, { timeoutMs: 200 })
     expect((await llm.chat(ASKED)).attempts).toBe(3)
   })
 
-  test('ND9: a stream has its time for each piece, not for all of them', async () => {
+  test('ND9: the time-out of a stream is for each piece', async () => {
     await start()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     try {
@@ -250,7 +253,7 @@ describe('ND9: retries', () => {
     },
   )
 
-  test('ND9: a call that is called off fails, also while it waits', async () => {
+  test('ND9: an aborted call fails, even while it waits for a retry', async () => {
     const stop = new AbortController()
     const sleep = (): Promise<void> => {
       stop.abort()
@@ -264,7 +267,7 @@ describe('ND9: retries', () => {
     expect(fake.requests).toHaveLength(1)
   })
 
-  test('an error of the reader of a stream is heard as it is, and ends the call', async () => {
+  test('an error of onDelta is passed on unchanged and ends the call', async () => {
     const llm = await start()
     const onDelta = (): never => {
       throw new RangeError('enough')
@@ -275,7 +278,7 @@ describe('ND9: retries', () => {
 })
 
 describe('ND9: modes', () => {
-  test('ND9: record answers what it knows from the evidence, after a restart too', async () => {
+  test('ND9: record uses recorded answers, even after a restart', async () => {
     const llm = await start({}, { mode: 'record', prices: { 'fake-1': { input: 3, output: 15 } } })
     const first = await llm.chat(ASKED)
     const second = await llm.chat(ASKED)
@@ -301,7 +304,7 @@ describe('ND9: modes', () => {
     expect(fake.requests).toHaveLength(2)
   })
 
-  test('ND9: live calls every time; replay gives the n-th answer to the n-th question', async () => {
+  test('ND9: live always calls; replay gives the n-th answer to the n-th request', async () => {
     let n = 0
     const llm = await start({ reply: () => `answer ${++n}` })
     for (let i = 0; i < 3; i++) await llm.chat(ASKED)
@@ -313,7 +316,7 @@ describe('ND9: modes', () => {
     expect(fake.requests).toHaveLength(3)
   })
 
-  test('ND9: replay never calls; a miss shows the nearest recorded request in words', async () => {
+  test('ND9: replay never calls; a miss describes the nearest recorded request', async () => {
     const llm = await start()
     await llm.chat({ ...ASKED, messages: [{ role: 'user', content: 'Something else entirely' }] })
     const near = await llm.chat(ASKED)
@@ -366,7 +369,7 @@ describe('secrets', () => {
     expect(written()).toContain('[redacted]')
   })
 
-  test('of an SDK are those in its headers, whatever they look like', async () => {
+  test('of an SDK are taken from its headers, whatever they look like', async () => {
     const llm = await start({ reply: () => 'you sent plainlookingkey' })
     const fetch = recordedFetch(llm)
     const headers = { 'api-key': 'plainlookingkey', 'content-type': 'application/json' }
@@ -393,7 +396,7 @@ describe('recordedFetch', () => {
     body: JSON.stringify(body),
   })
 
-  test('gives what the endpoint gives, with the same events as chat, retries included', async () => {
+  test('returns the endpoint’s response, with the events and retries of chat', async () => {
     const llm = await start({ faults: { 1: { status: 503 } } })
     const response = await recordedFetch(llm)(`${fake.baseUrl}/chat/completions`, post(ASKED))
     const body = (await response.json()) as { choices: { message: { content: string } }[] }
@@ -403,7 +406,7 @@ describe('recordedFetch', () => {
     expect(fake.requests).toHaveLength(2)
   })
 
-  test('hands a stream on as it comes; its end is in the log before its reader sees it', async () => {
+  test('passes a stream on as it arrives; its end is logged before the reader sees it', async () => {
     const llm = await start()
     const response = await recordedFetch(llm)(
       `${fake.baseUrl}/chat/completions`,
@@ -424,7 +427,7 @@ describe('recordedFetch', () => {
     expect(fake.requests).toHaveLength(1)
   })
 
-  test('a stream that its reader drops is a call that was called off', async () => {
+  test('a stream that its reader cancels is an aborted call', async () => {
     const llm = await start({ faults: { 1: 'timeout' } })
     const forever = new ReadableStream<Uint8Array>({
       pull: controller => {
@@ -445,7 +448,7 @@ describe('recordedFetch', () => {
     expect(lastPayload()).toMatchObject({ error_class: 'ABORTED', retryable: false })
   })
 
-  test('an error of the endpoint is its response, and tells the SDK not to try again', async () => {
+  test('an error of the endpoint is its response, and tells the SDK not to retry', async () => {
     const llm = await start({ faults: () => ({ status: 400, message: 'no such model' }) })
     const response = await recordedFetch(llm)(`${fake.baseUrl}/chat/completions`, post(ASKED))
     expect(response.status).toBe(400)
@@ -461,7 +464,7 @@ describe('recordedFetch', () => {
   })
 })
 
-test('calls of which many run at once each have their own pair of events', async () => {
+test('concurrent calls each have their own pair of events', async () => {
   const llm = await start({ faults: n => (n <= 9 && n % 3 === 0 ? { status: 500 } : undefined) })
   await Promise.all(Array.from({ length: 20 }, (_, i) => llm.chat({ ...ASKED, seed: i % 4 })))
   const started = events
@@ -474,7 +477,7 @@ test('calls of which many run at once each have their own pair of events', async
   expect(finished.toSorted()).toEqual(started.toSorted())
 })
 
-test('bad options and requests are refused before anything is written', async () => {
+test('invalid options and requests are refused before anything is written', async () => {
   const llm = await start()
   expect(() => open({ retry: { tries: 6 } })).toThrow(/1 to 5/)
   expect(() => open({ baseUrl: 'ftp://x' })).toThrow(/baseUrl/)

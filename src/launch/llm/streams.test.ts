@@ -17,7 +17,7 @@ function parsed(text: string, places: readonly number[] = []): string[] {
 }
 
 describe('server-sent events', () => {
-  test('wherever the bytes are cut, and however lines end, the events are the same', () => {
+  test('the events do not depend on how bytes are cut or how lines end', () => {
     const data = fc.string({ unit: 'grapheme' }).map(text => text.replace(/[\r\n\ufeff]/g, ''))
     const ending = fc.constantFrom('\n', '\r\n', '\r')
     fc.assert(
@@ -74,7 +74,7 @@ function assembled(text: string, places: readonly number[]): ChunkAssembler {
 }
 
 describe('the pieces of a stream', () => {
-  test('a recorded answer given as a stream adds up to itself', () => {
+  test('a recorded answer sent as a stream can be assembled again', () => {
     fc.assert(
       fc.property(completions, fc.array(fc.nat(), { maxLength: 10 }), (completion, places) => {
         const assembler = assembled(streamOf(completion), places)
@@ -87,7 +87,7 @@ describe('the pieces of a stream', () => {
     )
   })
 
-  test('a character that is cut in two is whole again', () => {
+  test('a character that was cut in two is restored', () => {
     const assembler = new ChunkAssembler()
     for (const content of ['\ud83d', '\ude42']) {
       assembler.push(JSON.stringify({ choices: [{ index: 0, delta: { content } }] }))
@@ -95,7 +95,7 @@ describe('the pieces of a stream', () => {
     expect(assembler.completion().choices[0].message['content']).toBe('🙂')
   })
 
-  test('without an end it is not complete; a finish reason is an end where nobody says done', () => {
+  test('without an end is incomplete; a finish reason is an end even without [DONE]', () => {
     const piece = { choices: [{ index: 0, delta: { content: 'a' }, finish_reason: null }] }
     const end = { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }
     expect(assembled(sseEvent(piece), []).isComplete).toBe(false)
@@ -108,7 +108,7 @@ describe('the pieces of a stream', () => {
     [JSON.stringify({ error: { message: 'overloaded' } }), /overloaded/],
     [`${'['.repeat(100)}${']'.repeat(100)}`, /not a JSON object/],
     [`{"choices":${'['.repeat(5000)}${']'.repeat(5000)}}`, /too deep/],
-  ])('%s is an error of the stream, no exception', (data, why) => {
+  ])('%s is an error of the stream, not an exception', (data, why) => {
     const assembler = new ChunkAssembler()
     assembler.push(data)
     expect(assembler.error).toMatch(why)
@@ -130,16 +130,16 @@ describe('an answer', () => {
     [{ error: { message: 'no credits' } }, /no credits/],
     [JSON.parse('{"choices":[{"message":{"x":1e400}}]}'), /can't be kept/],
     [JSON.parse(`{"choices":${'['.repeat(5000)}${']'.repeat(5000)}}`), /too deep/],
-  ])('that is none is told apart: %#', (value, why) => {
+  ])('that is invalid is recognized: %#', (value, why) => {
     expect(readCompletion(value)).toMatch(why)
   })
 
-  test('with half a character can be kept, with a replacement', () => {
+  test('with half a character is stored with a replacement character', () => {
     const completion = readCompletion({ choices: [{ message: { content: 'a\ud800' } }] }) as Completion
     expect(completion.choices[0].message['content']).toBe('a\ufffd')
   })
 
-  test('has the same hash whatever is different from call to call', () => {
+  test('has a hash that ignores what differs between calls', () => {
     const message = { role: 'assistant', content: 'a' }
     const choice = { index: 0, message, finish_reason: 'stop' }
     const one: Completion = { id: '1', created: 1, choices: [choice] }
@@ -152,7 +152,7 @@ describe('an answer', () => {
     expect(outputHash({ choices: [{ ...choice, finish_reason: 'length' }] })).not.toBe(outputHash(one))
   })
 
-  test('counts as the provider counted, by either name, and not at all otherwise', () => {
+  test('has the token counts of the provider, by either name, or none', () => {
     const choices = [{ message: {} }]
     expect(usageOf({ choices, usage: { input_tokens: 1, output_tokens: 2 } })).toEqual({
       input_tokens: 1,
