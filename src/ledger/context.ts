@@ -4,16 +4,16 @@ import type { RunScopes } from '../primitives/run-scopes.ts'
 import type { LedgerMetrics } from './metrics.ts'
 import type { LedgerAlert } from './run-events.ts'
 
-/** Hears of each alert. What it throws, or rejects with, becomes a process warning. */
+/** A function that is called with each alert. If it throws or rejects, Annals emits a process warning. */
 export type OnAlert = (alert: LedgerAlert) => unknown
 
-/** What the parts of a ledger share. */
+/** The objects that the parts of a ledger share. */
 export interface LedgerContext {
   readonly database: Database
   readonly tenant: string
-  /** What the tenant's runs share: the index of runs, and the feed. */
+  /** The scope that the tenant's runs share: it holds the index of runs and the feed. */
   readonly shared: ByteString
-  /** Where its runs live. */
+  /** Finds the scope in which a run lives. */
   readonly scopes: RunScopes
   readonly metrics: LedgerMetrics
   readonly validateTransitions: boolean

@@ -1,62 +1,71 @@
-import { AnnalsError } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import type { Scope } from '../engine/keys.ts'
 
-/** The options of the ledger's calls. */
-
 const FETCH_MAX = 10_000
 
+/** Options of `appendEvent` and `appendEvents`. */
 export interface AppendOptions {
-  /** That of the lease under which is written. */
+  /** The epoch of the lease that the writer holds. Without it, a run under a lease accepts only duplicates. */
   readonly epoch?: number
 }
 
+/** Options of `fetchEvents`. */
 export interface FetchOptions {
-  /** Exclusive; from the start without it. */
+  /** Returns only records after this `runSeq`. 0 by default. */
   readonly afterSeq?: number
-  /** 1 to 10,000; all records come without it. */
+  /** The largest number of records, 1 to 10,000. Without it, all records are returned. */
   readonly limit?: number
 }
 
+/** Options of `iterateEvents`. */
 export interface IterateEventsOptions {
-  /** Exclusive; from the start without it. */
+  /** Yields only records after this `runSeq`. 0 by default. */
   readonly afterSeq?: number
 }
 
+/** Options of `fetchAll`. */
 export interface FetchAllOptions {
-  /** That of the last item that was taken care of; from the start without it. */
+  /** The cursor of the last item that the reader has processed. Without it, reading starts at the first record. */
   readonly cursor?: string
-  /** 1 to 10,000; 1,000 without it. */
+  /** The largest number of items, 1 to 10,000. 1,000 by default. */
   readonly limit?: number
 }
 
+/** Options of `subscribe`. */
 export interface SubscribeOptions {
+  /** The run to follow, by id or namespace. It need not exist yet. */
   readonly runId: Scope
-  /** Exclusive; from the start without it. */
+  /** Yields only records after this `runSeq`. 0 by default. */
   readonly afterSeq?: number
-  /** Aborting it ends the iteration, without an error. */
+  /** Aborting it ends the iteration without an error. */
   readonly signal?: AbortSignal
 }
 
+/** Options of `subscribeAll`. */
 export interface SubscribeAllOptions {
-  /** That of the last item that was taken care of. */
+  /** The cursor of the last item that the reader has processed. Without it, reading starts at the first record. */
   readonly cursor?: string
+  /** Aborting it ends the iteration without an error. */
   readonly signal?: AbortSignal
 }
 
+/** Options of `subscribeAlerts`. */
 export interface SubscribeAlertsOptions {
-  /** That of the last item that was taken care of; from the first alert without it. */
+  /** The cursor of the last alert that the reader has processed. Without it, reading starts at the first alert. */
   readonly cursor?: string
+  /** Aborting it ends the iteration without an error. */
   readonly signal?: AbortSignal
 }
 
+/** Returns the limit, or throws `INVALID_ARGUMENT`. */
 export function checkFetchLimit(limit: number): number {
   if (Number.isSafeInteger(limit) && limit >= 1 && limit <= FETCH_MAX) return limit
-  const message = `limit must be a whole number from 1 to ${FETCH_MAX}`
-  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'limit', value: limit })
+  throw invalidArgument('limit', `must be a whole number from 1 to ${FETCH_MAX}`, limit)
 }
 
+/** Returns the epoch of the options, checked. */
 export function epochOf(options: AppendOptions): number | undefined {
   checkOptions('an append', options, ['epoch'])
   const { epoch } = options

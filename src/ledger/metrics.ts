@@ -1,35 +1,40 @@
-/** What a ledger counts, since it was opened; read them whenever you like. */
+/** The ledger's counters since the database was opened. */
 export interface LedgerStats {
-  /** Records written. */
+  /** Records that were written. */
   readonly appended: number
-  /** Appends that were known already. */
+  /** Appends that were answered with an existing record. */
   readonly duplicates: number
-  /** Of these, those with another payload or event id than the record has. */
+  /** Duplicates whose payload or event id differs from that of the record. */
   readonly divergentDuplicates: number
-  /** Refused because no transition allows them; only where transitions are validated. */
+  /** Appends that were refused with `INVALID_TRANSITION`. 0 unless transitions are validated. */
   readonly rejected: number
-  /** Refused because another writer has taken over. */
+  /** Appends that were refused with `WRITER_FENCED`. */
   readonly fenced: number
-  /** Invalid transitions that the projector has found. */
+  /** Alerts that the projector has raised. */
   readonly alerts: number
+  /** The state of the projector. */
   readonly projector: ProjectorStats
-  /** How long appends took, from the call to the answer. */
+  /** How long successful appends took, from the call to the answer. */
   readonly appendLatency: LatencyStats
 }
 
+/** The state of the background projector. */
 export interface ProjectorStats {
-  /** Records that were reduced into stored state; each once. */
+  /** Records that were reduced into stored state, each counted once. */
   readonly projected: number
-  /** Milliseconds from the oldest record that is not projected yet until now; 0 if there is none. */
+  /** The age of the oldest record that is not projected yet, in milliseconds; 0 if there is none. */
   readonly lagMs: number
-  /** What it failed with last, if it is still failing. */
+  /** The last failure, as long as the projector has not succeeded again. */
   readonly error?: string
 }
 
+/** A cumulative histogram of latencies. */
 export interface LatencyStats {
+  /** The number of calls. */
   readonly count: number
+  /** The sum of their durations in milliseconds. */
   readonly sumMs: number
-  /** How many took at most so many milliseconds. */
+  /** For each bound, the number of calls that took at most `leMs` milliseconds. */
   readonly buckets: readonly { readonly leMs: number; readonly count: number }[]
 }
 
@@ -38,7 +43,7 @@ const BOUNDS_MS: readonly number[] = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 5
 class Latency {
   #count = 0
   #sumMs = 0
-  /** How many took more than the bound before and at most this one. */
+  /** For each bound, the number of calls above the bound before and at most this one. */
   readonly #within: number[] = BOUNDS_MS.map(() => 0)
 
   add(ms: number): void {
@@ -59,7 +64,7 @@ class Latency {
   }
 }
 
-/** The counters themselves; the parts of a ledger share one. */
+/** The counters that the parts of a ledger share. */
 export class LedgerMetrics {
   appended = 0
   duplicates = 0
@@ -68,7 +73,7 @@ export class LedgerMetrics {
   fenced = 0
   alerts = 0
   projected = 0
-  /** The time of the oldest record that waits to be projected. */
+  /** The time of the oldest record that is not projected yet. */
   waitingSince: number | undefined
   projectorError: string | undefined
   readonly latency: Latency = new Latency()
