@@ -6,12 +6,12 @@ import { invariant } from '../core/invariant.ts'
 import { ShardedMap } from '../core/sharded-map.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
+import { formatRfc3339 } from '../core/time.ts'
 import { decodeStored, encodeGiven, parseJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
 import type { LogEntry } from '../engine/log.ts'
 import { CheckedHeadings } from '../ledger/checked-headings.ts'
 import { Envelope } from '../ledger/envelope.ts'
-import { timeText } from '../ledger/facts.ts'
 import { type Fact, Reducer } from '../ledger/reduce.ts'
 import type { RunEventWrite, RunHeading, RunSnapshot } from '../ledger/run-events.ts'
 import { snapshotInSlices } from '../ledger/snapshot.ts'
@@ -295,7 +295,7 @@ function factOf({ sequence, time }: LogEntry, envelope: Envelope, { payload }: R
   const error = payload?.['error']
   return {
     runSeq: sequence + 1,
-    persistedAt: timeText(time),
+    persistedAt: formatRfc3339(time),
     eventType,
     stepId,
     logicalAttemptId,

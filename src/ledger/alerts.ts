@@ -1,10 +1,10 @@
 import { ShardedMap } from '../core/sharded-map.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
+import { formatRfc3339 } from '../core/time.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
 import type { RunName, RunScopes } from '../primitives/run-scopes.ts'
 import type { LedgerContext } from './context.ts'
-import { timeText } from './facts.ts'
 import { byTime } from './position.ts'
 import { readProjection, unprojectedRuns } from './projector.ts'
 import type { LedgerAlert } from './run-events.ts'
@@ -67,7 +67,7 @@ export async function alertListed(
   const place = placeOf(await scopes.find(reader, { runId, scope: undefined }), key)
   const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
   // Of another run with the same id: it is listed under its own time.
-  return alert?.persistedAt === timeText(time) ? alert : undefined
+  return alert?.persistedAt === formatRfc3339(time) ? alert : undefined
 }
 
 async function oncePerEvent(alerts: readonly LedgerAlert[]): Promise<readonly LedgerAlert[]> {

@@ -1,13 +1,13 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
 import { isLong, mapInSlices } from '../core/slices.ts'
+import { formatRfc3339 } from '../core/time.ts'
 import { getMany } from '../engine/many-gets.ts'
 import type { Appended } from '../engine/storage.ts'
 import { type Answer, AppendRequest } from './append-request.ts'
 import { CheckedHeadings } from './checked-headings.ts'
 import type { LedgerContext } from './context.ts'
 import { Envelope } from './envelope.ts'
-import { timeText } from './facts.ts'
 import { catchUpGuard } from './guard.ts'
 import { offered } from './offered.ts'
 import type { Projector } from './projector.ts'
@@ -109,7 +109,7 @@ export class Authority {
     return Object.freeze({
       eventId: memo,
       runSeq: sequence + 1,
-      persistedAt: timeText(time),
+      persistedAt: formatRfc3339(time),
       idempotent: isDuplicate,
       persisted: !isDuplicate,
     })

@@ -1,6 +1,6 @@
 import { basename, dirname, resolve } from 'node:path'
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { isUuidV4 } from '../core/id.ts'
 import type { Disk } from '../disk/disk.ts'
 import { LineFile, wholeLines } from '../disk/line-file.ts'
@@ -13,24 +13,26 @@ import { checkEventRunId } from './fields.ts'
 import { eventIdPlace, HEADING_KEY, placeOf, putAt } from './stored.ts'
 
 /**
- * Which event id a producer has chosen for `(runId, idempotencyKey)`. It is
- * written before the event is sent, so that a retry, even after a crash, sends
- * the same. (An id that was made from the key would be none: ids are random.)
+ * Remembers the event id that a producer has chosen for a run and idempotency
+ * key. The id is durable before the event is sent, so a retry sends the same
+ * id, even after a crash. Ids are random, so they can't be derived from the key.
  */
 export interface EventIdRegistry {
-  /** The id that is known, or else `eventId`, which is durable when this resolves. */
+  /** Returns the id that was chosen before, or stores `eventId` durably and returns it. */
   claim(runId: string, idempotencyKey: string, eventId: string): Promise<string>
-  /** The ledger knows the event under this id: from now on so does the registry. */
+  /** Replaces the id by the one under which the ledger has stored the event. */
   adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void>
 }
 
-/** The registry of a ledger, which also knows runs by their namespaces. */
+/** The registry of a ledger. It also accepts a namespace in place of a run id. */
 export interface LedgerRegistry extends EventIdRegistry {
+  /** Returns the id that was chosen before, or stores `eventId` durably and returns it. */
   claim(runId: Scope, idempotencyKey: string, eventId: string): Promise<string>
+  /** Replaces the id by the one under which the ledger has stored the event. */
   adopt(runId: Scope, idempotencyKey: string, eventId: string): Promise<void>
 }
 
-/** A registry in the store where the ledger is. */
+/** A registry in the same store as the ledger. */
 export class StoredRegistry implements LedgerRegistry {
   readonly #database: Database
   readonly #scopes: RunScopes
@@ -41,6 +43,7 @@ export class StoredRegistry implements LedgerRegistry {
     this.#scopes = scopes
   }
 
+  /** Returns the id that was chosen before, or stores `eventId` durably and returns it. */
   async claim(run: Scope, idempotencyKey: string, eventId: string): Promise<string> {
     checkEventId(eventId)
     return this.#step(run, checkKey(idempotencyKey), (place, entry) => ({
@@ -49,6 +52,7 @@ export class StoredRegistry implements LedgerRegistry {
     }))
   }
 
+  /** Replaces the id by the one under which the ledger has stored the event. */
   async adopt(run: Scope, idempotencyKey: string, eventId: string): Promise<void> {
     checkEventId(eventId)
     await this.#step(run, checkKey(idempotencyKey), place => ({
@@ -57,7 +61,7 @@ export class StoredRegistry implements LedgerRegistry {
     }))
   }
 
-  /** One step over the entry of a key, in the scope in which the run lives, or would begin. */
+  /** Runs one step over the key's entry, in the scope in which the run lives or would begin. */
   async #step(
     run: Scope,
     idempotencyKey: string,
@@ -67,7 +71,7 @@ export class StoredRegistry implements LedgerRegistry {
     checkEventRunId(name.runId)
     const guess = this.#scopes.guess(name)
     const place = eventIdPlace(guess, idempotencyKey)
-    // A run that has begun has its heading where it lives: then nobody need look at the index, which all runs share.
+    // A run has its heading only where it lives. If it is there, the index, which all runs share, need not be read.
     const reads = [placeOf(guess, HEADING_KEY), place]
     const { result } = await this.#database.update<string | undefined>(reads, ([heading, entry]) =>
       heading === undefined ? { operations: [], result: undefined } : step(place, entry),
@@ -89,9 +93,9 @@ interface Line {
 }
 
 /**
- * A registry in a file of its own, for a producer that has no store: one line of
- * JSON for each id, durable before it is used. A last line that a crash has torn
- * was never used, and is cut off for good.
+ * A registry in a file, for a producer that has no store. Each id is one line of
+ * JSON, durable before it is used. If a crash has torn the last line, its id was
+ * never used, and opening the file removes it.
  */
 export class FileRegistry implements EventIdRegistry, AsyncDisposable {
   readonly #disk: Disk
@@ -99,7 +103,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
   readonly #ids: Map<string, string>
   #isClosed = false
   #failure: AnnalsError | undefined
-  /** The last call about each key, while it is under way: calls about one key are answered one after the other. */
+  /** The last call for each key that is in progress. Calls for one key run one after the other. */
   readonly #underWay = new Map<string, Promise<unknown>>()
 
   private constructor(disk: Disk, file: LineFile, ids: Map<string, string>) {
@@ -130,6 +134,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
     }
   }
 
+  /** Returns the id that was chosen before, or stores `eventId` durably and returns it. */
   async claim(runId: string, idempotencyKey: string, eventId: string): Promise<string> {
     const line = checkLine({ runId, idempotencyKey, eventId })
     return this.#inTurn(nameOf(line), async name => {
@@ -139,6 +144,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
     })
   }
 
+  /** Replaces the id by the one under which the ledger has stored the event. */
   async adopt(runId: string, idempotencyKey: string, eventId: string): Promise<void> {
     const line = checkLine({ runId, idempotencyKey, eventId })
     return this.#inTurn(nameOf(line), async name => {
@@ -146,7 +152,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
     })
   }
 
-  /** Waits for what is under way. */
+  /** Waits for calls in progress, then closes the file. */
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
@@ -155,6 +161,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
     this.#disk.close()
   }
 
+  /** Closes the registry at the end of an `await using` block. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
@@ -164,8 +171,8 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
     try {
       await this.#file.append(`${JSON.stringify(line)}\n`)
     } catch (error) {
-      // Whether the line is there is not known before the file is read again.
-      const message = `nothing can be written any more: ${String(error)}; open the registry again`
+      // The line may or may not be in the file; only reading it again can tell.
+      const message = `the registry is read-only after a failed write: ${String(error)}; open it again`
       this.#failure ??= new AnnalsError('READ_ONLY', message, {}, error)
       throw error
     }
@@ -175,7 +182,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
   async #inTurn<T>(name: string, work: (name: string) => Promise<T>): Promise<T> {
     if (this.#isClosed) throw new AnnalsError('CLOSED', 'the event-id registry is closed')
     const start = (): Promise<T> => work(name)
-    // A failure is for the caller that asked for it.
+    // A failed call must not fail the next one.
     const turn = (this.#underWay.get(name) ?? Promise.resolve()).then(start, start)
     this.#underWay.set(name, turn)
     try {
@@ -186,7 +193,7 @@ export class FileRegistry implements EventIdRegistry, AsyncDisposable {
   }
 }
 
-/** A registry in a file, made if it is missing. One process at a time; close it when done. */
+/** Opens a registry in a file, and creates the file if it is missing. Only one process may use it at a time. */
 export async function openFileRegistry(path: string): Promise<FileRegistry> {
   const file = resolve(path)
   const disk = openNodeDisk(dirname(file), { make: false })
@@ -222,7 +229,7 @@ function parseLine(text: string): Line | undefined {
 
 function corrupt(file: string, bytes: Buffer, offset: number): AnnalsError {
   const line = bytes.toString('latin1', 0, offset).split('\n').length
-  const message = `line ${line} of ${file} is no entry of an event-id registry`
+  const message = `line ${line} of ${file} is not an entry of an event-id registry`
   return new AnnalsError('CORRUPT', message, { file, line, offset })
 }
 
@@ -230,13 +237,10 @@ const KEY = /^[0-9a-f]{64}$/
 
 function checkKey(idempotencyKey: string): string {
   if (typeof idempotencyKey === 'string' && KEY.test(idempotencyKey)) return idempotencyKey
-  throw new AnnalsError('INVALID_ARGUMENT', 'idempotencyKey must be 64 lowercase hex digits', {
-    name: 'idempotencyKey',
-    value: idempotencyKey,
-  })
+  throw invalidArgument('idempotencyKey', 'must be 64 lowercase hex digits', idempotencyKey)
 }
 
 function checkEventId(eventId: string): string {
   if (isUuidV4(eventId)) return eventId
-  throw new AnnalsError('INVALID_ARGUMENT', 'eventId must be a UUID v4', { name: 'eventId', value: eventId })
+  throw invalidArgument('eventId', 'must be a UUID v4', eventId)
 }

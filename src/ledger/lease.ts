@@ -1,5 +1,5 @@
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
@@ -10,22 +10,23 @@ import type { LedgerContext } from './context.ts'
 import { checkEventRunId } from './fields.ts'
 import { epochIn, epochPlace, LEASE_KEY, type Lease, leaseIn, placeOf, putJson } from './stored.ts'
 
+/** Options of `acquireLease`. */
 export interface LeaseOptions {
-  /** Who writes; for people to read. */
+  /** The name of the writer. It appears in errors and is otherwise free. */
   readonly owner: string
-  /** How long appends without an epoch are refused; without it, until the lease is released or another one is granted. */
+  /** How long the lease lasts, in milliseconds. Without it, the lease lasts until it is released or superseded. */
   readonly ttlMs?: number
-  /** Only if nobody else holds the run; `WRITER_FENCED` otherwise. Without it, a run is taken over. */
+  /** Throws `WRITER_FENCED` if another owner holds the run. Without it, the run is taken over. */
   readonly ifFree?: boolean
-  /** That of a lease that is still the newest: it is held for longer, under the same epoch. */
+  /** The epoch of the caller's own lease, to extend it. Throws `WRITER_FENCED` if a newer one was granted. */
   readonly epoch?: number
 }
 
 const OWNER_BYTES_MAX = 1_024
-/** When a lease that was given back has ended, whatever the clock says. */
+/** The expiry of a released lease: it is over whatever the clock says. */
 const RELEASED = 0
 
-/** Takes the run over: from now on only appends with this epoch are let in. */
+/** Grants a new epoch, or extends the given one. From now on, an append needs this epoch. */
 export async function acquireLease(
   { database, scopes, shared }: LedgerContext,
   run: Scope,
@@ -35,8 +36,7 @@ export async function acquireLease(
   const { owner, ttlMs, ifFree = false, epoch: renewed } = options
   checkText('owner', owner, { bytesMax: OWNER_BYTES_MAX })
   if (ttlMs !== undefined && (!Number.isSafeInteger(ttlMs) || ttlMs < 1)) {
-    const message = 'ttlMs must be a positive integer'
-    throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'ttlMs', value: ttlMs })
+    throw invalidArgument('ttlMs', 'must be a positive integer', ttlMs)
   }
   const clock = database.clock()
   const name = scopes.named(run)
@@ -50,14 +50,14 @@ export async function acquireLease(
     const epoch = renewed ?? Math.max(held?.epoch ?? 0, epochIn(counted)) + 1
     const lease: Lease = { epoch, owner, ...(ttlMs === undefined ? {} : { ttlMs, expiresAt: clock + ttlMs }) }
     const operations = [putJson(placeOf(scope, LEASE_KEY), lease)]
-    // The lease goes with its run; the count stays, so that no epoch of that run is good for a later one with its id.
+    // The lease is deleted with its run. The count stays, so that no later run with this id accepts an old epoch.
     if (renewed === undefined) operations.push(putJson(count, epoch))
     return { operations, result: epoch }
   })
   return Object.freeze({ epoch: granted })
 }
 
-/** Gives a lease back: from now on it keeps nobody out. Its epoch stays the newest until another one is granted. */
+/** Ends a lease, so that anybody may append. Its epoch stays valid until another one is granted. */
 export async function releaseLease(
   { database, scopes }: LedgerContext,
   run: Scope,
@@ -76,9 +76,9 @@ export async function releaseLease(
 }
 
 /**
- * LD16: refuses an append that the lease does not allow. An append with an epoch is judged by it, even if its event is
- * known: a worker that was superseded must not take the record for its own. Without an epoch, an event that is known
- * writes nothing and is answered.
+ * LD16: throws `WRITER_FENCED` if the lease does not allow the append. An append with an epoch must have the current one, even
+ * if its event is a duplicate: a superseded worker must not take the record for its own. A duplicate without an epoch writes
+ * nothing and is answered.
  */
 export function checkFence(
   runId: string,
@@ -92,12 +92,12 @@ export function checkFence(
   if (!isAllowed) throw fenced(runId, held, epoch)
 }
 
-/** Clocks are set back by less than this every day; nobody loses a lease over that. */
+/** A clock may be set back by up to this much without ending a lease. */
 const SET_BACK_MAX_MS = 60_000
 
 /**
- * Whether the lease keeps out writers without an epoch. One that would last longer than it was granted for was granted under a
- * clock that was ahead, and is over. Of a lease that is stored without `ttlMs`, `expiresAt` alone says when it ends.
+ * Whether the lease is in force, so that writers need its epoch. A lease that would last longer than its `ttlMs` was granted
+ * while the clock was ahead, and is over. A stored lease without `ttlMs` ends at `expiresAt`.
  */
 export function isHeld(lease: Lease | undefined, clock: number): boolean {
   if (lease === undefined) return false

@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
+import { formatRfc3339 } from '../core/time.ts'
 import type { Envelope } from './envelope.ts'
-import { timeText } from './facts.ts'
 import { alertOf, type Refusal } from './reduce.ts'
 import type { LedgerAlert } from './run-events.ts'
 import type { Projectable } from './run-projection.ts'
@@ -24,7 +24,7 @@ export function offered(
     scope,
     envelope,
     runSeq,
-    persistedAt: timeText(time),
+    persistedAt: formatRfc3339(time),
     eventType: envelope.eventType,
     stepId: envelope.stepId,
     logicalAttemptId: envelope.logicalAttemptId,

@@ -14,7 +14,7 @@ const stateOf = (stepId: string, position: number): StepState => ({
   attempts: [],
 })
 
-test('steps are found by their ids, whatever these are, and keep their order', () => {
+test('steps keep their order and are found by any id', () => {
   const ids = fc.uniqueArray(fc.string({ unit: 'binary', maxLength: 12 }), { maxLength: 100 })
   fc.assert(
     fc.property(ids, ids, (added, others) => {
@@ -30,7 +30,7 @@ test('steps are found by their ids, whatever these are, and keep their order', (
   )
 })
 
-test('a hundred thousand steps are found, and no others', () => {
+test('finds each of a hundred thousand steps, and no other id', () => {
   const steps = new Steps()
   for (let n = 0; n < 100_000; n++) steps.add(stateOf(`step-${n}`, n))
   for (let n = 0; n < 100_000; n++) expect(steps.get(`step-${n}`)?.position).toBe(n)

@@ -1,13 +1,14 @@
 import { type ByteString, fromU64, fromUtf8, u64, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
 import { bodyHashAfter } from '../core/hash.ts'
+import { formatRfc3339 } from '../core/time.ts'
 import { decodeJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
 import { dedupeTag, feedTag, HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
 import { parseLogEntry, timeOf } from '../engine/log.ts'
 import type { Append, Entry, Place, Put, TreeId } from '../engine/storage.ts'
 import type { Envelope } from './envelope.ts'
-import { factIn, timeText } from './facts.ts'
+import { factIn } from './facts.ts'
 import { alertOf, type RunState, runStateOf, stepStateOf } from './reduce.ts'
 import type {
   LedgerAlert,
@@ -184,7 +185,7 @@ export function writtenIn(body: ByteString): RunEventWrite {
 /** `runSeq` counts from 1, sequences from 0. */
 export function recordOf(entry: Entry): RunEventRecord {
   const { sequence, time, body } = parseLogEntry(entry)
-  return Object.freeze({ ...writtenIn(body), runSeq: sequence + 1, persistedAt: timeText(time) })
+  return Object.freeze({ ...writtenIn(body), runSeq: sequence + 1, persistedAt: formatRfc3339(time) })
 }
 
 /** For the projector: in place of an error stands the record's number, so that a state stays small whatever it holds. */
