@@ -8,6 +8,13 @@ export type ByteString = string
 
 const ASCII = /^[\0-\x7f]*$/
 
+const NOT_A_BYTE = /[^\0-\xff]/
+
+/** Whether every char is a byte. V8 sees this at once for a string that it stores with one byte a char. */
+export function isBytes(text: string): text is ByteString {
+  return !NOT_A_BYTE.test(text)
+}
+
 /** Whether every char is below 128. To let Node count UTF-8 bytes is the quickest look at all of a long text. */
 export function isAscii(text: string): boolean {
   return Buffer.byteLength(text) === text.length

@@ -1,4 +1,4 @@
-import type { ByteString } from '../core/bytes.ts'
+import { type ByteString, isBytes } from '../core/bytes.ts'
 import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { RECORD_BYTES_MAX } from '../core/value.ts'
 import { isEngineTag, isLogTag } from './keys.ts'
@@ -17,6 +17,8 @@ const SCOPE_BYTES_MAX = 4096
 export const COMMIT_BYTES_MAX: number = 256 * 1024 * 1024
 const BODY_HASH_BYTES = 32
 const MEMO_BYTES_MAX = 64 * 1024
+/** Longer values are not searched for chars that are no bytes: it may take milliseconds, and they are made from buffers. */
+const SCANNED_BYTES_MAX = 64 * 1024
 /** What an operation costs beside its bytes, at least. */
 const OPERATION_BYTES = 32
 
@@ -98,18 +100,26 @@ function checkScope(scope: ByteString): void {
   }
   // Flat keys end a scope with it.
   if (scope.includes('\0')) throw invalidArgument('scope', 'holds a byte 0')
+  checkBytes('scope', scope)
   scopeBefore = lastScope
   lastScope = scope
 }
 
 function checkValue(name: string, value: ByteString, bytesMax: number): void {
   if (value.length > bytesMax) throw invalidArgument(name, `is longer than ${bytesMax} bytes`, value.length)
+  if (value.length <= SCANNED_BYTES_MAX) checkBytes(name, value)
 }
 
 function checkKey(name: string, key: ByteString): void {
   if (key.length < 1 || key.length > KEY_BYTES_MAX) {
     throw invalidArgument(name, `is not 1 to ${KEY_BYTES_MAX} bytes long`, key.length)
   }
+  checkBytes(name, key)
+}
+
+/** The compiler takes any string for bytes. Text that was not encoded would lose the upper half of its chars on disk. */
+function checkBytes(name: string, bytes: ByteString): void {
+  if (!isBytes(bytes)) throw invalidArgument(name, 'holds a char above 255: it is text, not bytes')
 }
 
 function checkTime(name: string, time: number | undefined): void {
