@@ -1,6 +1,5 @@
-import type { Entry } from '../engine/storage.ts'
+import type { Change } from './change.ts'
 import type { Forest, Tree } from './forest.ts'
-import { DROPPED } from './node.ts'
 import { withoutPending, withPending } from './pending.ts'
 import { FrameWriter } from './wal-frame.ts'
 
@@ -14,7 +13,7 @@ interface Waiter {
 export class Batch {
   readonly frame: FrameWriter = new FrameWriter()
   #trees: Tree[] = []
-  #entries: Entry[] = []
+  #changes: Change[] = []
   #waiters: Waiter[] = []
 
   get isEmpty(): boolean {
@@ -25,14 +24,14 @@ export class Batch {
 
   /** Begins a commit; its changes follow. */
   begin(version: number, time: number): void {
-    this.#begunAt = this.#entries.length
+    this.#begunAt = this.#changes.length
     this.frame.begin(version, time)
   }
 
   /** Takes back the commit that was begun last; answers the trees that it has touched, for `restore`. */
   abandon(): readonly Tree[] {
     this.frame.abandon()
-    this.#entries.length = this.#begunAt
+    this.#changes.length = this.#begunAt
     return this.#trees.splice(this.#begunAt)
   }
 
@@ -40,22 +39,22 @@ export class Batch {
   restore(trees: ReadonlySet<Tree>): void {
     for (const [i, tree] of this.#trees.entries()) {
       if (!trees.has(tree)) continue
-      hold(tree, this.#entries[i])
+      hold(tree, this.#changes[i])
       // Found again from what is pending.
       tree.head = undefined
     }
   }
 
-  change(tree: Tree, entry: Entry): void {
-    this.frame.change(tree.scope, tree.tag, entry)
-    this.imply(tree, entry)
+  change(tree: Tree, change: Change): void {
+    this.frame.change(tree.scope, tree.tag, change)
+    this.imply(tree, change)
   }
 
   /** A change that follows from the one before it: recovery finds it again, so the log need not hold it. */
-  imply(tree: Tree, entry: Entry): void {
+  imply(tree: Tree, change: Change): void {
     this.#trees.push(tree)
-    this.#entries.push(entry)
-    hold(tree, entry)
+    this.#changes.push(change)
+    hold(tree, change)
   }
 
   /** Resolves with the answer once the batch is through. */
@@ -68,20 +67,20 @@ export class Batch {
   /** Brings the changes into the trees, where readers see them; answers those that changed. */
   apply(forest: Forest): readonly Tree[] {
     const trees = this.#trees
-    const entries = this.#entries
+    const changes = this.#changes
     for (let i = 0; i < trees.length; i++) {
       const tree = trees[i]
-      const entry = entries[i]
-      forest.apply(tree, entry)
-      if (tree.drop === entry) tree.drop = undefined
-      tree.pending = withoutPending(tree.pending, entry)
+      const change = changes[i]
+      forest.apply(tree, change)
+      if (tree.drop === change) tree.drop = undefined
+      tree.pending = withoutPending(tree.pending, change)
     }
     return trees
   }
 
   /** Of the last commit. */
-  get last(): Entry | undefined {
-    return this.#entries.at(-1)
+  get last(): Change | undefined {
+    return this.#changes.at(-1)
   }
 
   /** Takes the changes back: they never happened. So did none that came after and saw them. */
@@ -96,7 +95,7 @@ export class Batch {
   /** Answers everybody, with an error if there is one, and is as new. */
   end(error?: unknown): void {
     this.#trees = emptied(this.#trees)
-    this.#entries = emptied(this.#entries)
+    this.#changes = emptied(this.#changes)
     this.frame.reset()
     for (const waiter of this.#waiters) {
       if (error === undefined) waiter.resolve(waiter.answer)
@@ -118,12 +117,12 @@ function emptied<T>(list: T[]): T[] {
 }
 
 /** The change is pending from now on. */
-function hold(tree: Tree, entry: Entry): void {
-  if (entry.expiresAt === DROPPED) {
-    tree.drop = entry
+function hold(tree: Tree, change: Change): void {
+  if (change.removes === 'tree') {
+    tree.drop = change
     tree.pending = undefined
     tree.head = undefined
     return
   }
-  tree.pending = withPending(tree.pending, entry)
+  tree.pending = withPending(tree.pending, change)
 }

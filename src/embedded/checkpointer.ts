@@ -1,6 +1,6 @@
 import { AnnalsError } from '../core/errors.ts'
 import { type Disk, isFull, lackOfDescriptors, outOfDescriptors } from '../disk/disk.ts'
-import type { Entry } from '../engine/storage.ts'
+import { removalOf } from './change.ts'
 import type { Committer } from './committer.ts'
 import { createStore } from './creation.ts'
 import type { DataFiles } from './data-files.ts'
@@ -8,7 +8,7 @@ import { directoryKey, type Forest, parseDirectoryKey, type Tree } from './fores
 import { fileId } from './format.ts'
 import { homesBelow } from './graves.ts'
 import { FIRST_MANIFEST, type Manifest, writeManifest } from './manifest.ts'
-import { type Home, Inner, Leaf, type Node, REMOVED } from './node.ts'
+import { type Home, Inner, Leaf, type Node } from './node.ts'
 import { encodeAddress } from './node-codec.ts'
 import { type Relocation, relocate } from './relocation.ts'
 import type { Scheduler } from './scheduler.ts'
@@ -274,18 +274,15 @@ export class Checkpointer {
     if (!empty) yield* this.#write(root)
     else if (root.home !== undefined) start.emptied.push(root.home)
     // Only the newest directory is ever read, so it needs no snapshot of its own.
-    const entry: Entry = {
-      key: directoryKey(tree.scope, tree.tag),
-      value: empty ? '' : encodeAddress(root),
-      version: 0,
-      time: 0,
-      expiresAt: empty ? REMOVED : 0,
-    }
+    const key = directoryKey(tree.scope, tree.tag)
+    const change = empty
+      ? removalOf(key, 0, 0)
+      : { key, value: encodeAddress(root), version: 0, time: 0, expiresAt: 0 }
     // What this frees of the directory is not in the one that is being written; others free what still is.
     const { freed } = forest.nodes
     forest.nodes.freed = start.freed
     try {
-      forest.directory = apply(forest.nodes, forest.directory, entry)
+      forest.directory = apply(forest.nodes, forest.directory, change)
     } finally {
       forest.nodes.freed = freed
     }

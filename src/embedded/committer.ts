@@ -24,11 +24,11 @@ import type {
   Updated,
 } from '../engine/storage.ts'
 import type { Batch } from './batch.ts'
+import { type Change, dropOf, removalOf } from './change.ts'
 import { due, expiryTree, nextExpiry, reminder } from './expiry.ts'
 import type { Forest, Tree } from './forest.ts'
 import { GroupCommit } from './group-commit.ts'
-import { conflictOf, duplicateOf, headOf, newest, newestEntry } from './newest.ts'
-import { DROPPED, REMOVED } from './node.ts'
+import { conflictOf, duplicateOf, headOf, newest, newestChange } from './newest.ts'
 import type { Scheduler } from './scheduler.ts'
 import type { Wal } from './wal.ts'
 
@@ -141,7 +141,7 @@ export class Committer {
       for (const { reminder, scope, tag, key, expiresAt } of reminders) {
         recording.remove(expiryTree(this.#forest), reminder)
         const tree = this.#forest.tree(scope, tag)
-        const entry = newestEntry(this.#forest, tree, key)
+        const entry = newestChange(this.#forest, tree, key)
         // It may have been put again since, to stay longer or for good.
         if (entry?.expiresAt === expiresAt) recording.remove(tree, key)
       }
@@ -341,13 +341,13 @@ class Recording {
     return false
   }
 
-  change(tree: Tree, entry: Entry): void {
+  change(tree: Tree, change: Change): void {
     const batch = this.#batch as Batch
     if (!this.begun) {
       this.begun = true
       batch.begin(this.version, this.time)
     }
-    batch.change(tree, entry)
+    batch.change(tree, change)
   }
 
   /** To stay until it is changed again. */
@@ -360,10 +360,10 @@ class Recording {
   }
 
   remove(tree: Tree, key: ByteString): void {
-    this.change(tree, { key, value: '', version: this.version, time: this.time, expiresAt: REMOVED })
+    this.change(tree, removalOf(key, this.version, this.time))
   }
 
   drop(tree: Tree): void {
-    this.change(tree, { key: '', value: '', version: this.version, time: this.time, expiresAt: DROPPED })
+    this.change(tree, dropOf(this.version, this.time))
   }
 }

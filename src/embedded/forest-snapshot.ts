@@ -3,10 +3,11 @@ import { AnnalsError } from '../core/errors.ts'
 import { runInSlices } from '../core/slices.ts'
 import { checkPlace, checkRange } from '../engine/operations.ts'
 import type { Entry, Range, Snapshot } from '../engine/storage.ts'
+import { isGone } from './change.ts'
 import type { Committer } from './committer.ts'
 import type { Forest } from './forest.ts'
 import { collectRest, collectSlice, sliceFor } from './long-scan.ts'
-import { isGone, spanOf } from './newest.ts'
+import { spanOf } from './newest.ts'
 
 /** Everything as of a commit: a generation of the forest, which keeps the roots of that time. */
 export class ForestSnapshot implements Snapshot {

@@ -2,7 +2,8 @@ import type { ByteString } from '../core/bytes.ts'
 import { sorted } from '../core/long-sort.ts'
 import type { LogHead } from '../engine/log.ts'
 import type { Entry, ScopeRange } from '../engine/storage.ts'
-import { DROPPED, entryBytes, Leaf, type Node } from './node.ts'
+import type { Change } from './change.ts'
+import { entryBytes, Leaf, type Node } from './node.ts'
 import { decodeAddress } from './node-codec.ts'
 import type { NodeStore } from './node-store.ts'
 import type { Pending } from './pending.ts'
@@ -40,7 +41,7 @@ export class Tree {
   /** By key, written to the log or about to be; readers don't see them. */
   pending: Pending | undefined = undefined
   /** The newest drop that is pending: what is pending came after it, and the root is as good as empty. */
-  drop: Entry | undefined = undefined
+  drop: Change | undefined = undefined
   /** From the log, and not in the root yet; before the first commit after an opening only. */
   recovered: RecoveredChanges | undefined = undefined
   /** Of a log, pending appends included; undefined while unknown. */
@@ -132,8 +133,8 @@ export class Forest {
     return tree
   }
 
-  /** The newest durable entry, expired ones included. */
-  find(tree: Tree, key: ByteString): Entry | undefined {
+  /** The newest durable change under a key: an entry, which may have expired, or a removal that is still in the log. */
+  find(tree: Tree, key: ByteString): Change | undefined {
     const known = tree.points?.get(key)
     if (known !== undefined) return known
     const before = this.nodes.diskFinds
@@ -141,15 +142,15 @@ export class Forest {
       tree.recovered === undefined ? this.findIn(tree.root, key, tree.spot) : this.#findBehind(tree, key)
     // What is not worth keeping its leaf in memory is not worth keeping itself.
     const kept = this.nodes.diskFinds === before
-    if (kept && entry !== undefined && entry.expiresAt === 0) this.#remember(tree, entry)
+    if (kept && entry !== undefined && isLasting(entry)) this.#remember(tree, entry)
     return entry
   }
 
   /** In the log first, and in the root only if the log has not dropped what was there. */
-  #findBehind(tree: Tree, key: ByteString): Entry | undefined {
+  #findBehind(tree: Tree, key: ByteString): Change | undefined {
     const changes = tree.recovered as RecoveredChanges
     const number = changes.get(key)
-    if (number !== undefined) return this.#tail?.entry(number)
+    if (number !== undefined) return this.#tail?.changeOf(number)
     return changes.has(DROP_KEY) ? undefined : this.findIn(tree.root, key)
   }
 
@@ -243,21 +244,21 @@ export class Forest {
     return next
   }
 
-  apply(tree: Tree, entry: Entry): void {
-    if (entry.expiresAt === DROPPED) {
+  apply(tree: Tree, change: Change): void {
+    if (change.removes === 'tree') {
       this.#drop(tree)
       return
     }
     if (tree.points !== undefined) {
-      const known = tree.points.get(entry.key)
+      const known = tree.points.get(change.key)
       if (known !== undefined) {
-        tree.points.delete(entry.key)
+        tree.points.delete(change.key)
         this.#pointsBytes -= entryBytes(known) + POINT_MEMORY_BYTES
-        if (entry.expiresAt === 0) this.#remember(tree, entry)
+        if (isLasting(change)) this.#remember(tree, change)
       }
     }
     this.#beginChange(tree)
-    tree.root = apply(this.nodes, tree.root, entry, tree.spot)
+    tree.root = apply(this.nodes, tree.root, change, tree.spot)
     this.nodes.trim()
   }
 
@@ -317,16 +318,16 @@ export class Forest {
   /** The same for one tree. */
   *takeInSteps(tree: Tree): Generator<void, void, void> {
     if (tree.recovered === undefined || this.#tail === undefined) return
-    for (const entry of this.#tail.drain(tree.recovered)) {
-      this.#takeInEntry(tree, entry)
+    for (const change of this.#tail.drain(tree.recovered)) {
+      this.#takeInChange(tree, change)
       yield
     }
     this.#endTakeIn(tree)
   }
 
-  #takeInEntry(tree: Tree, entry: Entry): void {
+  #takeInChange(tree: Tree, change: Change): void {
     tree.spot.forget()
-    tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry)
+    tree.root = change.removes === 'tree' ? this.#bury(tree.root) : apply(this.nodes, tree.root, change)
     this.markDirty(tree)
     this.nodes.trim()
   }
@@ -428,6 +429,11 @@ function isNeeded(tree: Tree): boolean {
 /** The tree that a directory's key stands for. */
 export function parseDirectoryKey(key: ByteString): { scope: ByteString; tag: number } {
   return { scope: key.slice(0, -2), tag: key.charCodeAt(key.length - 1) }
+}
+
+/** Whether a change puts an entry that is there until it is changed: only such an entry can be kept for later reads. */
+function isLasting({ removes, expiresAt }: Change): boolean {
+  return removes === undefined && expiresAt === 0
 }
 
 export function directoryKey(scope: ByteString, tag: number): ByteString {

@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
+import type { Change } from './change.ts'
 import {
   EDGE_BYTES_MAX,
   entryBytes,
@@ -10,7 +11,6 @@ import {
   lowerBound,
   type Node,
   placeIn,
-  REMOVED,
   separator,
 } from './node.ts'
 import type { NodeKeeper, Spot } from './tree.ts'
@@ -29,10 +29,10 @@ export interface Split {
 export const EMPTY: Split = { nodes: [], bounds: [] }
 
 /** Puts the entry where the last one went, if it fits there and the way down to there needs no change. */
-export function applyNear(keeper: NodeKeeper, spot: Spot, entry: Entry): boolean {
+export function applyNear(keeper: NodeKeeper, spot: Spot, entry: Change): boolean {
   const leaf = spot.leafOf(entry.key)
   // A leaf that may change in place has ancestors that may.
-  if (leaf === undefined || !mayChange(keeper, leaf) || entry.expiresAt === REMOVED) return false
+  if (leaf === undefined || !mayChange(keeper, leaf) || entry.removes !== undefined) return false
   const count = (leaf.entries as Entry[]).length
   const index = placeOf(leaf, entry.key)
   const front = frontAt(leaf, index, entry.key)
@@ -47,17 +47,17 @@ function mayChange(keeper: NodeKeeper, leaf: Leaf): boolean {
 }
 
 /** Puts the entry into the leaf, or takes one away; answers what takes the leaf's place, unless it stays. */
-export function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Entry, spot: Spot): Split | undefined {
+export function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Change, spot: Spot): Split | undefined {
   if (leaf.entries === undefined) {
     // A removal may leave the leaf empty, and then it has to go; one that waits would leave an empty leaf for good.
     // What waits is not cut: all of it has to fit one block.
     const bytes = leaf.length + leaf.bytes + entryBytes(entry)
-    if (entry.expiresAt !== REMOVED && bytes < 2 * LEAF_BYTES_MAX) return defer(keeper, leaf, entry)
+    if (entry.removes === undefined && bytes < 2 * LEAF_BYTES_MAX) return defer(keeper, leaf, entry)
     keeper.load(leaf)
   }
   const entries = leaf.entries as Entry[]
   const index = placeOf(leaf, entry.key)
-  if (entry.expiresAt === REMOVED) {
+  if (entry.removes !== undefined) {
     if (isAt(entries, index, entry.key)) {
       leaf.bytes -= entryBytes(entries[index])
       entries.splice(index, 1)
@@ -150,10 +150,7 @@ function defer(keeper: NodeKeeper, leaf: Leaf, entry: Entry): undefined {
 export function merge(entries: Entry[], delta: ReadonlyMap<ByteString, Entry>): Entry[] {
   for (const entry of delta.values()) {
     const index = lowerBound(entries, entry.key)
-    const known = isAt(entries, index, entry.key)
-    if (entry.expiresAt === REMOVED) {
-      if (known) entries.splice(index, 1)
-    } else if (known) entries[index] = entry
+    if (isAt(entries, index, entry.key)) entries[index] = entry
     else entries.splice(index, 0, entry)
   }
   return entries

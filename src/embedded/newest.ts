@@ -2,25 +2,21 @@ import type { ByteString } from '../core/bytes.ts'
 import { dedupeTag, HEAD_KEY, headTag } from '../engine/keys.ts'
 import { type LogHead, parseDedupe, parseHead } from '../engine/log.ts'
 import type { Append, Appended, Commit, Conflict, Entry, Place, Range, TreeId } from '../engine/storage.ts'
+import { type Change, isGone } from './change.ts'
 import type { Forest, Tree } from './forest.ts'
 import { allPending, pendingUnder } from './pending.ts'
 import type { Span } from './tree.ts'
 
 /** What a commit sees and continues: everything before it in order, durable or still pending. */
 
-/** Whether the entry counts as absent: it expired, or is a removal. */
-export function isGone(entry: Entry, now: number): boolean {
-  return entry.expiresAt !== 0 && entry.expiresAt <= now
-}
-
 export function newest(forest: Forest, { scope, tag, key }: Place, now: number): Entry | undefined {
   const tree = forest.treeIfAny(scope, tag)
-  const entry = tree === undefined ? undefined : newestEntry(forest, tree, key)
+  const entry = tree === undefined ? undefined : newestChange(forest, tree, key)
   return entry === undefined || isGone(entry, now) ? undefined : entry
 }
 
-/** Expired ones and removals included. */
-export function newestEntry(forest: Forest, tree: Tree, key: ByteString): Entry | undefined {
+/** The newest change under a key: an entry, which may have expired, or a removal. */
+export function newestChange(forest: Forest, tree: Tree, key: ByteString): Change | undefined {
   const pending = pendingUnder(tree.pending, key)
   if (pending !== undefined) return pending
   // Behind a drop that is pending, nothing is there any more.
@@ -90,7 +86,7 @@ export function duplicateOf(
   const tree = forest.treeIfAny(scope, dedupeTag(tag))
   if (tree === undefined) return undefined
   // Searched for in vain before this commit; what the commit itself has appended is pending.
-  const entry = isAbsent ? pendingUnder(tree.pending, dedupe.key) : newestEntry(forest, tree, dedupe.key)
+  const entry = isAbsent ? pendingUnder(tree.pending, dedupe.key) : newestChange(forest, tree, dedupe.key)
   return entry === undefined || isGone(entry, now) ? undefined : parseDedupe(entry)
 }
 

@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
-import { ENTRY_OVERHEAD_BYTES, type Inner, type Node, REMOVED, stub } from './node.ts'
+import { ENTRY_OVERHEAD_BYTES, type Inner, type Node, stub } from './node.ts'
 
 /**
  * A node on disk. All numbers little-endian.
@@ -69,9 +69,7 @@ export function mergeLeaf(
   let count = 0
   let o = at + PREFIX_BYTES
   const writeChange = (): void => {
-    const change = changes[next++]
-    if (change.expiresAt === REMOVED) return
-    o = writeEntry(change, into, view, o)
+    o = writeEntry(changes[next++], into, view, o)
     count++
   }
   let f = PREFIX_BYTES

@@ -36,11 +36,6 @@ const CHILD_PLACE_MEMORY_BYTES = 64
 /** File, offset, length, crc. */
 const PLACE_WORDS = 4
 
-/** `expiresAt` of a removal: an entry that was never there. */
-export const REMOVED = -1
-/** `expiresAt` of a change without a key: nothing that the tree held is there any more. */
-export const DROPPED = -2
-
 /** Where the newest written version of a node lies (file 0: nowhere yet): what its next version frees. */
 export interface Home {
   file: number

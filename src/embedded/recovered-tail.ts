@@ -2,6 +2,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { HEAD_KEY, headTag, isLogTag } from '../engine/keys.ts'
 import { headAfter, headValue, parseLogEntry } from '../engine/log.ts'
 import type { Entry } from '../engine/storage.ts'
+import type { Change } from './change.ts'
 import { decodeChange, type FrameVisitor } from './wal-frame.ts'
 
 /**
@@ -93,17 +94,17 @@ export class RecoveredTail implements FrameVisitor {
     return undefined
   }
 
-  entry(number: number): Entry {
-    if (number < 0) return headEntry(this.entry(~number))
+  changeOf(number: number): Change {
+    if (number < 0) return headEntry(this.changeOf(~number))
     const commit = this.#commitOf[number]
     const { bytes, view } = this.#segments[this.#segmentOf[commit]]
     return decodeChange(bytes, view, this.#offsets[number], this.#versions[commit], this.#times[commit])
   }
 
   /** Takes the changes out one by one; what is left stays valid in between. */
-  *drain(changes: RecoveredChanges): Generator<Entry, void, void> {
+  *drain(changes: RecoveredChanges): Generator<Change, void, void> {
     for (const [key, number] of changes) {
-      yield this.entry(number)
+      yield this.changeOf(number)
       changes.delete(key)
     }
   }

@@ -1,5 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
+import type { Change } from './change.ts'
 import { applyNear, applyToLeaf, EMPTY, type Split, splitLeaf } from './leaf-changes.ts'
 import {
   CHILD_OVERHEAD_BYTES,
@@ -11,12 +12,11 @@ import {
   LEAF_ENTRIES_MAX,
   Leaf,
   type Node,
-  REMOVED,
 } from './node.ts'
 import { emptyRoot, type NodeKeeper, Spot } from './tree.ts'
 
 /** Puts an entry, or takes one away if it is a removal; returns the new root, whose spot `spot` is from then on. */
-export function apply(keeper: NodeKeeper, root: Node, entry: Entry, spot: Spot = new Spot()): Node {
+export function apply(keeper: NodeKeeper, root: Node, entry: Change, spot: Spot = new Spot()): Node {
   if (applyNear(keeper, spot, entry)) return root
   spot.begin()
   const changed = writable(keeper, root)
@@ -74,11 +74,11 @@ export function writable(keeper: NodeKeeper, node: Node): Node {
   return copy
 }
 
-function applyTo(keeper: NodeKeeper, node: Node, entry: Entry, spot: Spot): Split | undefined {
+function applyTo(keeper: NodeKeeper, node: Node, entry: Change, spot: Spot): Split | undefined {
   if (node instanceof Leaf) {
     const split = applyToLeaf(keeper, node, entry, spot)
     // After a split other keys belong there, and after a removal it may move in with its neighbour.
-    if (split === undefined && entry.expiresAt !== REMOVED) spot.leaf = node
+    if (split === undefined && entry.removes === undefined) spot.leaf = node
     return split
   }
   if (node.keys === undefined) keeper.load(node)
@@ -89,7 +89,7 @@ function applyTo(keeper: NodeKeeper, node: Node, entry: Entry, spot: Spot): Spli
   node.children[index] = child
   const split = applyTo(keeper, child, entry, spot)
   if (split === undefined) {
-    if (entry.expiresAt === REMOVED && child instanceof Leaf) joinNeighbour(keeper, node, index)
+    if (entry.removes !== undefined && child instanceof Leaf) joinNeighbour(keeper, node, index)
     return undefined
   }
   if (split === EMPTY) return dropChild(keeper, node, index)

@@ -1,8 +1,7 @@
 import { crc32 } from 'node:zlib'
 import { type ByteString, Views } from '../core/bytes.ts'
 import { viewOf } from '../disk/disk.ts'
-import type { Entry } from '../engine/storage.ts'
-import { DROPPED, REMOVED } from './node.ts'
+import { type Change, dropOf, removalOf } from './change.ts'
 
 /**
  * A frame is what one write puts into the log: the commits that were waiting.
@@ -83,8 +82,8 @@ export class FrameWriter {
     this.#scope = ''
   }
 
-  change(scope: ByteString, tag: number, entry: Entry): void {
-    const { key, value, time, expiresAt } = entry
+  change(scope: ByteString, tag: number, change: Change): void {
+    const { key, value, time, expiresAt, removes } = change
     this.#room(32 + scope.length + key.length + value.length)
     const view = this.#view
     const buffer = this.#buffer
@@ -102,8 +101,7 @@ export class FrameWriter {
       this.#scope = scope
       this.#tag = tag
     }
-    if (expiresAt === REMOVED) flags |= REMOVAL
-    else if (expiresAt === DROPPED) flags |= DROP
+    if (removes !== undefined) flags |= removes === 'tree' ? DROP : REMOVAL
     else if (expiresAt !== 0) {
       flags |= EXPIRES
       view.setFloat64(o, expiresAt, true)
@@ -272,13 +270,13 @@ export function decodeChange(
   offset: number,
   version: number,
   commitTime: number,
-): Entry {
+): Change {
   const flags = view.getUint8(offset)
   const keyLength = view.getUint16(offset + 1, true)
   const valueLength = view.getUint32(offset + 3, true)
   let o = offset + CHANGE_BYTES
   if ((flags & SAME_TREE) === 0) o += 3 + view.getUint16(o + 1, true)
-  let expiresAt = (flags & REMOVAL) !== 0 ? REMOVED : (flags & DROP) !== 0 ? DROPPED : 0
+  let expiresAt = 0
   if ((flags & EXPIRES) !== 0) {
     expiresAt = view.getFloat64(o, true)
     o += 8
@@ -289,6 +287,8 @@ export function decodeChange(
     o += 8
   }
   const key = bytes.latin1Slice(o, o + keyLength)
+  if ((flags & DROP) !== 0) return dropOf(version, time)
+  if ((flags & REMOVAL) !== 0) return removalOf(key, version, time)
   const value = bytes.latin1Slice(o + keyLength, o + keyLength + valueLength)
   return { key, value, version, time, expiresAt }
 }

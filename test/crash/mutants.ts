@@ -174,13 +174,13 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant('a leaf that was split is still taken for the one to write to', 'crashes', [
     'tree-changes.js',
-    'if (split === undefined && entry.expiresAt !== REMOVED) spot.leaf = node;',
+    'if (split === undefined && entry.removes === undefined) spot.leaf = node;',
     'spot.leaf = node;',
   ]),
   mutant('a leaf that a snapshot shares is written to', 'crashes', [
     'leaf-changes.js',
-    'if (leaf === undefined || !mayChange(keeper, leaf) || entry.expiresAt === REMOVED)',
-    'if (leaf === undefined || entry.expiresAt === REMOVED)',
+    'if (leaf === undefined || !mayChange(keeper, leaf) || entry.removes !== undefined)',
+    'if (leaf === undefined || entry.removes !== undefined)',
   ]),
   mutant('a tree that got another root still has the spot of the old one', 'crashes', [
     'forest.js',
@@ -278,8 +278,8 @@ export const MUTANTS: readonly Mutant[] = [
   ),
   mutant('a removal is lost in the log', 'crashes', [
     'wal-frame.js',
-    '(flags & REMOVAL) !== 0 ? REMOVED : (flags & DROP)',
-    '(flags & DROP)',
+    'if ((flags & REMOVAL) !== 0) return removalOf(key, version, time);',
+    '',
   ]),
   mutant(
     'an expiry is lost in the log',
@@ -479,7 +479,11 @@ export const MUTANTS: readonly Mutant[] = [
     ['crashes', 3143567576],
     ['forest.js', 'return [...new Set([...listed, ...known])];', 'return known;'],
   ),
-  mutant('a drop is lost in the log', 'crashes', ['wal-frame.js', '(flags & DROP) !== 0 ? DROPPED : 0', '0']),
+  mutant('a drop is lost in the log', 'crashes', [
+    'wal-frame.js',
+    'if ((flags & DROP) !== 0) return dropOf(version, time);',
+    '',
+  ]),
   mutant(
     'what was looked up before a drop found in the log is still found',
     ['crashes', 2933028817],
@@ -499,8 +503,8 @@ export const MUTANTS: readonly Mutant[] = [
     ['crashes', 2933028817],
     [
       'forest.js',
-      'tree.root = entry.expiresAt === DROPPED ? this.#bury(tree.root) : apply(this.nodes, tree.root, entry);',
-      'if (entry.expiresAt !== DROPPED) tree.root = apply(this.nodes, tree.root, entry);',
+      "tree.root = change.removes === 'tree' ? this.#bury(tree.root) : apply(this.nodes, tree.root, change);",
+      "if (change.removes !== 'tree') tree.root = apply(this.nodes, tree.root, change);",
     ],
   ),
   mutant(
@@ -515,7 +519,7 @@ export const MUTANTS: readonly Mutant[] = [
   mutant(
     'what was pending before a drop stays pending',
     ['crashes', 6],
-    ['batch.js', 'tree.drop = entry; tree.pending = undefined;', 'tree.drop = entry;'],
+    ['batch.js', 'tree.drop = change; tree.pending = undefined;', 'tree.drop = change;'],
   ),
   mutant(
     'a log goes on after a drop where it was',
@@ -529,7 +533,7 @@ export const MUTANTS: readonly Mutant[] = [
   mutant(
     'a drop is pending for ever',
     ['crashes', 6],
-    ['batch.js', 'if (tree.drop === entry) tree.drop = undefined;', ''],
+    ['batch.js', 'if (tree.drop === change) tree.drop = undefined;', ''],
   ),
   mutant('a refused batch leaves its drop pending', 'full disks', [
     'batch.js',
