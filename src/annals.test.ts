@@ -183,7 +183,7 @@ describe('a handle', () => {
   test('L20, LD16: a refused lease or event id of an invalid run id leaves nothing behind', async () => {
     const { ledger } = db
     const there = namespace({ tenant: 'default', app: 'a', agent: 'b', run: 'a|b' })
-    const refused = { code: 'INVALID_ARGUMENT', message: expect.stringContaining('a|b') }
+    const refused = { code: 'INVALID_ARGUMENT', details: { name: 'runId', value: 'a|b' } }
     await db.runs.create({ runId: there })
     for (const run of ['a|b', there]) {
       await expect(ledger.acquireLease(run, { owner: 'w' })).rejects.toMatchObject(refused)
