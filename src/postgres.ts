@@ -5,26 +5,31 @@ import { checkFlag, checkOptions } from './core/options.ts'
 import { checkText } from './core/text.ts'
 import { openPostgresStorage } from './postgres/open.ts'
 
+/** The options of `openPostgres`. */
 export interface OpenPostgresOptions {
-  /** As `pg` takes it: `postgres://user:password@host:5432/database`. */
+  /** The address of the database in the form of `pg`: `postgres://user:password@host:5432/database`. */
   readonly connectionString: string
-  /** Where the tables are; it is made if it is missing. `annals` without it. */
+  /** The schema of the tables, created if missing; `annals` by default. */
   readonly schema?: string
-  /** Whose data this handle reaches; `default` without it. */
+  /** The tenant whose data this handle reads and writes; `default` by default. */
   readonly tenant?: string
   /**
-   * Refuses every write with `READ_ONLY`, and makes and migrates no schema: one that is missing is `INVALID_ARGUMENT`, one that
-   * is too old `FORMAT_TOO_OLD`.
+   * Refuses every write with `READ_ONLY`, and neither creates nor migrates the schema. A missing schema is
+   * `INVALID_ARGUMENT`, an old one `FORMAT_TOO_OLD`.
    */
   readonly readOnly?: boolean
-  /** Verifies the chain of every log that this role reaches before anything is served; else `EVENT_CHAIN_BROKEN`. */
+  /** Verifies the hash chain of every log that the role can read, and throws `EVENT_CHAIN_BROKEN` if one is damaged. */
   readonly verifyOnOpen?: boolean
-  /** For a connection, however often it has to be tried, and for each statement; 10 s without it. */
+  /**
+   * The time-out of connecting, retries included, and of each statement in milliseconds; 10,000 by default. Opening does not
+   * retry if the host is unknown or refuses the connection.
+   */
   readonly timeoutMs?: number
-  /** How many explicit transactions can be under way at the same time, each on a connection of its own; 10 without it. */
+  /** The most explicit transactions at a time, each on its own connection; 10 by default. */
   readonly snapshotConnections?: number
-  /** Functions that the transitions of machines name. They must be pure and answer at once. */
+  /** The guards that state machines name in their transitions. They must be pure and synchronous. */
   readonly guards?: Readonly<Record<string, Guard>>
+  /** How the ledger treats events that no transition allows. */
   readonly ledger?: LedgerOptions
 }
 
@@ -39,12 +44,12 @@ const OPTIONS: readonly string[] = [
   'guards',
   'ledger',
 ]
-/** The server cuts longer names. */
+/** The server truncates longer names. */
 const SCHEMA_BYTES_MAX = 63
 
 /**
- * Opens a store on PostgreSQL 14 or later, for any number of processes. Brings its schema up to date first, unless
- * `readOnly`. Close it when done.
+ * Opens a store on PostgreSQL 14 or later, which any number of processes can share. Migrates the schema first, unless
+ * `readOnly`. Close the store when done.
  */
 export async function openPostgres(options: OpenPostgresOptions): Promise<Annals> {
   checkOptions('openPostgres', options, OPTIONS)

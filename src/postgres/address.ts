@@ -1,13 +1,15 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { dedupeTag, feedTag, isLogTag, logOfHeadTag, TAGS } from '../engine/keys.ts'
-import type { Range, TreeId } from '../engine/storage.ts'
+import { dedupeTag, feedTag, isEngineTag, isLogTag, logOfHeadTag, TAGS } from '../engine/keys.ts'
+import type { Append, Range, TreeId } from '../engine/storage.ts'
+import type { KeyRange } from './wire-types.ts'
 
 /**
- * How places and ranges of the port are said to the server. Its index rows
- * hold at most 2,700 bytes, so a key is sent in two parts, of which the index
- * has the first. What the port shows as trees beside a log is kept in the
- * log's own rows: such a tree is the log's, read as another kind.
+ * How places and ranges of the port are addressed on the server. An index row
+ * holds at most 2,700 bytes, so a key is sent in two parts, and the index holds
+ * the first. The rows of a log also hold its head and its dedupe keys, which the
+ * port shows as separate trees: on the server they are the log's tree, read as
+ * another kind.
  */
 const KEY_HEAD_BYTES = 2_000
 const SCOPE_BYTES_MAX = 2_000
@@ -49,6 +51,21 @@ export function treeAddress({ scope, tag }: TreeId): TreeAddress {
   return { scope, tag, kind: FEED_TAGS.has(tag) ? FEED : ENTRIES }
 }
 
+/** The tree in which the feed lists an append. */
+export function feedOf({ tag }: Append, feed: ByteString): TreeId {
+  return { scope: feed, tag: feedTag(tag) }
+}
+
+/** Whether trees with this tag hold entries. No append changes an entry. */
+export function isEntryTag(tag: number): boolean {
+  return !isLogTag(tag) && !isEngineTag(tag)
+}
+
+/** The first part of a scope, including its colon, as `tenant_of` finds it on the server. */
+export function tenantOf(scope: ByteString): ByteString {
+  return scope.slice(0, scope.indexOf(':') + 1)
+}
+
 export function headOfKey(key: ByteString): ByteString {
   return key.length <= KEY_HEAD_BYTES ? key : key.slice(0, KEY_HEAD_BYTES)
 }
@@ -57,7 +74,10 @@ export function tailOfKey(key: ByteString): ByteString {
   return key.length <= KEY_HEAD_BYTES ? '' : key.slice(KEY_HEAD_BYTES)
 }
 
-/** The number that a key begins with: the sequence of a log's entry, the version of a feed's. Undefined if nothing has it. */
+/**
+ * The number that a key begins with: the sequence in a log, the version in a feed. Undefined in other trees, and for a key
+ * that no log and no feed can have.
+ */
 export function sequenceOfKey(kind: Kind, key: ByteString): bigint | undefined {
   if (!(kind === LOG && key.length === 8) && !(kind === FEED && key.length === FEED_KEY_BYTES))
     return undefined
@@ -67,32 +87,28 @@ export function sequenceOfKey(kind: Kind, key: ByteString): bigint | undefined {
 
 const FEED_KEY_BYTES = 12
 
-export interface Bounds {
-  readonly from: ByteString
-  readonly fromTail: ByteString
-  /** Undefined: no end. */
-  readonly to: ByteString | undefined
-  readonly toTail: ByteString
-  readonly fromNumber: NumberBound
-  readonly toNumber: NumberBound
-}
-
 /** A bound of keys that are numbers: sequences of a log, or versions and counts of a feed. */
 interface NumberBound {
   readonly sequence: bigint
   readonly count: number
 }
 
-export function boundsOf(range: Range): Bounds {
-  const { from = '', to } = range
+export function keyRangeOf(range: Range): KeyRange {
+  const { from = '', to, reverse = false, limit } = range
   const numberOf = treeAddress(range).kind === FEED ? firstListed : firstSequence
+  const first = numberOf(from)
+  const end = to === undefined ? END : numberOf(to)
   return {
-    from: headOfKey(from),
+    fromKey: headOfKey(from),
     fromTail: tailOfKey(from),
-    to: to === undefined ? undefined : headOfKey(to),
+    fromSequence: first.sequence,
+    fromCount: first.count,
+    toKey: to === undefined ? undefined : headOfKey(to),
     toTail: to === undefined ? '' : tailOfKey(to),
-    fromNumber: numberOf(from),
-    toNumber: to === undefined ? END : numberOf(to),
+    toSequence: end.sequence,
+    toCount: end.count,
+    backwards: reverse,
+    atMost: limit,
   }
 }
 

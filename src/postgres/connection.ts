@@ -3,26 +3,26 @@ import { AnnalsError } from '../core/errors.ts'
 import { pause } from '../core/pause.ts'
 import { backoffMs } from '../core/retry.ts'
 import { loadDriver } from './driver.ts'
-import { failure, isHopeless, messageOf } from './failure.ts'
+import { failure, isHopeless, isNowhere, messageOf } from './failure.ts'
 import type { Statement } from './statements.ts'
 import { RESULT_TYPES } from './wire.ts'
 
 export interface ConnectionSettings {
   readonly connectionString: string
   readonly schema: string
-  /** For connecting, however often it has to be tried, and for each statement. */
+  /** The time-out of connecting, retries included, and of each statement. */
   readonly timeoutMs: number
-  /** For each lock that a statement needs; as long as the statement may take without it. */
+  /** The time-out of each lock that a statement waits for; the statement's time-out by default. */
   readonly lockMs?: number
 }
 
 const BACKOFF = { firstMs: 20, maxMs: 500 }
 
 /**
- * Only indexes, because a plan is made once and kept: made while a table is
- * empty, it would go through all of it later. A commit must be on disk when it
- * is answered, and each statement must see what its locks have waited for,
- * whatever the defaults of the database are.
+ * The settings of each session, whatever the defaults of the database are.
+ * Plans may only use indexes, because a plan is made once and kept: a plan made
+ * for an empty table would later scan all of it. A commit must be on disk before
+ * it is answered. Each statement must see the commits that its locks waited for.
  */
 const SESSION = `SELECT set_config(name, value, false) FROM (VALUES
   ('bytea_output', 'hex'), ('search_path', $1), ('jit', 'off'), ('plan_cache_mode', 'force_generic_plan'),
@@ -33,7 +33,7 @@ const SESSION = `SELECT set_config(name, value, false) FROM (VALUES
 
 export type Row = Readonly<Record<string, unknown>>
 
-/** One session of the server. Statements are sent without waiting for those before, and answered in order. */
+/** One session on the server. It sends statements without waiting for earlier answers, and gets the answers in order. */
 export class Connection {
   readonly #client: pg.Client
   #isOpen = true
@@ -42,8 +42,14 @@ export class Connection {
     this.#client = client
   }
 
-  /** Tries until it works or the time is over: a server that starts again is not an error yet. */
-  static async open(settings: ConnectionSettings, signal?: AbortSignal): Promise<Connection> {
+  /**
+   * Connects. Retries until the time-out, because the server may be restarting. `isFirst` says that the store is being
+   * opened: then a refused connection or an unknown host is an error at once, because the address is probably wrong.
+   */
+  static async open(
+    settings: ConnectionSettings,
+    { signal, isFirst = false }: { readonly signal?: AbortSignal; readonly isFirst?: boolean } = {},
+  ): Promise<Connection> {
     const { Client } = await loadDriver()
     const end = performance.now() + settings.timeoutMs
     for (let retry = 0; ; retry++) {
@@ -51,8 +57,9 @@ export class Connection {
         return await Connection.#attempt(Client, settings, Math.max(1, Math.ceil(end - performance.now())))
       } catch (error) {
         const pauseMs = backoffMs(retry, BACKOFF)
-        if (isHopeless(error) || signal?.aborted === true || performance.now() + pauseMs > end) {
-          throw new AnnalsError('IO_ERROR', `PostgreSQL can't be reached: ${messageOf(error)}`, {}, error)
+        const isFinal = isHopeless(error) || (isFirst && isNowhere(error)) || signal?.aborted === true
+        if (isFinal || performance.now() + pauseMs > end) {
+          throw new AnnalsError('IO_ERROR', `cannot connect to PostgreSQL: ${messageOf(error)}`, {}, error)
         }
         await pause(pauseMs, { signal })
       }
@@ -73,7 +80,7 @@ export class Connection {
       application_name: 'annals',
     })
     const connection = new Connection(client)
-    // Without a listener a lost connection would end the process.
+    // Without a listener, the error of a lost connection would end the process.
     client.on('error', () => connection.#lose())
     client.on('end', () => connection.#lose())
     try {
@@ -90,7 +97,7 @@ export class Connection {
     return this.#isOpen
   }
 
-  /** What the server refuses, and a lost connection, come out as `pg` throws them: who asks knows what they mean. */
+  /** Runs a prepared statement. Errors are those of `pg`; the caller decides what they mean. */
   async run(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
     const { name, text } = statement
     const query: pg.QueryConfig = {
@@ -102,7 +109,7 @@ export class Connection {
     return (await this.#client.query(query)).rows
   }
 
-  /** For what is not prepared: transactions, LISTEN, migrations. */
+  /** Runs SQL that is not prepared: transactions, LISTEN, migrations. */
   async execute(text: string): Promise<readonly Row[]> {
     const result: unknown = await this.#client.query(text)
     return (result as { readonly rows?: readonly Row[] }).rows ?? []
@@ -112,13 +119,13 @@ export class Connection {
     this.#client.on('notification', ({ channel, payload }) => listener(channel, payload ?? ''))
   }
 
-  /** At once if it is lost already. */
+  /** Calls back when the connection is lost; at once if it already is. */
   onLost(listener: () => void): void {
     if (this.#isOpen) this.#client.once('end', listener)
     else listener()
   }
 
-  /** Ends the session after what was sent. */
+  /** Ends the session after the statements that were sent. */
   async end(): Promise<void> {
     if (!this.#isOpen) return
     this.#isOpen = false
@@ -127,7 +134,7 @@ export class Connection {
     })
   }
 
-  /** Without a word: for a connection whose state nobody knows. */
+  /** Cuts a connection whose state is unknown, without the protocol's farewell. */
   destroy(): void {
     this.#isOpen = false
     const { stream } = (this.#client as unknown as { connection: { stream: { destroy(): void } } }).connection

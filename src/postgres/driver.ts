@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 
 let driver: typeof pg | undefined
 
-/** `pg`, which whoever stores on PostgreSQL brings along. Imported when it is needed, so that its absence can be explained. */
+/** Loads `pg`, an optional peer dependency. It is imported on first use, so that its absence gets a helpful error. */
 export async function loadDriver(): Promise<typeof pg> {
   if (driver !== undefined) return driver
   try {

@@ -1,51 +1,64 @@
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 
-/** What the server says when it refuses a statement; the transaction is then rolled back for certain. */
+/** An error that the server reports for a statement. */
 interface ServerError extends Error {
   readonly code: string
   readonly severity: string
 }
 
-/** By SQLSTATE, or by its class. */
+/** Annals error codes by SQLSTATE. */
 const CODES: Readonly<Record<string, ErrorCode>> = {
   AN001: 'INVALID_ARGUMENT',
   AN002: 'INVALID_OPERATION',
   '25006': 'READ_ONLY',
   '53100': 'DISK_FULL',
   '42501': 'INVALID_OPERATION',
+  '42704': 'INVALID_OPERATION',
   '42883': 'INVALID_OPERATION',
   '42P01': 'INVALID_OPERATION',
   '57014': 'TIMEOUT',
   '55P03': 'TIMEOUT',
 }
 
-/** Of a connection that will not come, however often it is tried: wrong password, no such database or role. */
+/** Errors of connecting that no retry can mend: wrong password, no such role or database, no permission. */
 const HOPELESS: readonly string[] = ['28000', '28P01', '3D000', '3F000', '42501']
+
+/** System errors of connecting to an address at which there is no server. */
+const NOWHERE: readonly unknown[] = ['ECONNREFUSED', 'ENOTFOUND']
 
 export function isServerError(error: unknown): error is ServerError {
   return error instanceof Error && 'severity' in error && 'code' in error
 }
 
-/** The server's own words that a statement failed. FATAL ends the connection, maybe after the commit. */
+/**
+ * Whether the server has refused the statement and rolled its transaction back. After a FATAL error, which ends the session, the
+ * transaction may be committed.
+ */
 export function isRefusal(error: unknown): boolean {
   return isServerError(error) && error.severity === 'ERROR'
 }
 
-/** A lock that somebody else holds was not to be had in time. Nothing was done. */
+/** Whether a lock was not free in time. The statement has changed nothing. */
 export function isHeldUp(error: unknown): boolean {
   return isServerError(error) && error.code === '55P03'
 }
 
-/** A call before it was refused, so it would have overtaken that one. Nothing was done. */
+/** Whether the call was refused because an earlier call of the session was. The call has changed nothing. */
 export function isOutOfTurn(error: unknown): boolean {
   return isServerError(error) && error.code === 'AN003'
 }
 
+/** Whether connecting again would fail in the same way. */
 export function isHopeless(error: unknown): boolean {
   return isServerError(error) && HOPELESS.includes(error.code)
 }
 
-/** What a caller is told of whatever `pg` has thrown. */
+/** Whether there is no server at the address, or no such host. */
+export function isNowhere(error: unknown): boolean {
+  return error instanceof Error && NOWHERE.includes((error as NodeJS.ErrnoException).code)
+}
+
+/** Converts an error of `pg` to the error that the caller gets. */
 export function failure(error: unknown): AnnalsError {
   if (error instanceof AnnalsError) return error
   if (isServerError(error) && error.severity === 'ERROR') {
@@ -56,7 +69,7 @@ export function failure(error: unknown): AnnalsError {
 }
 
 export function messageOf(error: unknown): string {
-  // Several addresses of one host, all of them refused.
+  // The host has several addresses, and all of them refused the connection.
   if (error instanceof AggregateError && error.message === '') return error.errors.map(messageOf).join('; ')
   return error instanceof Error ? error.message : String(error)
 }

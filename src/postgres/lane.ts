@@ -1,7 +1,7 @@
 import { AnnalsError } from '../core/errors.ts'
 import { Connection, type ConnectionSettings } from './connection.ts'
 
-/** One connection, opened when it is first needed and again when it was lost. */
+/** One connection. It is opened when it is first needed, and again after it was lost. */
 export class Lane {
   readonly #settings: ConnectionSettings
   readonly #closing = new AbortController()
@@ -12,7 +12,7 @@ export class Lane {
     this.#settings = settings
   }
 
-  /** Undefined if it has to be waited for. */
+  /** The connection if it is open now. */
   get ready(): Connection | undefined {
     return this.#current?.isOpen === true ? this.#current : undefined
   }
@@ -32,10 +32,10 @@ export class Lane {
 
   async #open(): Promise<Connection> {
     try {
-      this.#current = await Connection.open(this.#settings, this.#closing.signal)
+      this.#current = await Connection.open(this.#settings, { signal: this.#closing.signal })
       return this.#current
     } catch (error) {
-      // Who asks next tries anew.
+      // The next caller tries again.
       this.#forget()
       throw error
     }

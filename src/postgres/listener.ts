@@ -1,9 +1,9 @@
+import { toBuffer } from '../core/bytes.ts'
 import type { TreeId } from '../engine/storage.ts'
 import { treeAddress } from './address.ts'
 import { Connection, type ConnectionSettings, quoted } from './connection.ts'
 import { failure, isHeldUp } from './failure.ts'
 import { closedError } from './lane.ts'
-import { bytes } from './reads.ts'
 import { STATEMENTS } from './statements.ts'
 import { waitForWriters } from './writers.ts'
 
@@ -14,27 +14,29 @@ interface Subscription {
   topics: readonly string[]
 }
 
-/** How often it is looked for commits that nobody could be told of. */
+/** How often the listener looks for commits that sent no notification. */
 const LOOK_MS = 5_000
 
 /**
- * One connection that listens, for all subscribers of this process.
+ * Listens for notifications on one connection, for all subscribers of this
+ * process.
  *
  * silent → listening (first subscription) → lost → listening …
- * While the connection was lost, anything may have happened: once it is back,
- * every subscriber is called. A subscriber reads on from what it has seen, so
- * it misses nothing; that a call means something new was never promised.
- * The same if writers found the server's queue of notifications nearly full.
+ *
+ * After a lost connection every subscriber is called, because it may have
+ * missed notifications. A subscriber reads on from its last position, so an
+ * unneeded call does no harm. The same happens if commits sent no notification
+ * because the server's queue was nearly full.
  */
 export class Listener {
   readonly #settings: ConnectionSettings
   readonly #subscriptions = new Set<Subscription>()
   readonly #closing = new AbortController()
   #connection: Promise<Connection> | undefined
-  /** On the connection as it is now. */
+  /** The channels that the current connection listens to. */
   #channels = new Map<string, Promise<unknown>>()
   #looking: NodeJS.Timeout | undefined
-  /** What was counted at the last look, and whether it was more than before. */
+  /** The count of commits without notification at the last look, and whether it had grown by then. */
   #untold: { readonly count: number; readonly isMore: boolean } | undefined
 
   constructor(settings: ConnectionSettings) {
@@ -46,7 +48,7 @@ export class Listener {
     const subscription: Subscription = { tree: { scope, tag }, call, channel: '', topics: [] }
     try {
       const connection = await this.#connected()
-      // Before it is waited for writers: should the connection be lost meanwhile, the next one knows of it.
+      // Added before the wait: if the connection is lost meanwhile, the next one registers the subscription.
       this.#subscriptions.add(subscription)
       await this.#register(connection, subscription)
       await waitForWriters(connection, this.#settings, scope)
@@ -61,7 +63,7 @@ export class Listener {
     }
   }
 
-  /** Calls everybody once more: there will be nothing else. */
+  /** Calls every subscriber a last time. */
   async close(): Promise<void> {
     this.#closing.abort()
     clearInterval(this.#looking)
@@ -78,7 +80,7 @@ export class Listener {
 
   async #connect(): Promise<Connection> {
     try {
-      const connection = await Connection.open(this.#settings, this.#closing.signal)
+      const connection = await Connection.open(this.#settings, { signal: this.#closing.signal })
       if (this.#closing.signal.aborted) throw closedError()
       this.#channels = new Map()
       connection.onNotification((channel, payload) => this.#hear(channel, payload))
@@ -93,10 +95,10 @@ export class Listener {
     }
   }
 
-  /** Writers who come later will tell us; those before have to be waited for. */
+  /** Later writers notify this session. Earlier ones may not, so the caller waits for them. */
   async #register(connection: Connection, subscription: Subscription): Promise<void> {
     const { scope, tag } = subscription.tree
-    const [row] = await connection.run(STATEMENTS.listenTo, [bytes(scope), tag])
+    const [row] = await connection.run(STATEMENTS.listenTo, [toBuffer(scope), tag])
     subscription.channel = row['channel'] as string
     subscription.topics = [row['tree_topic'] as string, row['scope_topic'] as string]
     await this.#listen(connection, subscription.channel)
@@ -118,12 +120,12 @@ export class Listener {
       connection => {
         for (const subscription of [...this.#subscriptions]) void this.#catchUp(connection, subscription)
       },
-      // The time-out of one attempt is not the end: who subscribed relies on it.
+      // Subscribers rely on the connection, so a time-out is not the end.
       () => this.#reconnect(),
     )
   }
 
-  /** Calls after a loss: at once, and again when those are through who did not know that somebody listens. */
+  /** Calls a subscriber after a loss: at once, and again after the commits that did not know of the new session. */
   async #catchUp(connection: Connection, subscription: Subscription): Promise<void> {
     subscription.call()
     while (connection.isOpen && this.#subscriptions.has(subscription)) {
@@ -132,13 +134,13 @@ export class Listener {
         subscription.call()
         return
       } catch (error) {
-        // Somebody holds a lock for long: then again. Anything else is a matter of the connection, and of the next one.
+        // A held lock is waited for again. After any other error a new connection takes over.
         if (!isHeldUp(error)) connection.destroy()
       }
     }
   }
 
-  /** A commit is counted before it is seen: so it is called after the look that finds it, and after the next one. */
+  /** A commit is counted before it is visible. So subscribers are called after the look that finds it and after the next one. */
   async #look(): Promise<void> {
     const connection = await this.#connection?.catch(() => undefined)
     if (connection === undefined || this.#subscriptions.size === 0) return
@@ -148,7 +150,7 @@ export class Listener {
       this.#untold = { count: row['count'] as number, isMore: row['count'] !== count }
       if (isMore || this.#untold.isMore) for (const { call } of [...this.#subscriptions]) call()
     } catch {
-      // The next connection calls everybody.
+      // The next connection calls every subscriber.
       connection.destroy()
     }
   }

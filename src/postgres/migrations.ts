@@ -4,7 +4,7 @@ import { sha256Hex } from '../core/hash.ts'
 import { type Connection, quoted } from './connection.ts'
 import { isServerError } from './failure.ts'
 
-/** A numbered file of SQL. Once released it never changes: what comes later is a file of its own. */
+/** A numbered SQL file. After a release it never changes; later changes are new files. */
 interface Migration {
   readonly number: number
   readonly name: string
@@ -22,13 +22,13 @@ const MIGRATIONS: readonly Migration[] = readdirSync(FOLDER)
     return { number: Number.parseInt(file, 10), name: file, sql, hash: sha256Hex(sql) }
   })
 
-/** Several processes that make the same schema at once: the server lets one do it, and tells the others with one of these. */
-const MADE_MEANWHILE: readonly string[] = ['23505', '42P06', '42P07']
+/** The errors that a process gets if another one creates the same schema at the same time. */
+const CREATED_MEANWHILE: readonly string[] = ['23505', '42P06', '42P07']
 const ATTEMPTS_MAX = 10
 
 /**
- * Brings the schema to where this version of Annals needs it. Of several
- * processes one does it, and the others wait and find it done.
+ * Applies the missing migrations. Of several processes one applies them, and the
+ * others wait for it.
  */
 export async function migrate(connection: Connection, schema: string, timeoutMs: number): Promise<void> {
   for (let attempt = 1; missing(await applied(connection, schema)).length > 0; attempt++) {
@@ -36,25 +36,25 @@ export async function migrate(connection: Connection, schema: string, timeoutMs:
       await migrateOnce(connection, schema, timeoutMs)
     } catch (error) {
       if (connection.isOpen) await connection.execute('ROLLBACK')
-      if (attempt === ATTEMPTS_MAX || !isMadeMeanwhile(error)) throw error
+      if (attempt === ATTEMPTS_MAX || !isCreatedMeanwhile(error)) throw error
     }
   }
 }
 
-/** For a reader, who changes nothing: the schema has to be as this version of Annals needs it. */
+/** Throws unless all migrations are applied. Used by read-only stores, which do not migrate. */
 export async function checkMigrated(connection: Connection, schema: string): Promise<void> {
   const known = await applied(connection, schema)
   const todo = missing(known)
   if (todo.length === 0) return
   if (known.size === 0) {
-    const message = `there is no store in schema ${schema}: with readOnly it is not made`
+    const message = `there is no store in schema ${schema}, and readOnly does not create one`
     throw new AnnalsError('INVALID_ARGUMENT', message, { schema })
   }
-  const message = `the schema ${schema} is older than this version of Annals: open it once without readOnly, which brings it up to date`
+  const message = `schema ${schema} is older than this version of Annals: open it once without readOnly to migrate it`
   throw new AnnalsError('FORMAT_TOO_OLD', message, { schema, missing: todo.map(({ name }) => name) })
 }
 
-/** Only the owner can lock the table like this: a role that may read it can't keep anybody from migrating. */
+/** The lock keeps other processes from migrating. Only the owner can take it, so a tenant's role cannot block migrations. */
 async function migrateOnce(connection: Connection, schema: string, timeoutMs: number): Promise<void> {
   const name = quoted(schema)
   await connection.execute(`BEGIN; SET LOCAL lock_timeout = ${timeoutMs}`)
@@ -74,8 +74,8 @@ async function migrateOnce(connection: Connection, schema: string, timeoutMs: nu
   await connection.execute('COMMIT')
 }
 
-function isMadeMeanwhile(error: unknown): boolean {
-  return isServerError(error) && MADE_MEANWHILE.includes(error.code)
+function isCreatedMeanwhile(error: unknown): boolean {
+  return isServerError(error) && CREATED_MEANWHILE.includes(error.code)
 }
 
 type Applied = ReadonlyMap<number, { readonly name: string; readonly hash: string }>
@@ -92,17 +92,17 @@ async function applied(connection: Connection, schema: string): Promise<Applied>
   )
 }
 
-/** What is still to be done; refuses a schema that is newer, or was made by something else. */
+/** The migrations that are not applied yet. Throws if the schema is newer than this version, or if a file has changed. */
 function missing(applied: Applied): readonly Migration[] {
   const newest = MIGRATIONS[MIGRATIONS.length - 1].number
   for (const [number, { name, hash }] of applied) {
     const known = MIGRATIONS.find(migration => migration.number === number)
     if (known === undefined) {
-      const message = `the schema has migration ${name}, and this version of Annals knows ${newest} of them: use a newer one`
+      const message = `the schema has migration ${name}, but this version of Annals only knows ${newest}: use a newer version`
       throw new AnnalsError('FORMAT_TOO_NEW', message, { migration: number, newest })
     }
     if (known.hash !== hash) {
-      const message = `migration ${name} of the schema is not the one that this version of Annals has`
+      const message = `migration ${name} differs from the one that was applied to the schema`
       throw new AnnalsError('CORRUPT', message, { migration: number })
     }
   }

@@ -2,22 +2,22 @@ import { AnnalsError } from '../core/errors.ts'
 import { Connection } from './connection.ts'
 import { failure } from './failure.ts'
 import { checkMigrated, migrate } from './migrations.ts'
+import { PostgresStore, type StoreSettings } from './postgres-store.ts'
 import { STATEMENTS } from './statements.ts'
-import { PostgresStore, type StoreSettings } from './store.ts'
 
 export interface PostgresStorageOptions {
   readonly connectionString: string
-  /** Where the tables are; it is made if it is missing. `annals` without it. */
+  /** The schema of the tables, created if missing; `annals` by default. */
   readonly schema?: string | undefined
-  /** For a connection, however often it has to be tried, and for each statement; 10 s without it. */
+  /** The time-out of connecting, retries included, and of each statement; 10 s by default. */
   readonly timeoutMs?: number | undefined
-  /** How many snapshots (that is, explicit transactions) can be held at the same time; 10 without it. */
+  /** The most snapshots (that is, explicit transactions) at a time; 10 by default. */
   readonly snapshotConnections?: number | undefined
-  /** For tests; the server's clock without it. */
+  /** The clock of a test; the server's clock by default. */
   readonly clock?: (() => number) | undefined
-  /** Makes and migrates nothing, and refuses every write with `READ_ONLY`. */
+  /** Creates and migrates nothing, and refuses every write with `READ_ONLY`. */
   readonly readOnly?: boolean | undefined
-  /** How often entries that have expired are removed; once a minute without it. */
+  /** How often expired entries are removed; once a minute by default. */
   readonly sweepMs?: number | undefined
 }
 
@@ -26,11 +26,11 @@ const TIMEOUT_MS = 10_000
 const SNAPSHOT_CONNECTIONS = 10
 const SWEEP_MS = 60_000
 
-/** The storage port on PostgreSQL. Brings the schema up to date first, unless `readOnly`. */
+/** Opens the storage port on PostgreSQL. Migrates the schema first, unless `readOnly`. */
 export async function openPostgresStorage(options: PostgresStorageOptions): Promise<PostgresStore> {
   const { connectionString, schema = 'annals', timeoutMs = TIMEOUT_MS, clock, readOnly = false } = options
   const settings = { connectionString, schema, timeoutMs }
-  const connection = await Connection.open(settings)
+  const connection = await Connection.open(settings, { isFirst: true })
   try {
     await checkServer(connection)
     if (readOnly) await checkMigrated(connection, schema)

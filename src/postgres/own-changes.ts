@@ -1,19 +1,18 @@
 import type { Operation, TreeId } from '../engine/storage.ts'
-import { treeAddress } from './address.ts'
-import { feedOf } from './batch.ts'
+import { feedOf, treeAddress } from './address.ts'
 
 interface Subscription {
-  /** As the server knows it: a log is one with its head and its dedupe keys. */
+  /** The tree on the server: a log, its head and its dedupe keys are one. */
   readonly tree: TreeId
   readonly call: () => void
   readonly timer: NodeJS.Timeout
 }
 
 /**
- * Subscribers who have time: they are called at once after what this process
- * commits, and now and then in case that another has committed something. So
- * the server has nothing to tell them, which would cost every commit of
- * everybody more than some commits cost.
+ * Subscribers that need not hear of other processes at once. They are called
+ * after each commit of this process, and periodically in case another process has
+ * committed. So no commit has to send notifications for them, which can cost more
+ * than the commit itself.
  */
 export class OwnChanges {
   readonly #subscriptions = new Set<Subscription>()
@@ -27,14 +26,14 @@ export class OwnChanges {
     return () => this.#end(subscription)
   }
 
-  /** What was committed just now. */
+  /** Calls the subscribers of the trees that a commit has changed. */
   note(operations: readonly Operation[]): void {
     for (const { tree, call } of this.#subscriptions) {
       if (operations.some(operation => touches(operation, tree))) call()
     }
   }
 
-  /** Calls everybody once more: there will be nothing else. */
+  /** Calls every subscriber a last time. */
   close(): void {
     for (const subscription of [...this.#subscriptions]) {
       this.#end(subscription)

@@ -3,13 +3,13 @@ import { storageKey } from '../engine/keys.ts'
 import type { Place } from '../engine/storage.ts'
 
 /**
- * Steps of one process over the same places go one after the other: each would
- * find what it has read changed by the one before and had to start again.
+ * Runs the steps of one process over the same places one after the other.
+ * Otherwise each would find its reads changed by the one before and start again.
  */
 export class PlaceQueue {
   readonly #tails = new Map<ByteString, Promise<void>>()
 
-  /** Resolves when it is the caller's turn, with what ends it. All places are queued for at once, so none waits in a circle. */
+  /** Resolves at the caller's turn, with the function that ends it. A caller queues for all its places at once, so there is no deadlock. */
   async turn(places: readonly Place[]): Promise<() => void> {
     let end = (): void => {}
     const own = new Promise<void>(resolve => {

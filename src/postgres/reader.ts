@@ -4,7 +4,7 @@ import { failure, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
 import { type ClockMs, readPoints, readRange } from './reads.ts'
 
-/** Batches under way. */
+/** The most batches under way. */
 const CALLS_MAX = 2
 const POINTS_MAX = 1_024
 
@@ -15,9 +15,9 @@ interface WaitingPoints {
 }
 
 /**
- * Reads of the newest state. Points that are asked for in one turn of the
- * event loop, or while the server is busy with others, go in one statement.
- * A read whose connection is lost is sent again, once.
+ * Reads the newest state. Points that are requested in one turn of the event
+ * loop, or while two batches are under way, share a statement. A read whose
+ * connection is lost is sent again, once.
  */
 export class BatchedReader {
   readonly #lane: Lane
@@ -31,7 +31,7 @@ export class BatchedReader {
     this.#clockMs = clockMs
   }
 
-  /** All as of one moment. */
+  /** Reads all places as of one moment. */
   points(places: readonly Place[]): Promise<(Entry | undefined)[]> {
     return new Promise((resolve, reject) => {
       this.#queue.push({ places, resolve, reject })
@@ -43,7 +43,7 @@ export class BatchedReader {
     return this.run(connection => readRange(connection, range, this.#clockMs()))
   }
 
-  /** Any other statement that only reads. */
+  /** Runs any statement that may be sent twice. */
   async run<T>(read: (connection: Connection) => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       const connection = await this.#lane.connection()

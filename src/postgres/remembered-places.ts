@@ -2,33 +2,33 @@ import type { ByteString } from '../core/bytes.ts'
 import { isDedupeTag } from '../engine/keys.ts'
 import type { Entry, Place, PointRead } from '../engine/storage.ts'
 
-/** Of what is remembered; small entries, as it is what appends look at. */
+/** How many places are remembered. Their entries are small: a run's record, the writer of a run. */
 const PLACES_MAX = 10_000
 
 interface Remembered {
   readonly entry: Entry | undefined
-  /** What a commit that relies on it has to say. */
+  /** The point that a commit relying on the entry has to validate. */
   readonly point: PointRead
 }
 
-/** What a step would find, and what its commit has to validate for that. */
+/** The entries that a step would probably read, and the points that its commit has to validate. */
 export interface Recalled {
   readonly found: (Entry | undefined)[]
   readonly points: PointRead[]
 }
 
 /**
- * What steps that only append have read lately. Such a step mostly finds the
- * same again (whose run it is, who may write), so it is tried on what is
- * remembered, without asking; the commit validates it as it does any read.
- * A key that nobody remembers is taken for a new one: most are.
+ * A cache of the entries that appending steps have read lately, for example a
+ * run's record. Such a step mostly finds the same entries again, so it runs on the
+ * cached ones without a read, and its commit validates them like any other read.
+ * Dedupe keys are not cached: a key is taken for new, as most keys are.
  */
 export class RememberedPlaces {
-  /** By scope: two or three each. To put the parts of a name together would take longer than to look at all. */
+  /** By scope, two or three places each. A key made of all parts of a place would take longer to build than the search. */
   readonly #scopes = new Map<ByteString, Remembered[]>()
   #size = 0
 
-  /** Undefined if one of them is not remembered. Dedupe keys are not among the points. */
+  /** Undefined if a place is not in the cache. Dedupe keys are not among the points. */
   recall(places: readonly Place[]): Recalled | undefined {
     const found: (Entry | undefined)[] = []
     const points: PointRead[] = []

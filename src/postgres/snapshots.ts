@@ -13,7 +13,7 @@ interface Waiting {
   readonly timer: NodeJS.Timeout
 }
 
-/** A transaction of the server that several snapshots share: those asked for before it began. */
+/** A transaction on the server. All snapshots that were requested before it began share it. */
 interface Held {
   readonly connection: Connection
   readonly version: number
@@ -23,9 +23,9 @@ interface Held {
 }
 
 /**
- * A snapshot is a REPEATABLE READ transaction on a connection of its own, for
- * as long as it is held. Whoever asks while one is being opened shares it; it
- * sees what was answered before he asked, because it begins after that.
+ * Snapshots are REPEATABLE READ transactions, each on its own connection until
+ * it is released. Requests that arrive before a transaction begins share it: it
+ * begins after them, so it sees every commit that was answered before.
  */
 export class Snapshots {
   readonly #settings: ConnectionSettings
@@ -36,7 +36,7 @@ export class Snapshots {
   readonly #held = new Set<Held>()
   readonly #queue: Waiting[] = []
   #isScheduled = false
-  /** Transactions that are being begun. */
+  /** The number of transactions that are about to begin. */
   #opening = 0
   #closed = false
 
@@ -104,7 +104,7 @@ export class Snapshots {
     }
   }
 
-  /** A connection that was idle may have been lost meanwhile: then a new one, once. */
+  /** Begins a transaction on an idle connection. If that one was lost meanwhile, it tries the next, and at last a new one. */
   async #open(holders: number): Promise<Held> {
     for (;;) {
       const free = this.#free.pop()
@@ -167,7 +167,7 @@ export class Snapshots {
     held.holders--
     if (held.holders > 0 || !this.#held.delete(held)) return
     const { connection } = held
-    // Reads that are still under way are before it.
+    // Reads under way were sent before and are answered before it.
     connection.execute('COMMIT').then(
       () => {
         if (this.#closed) void connection.end()

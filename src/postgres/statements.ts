@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 
-/** A statement in a file of its own; prepared once for each connection under its name. */
+/** A statement from its own file. Each connection prepares it once under its name. */
 export interface Statement {
   readonly name: string
   readonly text: string
@@ -13,7 +13,7 @@ function statement(name: string): Statement {
 
 export const STATEMENTS: Readonly<
   Record<
-    | 'commit'
+    | 'commitBatch'
     | 'commitAppend'
     | 'readPoints'
     | 'readRange'
@@ -26,7 +26,7 @@ export const STATEMENTS: Readonly<
     Statement
   >
 > = {
-  commit: statement('commit'),
+  commitBatch: statement('commit-batch'),
   commitAppend: statement('commit-append'),
   readPoints: statement('read-points'),
   readRange: statement('read-range'),

@@ -1,16 +1,15 @@
 import { AnnalsError } from '../core/errors.ts'
 
-/** Removed in one call: some milliseconds of the server's time. */
+/** The most entries of one call, which takes the server some milliseconds. */
 const ENTRIES_MAX = 1_000
-/** Between two calls while there is more. */
+/** The wait between two calls while there are more expired entries. */
 const PAUSE_MS = 200
 
 /**
- * Whoever is open removes entries that have expired, now and then, a bit at a
- * time, and beside everything else. Of several processes that do so at once one
- * works and the others find nothing to do.
+ * Removes expired entries in the background, a limited number at a time. Several
+ * processes may sweep at once: each skips the rows that another one is removing.
  *
- * waiting → sweeping → waiting (little was left) or sweeping again soon (more is left) …
+ * waiting → sweeping → waiting (nothing is left), or sweeping again soon (more is left)
  */
 export class Sweeper {
   readonly #sweep: (entriesMax: number) => Promise<number>
@@ -30,7 +29,7 @@ export class Sweeper {
     clearTimeout(this.#timer)
   }
 
-  /** It shall not keep a process from ending. */
+  /** The timer does not keep the process alive. */
   #wait(ms: number): void {
     if (!this.#isClosed) this.#timer = setTimeout(() => void this.#run(), ms).unref()
   }
@@ -46,12 +45,14 @@ export class Sweeper {
     this.#wait(swept === ENTRIES_MAX ? PAUSE_MS : this.#intervalMs)
   }
 
-  /** Nothing is wrong for anybody who uses the store: what was not swept now will be next time. */
+  /** Warns once about each error. Users of the store are not affected, and the next sweep tries again. */
   #report(error: unknown): void {
     if (this.#isClosed || (error instanceof AnnalsError && error.code === 'CLOSED')) return
     const text = String(error)
     if (text !== this.#warned) {
-      process.emitWarning(`expired entries will be removed later: ${text}`, { type: 'AnnalsWarning' })
+      process.emitWarning(`expired entries could not be removed and will be tried again: ${text}`, {
+        type: 'AnnalsWarning',
+      })
     }
     this.#warned = text
   }

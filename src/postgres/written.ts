@@ -4,15 +4,16 @@ import type { Append, Operation, PointRead, TreeId } from '../engine/storage.ts'
 import { treeAddress } from './address.ts'
 
 /**
- * What the commits of a batch write, to be asked whether somebody reads it.
- * Most of those who append look at entries alone, and no append changes those:
- * so what appends write is made out only when somebody asks for logs.
+ * The places that the commits of a batch write, to find out whether a further
+ * commit reads one of them. Most commits read only entries, which no append
+ * changes. So the places that appends write are computed only when a commit reads
+ * a log.
  */
 export class Written {
   readonly #keys = new Set<ByteString>()
   readonly #trees = new Set<ByteString>()
   readonly #scopes = new Set<ByteString>()
-  /** Not made out yet. */
+  /** Appends whose places are not computed yet. */
   readonly #appends: Append[] = []
 
   add(operation: Operation): void {
@@ -25,21 +26,21 @@ export class Written {
   }
 
   hasPoint({ scope, tag, key, version }: PointRead): boolean {
-    // A record that is there stays as it is, whatever is appended behind it.
+    // Appends do not change an existing event.
     if (isLogTag(tag) && version > 0) return this.#scopes.has(scope)
     const isEntry = treeAddress({ scope, tag }).kind === 0
-    // A log is one thing with its head; a dedupe key is changed by an append with that key alone.
+    // Every append changes the log and its head, but only an append with the same dedupe key changes that key.
     if (!isEntry && !isDedupeTag(tag)) return this.hasTree({ scope, tag })
-    if (!isEntry) this.#makeOutAppends()
+    if (!isEntry) this.#addAppends()
     return this.#scopes.has(scope) || this.#keys.has(storageKey(scope, tag, key))
   }
 
   hasTree(tree: TreeId): boolean {
-    this.#makeOutAppends()
+    this.#addAppends()
     return this.#scopes.has(tree.scope) || this.#trees.has(treeKey(tree))
   }
 
-  #makeOutAppends(): void {
+  #addAppends(): void {
     for (const append of this.#appends.splice(0)) {
       const { scope, tag, dedupe, feed } = append
       this.#trees.add(treeKey(append))
@@ -49,7 +50,7 @@ export class Written {
   }
 }
 
-/** A log, its head and its dedupe keys are one tree on the server. */
+/** The same key for a log, its head and its dedupe keys, which are one tree on the server. */
 function treeKey(tree: TreeId): ByteString {
   const { scope, tag } = treeAddress(tree)
   return storageKey(scope, tag, '')

@@ -1,17 +1,22 @@
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { Annals } from '../../src/annals.ts'
+import { fromBuffer } from '../../src/core/bytes.ts'
 import { TAGS } from '../../src/engine/keys.ts'
 import type { Commit, Storage } from '../../src/engine/storage.ts'
-import { Batch } from '../../src/postgres/batch.ts'
+import { CommitBatch } from '../../src/postgres/commit-batch.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { STATEMENTS } from '../../src/postgres/statements.ts'
-import { byteaArray } from '../../src/postgres/wire.ts'
+import { arrayOf, decoded, encoded } from '../../src/postgres/wire.ts'
+import { BATCH_TREE } from '../../src/postgres/wire-types.ts'
 import { openPostgres } from '../../src/postgres.ts'
 import { expectError } from '../../src/testing/storage-suite/suite.ts'
 import { as, CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
 const HASH = 'h'.repeat(32)
+const TREES = arrayOf(BATCH_TREE)
+/** The place of the trees among the parameters of the statement. */
+const TREES_PARAMETER = 5
 const scopeOf = (tenant: string, run = 'run'): string => `${tenant}:default:default:${run}`
 
 // reason: without a server there is nothing to test; the setup has said so
@@ -62,7 +67,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       test(`${name} fails for the application's role, and for the owner`, async () => {
         await expect(sql(statement, as(roles.all))).rejects.toThrow(/permission denied/)
         await expect(sql(statement, as(roles.a))).rejects.toThrow(/permission denied/)
-        await expect(sql(statement)).rejects.toThrow(/not changed|as a whole/)
+        await expect(sql(statement)).rejects.toThrow(/immutable|as a whole/)
       })
     }
 
@@ -219,17 +224,26 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       await client.connect()
       await client.query(`SET search_path = ${schema}`)
       for (const [name, commit] of Object.entries(forged)) {
-        const batch = new Batch()
+        const batch = new CommitBatch()
         batch.add(commit)
         const parameters = batch.parameters({}, true)
-        // The third and fourth are the scopes to lock: the only ones that an honest client is looked at for.
-        for (const locked of ['{}', byteaArray([scopeOf('a')])]) {
-          parameters[2] = locked
-          parameters[3] = locked === '{}' ? '{}' : '{t}'
-          await expect(client.query(STATEMENTS.commit.text, parameters), name).rejects.toThrow(
+        const trees = decoded(TREES, fromBuffer(parameters[TREES_PARAMETER] as Buffer))
+        const claims = [
+          trees,
+          trees.map(tree => ({ ...tree, isWritten: false, isCreated: false })),
+          [{ ...trees[0], scope: scopeOf('a') }, ...trees],
+        ]
+        for (const claimed of claims) {
+          parameters[TREES_PARAMETER] = encoded(TREES, claimed)
+          await expect(client.query(STATEMENTS.commitBatch.text, parameters), name).rejects.toThrow(
             /does not reach/,
           )
         }
+        // Operations on trees that the call does not name have no effect.
+        parameters[TREES_PARAMETER] = encoded(TREES, [])
+        await client.query(STATEMENTS.commitBatch.text, parameters).catch((error: unknown) => {
+          expect(String(error), name).toMatch(/null value|not-null/)
+        })
       }
       await client.end()
       expect((await owner.get(scope, TAGS.kv, 'k'))?.value).toBe('of b')
@@ -255,10 +269,10 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       const client = new pg.Client({ connectionString: as(roles.a) })
       await client.connect()
       await client.query(`SET search_path = ${schema}`)
-      const batch = new Batch()
+      const batch = new CommitBatch()
       batch.add({ operations: [put] })
       await client.query(
-        STATEMENTS.commit.text,
+        STATEMENTS.commitBatch.text,
         batch.parameters({ clockMs: 8_000_000_000_000_000, notBeforeMs: 8_000_000_000_000_000 }, true),
       )
       await client.end()

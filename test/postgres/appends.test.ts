@@ -4,10 +4,10 @@ import { sha256 } from '../../src/core/hash.ts'
 import { feedTag, TAGS } from '../../src/engine/keys.ts'
 import { feedKey, parseLogEntry } from '../../src/engine/log.ts'
 import type { Append, Appended } from '../../src/engine/storage.ts'
-import { Batch } from '../../src/postgres/batch.ts'
+import { CommitBatch } from '../../src/postgres/commit-batch.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
+import type { PostgresStore } from '../../src/postgres/postgres-store.ts'
 import { STATEMENTS } from '../../src/postgres/statements.ts'
-import type { PostgresStore } from '../../src/postgres/store.ts'
 import { eventually } from '../../src/testing/storage-suite/suite.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
@@ -100,9 +100,9 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     const other = new pg.Client({ connectionString: CONNECTION_STRING })
     await other.connect()
     await other.query(`SET search_path = ${schema}; BEGIN`)
-    const batch = new Batch()
+    const batch = new CommitBatch()
     batch.add({ operations: [append('elsewhere', 'under way')] })
-    await other.query(STATEMENTS.commit.text, batch.parameters({}, true))
+    await other.query(STATEMENTS.commitBatch.text, batch.parameters({}, true))
     const place = { scope: FEED, tag: feedTag(TAG), key: feedKey(0, 0) }
     let isThrough = false
     const waiting = storage
@@ -128,9 +128,9 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
       const other = new pg.Client({ connectionString: CONNECTION_STRING })
       await other.connect()
       await other.query(`SET search_path = ${schema}; BEGIN`)
-      const batch = new Batch()
+      const batch = new CommitBatch()
       batch.add({ operations: [append(run, 'first')] })
-      await other.query(STATEMENTS.commit.text, batch.parameters({}, true))
+      await other.query(STATEMENTS.commitBatch.text, batch.parameters({}, true))
       const released = new Promise(resolve => setTimeout(resolve, ms)).then(() => other.query('COMMIT'))
       let isReleased = false
       const keys: string[] = []

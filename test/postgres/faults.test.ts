@@ -220,6 +220,26 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     await other.close()
   })
 
+  const WRONG_ADDRESSES: Readonly<Record<string, (url: URL) => void>> = {
+    'a port without a server': url => {
+      url.port = '1'
+    },
+    'an unknown host': url => {
+      url.hostname = 'no-such-host.invalid'
+    },
+    'an unknown role': url => {
+      url.username = 'nobody_has_this_name'
+    },
+  }
+  test.each(Object.entries(WRONG_ADDRESSES))('opening at %s fails at once', async (_, change) => {
+    const url = new URL(CONNECTION_STRING)
+    change(url)
+    const begun = performance.now()
+    const opening = openPostgresStorage({ connectionString: url.href, schema, timeoutMs: 60_000 })
+    await expectError(opening, 'IO_ERROR')
+    expect(performance.now() - begun).toBeLessThan(15_000)
+  })
+
   test('all connections for snapshots in use: TIMEOUT in bounded time, then it goes on', async () => {
     const small = await openPostgresStorage({
       connectionString: CONNECTION_STRING,

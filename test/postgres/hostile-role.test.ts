@@ -5,7 +5,7 @@ import { sha256Hex } from '../../src/core/hash.ts'
 import { feedTag, TAGS } from '../../src/engine/keys.ts'
 import { feedKey } from '../../src/engine/log.ts'
 import type { Commit, Storage } from '../../src/engine/storage.ts'
-import { Batch } from '../../src/postgres/batch.ts'
+import { CommitBatch } from '../../src/postgres/commit-batch.ts'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { STATEMENTS } from '../../src/postgres/statements.ts'
 import { openPostgres } from '../../src/postgres.ts'
@@ -68,9 +68,9 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
 
   /** Calls the function of commits without the library, as anybody with SQL can. */
   async function commitBySql(client: pg.Client, commit: Commit): Promise<void> {
-    const batch = new Batch()
+    const batch = new CommitBatch()
     batch.add(commit)
-    await client.query(STATEMENTS.commit.text, batch.parameters({}, true))
+    await client.query(STATEMENTS.commitBatch.text, batch.parameters({}, true))
   }
 
   const put = (tenant: string, run?: string): Commit => ({

@@ -55,10 +55,10 @@ describe.skipIf(CONNECTION_STRING === '')(
 const PLANTED = [
   {
     bug: 'ranges are not validated',
-    sound: 'IF range_digests[i] <> (',
-    broken: 'IF false AND range_digests[i] <> (',
+    sound: 'IF checked.digest <> (',
+    broken: 'IF false AND checked.digest <> (',
   },
-  { bug: 'points are not validated', sound: 'IF wrong IS NOT NULL THEN', broken: 'IF false THEN' },
+  { bug: 'points are not validated', sound: 'IF changed IS NOT NULL THEN', broken: 'IF false THEN' },
 ]
 
 async function plant(schema: string, sound: string, broken: string): Promise<void> {

@@ -127,7 +127,7 @@ describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the sa
     await holder.connect()
     // As a commit to the feed does.
     await holder.query(`SET search_path = ${schema}; BEGIN`)
-    await holder.query('SELECT lock_scopes(ARRAY[$1::bytea], ARRAY[true])', [
+    await holder.query('SELECT lock_scopes(ARRAY[($1::bytea, 0, 0, true, false)::batch_tree])', [
       Buffer.from(`${TENANT}:_shared:_shared:_shared`),
     ])
     let isThrough = false

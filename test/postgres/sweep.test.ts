@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { afterAll, describe, expect, test } from 'vitest'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
-import type { PostgresStore } from '../../src/postgres/store.ts'
+import type { PostgresStore } from '../../src/postgres/postgres-store.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
 const TAG = 1

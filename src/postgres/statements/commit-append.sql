@@ -1,4 +1,1 @@
-SELECT commit_append(
-  $1::bigint, $2::bigint, $3::bytea, $4::smallint, $5::bigint, $6::bytea, $7::bytea, $8::bytea, $9::bytea, $10::bytea,
-  $11::bytea, $12::smallint, $13::smallint[], $14::bytea[], $15::bytea[], $16::bigint[], $17::bigint
-) AS answer
+SELECT record_send(commit_append($1::bigint, $2::bigint, $3::bigint, $4::lone_append, $5::lone_point[])) AS outcome

@@ -1,7 +1,7 @@
--- For people: plain columns instead of scopes, tags and bytes. Values are JSON, in our own canonical form, and shown as
--- `json`, not `jsonb`, which knows no U+0000. Who reads sees the tenant that his role reaches, as everywhere.
+-- Views for people, with plain columns instead of scopes, tags and bytes. Values are shown as `json`, because `jsonb` cannot hold
+-- U+0000. The views show only the tenants that the reader's role reaches.
 
--- NULL for what is no UTF-8: nothing that Annals stores, but a look at a table must not fail because of one row.
+-- The bytes as text, or NULL if they are not UTF-8. Annals stores only UTF-8, but a query must not fail because of one row.
 CREATE FUNCTION as_text(bytes bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   RETURN convert_from(bytes, 'UTF8');
@@ -22,7 +22,7 @@ CREATE FUNCTION as_time(ms bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS
   SELECT to_timestamp(ms / 1000.0)
 $$;
 
--- 1: tenant, 2: app, 3: agent, 4: run.
+-- A part of a scope: 1 tenant, 2 app, 3 agent, 4 run.
 CREATE FUNCTION part_of(scope bytea, part integer) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   RETURN replace(replace(split_part(convert_from(scope, 'UTF8'), ':', part), '%3A', ':'), '%25', '%');
@@ -31,7 +31,7 @@ EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
 END
 $$;
 
--- Trees that the reader's role reaches.
+-- The trees that the reader's role reaches.
 CREATE VIEW reached_trees WITH (security_barrier) AS
 SELECT t.* FROM trees t
 WHERE substring(t.scope FROM 1 FOR length((SELECT reached_tenant()))) = (SELECT reached_tenant());
@@ -44,7 +44,7 @@ JOIN entries e USING (tree_id)
 CROSS JOIN LATERAL (SELECT as_json(e.value) AS record) r
 WHERE t.tag = 5 AND e.key >= 'r' AND e.key < 's';
 
--- The ledger's records.
+-- The events of the ledger.
 CREATE VIEW run_events WITH (security_barrier) AS
 SELECT part_of(t.scope, 1) AS tenant, part_of(t.scope, 4) AS run_id, e.sequence + 1 AS run_seq,
   as_time(e.time) AS persisted_at, r.event ->> 'eventType' AS event_type, r.event ->> 'stepId' AS step_id, r.event,
@@ -54,7 +54,7 @@ JOIN events e USING (tree_id)
 CROSS JOIN LATERAL (SELECT as_json(e.body) AS event) r
 WHERE t.tag = 6;
 
--- The logs of `events.append`: two bytes say how long the type is, then come the type and the payload.
+-- The events of `events.append`. A body is the length of the type in two bytes, the type, and the payload.
 CREATE VIEW logged_events WITH (security_barrier) AS
 SELECT part_of(t.scope, 1) AS tenant, part_of(t.scope, 2) AS app, part_of(t.scope, 3) AS agent, part_of(t.scope, 4) AS run_id,
   e.sequence, as_time(e.time) AS time, as_text(substring(e.body FROM 3 FOR l.length)) AS type,
@@ -72,7 +72,7 @@ FROM reached_trees t
 JOIN entries e USING (tree_id)
 WHERE t.tag = 4 AND e.key >= 'r' AND e.key < 's';
 
--- What runs have come to, as far as it was projected and stored.
+-- The state of each run as of the last stored projection.
 CREATE VIEW snapshots WITH (security_barrier) AS
 SELECT part_of(t.scope, 1) AS tenant, part_of(t.scope, 4) AS run_id, as_json(e.value) AS state,
   (

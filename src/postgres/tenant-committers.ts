@@ -1,38 +1,38 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Commit, CommitOutcome } from '../engine/storage.ts'
-import type { GivenTimes } from './batch.ts'
-import { Committer, tenantOfCommit } from './committer.ts'
+import type { GivenTimes } from './commit-batch.ts'
 import type { ConnectionSettings } from './connection.ts'
+import { GroupCommitter, tenantOfCommit } from './group-committer.ts'
 import { patienceMs } from './writers.ts'
 
-/** Longer than a commit of another process takes: a lock that is held longer belongs to a transaction that was left open. */
+/** Longer than a commit of another process takes. A lock that is held longer belongs to a transaction that was left open. */
 const HELD_MS = 500
-/** A tenant that was held up keeps its own connection until it has been idle this long. */
+/** A tenant with its own connection keeps it until it has been idle this long. */
 const APART_MS = 30_000
 
 interface Apart {
-  readonly committer: Committer
+  readonly committer: GroupCommitter
   readonly timer: NodeJS.Timeout
 }
 
 /**
- * Commits of all tenants of a process share one connection. A tenant whose
- * locks somebody else holds, such as a role that never ends its transaction,
- * would hold up all of them: its commits wait on a connection of their own.
+ * The commits of all tenants share one connection, unless a lock of a tenant is
+ * held, for example by a role that never ends its transaction. Then all commits
+ * behind it would wait, so the commits of that tenant move to their own connection.
  *
- * together → apart (a lock was not to be had in time) → together (quiet for a while)
+ * together → apart (a lock was not free in time) → together (idle for a while)
  */
-export class Committers {
+export class TenantCommitters {
   readonly #settings: ConnectionSettings
   readonly #given: () => GivenTimes
-  readonly #together: Committer
+  readonly #together: GroupCommitter
   readonly #apart = new Map<ByteString, Apart>()
 
   constructor(settings: ConnectionSettings, given: () => GivenTimes) {
     this.#settings = settings
     this.#given = given
     const lockMs = Math.min(HELD_MS, Math.ceil(settings.timeoutMs / 2))
-    this.#together = new Committer({ ...settings, lockMs }, given, held => {
+    this.#together = new GroupCommitter({ ...settings, lockMs }, given, held => {
       for (const { commit, resolve, reject } of held) {
         this.#ofTenant(tenantOfCommit(commit)).commit(commit).then(resolve, reject)
       }
@@ -45,30 +45,30 @@ export class Committers {
     return (this.#apart.has(tenant) ? this.#ofTenant(tenant) : this.#together).commit(commit)
   }
 
-  /** Resolves once everything that was to be written to these scopes so far is through. */
+  /** Resolves once all commits so far that write these scopes have been answered. */
   async quiet(scopes: readonly ByteString[]): Promise<void> {
     await this.#whileSomeMove(committer => committer.quiet(scopes))
   }
 
-  /** Whether something is under way. */
+  /** Whether a commit is waiting or under way. */
   get isBusy(): boolean {
     return this.#all().some(({ isBusy }) => isBusy)
   }
 
-  /** Resolves once all that is under way now is through, and those who asked for it were told. */
+  /** Resolves once all commits so far have been answered. */
   async idle(): Promise<void> {
     await this.#whileSomeMove(committer => committer.idle())
   }
 
-  /** Waits for what is under way. */
+  /** Waits for all commits so far, then closes the connections. */
   async close(): Promise<void> {
     for (const { timer } of this.#apart.values()) clearTimeout(timer)
     await Promise.all(this.#all().map(committer => committer.close()))
   }
 
-  /** What was waited for may have gone its own way meanwhile. */
-  async #whileSomeMove(wait: (committer: Committer) => Promise<void>): Promise<void> {
-    const waitedFor = new Set<Committer>()
+  /** Waits for all committers. Commits may move to a new committer meanwhile, which is then waited for too. */
+  async #whileSomeMove(wait: (committer: GroupCommitter) => Promise<void>): Promise<void> {
+    const waitedFor = new Set<GroupCommitter>()
     for (;;) {
       const all = this.#all()
       if (all.every(committer => waitedFor.has(committer))) return
@@ -77,14 +77,17 @@ export class Committers {
     }
   }
 
-  #all(): Committer[] {
+  #all(): GroupCommitter[] {
     return [this.#together, ...[...this.#apart.values()].map(({ committer }) => committer)]
   }
 
-  #ofTenant(tenant: ByteString): Committer {
+  #ofTenant(tenant: ByteString): GroupCommitter {
     let apart = this.#apart.get(tenant)
     if (apart === undefined) {
-      const committer = new Committer({ ...this.#settings, lockMs: patienceMs(this.#settings) }, this.#given)
+      const committer = new GroupCommitter(
+        { ...this.#settings, lockMs: patienceMs(this.#settings) },
+        this.#given,
+      )
       apart = { committer, timer: setTimeout(() => this.#rejoin(tenant), APART_MS).unref() }
       this.#apart.set(tenant, apart)
     }
@@ -98,7 +101,7 @@ export class Committers {
     if (apart.committer.isBusy) apart.timer.refresh()
     else {
       this.#apart.delete(tenant)
-      // An idle connection that can't be closed is lost already.
+      // An idle connection that fails to close was lost before.
       apart.committer.close().catch(() => undefined)
     }
   }

@@ -1,15 +1,15 @@
--- Who may do what. Writing goes through the functions of 0006, which run as the owner and check; reading is what
--- row-level security lets through. So SQL by an application's role can't do more than Annals can.
+-- Access. Roles write only through functions that run as the owner and check every scope. They read what row-level security shows
+-- them. So a role that sends its own SQL can do no more than Annals does for it.
 
--- Which tenant a role reaches. A role, and not a setting of the session: who can send SQL could change that.
+-- The tenant that each role reaches. It depends on the role and not on a setting of the session, which any SQL could change.
 CREATE TABLE access (
   role_name name PRIMARY KEY,
-  -- As scopes begin, with the colon; NULL: all tenants.
+  -- The prefix of the tenant's scopes, including the colon; NULL for all tenants.
   tenant bytea
 );
 INSERT INTO access (role_name) VALUES (session_user);
 
--- What all scopes that are reached begin with: nothing if it is all of them. NULL if it is none.
+-- The prefix of all scopes that the session's role reaches: empty for all scopes, NULL for none.
 CREATE FUNCTION reached_tenant() RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -23,6 +23,7 @@ BEGIN
 END
 $$;
 
+-- Raises an error unless the session's role reaches all of these scopes.
 CREATE FUNCTION check_scopes(scopes bytea[]) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   tenant bytea := reached_tenant();
@@ -43,7 +44,7 @@ BEGIN
 END
 $$;
 
--- Where a subscriber has to listen, and for what. From now on writers know of this session.
+-- Registers this session as a listener. Returns the channel to listen to, and the topics that concern the tree.
 CREATE FUNCTION listen_to(of_scope bytea, of_tag smallint, OUT channel text, OUT tree_topic text, OUT scope_topic text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -59,7 +60,7 @@ BEGIN
 END
 $$;
 
--- How many commits listeners were not told of, whoever they were for.
+-- The number of commits, of all tenants, that sent no notification because the queue was nearly full.
 CREATE FUNCTION untold_commits() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
@@ -67,15 +68,15 @@ BEGIN
 END
 $$;
 
--- Waits for those who write the scope and have not committed yet: they may not know that somebody listens, and they have a time
--- already, though nobody sees what they wrote. Says whether they are through: who is not patient does not wait.
+-- Waits for the commits to a scope that are under way in any session. They may not know of a new listener, and they already have a time
+-- though their writes are not visible yet. If `patiently` is false it does not wait. Returns whether all of them have ended.
 CREATE FUNCTION wait_for_writers(of_scope bytea, patiently boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   ok boolean := check_scopes(ARRAY[of_scope]);
 BEGIN
   IF patiently THEN
-    RETURN lock_scopes(ARRAY[of_scope], ARRAY[false]);
+    RETURN lock_scopes(ARRAY[(of_scope, 0, 0, false, false)::batch_tree]) IS NOT NULL;
   END IF;
   PERFORM FROM locks l WHERE l.tenant = tenant_of(of_scope) AND l.slot = slot_of(of_scope) FOR SHARE SKIP LOCKED;
   RETURN FOUND;
@@ -96,7 +97,7 @@ CREATE POLICY tenant ON feed_remains FOR SELECT USING (
 CREATE POLICY tenant ON deletions FOR SELECT USING (
   substring(scope FROM 1 FOR length((SELECT reached_tenant()))) = (SELECT reached_tenant())
 );
--- Of a tree that is not seen nothing is seen.
+-- A role that does not see a tree sees none of its rows.
 CREATE POLICY tenant ON entries FOR SELECT USING (
   (SELECT reached_tenant()) = '' OR EXISTS (SELECT FROM trees t WHERE t.tree_id = entries.tree_id)
 );
@@ -104,17 +105,17 @@ CREATE POLICY tenant ON events FOR SELECT USING (
   (SELECT reached_tenant()) = '' OR EXISTS (SELECT FROM trees t WHERE t.tree_id = events.tree_id)
 );
 
--- Events stay as they are, whoever asks: also for the owner, who would have to take the triggers away first.
+-- Nobody changes events. Even the owner would have to remove the triggers first.
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  RAISE EXCEPTION '% on %: what happened is not changed', TG_OP, TG_TABLE_NAME USING ERRCODE = 'AN002';
+  RAISE EXCEPTION '% on %: events are immutable', TG_OP, TG_TABLE_NAME USING ERRCODE = 'AN002';
 END
 $$;
 CREATE TRIGGER stay BEFORE UPDATE OR TRUNCATE ON events FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER stay BEFORE UPDATE OR DELETE OR TRUNCATE ON deletions
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- A log goes as a whole, and with a record of who deleted it.
+-- A log is deleted as a whole, and with a record of the role that deleted it.
 CREATE FUNCTION refuse_unrecorded_delete() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF EXISTS (
@@ -133,7 +134,7 @@ ALTER FUNCTION refuse_unrecorded_delete() SET search_path FROM CURRENT;
 CREATE TRIGGER stay_or_go AFTER DELETE ON events REFERENCING OLD TABLE AS gone
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_unrecorded_delete();
 
--- Lets a role use this schema: one tenant's data, or all if the tenant is NULL. For the owner to call.
+-- Gives a role access to the data of one tenant, or of all tenants if `to_tenant` is NULL. Only the owner can call it.
 CREATE FUNCTION grant_access(to_role name, to_tenant text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -150,6 +151,7 @@ BEGIN
 END
 $$;
 
+-- Takes all access to this schema away from a role.
 CREATE FUNCTION revoke_access(from_role name) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -160,7 +162,7 @@ BEGIN
 END
 $$;
 
--- Functions can be called by everybody unless one says no.
+-- PostgreSQL lets every role call a new function, so this has to be revoked.
 DO $$
 BEGIN
   EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());

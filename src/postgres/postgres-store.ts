@@ -1,10 +1,11 @@
-import type { ByteString } from '../core/bytes.ts'
+import { type ByteString, toBuffer } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { pause } from '../core/pause.ts'
 import type { EngineInfo } from '../engine/capabilities.ts'
-import { isDedupeTag, isFeedTag } from '../engine/keys.ts'
+import { dedupeTag, isDedupeTag, isFeedTag } from '../engine/keys.ts'
 import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
 import type {
+  Append,
   Commit,
   CommitOutcome,
   Committed,
@@ -19,57 +20,55 @@ import type {
   Storage,
   TreeId,
   Updated,
+  UpdateOptions,
 } from '../engine/storage.ts'
-import { Committers } from './committers.ts'
 import type { ConnectionSettings } from './connection.ts'
 import { closedError } from './lane.ts'
 import { Listener } from './listener.ts'
 import { OwnChanges } from './own-changes.ts'
 import { PlaceQueue } from './place-queue.ts'
 import { BatchedReader } from './reader.ts'
-import { bytes } from './reads.ts'
 import { RememberedPlaces } from './remembered-places.ts'
 import { Snapshots } from './snapshots.ts'
 import { STATEMENTS } from './statements.ts'
 import { Sweeper } from './sweeper.ts'
+import { TenantCommitters } from './tenant-committers.ts'
 import { waitForWriters } from './writers.ts'
 
 export interface StoreSettings extends ConnectionSettings {
-  /** Of the tests; without it the server's clock counts. */
+  /** The clock of a test; undefined for the server's. */
   readonly clock: (() => number) | undefined
   readonly snapshotConnections: number
   readonly readOnly: boolean
-  /** What the server's clock said at opening, by `performance.now()`; and the time of the newest commit if that was later. */
+  /** The server's clock at opening, and `performance.now()` then. `ahead` is the newest commit time if that is later, else 0. */
   readonly opened: { readonly clock: number; readonly readAt: number; readonly ahead: number }
-  /** How often entries that have expired are removed. */
+  /** How often expired entries are removed. */
   readonly sweepMs: number
 }
 
-type Point = NonNullable<Commit['points']>[number]
-
-/** A step that others keep getting ahead of gives up, rather than never to end. */
+/** A step that conflicts this often gives up. */
 const STEP_ATTEMPTS_MAX = 200
 const STEP_PAUSE_MAX_MS = 20
 
-/** The storage port on PostgreSQL: what each part does, and on which connection, is in its own file. */
+/** The storage port on PostgreSQL. It delegates to parts that each have their own connection. */
 export class PostgresStore implements Storage {
   readonly engine: EngineInfo = { kind: 'postgres', durability: 'durable' }
   readonly readOnly: boolean
   readonly #settings: StoreSettings
-  readonly #committer: Committers
+  readonly #committers: TenantCommitters
   readonly #reader: BatchedReader
   readonly #snapshots: Snapshots
   readonly #listener: Listener
-  /** Removing is writing: a reader has none. */
+  /** Undefined if the store is read-only, because sweeping writes. */
   readonly #sweeper: Sweeper | undefined
   readonly #own = new OwnChanges()
   readonly #places = new PlaceQueue()
   readonly #remembered = new RememberedPlaces()
   readonly #underWay = new Set<Promise<unknown>>()
-  /** Of all that was answered. */
+  /** The latest commit time in any answer. */
   #latestTime: number
   #latestVersion = 0
-  /** How far the server's clock is ahead of `performance.now()`, which nobody sets: at opening, and again with each sweep. */
+  /** The server's clock minus `performance.now()`, which nobody can set. Measured at opening and with each sweep. */
   #serverAheadMs: number
   #closing: Promise<void> | undefined
 
@@ -79,7 +78,7 @@ export class PostgresStore implements Storage {
     this.#latestTime = settings.opened.ahead
     this.#serverAheadMs = settings.opened.clock - settings.opened.readAt
     const givenMs = (): number | undefined => settings.clock?.()
-    this.#committer = new Committers(settings, () =>
+    this.#committers = new TenantCommitters(settings, () =>
       settings.clock === undefined ? {} : { clockMs: settings.clock(), notBeforeMs: this.now() },
     )
     this.#reader = new BatchedReader(settings, givenMs)
@@ -122,13 +121,14 @@ export class PostgresStore implements Storage {
     return this.#commit(commit)
   }
 
-  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+  update<T>(reads: readonly Place[], step: Step<T>, options: UpdateOptions = {}): Promise<Updated<T>> {
     try {
-      // Who reads a feed in a step wants to wait for its writers, which changes nothing.
+      // A step that reads only feeds waits for the writers of the feeds, and writes nothing.
       if (reads.length > 0 && reads.every(({ tag }) => isFeedTag(tag))) this.#checkOpen()
       else this.#checkWritable()
       for (const place of reads) checkPlace(place)
-      return this.#appendAtOnce(reads, step) ?? this.#track(this.#update(reads, step))
+      if (options.appends !== true) return this.#track(this.#updateInTurn(reads, step))
+      return this.#appendAtOnce(reads, step) ?? this.#track(this.#updateAppending(reads, step))
     } catch (error) {
       return Promise.reject(error)
     }
@@ -144,15 +144,14 @@ export class PostgresStore implements Storage {
   async scopes({ from = '', to, limit }: ScopeRange): Promise<readonly ByteString[]> {
     this.#checkOpen()
     checkLimit(limit)
+    const values = [toBuffer(from), to === undefined ? undefined : toBuffer(to), limit]
     const rows = await this.#track(
-      this.#reader.run(connection =>
-        connection.run(STATEMENTS.readScopes, [bytes(from), to === undefined ? undefined : bytes(to), limit]),
-      ),
+      this.#reader.run(connection => connection.run(STATEMENTS.readScopes, values)),
     )
     return rows.map(row => row['scope'] as ByteString)
   }
 
-  /** Removes entries that have expired, so many at most; says how many it were. */
+  /** Removes at most `entriesMax` expired entries, and returns how many it has removed. */
   async sweep(entriesMax: number): Promise<number> {
     this.#checkWritable()
     const given = this.#settings.clock?.()
@@ -167,7 +166,7 @@ export class PostgresStore implements Storage {
     return this.#latestTime
   }
 
-  /** The server's, as far as it is known here. */
+  /** The server's clock, as last measured. */
   clock(): number {
     return this.#settings.clock?.() ?? Math.floor(performance.now() + this.#serverAheadMs)
   }
@@ -179,14 +178,14 @@ export class PostgresStore implements Storage {
 
   async #close(): Promise<void> {
     this.#sweeper?.close()
-    // What finds a conflict goes on with another read.
-    while (this.#underWay.size > 0 || this.#committer.isBusy) {
-      await Promise.allSettled([...this.#underWay, this.#committer.idle()])
+    // A step that finds a conflict starts new reads and commits.
+    while (this.#underWay.size > 0 || this.#committers.isBusy) {
+      await Promise.allSettled([...this.#underWay, this.#committers.idle()])
     }
     this.#own.close()
     await Promise.all([
       this.#listener.close(),
-      this.#committer.close(),
+      this.#committers.close(),
       this.#reader.close(),
       this.#snapshots.close(),
     ])
@@ -194,7 +193,7 @@ export class PostgresStore implements Storage {
 
   async #commit(commit: Commit): Promise<CommitOutcome> {
     this.#checkReadOnly()
-    const outcome = await this.#committer.commit(commit)
+    const outcome = await this.#committers.commit(commit)
     if (outcome.status === 'committed') this.#noteCommit(commit.operations, outcome)
     return outcome
   }
@@ -205,20 +204,23 @@ export class PostgresStore implements Storage {
   }
 
   /**
-   * The way of nearly all appends: the step is tried on what is remembered, and is done if the commit finds it so. Undefined
-   * if it has to go the long way. One append alone tells by itself that its key is known, and has changed nothing then.
+   * The way of nearly all appends: runs the step on remembered entries and commits its append, without a read. The commit
+   * validates the remembered entries. Returns undefined if the step has to read first.
    */
   #appendAtOnce<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> | undefined {
-    if (!reads.some(isDedupe)) return undefined
     const recalled = this.#remembered.recall(reads)
     const judged = recalled && judgedBy(step, recalled.found)
     if (recalled === undefined || judged === undefined || 'error' in judged) return undefined
     const { operations, result } = judged
-    if (operations.length !== 1 || operations[0].op !== 'append') return undefined
+    const append = loneAppend(operations)
+    // A dedupe key that was taken for new without a look must be the key of the append itself.
+    if (append === undefined || reads.some(place => isDedupeTag(place.tag) && !isKeyOf(place, append)))
+      return undefined
     checkOperations(operations)
-    return this.#committer.commit({ points: recalled.points, operations }).then(outcome => {
+    const readsKey = reads.some(place => isKeyOf(place, append))
+    return this.#committers.commit({ points: recalled.points, operations }).then(outcome => {
       if (outcome.status === 'conflict') this.#remembered.forget(reads)
-      else if (!outcome.appended[0].duplicate) {
+      else if (!readsKey || !outcome.appended[0].duplicate) {
         this.#noteCommit(operations, outcome)
         const { status, version, time, appended } = outcome
         return { status, version, time, appended, result }
@@ -227,34 +229,24 @@ export class PostgresStore implements Storage {
     })
   }
 
-  /** Read, step, commit with what was read to be validated; again if somebody else was faster. */
-  #update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
-    return reads.some(isDedupe) ? this.#updateAppending(reads, step) : this.#updateInTurn(reads, step)
-  }
-
   /**
-   * A step that looks for a dedupe key is about to append, which changes nothing that others look at: it need not wait
-   * for them.
+   * Runs a step that probably only appends. An append changes nothing that other steps read, so the step does not wait for
+   * its turn. A lone append need not validate that its own dedupe key is new: a duplicate changes nothing, its answer says
+   * so, and the step runs again with the key present.
    */
   async #updateAppending<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     for (let attempt = 1; ; attempt++) {
-      const found = await this.#reader.points(reads)
-      for (const entry of found) this.#noteEntry(entry)
+      const found = await this.#readAll(reads)
       const { operations, result } = step(found)
-      if (operations.length === 0) {
-        const [version, time] = [this.#latestVersion, this.now()]
-        return { status: 'committed', version, time, appended: [], result }
-      }
+      if (operations.length === 0) return this.#unchanged(result)
       if (operations.some(({ op }) => op !== 'append')) return this.#updateInTurn(reads, step)
       checkOperations(operations)
-      // One append alone tells by itself that its key is known, and has changed nothing then.
-      const isAlone = operations.length === 1
-      const points: Point[] = []
-      reads.forEach(({ scope, tag, key }, i) => {
-        if (!isAlone || !isDedupeTag(tag)) points.push({ scope, tag, key, version: found[i]?.version ?? 0 })
-      })
+      const append = loneAppend(operations)
+      const isOwnKey = (place: Place): boolean => append !== undefined && isKeyOf(place, append)
+      const reliesOnNewKey = reads.some((place, i) => found[i] === undefined && isOwnKey(place))
+      const points = pointsOf(reads, found).filter(point => point.version > 0 || !isOwnKey(point))
       const outcome = await this.#commit({ points, operations })
-      if (outcome.status === 'committed' && !(isAlone && outcome.appended[0].duplicate)) {
+      if (outcome.status === 'committed' && !(reliesOnNewKey && outcome.appended[0].duplicate)) {
         this.#remembered.remember(reads, found)
         return { ...outcome, result }
       }
@@ -264,22 +256,18 @@ export class PostgresStore implements Storage {
     }
   }
 
+  /** Reads, runs the step, and commits with the reads to be validated. Starts again if another process was faster. */
   async #updateInTurn<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     const endTurn = await this.#places.turn(reads)
     try {
       await this.#settle(reads)
       for (let attempt = 1; ; attempt++) {
-        const found = reads.length === 0 ? [] : await this.#reader.points(reads)
-        for (const entry of found) this.#noteEntry(entry)
-        // All places were read as of one moment: what the step makes of them, throwing included, is valid then.
+        const found = await this.#readAll(reads)
+        // All places were read as of one moment, so the step's result is valid, and so is an error that it throws.
         const { operations, result } = step(found)
         checkOperations(operations)
-        if (operations.length === 0) {
-          const [version, time] = [this.#latestVersion, this.now()]
-          return { status: 'committed', version, time, appended: [], result }
-        }
-        const points = reads.map((place, i) => ({ ...place, version: found[i]?.version ?? 0 }))
-        const outcome = await this.#commit({ points, operations })
+        if (operations.length === 0) return this.#unchanged(result)
+        const outcome = await this.#commit({ points: pointsOf(reads, found), operations })
         if (outcome.status === 'committed') return { ...outcome, result }
         if (attempt === STEP_ATTEMPTS_MAX) throw tooManyConflicts(attempt, outcome.on)
         await pause(Math.random() * Math.min(STEP_PAUSE_MAX_MS, attempt))
@@ -289,28 +277,36 @@ export class PostgresStore implements Storage {
     }
   }
 
+  async #readAll(reads: readonly Place[]): Promise<(Entry | undefined)[]> {
+    if (reads.length === 0) return []
+    const found = await this.#reader.points(reads)
+    for (const entry of found) this.#noteEntry(entry)
+    return found
+  }
+
+  /** The outcome of a step without operations. */
+  #unchanged<T>(result: T): Updated<T> {
+    return { status: 'committed', version: this.#latestVersion, time: this.now(), appended: [], result }
+  }
+
   /**
-   * What this process has under way is through: all of it, if the step reads nothing. Whatever a feed is about to list is through
-   * in other processes as well.
+   * Waits for this process's commits to the scopes that a step reads, or for all its commits if the step reads nothing. For a
+   * feed it also waits for the appends of other processes.
    */
   async #settle(reads: readonly Place[]): Promise<void> {
-    if (reads.length === 0) await this.#committer.idle()
-    else await this.#committer.quiet(reads.map(place => place.scope))
+    if (reads.length === 0) await this.#committers.idle()
+    else await this.#committers.quiet(reads.map(place => place.scope))
     for (const { scope } of reads.filter(({ tag }) => isFeedTag(tag))) {
       await this.#reader.run(connection => waitForWriters(connection, this.#settings, scope))
     }
   }
 
-  /** Closing waits for it. */
+  /** Makes `close` wait for this work. */
   #track<T>(work: Promise<T>): Promise<T> {
-    const settled = work.then(
-      () => {
-        this.#underWay.delete(settled)
-      },
-      () => {
-        this.#underWay.delete(settled)
-      },
-    )
+    const forget = (): void => {
+      this.#underWay.delete(settled)
+    }
+    const settled = work.then(forget, forget)
     this.#underWay.add(settled)
     return work
   }
@@ -339,11 +335,24 @@ export class PostgresStore implements Storage {
   }
 }
 
-function isDedupe({ tag }: Place): boolean {
-  return isDedupeTag(tag)
+function loneAppend(operations: readonly Operation[]): Append | undefined {
+  const [first] = operations
+  return operations.length === 1 && first.op === 'append' ? first : undefined
 }
 
-/** What it throws may be due to what is not so any more. */
+/** Whether the place is the dedupe key of this append. */
+function isKeyOf({ scope, tag, key }: Place, append: Append): boolean {
+  return key === append.dedupe?.key && tag === dedupeTag(append.tag) && scope === append.scope
+}
+
+function pointsOf(
+  reads: readonly Place[],
+  found: readonly (Entry | undefined)[],
+): NonNullable<Commit['points']> {
+  return reads.map(({ scope, tag, key }, i) => ({ scope, tag, key, version: found[i]?.version ?? 0 }))
+}
+
+/** Runs the step on remembered entries. They may be out of date, so an error that the step throws proves nothing. */
 function judgedBy<T>(
   step: Step<T>,
   found: readonly (Entry | undefined)[],
@@ -356,6 +365,6 @@ function judgedBy<T>(
 }
 
 function tooManyConflicts(attempts: number, on: TreeId): AnnalsError {
-  const message = `a step found what it had read changed by others, ${attempts} times`
+  const message = `other processes changed what a step had read, ${attempts} times in a row`
   return new AnnalsError('CONFLICT', message, { attempts, on })
 }

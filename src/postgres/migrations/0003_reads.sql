@@ -1,12 +1,11 @@
--- Reading. A tree is addressed by scope, tag and kind: 0 entries, 1 a log, 2 a log's head, 3 a log's dedupe keys, 4 a
--- feed. Kinds 1 to 3 have the tag of the log.
+-- Reads.
 
--- The server's clock as it is now, unless a test gives another; milliseconds since 1970. Lifetimes follow it.
+-- The time now in milliseconds since 1970: the server's, unless a test passes its own. Expiry follows this clock.
 CREATE FUNCTION clock_ms(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
   SELECT coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 $$;
 
--- Milliseconds since 1970; never before the time of a commit.
+-- The time that a reader sees, in milliseconds since 1970. It is never before the time of a commit.
 CREATE FUNCTION read_time(given bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
@@ -14,7 +13,7 @@ BEGIN
 END
 $$;
 
--- The newest version that any commit so far may have.
+-- The highest version that any commit so far can have.
 CREATE FUNCTION newest_version() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
@@ -22,7 +21,7 @@ BEGIN
 END
 $$;
 
--- What a feed lists, of logs that are there and of those that are gone.
+-- The entries of a feed, including those of deleted logs.
 CREATE FUNCTION read_feed(
   of_feed bigint, from_version bigint, from_count integer, to_version bigint, to_count integer,
   backwards boolean, at_most bigint
@@ -70,18 +69,16 @@ BEGIN
 END
 $$;
 
--- Places, in one look. Each lookup is a LATERAL with LIMIT 1, so that no plan can go through a whole table.
-CREATE FUNCTION read_points(
-  now_ms bigint, with_values boolean,
-  scopes bytea[], tags smallint[], kinds smallint[], keys bytea[], tails bytea[], sequences bigint[]
-) RETURNS TABLE (i bigint, value bytea, version bigint, committed_at bigint, expires_at bigint)
+-- Reads many places as of one moment. `i` is the number of the place, from 1. Each lookup is a LATERAL with LIMIT 1, so that no plan
+-- scans a whole table.
+CREATE FUNCTION read_points(now_ms bigint, with_values boolean, places place[])
+RETURNS TABLE (i bigint, value bytea, version bigint, committed_at bigint, expires_at bigint)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
-  SELECT q.i, f.value, f.version, f.committed_at, f.expires_at
-  FROM unnest(scopes, tags, kinds, keys, tails, sequences)
-    WITH ORDINALITY AS q (scope, tag, kind, key, tail, sequence, i)
+  SELECT q.ordinality, f.value, f.version, f.committed_at, f.expires_at
+  FROM unnest(places) WITH ORDINALITY AS q
   CROSS JOIN LATERAL (
     SELECT t.tree_id, t.length, t.hash, t.version, t.committed_at
     FROM trees t WHERE t.scope = q.scope AND t.tag = q.tag LIMIT 1
@@ -113,90 +110,85 @@ BEGIN
 END
 $$;
 
--- One range in byte order. The bounds are given as heads and tails of keys; for a log as sequences, for a feed as
--- versions and counts.
+-- Reads one range in byte order of its keys.
 CREATE FUNCTION read_range(
-  now_ms bigint, with_values boolean, of_scope bytea, of_tag smallint, of_kind smallint,
-  from_key bytea, from_tail bytea, to_key bytea, to_tail bytea, from_sequence bigint, to_sequence bigint,
-  from_count integer, to_count integer, backwards boolean, at_most bigint
+  now_ms bigint, with_values boolean, of_scope bytea, of_tag smallint, of_kind smallint, range key_range
 ) RETURNS TABLE (key bytea, value bytea, version bigint, committed_at bigint, expires_at bigint)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
   tree trees;
+  -- An open end makes a worse plan, so there is always an upper bound: one above all keys.
+  to_key bytea := coalesce(range.to_key, decode(repeat('ff', 2001), 'hex'));
 BEGIN
-  -- A range is bounded on both sides: an open end made a worse plan.
-  IF to_key IS NULL THEN
-    to_key := decode(repeat('ff', 2001), 'hex');
-  END IF;
   SELECT * INTO tree FROM trees t WHERE t.scope = of_scope AND t.tag = of_tag LIMIT 1;
   IF tree.tree_id IS NULL THEN
     RETURN;
-  ELSIF of_kind = 0 AND NOT backwards THEN
+  ELSIF of_kind = 0 AND NOT range.backwards THEN
     RETURN QUERY
       SELECT e.key || e.tail, CASE WHEN with_values THEN e.value END, e.version, e.committed_at, e.expires_at
       FROM entries e
       WHERE e.tree_id = tree.tree_id
-        AND e.key >= from_key AND (e.key, e.tail) >= (from_key, from_tail)
-        AND e.key <= to_key AND (e.key, e.tail) < (to_key, to_tail)
+        AND e.key >= range.from_key AND (e.key, e.tail) >= (range.from_key, range.from_tail)
+        AND e.key <= to_key AND (e.key, e.tail) < (to_key, range.to_tail)
         AND (e.expires_at = 0 OR e.expires_at > now_ms)
-      ORDER BY e.key, e.tail LIMIT at_most;
+      ORDER BY e.key, e.tail LIMIT range.at_most;
   ELSIF of_kind = 0 THEN
     RETURN QUERY
       SELECT e.key || e.tail, CASE WHEN with_values THEN e.value END, e.version, e.committed_at, e.expires_at
       FROM entries e
       WHERE e.tree_id = tree.tree_id
-        AND e.key >= from_key AND (e.key, e.tail) >= (from_key, from_tail)
-        AND e.key <= to_key AND (e.key, e.tail) < (to_key, to_tail)
+        AND e.key >= range.from_key AND (e.key, e.tail) >= (range.from_key, range.from_tail)
+        AND e.key <= to_key AND (e.key, e.tail) < (to_key, range.to_tail)
         AND (e.expires_at = 0 OR e.expires_at > now_ms)
-      ORDER BY e.key DESC, e.tail DESC LIMIT at_most;
-  ELSIF of_kind = 1 AND NOT backwards THEN
+      ORDER BY e.key DESC, e.tail DESC LIMIT range.at_most;
+  ELSIF of_kind = 1 AND NOT range.backwards THEN
     RETURN QUERY
       SELECT int8send(e.sequence),
         CASE WHEN with_values THEN e.prev_hash || e.hash || int8send(e.time) || e.body END,
         e.version, e.committed_at, 0::bigint
       FROM events e
-      WHERE e.tree_id = tree.tree_id AND e.sequence >= from_sequence AND e.sequence < to_sequence
-      ORDER BY e.sequence LIMIT at_most;
+      WHERE e.tree_id = tree.tree_id AND e.sequence >= range.from_sequence AND e.sequence < range.to_sequence
+      ORDER BY e.sequence LIMIT range.at_most;
   ELSIF of_kind = 1 THEN
     RETURN QUERY
       SELECT int8send(e.sequence),
         CASE WHEN with_values THEN e.prev_hash || e.hash || int8send(e.time) || e.body END,
         e.version, e.committed_at, 0::bigint
       FROM events e
-      WHERE e.tree_id = tree.tree_id AND e.sequence >= from_sequence AND e.sequence < to_sequence
-      ORDER BY e.sequence DESC LIMIT at_most;
+      WHERE e.tree_id = tree.tree_id AND e.sequence >= range.from_sequence AND e.sequence < range.to_sequence
+      ORDER BY e.sequence DESC LIMIT range.at_most;
   ELSIF of_kind = 2 THEN
     RETURN QUERY
       SELECT 'head'::bytea, int8send(tree.length) || tree.hash, tree.version, tree.committed_at, 0::bigint
-      WHERE tree.length > 0 AND 'head'::bytea >= from_key AND 'head'::bytea < to_key;
+      WHERE tree.length > 0 AND 'head'::bytea >= range.from_key AND 'head'::bytea < to_key;
   ELSIF of_kind = 4 THEN
     RETURN QUERY
       SELECT f.key, f.value, f.version, f.committed_at, 0::bigint
-      FROM read_feed(tree.tree_id, from_sequence, from_count, to_sequence, to_count, backwards, at_most) f;
-  ELSIF NOT backwards THEN
+      FROM read_feed(tree.tree_id, range.from_sequence, range.from_count, range.to_sequence, range.to_count, range.backwards, range.at_most) f;
+  ELSIF NOT range.backwards THEN
     RETURN QUERY
       SELECT e.dedupe || e.dedupe_tail, int8send(e.sequence) || int8send(e.time) || e.hash || e.memo,
         e.version, e.committed_at, 0::bigint
       FROM events e
       WHERE e.tree_id = tree.tree_id
-        AND e.dedupe >= from_key AND (e.dedupe, e.dedupe_tail) >= (from_key, from_tail)
-        AND e.dedupe <= to_key AND (e.dedupe, e.dedupe_tail) < (to_key, to_tail)
-      ORDER BY e.dedupe, e.dedupe_tail LIMIT at_most;
+        AND e.dedupe >= range.from_key AND (e.dedupe, e.dedupe_tail) >= (range.from_key, range.from_tail)
+        AND e.dedupe <= to_key AND (e.dedupe, e.dedupe_tail) < (to_key, range.to_tail)
+      ORDER BY e.dedupe, e.dedupe_tail LIMIT range.at_most;
   ELSE
     RETURN QUERY
       SELECT e.dedupe || e.dedupe_tail, int8send(e.sequence) || int8send(e.time) || e.hash || e.memo,
         e.version, e.committed_at, 0::bigint
       FROM events e
       WHERE e.tree_id = tree.tree_id
-        AND e.dedupe >= from_key AND (e.dedupe, e.dedupe_tail) >= (from_key, from_tail)
-        AND e.dedupe <= to_key AND (e.dedupe, e.dedupe_tail) < (to_key, to_tail)
-      ORDER BY e.dedupe DESC, e.dedupe_tail DESC LIMIT at_most;
+        AND e.dedupe >= range.from_key AND (e.dedupe, e.dedupe_tail) >= (range.from_key, range.from_tail)
+        AND e.dedupe <= to_key AND (e.dedupe, e.dedupe_tail) < (to_key, range.to_tail)
+      ORDER BY e.dedupe DESC, e.dedupe_tail DESC LIMIT range.at_most;
   END IF;
 END
 $$;
 
--- Scopes that hold something, by skipping from one to the next.
+-- The scopes that hold something. Each iteration skips to the next scope by the index.
 CREATE FUNCTION read_scopes(from_scope bytea, to_scope bytea, at_most bigint) RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -1,17 +1,19 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import type { Commit, CommitOutcome } from '../engine/storage.ts'
-import { Batch, type GivenTimes, tenantOf } from './batch.ts'
-import { batchAnswer, outcomesOf } from './batch-answer.ts'
+import { tenantOf } from './address.ts'
+import { CommitBatch, type GivenTimes } from './commit-batch.ts'
 import type { Connection, ConnectionSettings } from './connection.ts'
 import { failure, isHeldUp, isOutOfTurn, isRefusal } from './failure.ts'
 import { Lane } from './lane.ts'
 import { asLoneAppend, commitLone, type LoneAppend } from './lone-append.ts'
 import { STATEMENTS } from './statements.ts'
+import { decoded } from './wire.ts'
+import { BATCH_OUTCOME } from './wire-types.ts'
 
-/** Calls under way: while the server works on one, the next is made and sent. */
+/** The most calls under way. While the server works on one, the next is built and sent. */
 const CALLS_MAX = 2
-/** Many are shared out among the calls: were all in one, client and server would wait for each other in turns. */
+/** From this many commits on, they are split between the calls. In one call, client and server would wait for each other. */
 const SHARED_FROM = 16
 
 /**
@@ -19,7 +21,7 @@ const SHARED_FROM = 16
  */
 const CAREFUL_CALLS = 8
 
-/** A commit, and where its outcome goes. */
+/** A commit and the promise of its outcome. */
 export interface Pending {
   readonly commit: Commit
   readonly resolve: (outcome: CommitOutcome) => void
@@ -27,58 +29,61 @@ export interface Pending {
 }
 
 interface Waiting extends Pending {
-  /** Counts up: answers come in this order. */
+  /** The number of the commit. Commits are answered in this order. */
   readonly ticket: number
   /** The scopes that the commit writes. */
   readonly scopes: readonly ByteString[]
-  /** Alone after a call that the server refused: the others in it must not suffer for one. */
+  /** True after the server has refused a batch: each of its commits is then sent alone, so that one cannot fail the others. */
   readonly isAlone: boolean
 }
 
-/** What goes to the server in one call. */
+/** The commits of one call. */
 type Taken =
   | { readonly sent: readonly Waiting[]; readonly lone: LoneAppend; readonly batch?: undefined }
-  | { readonly sent: readonly Waiting[]; readonly batch: Batch; readonly lone?: undefined }
+  | { readonly sent: readonly Waiting[]; readonly batch: CommitBatch; readonly lone?: undefined }
 
-/** The calls of a connection: the server takes them in this order, or not at all. */
+/** The calls of a connection, which the server accepts only in order. */
 interface Calls {
   readonly connection: Connection
-  /** How many took effect. */
+  /** The number of calls that took effect. */
   done: number
-  /** How many were sent and not answered yet. */
+  /** The number of calls that were sent and not answered yet. */
   underWay: number
 }
 
 /**
- * Group commit: what is waiting goes to the server in one call, over one
- * connection, so that commits take effect in the order in which they came.
+ * Group commit: all waiting commits go to the server in one call, over one
+ * connection, so that they take effect in the order in which they came.
  *
- * waiting → sent → answered, or
- * waiting → refused (the server can't be reached in time), or
- * sent → handed over, with all that waits of the same tenant (somebody else holds a lock of it), or
- * sent → outcome unknown (the connection was lost before the answer). Such a
- * commit is not sent again: it may be in, and others may have built on it.
+ * waiting → sent → answered
+ * waiting → refused (no connection within the time-out)
+ * sent → waiting again (the server refused the call, and nothing took effect)
+ * sent → handed over, with all waiting commits of the tenant (another session holds its lock)
+ * sent → outcome unknown (the connection was lost before the answer)
+ *
+ * A commit with an unknown outcome is not sent again: it may have taken effect,
+ * and later commits may depend on it.
  */
-export class Committer {
+export class GroupCommitter {
   readonly #lane: Lane
   readonly #given: () => GivenTimes
-  /** Takes commits that are held up, so that others don't wait behind them. Without it they are refused with `TIMEOUT`. */
+  /** Takes over commits that wait for a held lock, so that others do not wait behind them. Without it they fail with `TIMEOUT`. */
   readonly #handOver: ((held: readonly Pending[]) => void) | undefined
   readonly #queue: Waiting[] = []
-  /** Sent and not answered yet; the first ticket of each call. */
+  /** The first ticket of each call under way. */
   readonly #sent: number[] = []
-  /** The last commit under way that writes a scope. */
+  /** The ticket of the last commit that writes each scope, while it is under way. */
   readonly #writers = new Map<ByteString, number>()
   readonly #listeners: { readonly ticket: number; readonly resolve: () => void }[] = []
   #tickets = 0
   #calls = 0
   #callsOf: Calls | undefined
-  /** While a commit is sent alone, nothing else is: whatever comes of it, all others are waiting then. */
+  /** True while a commit that must be alone is under way. Nothing else is sent then, so the order is safe whatever its outcome. */
   #isOneAlone = false
-  /** How many commits were sent and not answered yet. */
+  /** The number of commits that were sent and not answered yet. */
   #underWay = 0
   #lastSize = 0
-  /** How many more calls look keys up before they insert. */
+  /** The number of further calls that look dedupe keys up before they insert. */
   #carefulCalls = 0
   #isScheduled = false
 
@@ -102,24 +107,24 @@ export class Committer {
     })
   }
 
-  /** Resolves once everything that was to be written to these scopes so far is through. */
+  /** Resolves once all commits so far that write these scopes have been answered. */
   async quiet(scopes: Iterable<ByteString>): Promise<void> {
     let ticket = 0
     for (const scope of scopes) ticket = Math.max(ticket, this.#writers.get(scope) ?? 0)
     if (ticket > 0) await this.#answered(ticket)
   }
 
-  /** Whether something is under way. */
+  /** Whether a commit is waiting or under way. */
   get isBusy(): boolean {
     return this.#firstOpen() <= this.#tickets
   }
 
-  /** Resolves once all that is under way now is through, and those who asked for it were told. */
+  /** Resolves once all commits so far have been answered. */
   async idle(): Promise<void> {
     await this.#answered(this.#tickets)
   }
 
-  /** Waits for what is under way. */
+  /** Waits for all commits so far, then closes the connection. */
   async close(): Promise<void> {
     await this.idle()
     await this.#lane.close()
@@ -171,7 +176,7 @@ export class Committer {
     this.#calls++
     try {
       const connection = this.#lane.ready ?? (await this.#connect())
-      // While it was waited for, a commit may have been sent alone.
+      // A commit that must be alone may have been sent while this one waited for the connection.
       if (connection === undefined || this.#isOneAlone) return
       const taken = this.#take()
       const { sent } = taken
@@ -190,7 +195,7 @@ export class Committer {
     }
   }
 
-  /** Undefined if there is none to be had: all who wait have been told. */
+  /** Undefined if there is no connection; all waiting commits have failed then. */
   async #connect(): Promise<Connection | undefined> {
     try {
       return await this.#lane.connection()
@@ -205,7 +210,7 @@ export class Committer {
   #take(): Taken {
     const lone = this.#takeLone()
     if (lone !== undefined) return lone
-    const batch = new Batch()
+    const batch = new CommitBatch()
     const sent: Waiting[] = []
     const refused: Waiting[] = []
     let taken = 0
@@ -254,10 +259,11 @@ export class Committer {
     if (lone !== undefined) return [await commitLone(connection, lone, this.#given(), turn)]
     const areNew = this.#carefulCalls === 0
     if (!areNew) this.#carefulCalls--
-    const [row] = await connection.run(STATEMENTS.commit, batch.parameters(this.#given(), areNew, turn))
-    const answer = batchAnswer(row)
-    if (answer.appended.some(({ duplicate }) => duplicate)) this.#carefulCalls = CAREFUL_CALLS
-    return outcomesOf(batch, answer)
+    const parameters = batch.parameters(this.#given(), areNew, turn)
+    const [row] = await connection.run(STATEMENTS.commitBatch, parameters)
+    const outcome = decoded(BATCH_OUTCOME, row['outcome'] as ByteString)
+    if (outcome.appended?.some(({ isDuplicate }) => isDuplicate)) this.#carefulCalls = CAREFUL_CALLS
+    return batch.outcomes(outcome)
   }
 
   async #send(connection: Connection, taken: Taken): Promise<void> {
@@ -282,14 +288,14 @@ export class Committer {
     this.#forget(sent)
   }
 
-  /** Nothing of it is in. It goes before what came later. */
+  /** Puts the commits of a refused call back into the queue, before later commits. */
   #sendAgain(refused: readonly Waiting[]): void {
     this.#sent.splice(this.#sent.indexOf(refused[0].ticket), 1)
     this.#queue.push(...refused)
     this.#queue.sort((one, other) => one.ticket - other.ticket)
   }
 
-  /** What waits of the same tenant would be held up as well. */
+  /** Hands a commit over whose lock is held, with the waiting commits of the same tenant, which would wait as well. */
   #giveAway(held: Waiting, handOver: (held: readonly Pending[]) => void): void {
     const tenant = tenantOfCommit(held.commit)
     const more = this.#queue.filter(({ commit }) => tenantOfCommit(commit) === tenant)
@@ -300,7 +306,7 @@ export class Committer {
   }
 }
 
-/** All of a commit is of one tenant, but for callers of the port itself. */
+/** The tenant of a commit. All parts of a commit have the same tenant, except for direct callers of the port. */
 export function tenantOfCommit({ points = [], ranges = [], operations }: Commit): ByteString {
   return tenantOf((operations[0] ?? points[0] ?? ranges[0])?.scope ?? '')
 }
@@ -320,6 +326,7 @@ function writtenScopes({ operations }: Commit): readonly ByteString[] {
 }
 
 function unknownOutcome(cause: unknown): AnnalsError {
-  const message = 'the connection to PostgreSQL was lost before it answered: the commit may be in or not'
+  const message =
+    'the connection to PostgreSQL was lost before the answer: the commit may have taken effect or not'
   return new AnnalsError('OUTCOME_UNKNOWN', message, {}, cause)
 }
