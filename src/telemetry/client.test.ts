@@ -81,7 +81,7 @@ function lines(file: string, at: string = folder): Record<string, unknown>[] {
     .map(line => JSON.parse(line) as Record<string, unknown>)
 }
 
-/** From now on this, to every request. */
+/** Applies this failure to every request from now on. */
 function tell(fault: ServiceFault | undefined): void {
   service.script = () => fault
 }
@@ -219,7 +219,7 @@ describe('N11: the outbox', () => {
     const before = readFileSync(join(folder, OUTBOX_FILE))
     service.script = (_, n) => (service.accepted.length >= 5 && n < 60 ? 'down' : undefined)
     await client.flush()
-    // As if the process had died before it could remove what was accepted.
+    // As if the process had died before it removed the accepted records.
     writeFileSync(join(folder, OUTBOX_FILE), before)
     tell(undefined)
     const next = await open()
@@ -359,7 +359,7 @@ describe('N11: the outbox', () => {
           fake.script = () => undefined
           expect(await client.flush()).toMatchObject({ dead: 0, waiting: 0 })
           const got = fake.accepted.map(({ method, path, payload }) => keyOf(method, path, payload))
-          // A PATCH whose answer was lost is applied again before anything else is: it changes nothing.
+          // A PATCH whose answer was lost is applied again first, and changes nothing.
           expect(got.filter((key, i) => key !== got[i - 1])).toEqual(expected(sent))
           expect(existsSync(join(at, OUTBOX_FILE))).toBe(false)
         },

@@ -265,7 +265,7 @@ describe('N11: whatever the service does', () => {
       .trimEnd()
       .split('\n')
       .map(line => JSON.parse(line))
-    // The gate itself, and then the update of a record that is not there.
+    // The gate itself, and then the update of the missing record.
     expect(dead.map(line => [line.method, line.status])).toEqual([
       ['POST', 422],
       ['PATCH', 404],

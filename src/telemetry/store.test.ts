@@ -33,7 +33,7 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
   return found
 }
 
-/** With a clock that stands still until it is told otherwise. */
+/** Opens a store with the test's clock. */
 async function openAt(clock: () => number): Promise<Annals> {
   const storage = await openEmbedded({ clock })
   return openOn(storage)

@@ -90,18 +90,18 @@ describe('the chain', () => {
     let sealedOnly = 0
     for (let at = 0; at < bytes.length; at++) {
       if (bytes[at] === 0x0a) line++
-      // Every fourth byte, and all line ends: a tenth of a millisecond a line adds up.
+      // Only every fourth byte and all line ends, to keep the test fast.
       if (at % 4 !== 0 && bytes[at] !== 0x0a) continue
       const changed = Buffer.from(bytes)
       changed[at] ^= 1 << (at % 8)
       const failure = failureOf(() => replayBytes(changed, 'run-1', DOCS_STATES, found))
       expect(failure.code).toBe('EVENT_CHAIN_BROKEN')
       if (failure.details['fromLine'] === 1) {
-        // Spans are not in the formula: only the seal notices.
+        // The hashes do not cover spans. Only the seal does.
         sealedOnly++
         expect(failure.details['line']).toBe(last.log.events)
       } else {
-        // A line that was joined with the next is broken as that line; one cut in two, where it was cut.
+        // Two joined lines are reported as the second one, a split line as its first part.
         expect(failure.details['line']).toBe(bytes[at] === 0x0a ? line - 1 : line)
       }
     }
@@ -126,7 +126,7 @@ describe('the chain', () => {
       expect(failure).toMatchObject({ code: 'EVENT_CHAIN_BROKEN', details: { line } })
     }
     for (const at of lines.keys()) {
-      // Without its last line the log is a good one that has lost its end.
+      // Without its last line the log is valid, but it has lost its end.
       check(lines.toSpliced(at, 1), at === lines.length - 1 ? lines.length : at + 1)
       check(lines.toSpliced(at, 0, foreign.log.text.trimEnd()), at + 1)
       if (at > 0) check(lines.with(at, lines[at - 1]).with(at - 1, lines[at]), at)

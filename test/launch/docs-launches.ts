@@ -10,13 +10,13 @@ import type { FakeOpenAi } from '../../src/launch/llm/fake-openai.ts'
 import { eventIdOf } from '../../src/telemetry/model.ts'
 import { type FaultyTelemetry, openFaultyTelemetry } from '../telemetry/faulty-service.ts'
 
-/** Runs of the documentation launch in processes of their own, which may be killed. */
+/** Runs the docs launch of the examples in processes that can be killed. */
 
 const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 const PROGRAM = fileURLToPath(new URL('docs-process.mjs', import.meta.url))
 
 export interface DocsOutcome {
-  /** `killed` if it did not live to tell. */
+  /** `killed` if the process died before it reported a status. */
   readonly status: string
   readonly code?: string
   readonly message?: string
@@ -31,7 +31,7 @@ export class DocsLaunches {
     this.#example = example
   }
 
-  /** Compiles the example against the built package, as its readers would. */
+  /** Compiles the example against the built package. */
   static make(): DocsLaunches {
     mkdirSync(join(ROOT, 'temp'), { recursive: true })
     // Inside the package, so that `import 'annals/launch'` finds it by its own name.
@@ -48,7 +48,7 @@ export class DocsLaunches {
     rmSync(this.folder, { recursive: true, force: true })
   }
 
-  /** In a folder of its own, with a repository of its own at the same relative place. */
+  /** Creates a folder with a repository at the same relative path. */
   async place(name: string): Promise<DocsPlace> {
     const folder = join(this.folder, name)
     mkdirSync(folder, { recursive: true })
@@ -66,7 +66,7 @@ export class DocsLaunches {
 export class DocsPlace {
   readonly runId: string = 'docs-1'
   readonly folder: string
-  /** Lives in this process: it counts what it is asked, whoever is killed. */
+  /** The model's endpoint. It runs in this process, so its counts survive every kill. */
   readonly writer: FakeOpenAi
   readonly telemetry: FaultyTelemetry
   readonly #example: string
@@ -117,7 +117,7 @@ export class DocsPlace {
     return verifyLog(this.logBytes(), this.runId).events
   }
 
-  /** Of each work item, how often its worker was run. */
+  /** How often the worker of each work item was run. */
   executions(): ReadonlyMap<string, number> {
     const counts = new Map<string, number>()
     const file = join(this.folder, 'executions')
@@ -126,7 +126,7 @@ export class DocsPlace {
     return counts
   }
 
-  /** By cache key, how often the model was asked. */
+  /** How often the model was called, by cache key. */
   asked(): ReadonlyMap<string, number> {
     const counts = new Map<string, number>()
     for (const { cacheKey = '' } of this.writer.requests)
@@ -170,13 +170,13 @@ export class DocsPlace {
     return execFileSync('git', ['rev-parse', 'docs-launch'], { cwd: repository, encoding: 'utf8' }).trim()
   }
 
-  /** What a run comes to, without times, ids, attempts, and what was cut off. */
+  /** The result of a run, without times, ids, attempts and interrupted work. */
   async comesTo(): Promise<unknown> {
     const { snapshot } = await replayLaunch(this.runId, { runsFolder: this.runsFolder })
     return { ...outcomeOf(snapshot), branch: this.branch() }
   }
 
-  /** No item that was finished was executed again, under its own id or another one. */
+  /** Checks that no finished item was executed again, under its own id or another one. */
   checkExecutions(): void {
     const finished = new Set<string>()
     const { work_items } = this.lastSnapshot()
@@ -237,7 +237,7 @@ export async function killAndResume(
   const outcome = await place.work('resume')
   for (const key of recorded) expect(place.asked().get(key), `asked for ${key}`).toBe(before.get(key))
   if (outcome.status === 'refused') {
-    // It had said that it was done, and was killed before its last snapshot.
+    // It had ended, and was killed before its last snapshot.
     expect(outcome.code).toBe('ILLEGAL_STATE')
     expect(place.events().at(-1)?.type).toBe('RUN_COMPLETED')
   } else expect(outcome).toMatchObject({ status: 'completed' })
@@ -248,7 +248,7 @@ export async function killAndResume(
   await place.remove()
 }
 
-/** The log gives the live snapshot, byte for byte. */
+/** Checks that a replay gives the live snapshot, byte for byte. */
 export async function checkReplay(place: DocsPlace): Promise<void> {
   const live = place.snapshotText()
   const asked = place.writer.requests.length

@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
 /**
- * A process that works on a run of the documentation launch, and dies at an
- * event if it is told to. Each execution of a worker leaves a line in a file.
+ * A process that works on a run of the docs launch. It kills itself at the
+ * event `killAt`. Each execution of a worker appends a line to a file.
  */
 const { example, mode, runsFolder, runId, repository, killAt, executions, log, llm, telemetry } = JSON.parse(
   process.argv[2],

@@ -1,6 +1,6 @@
 import { AnnalsError } from '../../src/core/errors.ts'
 
-/** What is refused, by an error of ours; anything else is a failure of the test. */
+/** The AnnalsError that a call throws. Any other outcome fails the test. */
 export function failureOf(work: () => unknown): AnnalsError {
   try {
     work()

@@ -112,7 +112,7 @@ describe('resuming', () => {
     expect(readFileSync(join(runsFolder, runId, 'events.ndjson'), 'utf8').startsWith(before)).toBe(true)
     const { snapshot } = await replayLaunch(runId, { runsFolder, states: SMALL_STATES })
     expect(snapshot).toEqual(snapshotIn(runsFolder, runId))
-    // A run that crashed may be started over as well.
+    // A crashed run can be restarted too.
     const crashed = await killedWhileRunning()
     crashed.executed.length = 0
     const again = await resumeLaunch(crashed.launch, runId, { runsFolder: crashed.runsFolder, force: true })
@@ -127,7 +127,7 @@ describe('resuming', () => {
     const { runsFolder } = await killedWhileRunning()
     const before = fingerprint(runsFolder)
     const { snapshot, written } = await replayLaunch(runId, { runsFolder, states: SMALL_STATES })
-    // The log is ahead of the last snapshot: that of the last event takes its place.
+    // The log is ahead of the last snapshot, so the snapshot is replaced.
     expect(written).toBe(true)
     expect(snapshot.work_items.map(({ status }) => status)).toEqual(['finished', 'running', 'queued'])
     const at = await replayLaunch(runId, { runsFolder, states: SMALL_STATES, atEvent: 2 })

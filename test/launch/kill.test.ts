@@ -4,7 +4,7 @@ import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { checkReplay, DocsLaunches, type DocsPlace, killAndResume } from './docs-launches.ts'
 import { fingerprint } from './small-launch.ts'
 
-/** A real process, killed for real, at some events in each run; `npm run test:soak` takes every event, and kills again while it resumes. */
+/** Kills a real process at some events. `npm run test:soak` does so at every event, and again while it resumes. */
 
 const EVERY = 25
 
@@ -61,7 +61,7 @@ describe('a docs launch that is killed', () => {
   test('ND12: a second process gets LOCKED at once, and the lock dies with its holder', async () => {
     const place = await launches.place('locked')
     expect(await place.work('start', 20)).toEqual({ status: 'killed' })
-    // The holder was killed with the lock in its hands.
+    // The process was killed while it held the lock.
     const lock = await lockFolder(place.runFolder)
     const before = fingerprint(place.runFolder)
     const refused = await place.work('resume')

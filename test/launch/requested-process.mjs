@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { defineLaunch, defineWorker, resumeLaunch, startLaunch } from '../../dist/launch.js'
 
 /**
- * A process that works on a run of two pieces of work, each of which ends when a file of its name is there. Says on
- * stdout what begins, and how it ends. `deaf`: it is busy all the time, and hears nothing.
+ * A process that works on a run with two pieces of work. Each ends when a file of its name exists. The process prints
+ * what starts and how the run ends. With `deaf` it blocks its event loop and takes no requests.
  */
 const { mode, runsFolder, runId, files, states, deaf } = JSON.parse(process.argv[2])
 const isThere = async (name, signal) => {

@@ -11,7 +11,7 @@ import { eventsIn, newRunsFolder, SMALL_STATES, snapshotIn } from './small-launc
 const PROGRAM = fileURLToPath(new URL('requested-process.mjs', import.meta.url))
 const runId = 'r1'
 
-/** Real processes: one works on a run, this one asks it. */
+/** Another process works on a run, and this one sends it requests. */
 describe('a run that another process works on', () => {
   let runsFolder: string
   let files: string

@@ -8,7 +8,7 @@ import type { AnyNodeContext, FixInput, GateContext, WorkerContext } from '../..
 import { defineLaunch, defineWorker, type FoundIssue, type Launch } from '../../src/launch/definition.ts'
 import type { LaunchEvent, LaunchSnapshot } from '../../src/launch/events.ts'
 
-/** A launch of four states, whose parts a test brings: small enough to see what it does. */
+/** A launch of four states. Tests bring its parts. */
 
 const root = mkdtempSync(join(tmpdir(), 'annals-launch-'))
 afterAll(() => rmSync(root, { recursive: true, force: true }))
@@ -47,7 +47,7 @@ interface Parts {
   readonly concurrency?: number
 }
 
-/** READY → WORKING, where `node` asks for `work` → CHECKING, if there is a gate ⇄ MENDING → DONE. */
+/** READY → WORKING, where `node` calls `work` → CHECKING, if there is a gate ⇄ MENDING → DONE. */
 export function smallLaunch(parts: Parts): Launch {
   const { work = () => undefined, mend = () => undefined, gate, node, worker = {}, concurrency } = parts
   return defineLaunch({
@@ -97,12 +97,12 @@ export function snapshotIn(folder: string, runId: string): LaunchSnapshot {
   return JSON.parse(readFileSync(join(folder, runId, 'snapshot.json'), 'utf8')) as LaunchSnapshot
 }
 
-/** Of the items in a snapshot, what became of them. */
+/** The items of a snapshot with their status. */
 export function itemsIn(folder: string, runId: string): string[] {
   return snapshotIn(folder, runId).work_items.map(({ work_item_id, status }) => `${work_item_id} ${status}`)
 }
 
-/** Of every file below a folder, its hash. */
+/** The hashes of all files below a folder. */
 export function fingerprint(folder: string): Record<string, string> {
   const names = readdirSync(folder, { recursive: true, withFileTypes: true })
   return Object.fromEntries(

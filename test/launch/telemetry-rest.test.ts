@@ -14,7 +14,7 @@ import type { TelemetryOptions } from '../../src/launch/run-telemetry.ts'
 import { type FaultyTelemetry, openFaultyTelemetry } from '../telemetry/faulty-service.ts'
 import { eventsIn, newRunsFolder, SMALL_STATES, smallLaunch } from './small-launch.ts'
 
-/** What a process did not live to tell the telemetry service, the next start in the same folder tells. */
+/** The next start in the same folder sends the telemetry that a killed process did not. */
 
 const PROGRAM = fileURLToPath(new URL('told-process.mjs', import.meta.url))
 const runId = 'r'
@@ -29,7 +29,7 @@ afterEach(() => service.close())
 
 const telemetry = (): TelemetryOptions => ({ url: service.baseUrl, sleep: async () => undefined })
 
-/** Starts a run in a process of its own, which kills itself right after an event of this type. */
+/** Starts a run in a process that kills itself right after an event of this type. */
 async function startAndKill(killAt: LaunchEvent['type']): Promise<readonly LaunchEvent[]> {
   const told = { runsFolder, runId, url: service.baseUrl, states: SMALL_STATES, killAt }
   const child = spawn(process.execPath, [PROGRAM, JSON.stringify(told)], { stdio: 'inherit' })

@@ -14,7 +14,7 @@ import { eventIdOf } from '../../src/telemetry/model.ts'
 import { type FaultyTelemetry, openFaultyTelemetry, type ServiceScript } from '../telemetry/faulty-service.ts'
 import { eventsIn, gateway, newRunsFolder, smallLaunch } from './small-launch.ts'
 
-/** What a telemetry service hears of launches, whatever it is like. */
+/** The telemetry of launches, with working and failing services. */
 
 let service: FaultyTelemetry
 let model: FakeOpenAi
@@ -46,7 +46,7 @@ const options = (): {
   warn: message => warnings.push(message),
 })
 
-/** Two pieces of work that ask a model, an issue that is mended, and a commit. */
+/** Two pieces of work that call a model, an issue that is fixed, and a commit. */
 function busyLaunch(): Launch {
   return smallLaunch({
     work: async (_, ctx) => {
@@ -72,7 +72,7 @@ async function trail(of = runId): Promise<{ run: Stored; children: Stored[] }> {
   return (await response.json()) as { run: Stored; children: Stored[] }
 }
 
-/** Of each child, in the order in which it was posted, what it is and how it ended. */
+/** The kind and the status of each child, in the order in which they were posted. */
 function posted(): string[] {
   return [...service.runs.values()].map(run => `${run['job_type']} ${run['run_id']} ${run['status']}`)
 }
@@ -90,7 +90,7 @@ const CHILDREN = [
   'gate r-gate-gate-2 success',
 ]
 
-/** Calls have ids of their own, and fixers the issue's: both are left out here. */
+/** The ids of calls and of fixed issues vary, so they are left out. */
 function isPlain(child: string): boolean {
   return !child.startsWith('llm_call') && !child.includes('.mend.')
 }
@@ -167,7 +167,7 @@ describe('a launch in telemetry', () => {
         await ctx.artifacts.write(isFirst ? 'first' : 'second', 'x')
       },
     })
-    // As a crash leaves it: the log ends in the middle of the work, and the last records never left the process.
+    // As after a crash: the log ends in the middle of the work, and the last records were never sent.
     const first = await startLaunch(launch, { ...options(), runId, telemetry: false })
     await first.result
     isFirst = false
@@ -278,7 +278,7 @@ describe('whatever the service does', () => {
     const since = performance.now()
     const run = await startLaunch(busyLaunch(), { ...options(), telemetry: hanging, runId })
     expect(await run.result).toMatchObject({ status: 'completed' })
-    // One try alone has ten seconds.
+    // One try alone takes ten seconds.
     expect(performance.now() - since).toBeLessThan(8_000)
     expect(existsSync(join(runsFolder, runId, 'telemetry_outbox.jsonl'))).toBe(true)
     expect(await flushTelemetry({ runsFolder, telemetry: telemetry() })).toMatchObject([
@@ -302,7 +302,7 @@ describe('whatever the service does', () => {
       .map(line => JSON.parse(line) as { method: string; status: number; payload: Stored })
     const refused = dead.filter(({ status }) => status === 422)
     expect(refused.map(({ payload }) => payload['run_id'])).toEqual(['r-gate-gate-1', 'r-gate-gate-2'])
-    // An update of what is not there is refused too.
+    // The update of a missing record is refused too.
     expect(dead.filter(({ status }) => status === 404).map(({ method }) => method)).toEqual([
       'PATCH',
       'PATCH',

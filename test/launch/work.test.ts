@@ -155,7 +155,7 @@ describe('work', () => {
       },
     })
     await (await startLaunch(launch, { runsFolder, runId })).result
-    // The last has the inputs of the first; but what that one left was replaced since.
+    // The last one has the inputs of the first, whose outputs were replaced since.
     expect(seen).toEqual(['one', 'two', 'one'])
     expect(readFileSync(join(runsFolder, runId, 'artifacts', 'source.txt'), 'utf8')).toBe('one')
   })
@@ -169,7 +169,7 @@ describe('work', () => {
         if (scope === 'first') await artifacts.write('shared.txt', 'one')
         if (scope === 'second') await artifacts.write('shared.txt', 'two')
         if (scope === 'third') {
-          // The event of the second version is durable, its file is not in place yet: this writer finds its own content.
+          // The event of the second version is durable, but its file is not in place yet, so this writer finds its own content.
           await secondIsRecorded.passed
           await artifacts.write('shared.txt', 'one')
         }

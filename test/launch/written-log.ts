@@ -51,7 +51,7 @@ export function newJournal(
 const HASH = 'a'.repeat(64)
 const ITEM = 'run-1:draft:1:intro'
 
-/** A log with an event of every type that a run with its states can have. */
+/** Writes a log with an event of every type. */
 export async function writeFullLog(): Promise<WrittenLog> {
   const written = newJournal()
   const { journal } = written
@@ -162,7 +162,7 @@ export async function writeFullLog(): Promise<WrittenLog> {
   return written
 }
 
-/** The text of a log with an event changed and every hash after it made anew, as its writer could have written it. */
+/** A log with one event changed and all later hashes recomputed, as its writer could have written it. */
 export function rewritten(
   text: string,
   line: number,

@@ -4,13 +4,13 @@ import type { AddressInfo } from 'node:net'
 import { type Annals, open } from '../../src/annals.ts'
 import { createApp } from '../../src/server/app.ts'
 
-/** The telemetry service itself, over a database in memory, behind a door that fails when it is told to. */
+/** The real telemetry service over a database in memory, with failures that a script chooses. */
 
 export type ServiceFault =
   | { readonly status: number; readonly retryAfter?: string }
-  /** Hangs up. */
+  /** Closes the connection. */
   | 'down'
-  /** Takes the record, and hangs up before it says so. */
+  /** Stores the record, and closes the connection before it answers. */
   | 'accepts-silently'
   /** Never answers. */
   | 'timeout'
@@ -21,7 +21,7 @@ interface ServiceRequest {
   readonly payload: Readonly<Record<string, unknown>>
 }
 
-/** What happens to a request; undefined for what should. */
+/** Chooses the failure for a request; undefined for none. */
 export type ServiceScript = (request: ServiceRequest, n: number) => ServiceFault | undefined
 
 export async function openFaultyTelemetry(token?: string): Promise<FaultyTelemetry> {
@@ -33,12 +33,12 @@ export async function openFaultyTelemetry(token?: string): Promise<FaultyTelemet
 
 export class FaultyTelemetry implements AsyncDisposable {
   script: ServiceScript = () => undefined
-  /** What was taken, in order; a duplicate is not. */
+  /** The accepted requests, in order, without duplicates. */
   readonly accepted: ServiceRequest[] = []
-  /** All that arrived, but for what only reads. */
+  /** All requests except reads. */
   readonly arrived: ServiceRequest[] = []
   duplicates = 0
-  /** By event id, in the order in which they were posted, the records as the service shows them. */
+  /** The records by event id, in the order in which they were posted. */
   readonly runs: Map<string, Record<string, unknown>> = new Map()
   readonly #db: Annals
   readonly #app: ReturnType<typeof createApp>
@@ -109,7 +109,7 @@ export class FaultyTelemetry implements AsyncDisposable {
     })
   }
 
-  /** What the service has made of it. */
+  /** The answer of the service. */
   async #note(asked: ServiceRequest, answer: Response): Promise<void> {
     if (!answer.ok) return
     const { status, event_id: eventId } = (await answer.json()) as { status?: string; event_id: string }

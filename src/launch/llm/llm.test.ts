@@ -73,7 +73,7 @@ async function failureOf(work: Promise<unknown>): Promise<AnnalsError> {
   return error as AnnalsError
 }
 
-/** All that a call leaves behind. */
+/** Everything that a call writes. */
 function written(): string {
   const files = readdirSync(folder, { recursive: true, encoding: 'utf8', withFileTypes: true })
   const texts = files
@@ -209,7 +209,7 @@ describe('ND9: retries', () => {
     await start()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     try {
-      /** So long before each piece. */
+      /** The delay before each piece. */
       const streamWith = (pauses: readonly number[]): Llm => {
         const left = [...pauses]
         const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
@@ -416,7 +416,7 @@ describe('recordedFetch', () => {
     let typesAtDone: string[] | undefined
     for await (const piece of response.body!) {
       text += Buffer.from(piece).toString('utf8')
-      // An SDK goes on as soon as it reads this, and waits for no end of the body.
+      // An SDK continues as soon as it reads this, before the body ends.
       if (text.includes('[DONE]')) typesAtDone ??= typesOf()
     }
     expect(typesAtDone).toEqual(['LLM_CALL_STARTED', 'LLM_CALL_FINISHED'])

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { publicUrl, REDACTED, Redactor, secretsIn } from './redaction.ts'
 
-/** Each secret, in a text where it is found. The secrets are made up. */
+/** Each secret with a text in which it is found. The secrets are invented. */
 const FOUND: readonly (readonly [secret: string, text: string])[] = [
   ['sk-proj-abc123def456ghi789', 'my key is sk-proj-abc123def456ghi789.'],
   ['sk-ant-api03-AbCdEf0123456789', '"sk-ant-api03-AbCdEf0123456789"'],
@@ -30,7 +30,7 @@ const FOUND: readonly (readonly [secret: string, text: string])[] = [
   ['MIIEvQIBADANBg', '-----BEGIN RSA PRIVATE KEY-----\nMIIEvQIBADANBg and cut off'],
 ]
 
-/** What only looks a little like it, and must stay as it is. */
+/** Texts that resemble secrets and must not change. */
 const KEPT: readonly string[] = [
   'the risk-assessment-document and sk-learn-tutorials',
   'max_tokens=100, tokens: 5, a token: "x"',

@@ -7,12 +7,12 @@ import { createLlm } from './llm.ts'
 import { sseEvent } from './sse.ts'
 import type { Fetch } from './transport.ts'
 
-/** What may stand in an Authorization header. */
+/** Values of an Authorization header. */
 const keys = fc
   .string({ unit: fc.constantFrom(...'abcXYZ0189-._~+/='), minLength: 12, maxLength: 60 })
   .filter(key => new Set(key).size > 4)
 
-/** A text around the key, long or just so long that who shortens texts cuts a key in two. */
+/** A text around the key, so long that shortening it could cut the key in two. */
 const length = fc.oneof(fc.integer({ min: 10, max: 80 }), fc.integer({ min: 430, max: 510 }), fc.nat(2_000))
 const around = fc.record({
   before: fc
@@ -27,7 +27,7 @@ const json = (status: number, body: unknown): Response =>
     headers: { 'content-type': 'application/json', 'x-echo': 'x' },
   })
 
-/** An endpoint that shows the key wherever it can. */
+/** Endpoints that echo the key. */
 const ENDPOINTS: Readonly<Record<string, (said: string) => Response>> = {
   answer: said =>
     json(200, { choices: [{ message: { content: said, reasoning: [said] }, finish_reason: 'stop' }] }),
@@ -96,7 +96,7 @@ test.each(Object.keys(ENDPOINTS))(
             readFileSync(join(folder, 'evidence', 'llm', file), 'utf8'),
           )
           const all = JSON.stringify(seen) + files.join('\n')
-          // A part of it gives it away as well.
+          // A part of the key must not appear either.
           expect(all).not.toContain(key.slice(0, 10))
           expect(all).not.toContain(key.slice(-10))
           expect(seen).toHaveLength(error === undefined ? 2 : 6)

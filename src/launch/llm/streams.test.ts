@@ -4,7 +4,7 @@ import { ChunkAssembler, streamOf } from './chunks.ts'
 import { type Completion, outputHash, readCompletion, usageOf } from './completion.ts'
 import { DONE, SseParser, sseEvent } from './sse.ts'
 
-/** The text's bytes, cut at these places. */
+/** The bytes of a text, cut at these positions. */
 function cut(text: string, places: readonly number[]): Uint8Array[] {
   const bytes = Buffer.from(text, 'utf8')
   const at = [...new Set(places.map(place => place % (bytes.length + 1)))].sort((a, b) => a - b)
@@ -39,7 +39,7 @@ describe('server-sent events', () => {
   })
 })
 
-/** Answers as a provider gives them. */
+/** Answers of a provider. */
 const completions: fc.Arbitrary<Completion> = fc
   .array(
     fc.record({
