@@ -58,6 +58,7 @@ import {
 export interface Stats extends Partial<StorageStats> {
   /** How far the time of the newest commit lies ahead of the clock; above 0 only if the clock is wrong, or was. */
   readonly aheadOfClockMs: number
+  /** What this tenant's ledger and projector have done since opening. */
   readonly ledger: LedgerStats
 }
 
@@ -125,17 +126,25 @@ interface TenantParts {
 
 /** A store as one tenant sees it. */
 export class Annals implements AsyncDisposable {
+  /** Values under keys, per scope. */
   readonly kv: Kv
+  /** Append-only, hash-chained event logs, one per scope. */
   readonly events: Events
+  /** Versioned values that change by compare-and-set. */
   readonly cells: Cells
+  /** State machines with stored definitions. */
   readonly machines: Machines
+  /** Traces of what an agent thought, decided and called. */
   readonly traces: Traces
+  /** The index of the tenant's runs: their status, tags, parents and deletion. */
   readonly runs: Runs
+  /** Run events with idempotent appends, leases, snapshots and alerts. */
   readonly ledger: Ledger
   /** @internal What the telemetry service keeps of this tenant. */
   readonly telemetry: TelemetryStore
   /** @internal Of what kind the store is. */
   readonly engine: EngineInfo
+  /** The tenant whose data this handle reaches. */
   readonly tenant: string
   readonly #store: Store
   readonly #tenants: Map<string, TenantParts>
@@ -404,6 +413,7 @@ export class Annals implements AsyncDisposable {
     await database.close()
   }
 
+  /** Closes the store at the end of an `await using` block. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

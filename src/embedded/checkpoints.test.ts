@@ -5,9 +5,9 @@ import { blocksReadBy } from '../../test/simulation/blocks-read.ts'
 import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import type { Operation, Put } from '../engine/storage.ts'
 import { Random } from '../testing/random.ts'
+import type { EmbeddedStore } from './embedded-store.ts'
 import { type EmbeddedOptions, openEmbedded } from './open.ts'
 import { nodeScheduler } from './scheduler.ts'
-import type { EmbeddedStore } from './store.ts'
 
 const TREE = { scope: 's', tag: 1 }
 /** A leaf, and the part of the entry that was one too much. */

@@ -5,8 +5,8 @@ import { HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
 import { parseHead } from '../engine/log.ts'
 import type { Append, Committed, Drop, Operation, Put } from '../engine/storage.ts'
 import { Random } from '../testing/random.ts'
+import type { EmbeddedStore } from './embedded-store.ts'
 import { type EmbeddedOptions, openEmbedded } from './open.ts'
-import type { EmbeddedStore } from './store.ts'
 
 /** What the storage suite can't see of a drop: files, openings and failures. */
 

@@ -3,8 +3,8 @@ import { blocksReadBy } from '../../test/simulation/blocks-read.ts'
 import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import type { Operation, Put } from '../engine/storage.ts'
 import { Random, seedOfRun } from '../testing/random.ts'
+import type { EmbeddedStore } from './embedded-store.ts'
 import { openEmbedded } from './open.ts'
-import type { EmbeddedStore } from './store.ts'
 
 const TREE = { scope: 's', tag: 1 }
 const VALUE = 'v'.repeat(80)

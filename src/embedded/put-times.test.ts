@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import { TAGS } from '../engine/keys.ts'
 import type { Put } from '../engine/storage.ts'
+import type { EmbeddedStore } from './embedded-store.ts'
 import { openEmbedded } from './open.ts'
-import type { EmbeddedStore } from './store.ts'
 
 const put = (key: string, more: Partial<Put> = {}): Put => ({
   op: 'put',

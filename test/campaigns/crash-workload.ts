@@ -1,6 +1,6 @@
 import { sha256 } from '../../src/core/hash.ts'
+import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
-import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { TAGS } from '../../src/engine/keys.ts'
 import type { Committed, Operation, Snapshot, TreeId } from '../../src/engine/storage.ts'
 import type { Random } from '../../src/testing/random.ts'

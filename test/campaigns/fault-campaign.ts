@@ -1,6 +1,6 @@
 import { AnnalsError, type ErrorCode } from '../../src/core/errors.ts'
+import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
-import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { SEGMENT_START } from '../../src/embedded/wal-segment.ts'
 import type { Committed, Operation } from '../../src/engine/storage.ts'
 import { Random } from '../../src/testing/random.ts'

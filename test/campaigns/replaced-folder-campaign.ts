@@ -1,6 +1,6 @@
 import { AnnalsError } from '../../src/core/errors.ts'
+import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
-import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import type { Durability } from '../../src/engine/capabilities.ts'
 import { Random } from '../../src/testing/random.ts'
 import { inSeededSlices } from '../simulation/seeded-slices.ts'

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
+import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { fileName } from '../../src/embedded/format.ts'
 import { type EmbeddedOptions, openEmbedded } from '../../src/embedded/open.ts'
-import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { TAGS } from '../../src/engine/keys.ts'
 import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 

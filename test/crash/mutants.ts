@@ -338,7 +338,7 @@ export const MUTANTS: readonly Mutant[] = [
     ['checkpointer.js', 'if (group.broken !== undefined) throw group.readOnly();', ''],
   ),
   mutant('what was recovered is not written anew', 'faults', [
-    'store.js',
+    'embedded-store.js',
     'this.#recovered = parts.persistence?.needsCheckpoint === true;',
     'this.#recovered = false;',
   ]),

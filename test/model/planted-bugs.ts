@@ -1,5 +1,5 @@
 import { Annals } from '../../src/annals.ts'
-import { EmbeddedStore } from '../../src/embedded/store.ts'
+import { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { Database } from '../../src/engine/database.ts'
 import { parseScope, TAGS } from '../../src/engine/keys.ts'
 import type { Commit, Operation, Step } from '../../src/engine/storage.ts'

@@ -1,6 +1,6 @@
 import { Annals } from '../../src/annals.ts'
+import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { type EmbeddedOptions, openEmbedded } from '../../src/embedded/open.ts'
-import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { Database, type Timing } from '../../src/engine/database.ts'
 import {
   AnnalsError,

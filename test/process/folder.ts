@@ -8,8 +8,8 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, expect } from 'vitest'
 import { sha256Hex } from '../../src/core/hash.ts'
 import { openNodeDisk } from '../../src/disk/node-disk.ts'
+import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { type EmbeddedOptions, openEmbedded } from '../../src/embedded/open.ts'
-import type { EmbeddedStore } from '../../src/embedded/store.ts'
 import { TAGS } from '../../src/engine/keys.ts'
 
 /** Folders of a test's own, the stores in them, and the processes that visit them. */

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { u64 } from '../../src/core/bytes.ts'
 import { linkHash, sha256, ZERO_HASH } from '../../src/core/hash.ts'
-import type { EmbeddedStore } from '../../src/embedded/store.ts'
+import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { dedupeTag, HEAD_KEY, headTag, TAGS } from '../../src/engine/keys.ts'
 import { parseDedupe, parseHead, parseLogEntry } from '../../src/engine/log.ts'
 import type { Appended, Operation } from '../../src/engine/storage.ts'
