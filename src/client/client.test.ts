@@ -18,7 +18,7 @@ async function serving(answer: RequestListener, work: (url: string) => Promise<v
 const retry = { firstMs: 1, maxMs: 2 }
 
 describe('a client', () => {
-  test('asks again when a connection breaks in the middle of an answer', async () => {
+  test('retries when a connection breaks within an answer', async () => {
     let asked = 0
     await serving(
       (_, response) => {
@@ -34,7 +34,7 @@ describe('a client', () => {
     )
   })
 
-  test('says with a code that nothing came, and from where', async () => {
+  test('reports an unreachable server with a code and its address', async () => {
     const url = 'http://127.0.0.1:9'
     const client = createClient({ url, retry: { ...retry, retries: 1 } })
     await expect(client.kv.get('run', 'key')).rejects.toMatchObject({
@@ -44,7 +44,7 @@ describe('a client', () => {
     await expect(client.ready()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   })
 
-  test('waits as long as the server says', async () => {
+  test('waits for Retry-After', async () => {
     const waited: number[] = []
     let asked = 0
     await serving(
@@ -63,7 +63,7 @@ describe('a client', () => {
     )
   })
 
-  test('knows a server that is not ready', async () => {
+  test('recognizes a server that is not ready', async () => {
     await serving(
       (_, response) => response.writeHead(503).end('{"status":"closing"}'),
       async url => {
@@ -72,7 +72,7 @@ describe('a client', () => {
     )
   })
 
-  test('asks for a token once: the answer is lost, or it is not', async () => {
+  test('does not retry the creation of a token', async () => {
     let asked = 0
     await serving(
       (_, response) => {

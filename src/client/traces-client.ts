@@ -1,5 +1,5 @@
 import { checkWhole } from '../core/numbers.ts'
-import { checkOptions } from '../core/options.ts'
+import { checkOptions, withoutUndefined } from '../core/options.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
 import type { ChainReport } from '../engine/chain.ts'
 import type { Scope } from '../engine/keys.ts'
@@ -131,8 +131,4 @@ function treeOf({ trace, children }: JsonTree): TraceTree {
 
 function traceOf(json: unknown): StoredTrace {
   return fromJson(json) as unknown as StoredTrace
-}
-
-function withoutUndefined(trace: Trace): object {
-  return Object.fromEntries(Object.entries(trace).filter(([, value]) => value !== undefined))
 }

@@ -26,3 +26,9 @@ export function checkSignal(signal: unknown): void {
   if (signal === undefined || signal instanceof AbortSignal) return
   throw new AnnalsError('INVALID_ARGUMENT', 'signal must be an AbortSignal', { name: 'signal' })
 }
+
+/** A copy without the properties that are undefined. */
+export function withoutUndefined<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  const given = Object.entries(options).filter(([, value]) => value !== undefined)
+  return Object.fromEntries(given) as { [K in keyof T]: Exclude<T[K], undefined> }
+}

@@ -3,7 +3,7 @@ import { open } from '../annals.ts'
 import { newEvent } from '../testing/ledger-suite/events.ts'
 import { createServer } from './server.ts'
 
-test('the server logs each alert of the tenants at work once, with the tenant, and none from before it ran', async () => {
+test('the server logs each new alert of active tenants once, with the tenant', async () => {
   await using db = await open({ memory: true })
   await db.ledger.appendEvent(newEvent({ eventType: 'RunPaused', runId: 'earlier' }))
   await db.ledger.projectSnapshot('earlier')

@@ -1,10 +1,10 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
+import { withoutUndefined } from '../core/options.ts'
 import type { AuditQuery } from '../ledger/audit.ts'
 import type { LedgerAlert, RunEventWrite } from '../ledger/run-events.ts'
 import type { FeedItem } from '../ledger/subscriptions.ts'
 import { longPage, serve } from './endpoint.ts'
-import { without } from './given-options.ts'
 import { behindNamed, cursorOf, inChunks, pageOfEach, partsOf } from './paging.ts'
 import { runIdOf } from './path-ids.ts'
 import { json, largeJson } from './reply.ts'
@@ -101,7 +101,7 @@ function serveAppends(app: OpenAPIHono<ServerEnv>): void {
       refusals: ['WRITER_FENCED', 'RUN_NOT_FOUND'],
       answers: { 200: ['The epoch to write under.', z.object({ epoch: z.number().int() })] },
     },
-    async ({ c, run, body }) => json(await c.get('db').ledger.acquireLease(run, without(body))),
+    async ({ c, run, body }) => json(await c.get('db').ledger.acquireLease(run, withoutUndefined(body))),
   )
   serve(
     app,
@@ -210,7 +210,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       const items = inChunks<FeedItem, string | undefined>(
         start,
         Math.min(RECORDS_AT_ONCE, most + 1),
-        (after, limit) => ledger.fetchAll(without({ cursor: after, limit })),
+        (after, limit) => ledger.fetchAll(withoutUndefined({ cursor: after, limit })),
         item => item.cursor,
       )
       return pageOfEach('items', items, { limit: most, signal: c.req.raw.signal }, item => item.cursor)
@@ -245,7 +245,7 @@ function serveReads(app: OpenAPIHono<ServerEnv>): void {
       const window = { ...filters, from: timeOf(from), to: timeOf(to), after: positionOf(cursor) }
       return pageOfEach(
         'events',
-        c.get('db').ledger.audit(without(window) as AuditQuery),
+        c.get('db').ledger.audit(withoutUndefined(window) as AuditQuery),
         { limit: most, signal: c.req.raw.signal },
         ({ persistedAt, runId, runSeq }) => cursorOf(persistedAt, runId, runSeq),
       )

@@ -9,7 +9,7 @@ const never = new AbortController().signal
 const settled = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
 
 describe('a fair share', () => {
-  test('a tenant has no more than its part at a time, and the rest is free for others', async () => {
+  test('a tenant holds at most its share, and the rest is free for others', async () => {
     const slots = share(3, 2)
     const release = await slots.take('a', 1, never)
     await slots.take('a', 1, never)
@@ -25,7 +25,7 @@ describe('a fair share', () => {
     expect([isServed, slots.held, slots.waiting]).toEqual([true, 3, 0])
   })
 
-  test('tenants take turns, however long the line of one of them is', async () => {
+  test('tenants take turns, however long one queue is', async () => {
     const slots = share(1, 1)
     const order: string[] = []
     const work = async (tenant: string): Promise<void> => {
@@ -38,7 +38,7 @@ describe('a fair share', () => {
     expect(order.join('')).toBe('aabcabaaa')
   })
 
-  test('a large amount is not overtaken for ever by small ones', async () => {
+  test('a large request is not starved by small ones', async () => {
     const bytes = share(10, 10)
     const first = await bytes.take('a', 6, never)
     const large = bytes.take('b', 8, never)
@@ -54,7 +54,7 @@ describe('a fair share', () => {
     expect([isOvertaken, bytes.held]).toEqual([true, 9])
   })
 
-  test('who waits too long, or behind too many, is refused and told when to come back', async () => {
+  test('a request that waits too long or behind too many is refused with Retry-After', async () => {
     const slots = share(1, 1, 20)
     await slots.take('a', 1, never)
     const refusal = { code: 'RATE_LIMITED', details: { retryAfterSeconds: expect.any(Number) } }
@@ -65,7 +65,7 @@ describe('a fair share', () => {
     expect([slots.waiting, slots.refused, slots.held]).toEqual([0, 101, 1])
   })
 
-  test('who leaves gives back its place, and a share is given back once', async () => {
+  test('a caller that leaves frees its place, and a share is released only once', async () => {
     const slots = share(1, 1)
     const release = await slots.take('a', 1, never)
     const stop = new AbortController()

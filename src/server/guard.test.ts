@@ -20,7 +20,7 @@ const from = (headers: Record<string, string>): RequestInit => ({
   headers: { ...write.headers, ...headers },
 })
 
-describe('who may ask', () => {
+describe('access', () => {
   test.each([
     'evil.example',
     'localhost.evil.example',
@@ -43,7 +43,7 @@ describe('who may ask', () => {
     },
   )
 
-  test('behind a proxy, the hosts are those that the server was told of', async () => {
+  test('behind a proxy, only the configured hosts are accepted', async () => {
     const hosts = ['Annals.example']
     expect((await ask({ hosts }, '/ready', { headers: { Host: 'annals.example' } })).status).toBe(200)
     expect((await ask({ hosts }, '/ready', { headers: { Host: 'localhost' } })).status).toBe(403)
@@ -60,7 +60,7 @@ describe('who may ask', () => {
     },
   )
 
-  test('a page of the server itself may write, and one of an origin that it was told of', async () => {
+  test('pages of the server and of configured origins may write', async () => {
     const own = from({ Origin: 'http://localhost:8765', Host: 'localhost:8765' })
     expect((await ask({}, '/v1/runs', own)).status).toBe(201)
     const origins = ['https://console.example']
@@ -77,27 +77,30 @@ describe('who may ask', () => {
   })
 
   const SITES = ['cross-site', 'same-site', 'CROSS-SITE', 'same-origin, cross-site', '']
-  test.each(SITES)('a browser that says Sec-Fetch-Site: %s is refused, reading and writing', async site => {
-    const count = (await db.runs.list()).length
-    const headers = { 'Sec-Fetch-Site': site, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' }
-    // Without an Origin: a form or an image of an older browser sends none.
-    expect((await ask({}, '/v1/runs', from(headers))).status).toBe(403)
-    expect(await db.runs.list()).toHaveLength(count)
-    for (const path of ['/v1/runs', '/v1/stream', '/openapi.json', '/ready', '/', '/page/page.js']) {
-      expect((await ask({}, path, { headers })).status, path).toBe(403)
-    }
-    // A link to data is refused too: only the pages are for people.
-    const link = { 'Sec-Fetch-Site': site, 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' }
-    expect((await ask({}, '/v1/runs', { headers: link })).status).toBe(403)
-    expect((await ask({}, '/', { method: 'POST', headers: link })).status).toBe(403)
-    for (const page of ['/', '/docs']) {
-      expect((await ask({}, page, { headers: link })).status, page).toBe(200)
-      const framed = { ...link, 'Sec-Fetch-Dest': 'iframe' }
-      expect((await ask({}, page, { headers: framed })).status, `${page} in a frame`).toBe(403)
-    }
-  })
+  test.each(SITES)(
+    'a browser request with Sec-Fetch-Site: %s is refused, for reads and writes',
+    async site => {
+      const count = (await db.runs.list()).length
+      const headers = { 'Sec-Fetch-Site': site, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' }
+      // Without an Origin: a form or an image of an older browser sends none.
+      expect((await ask({}, '/v1/runs', from(headers))).status).toBe(403)
+      expect(await db.runs.list()).toHaveLength(count)
+      for (const path of ['/v1/runs', '/v1/stream', '/openapi.json', '/ready', '/', '/page/page.js']) {
+        expect((await ask({}, path, { headers })).status, path).toBe(403)
+      }
+      // A link to data is refused too: only the pages are for people.
+      const link = { 'Sec-Fetch-Site': site, 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' }
+      expect((await ask({}, '/v1/runs', { headers: link })).status).toBe(403)
+      expect((await ask({}, '/', { method: 'POST', headers: link })).status).toBe(403)
+      for (const page of ['/', '/docs']) {
+        expect((await ask({}, page, { headers: link })).status, page).toBe(200)
+        const framed = { ...link, 'Sec-Fetch-Dest': 'iframe' }
+        expect((await ask({}, page, { headers: framed })).status, `${page} in a frame`).toBe(403)
+      }
+    },
+  )
 
-  test('the own page, an address that somebody types, and an origin that the server was told of are let in', async () => {
+  test("the server's own page, a typed address and a configured origin are allowed", async () => {
     for (const site of ['same-origin', 'none']) {
       const headers = { 'Sec-Fetch-Site': site }
       expect((await ask({}, '/v1/runs', { headers })).status, site).toBe(200)
@@ -111,7 +114,7 @@ describe('who may ask', () => {
     expect((await ask({ origins }, '/v1/runs', { headers: other })).status).toBe(403)
   })
 
-  test('an address that others reach needs tokens, and a server without one does not start', async () => {
+  test('a public address needs tokens, and a server without one does not start', async () => {
     expect(() => createServer(db, { host: '0.0.0.0', auth: 'off' })).toThrow(
       expect.objectContaining({ code: 'INVALID_ARGUMENT' }),
     )
@@ -120,7 +123,7 @@ describe('who may ask', () => {
     expect((await ask({ host: '0.0.0.0' }, '/v1/runs')).status).toBe(401)
   })
 
-  test('a token of the configuration may read and write, and not administer', async () => {
+  test('the static token may read and write but not administer', async () => {
     const staticToken = 'from-the-configuration'
     const headers = { Authorization: `Bearer ${staticToken}` }
     expect((await ask({ staticToken }, '/v1/runs')).status).toBe(401)
@@ -128,7 +131,7 @@ describe('who may ask', () => {
     expect((await ask({ staticToken }, '/v1/tokens', { headers })).status).toBe(403)
   })
 
-  test('TD6: where no token is needed, one of ours that was revoked is refused by the telemetry service too', async () => {
+  test('TD6: a revoked token is refused by the telemetry service even if none is needed', async () => {
     const server = createServer(db)
     const { token, id } = await server.tokens.create({ role: 'reader' })
     await server.tokens.revoke(id)
@@ -143,17 +146,17 @@ describe('who may ask', () => {
     }
   })
 
-  test('a server on another loopback address is known under it', async () => {
+  test('a server on another loopback address accepts that host', async () => {
     expect(
       (await ask({ host: '127.0.0.2' }, '/v1/runs', { headers: { Host: '127.0.0.2:8765' } })).status,
     ).toBe(200)
   })
 
-  test('where no token is needed, one that is wrong is refused all the same', async () => {
+  test('a wrong token is refused even if none is needed', async () => {
     expect((await ask({}, '/v1/runs', { headers: { Authorization: 'Bearer wrong' } })).status).toBe(401)
   })
 
-  test('two Authorization or Host headers are refused: others may have looked at the other one', async () => {
+  test('repeated Authorization or Host headers are refused, because a proxy may have checked the other one', async () => {
     const server = createServer(db, { port: 0 })
     const { port } = await server.listen()
     for (const twice of [
@@ -198,7 +201,7 @@ describe('a request that names its host in the request line', () => {
     await server.close()
   })
 
-  test('with a Host header that is none is refused, also where any host will do', async () => {
+  test('with an invalid Host header is refused, even if any host is accepted', async () => {
     const staticToken = 'from-the-configuration'
     const server = createServer(db, { host: '0.0.0.0', port: 0, staticToken })
     const { port } = await server.listen()
@@ -223,8 +226,8 @@ function raw(port: number, request: string): Promise<string> {
   })
 }
 
-describe('how often', () => {
-  test('beyond the limit it is 429, with when to come back; each token counts for itself', async () => {
+describe('the rate limit', () => {
+  test('answers 429 with Retry-After beyond the limit, and counts each token separately', async () => {
     let now = 0
     const server = createServer(db, { rateLimit: { perMinute: 2 }, clock: () => now })
     const { token } = await server.tokens.create({ role: 'reader' })
@@ -247,8 +250,8 @@ describe('how often', () => {
   })
 })
 
-describe('what is said', () => {
-  test('each request is one line in the log, with the id that the answer has', async () => {
+describe('answers and log', () => {
+  test('each request is one line in the log, with the request id of the answer', async () => {
     const lines: string[] = []
     const answer = await ask({ log: line => lines.push(line) }, '/v1/runs/nobody', {
       headers: { 'X-Request-Id': 'my-id' },
@@ -270,7 +273,7 @@ describe('what is said', () => {
     ])
   })
 
-  test('no answer is guessed to be of another type: each says nosniff', async () => {
+  test('every answer has nosniff', async () => {
     const server = createServer(db)
     const { paths } = (await (await server.fetch(new Request('http://localhost/openapi.json'))).json()) as {
       paths: Record<string, Record<string, unknown>>
@@ -293,14 +296,14 @@ describe('what is said', () => {
     }
   })
 
-  test('an id that could forge a line of the log is not taken', async () => {
+  test('a request id that could forge a log line is not accepted', async () => {
     for (const id of ['a b', 'x'.repeat(65), '"}']) {
       const answer = await ask({}, '/v1/runs', { headers: { 'X-Request-Id': id } })
       expect(answer.headers.get('X-Request-Id')).toMatch(/^[0-9a-f-]{36}$/)
     }
   })
 
-  test('a failure of the server says nothing of how it came: no stack, no path, no message', async () => {
+  test('an internal error reveals no stack, no path and no message', async () => {
     const lines: string[] = []
     const closed = await open({ memory: true })
     const server = createServer(closed, { log: line => lines.push(line) })

@@ -54,7 +54,7 @@ async function metric(server: Server, name: string): Promise<number> {
 }
 
 describe('heavy requests', () => {
-  test('one that gets no slot in time is refused with 429 and Retry-After, and changes nothing for the others', async () => {
+  test('one that gets no slot in time is refused with 429 and Retry-After and does not affect others', async () => {
     const { server, launches } = serverWith({ heavyPerTenant: 1, heavyMax: 1, heavyWaitMs: 30 })
     const first = get(server, '/v1/launches/a')
     await launches.begun('a')
@@ -71,7 +71,7 @@ describe('heavy requests', () => {
     expect((await get(server, '/v1/runs/run/verification')).status).toBe(404)
   })
 
-  test('those of a tenant wait for each other, and go on as slots become free', async () => {
+  test('those of one tenant wait for each other until slots are free', async () => {
     const { server, launches } = serverWith({ heavyPerTenant: 2 })
     const answers = ['a', 'b', 'c'].map(id => get(server, `/v1/launches/${id}`))
     await Promise.all([launches.begun('a'), launches.begun('b')])
@@ -99,7 +99,7 @@ describe('heavy requests', () => {
     for (const answer of mine) expect((await answer).status).toBe(200)
   })
 
-  test('a caller that closes its connection while it waits gives back its place', async () => {
+  test('a caller that closes its connection while waiting frees its place', async () => {
     const { server, launches } = serverWith({ port: 0, heavyPerTenant: 1 })
     const { port } = await server.listen()
     const first = get(server, '/v1/launches/a')
@@ -151,7 +151,7 @@ describe('large bodies', () => {
     }
   }
 
-  test('bytes that are held are limited: a body for which there is no room waits, then is refused', async () => {
+  test('a body waits until there is room for its bytes, and is refused after a time', async () => {
     const { server } = serverWith({ heavyWaitMs: 30, bodyBytesPerTenant: 18 * MIB })
     const first = slowBody(10 * MIB)
     const answer = get(server, '/v1/runs/run/kv/a', first.init)
@@ -168,7 +168,7 @@ describe('large bodies', () => {
     expect(await metric(server, 'annals_http_bodies_refused_total')).toBe(1)
   })
 
-  test('a body that says nothing of its length has room for the largest one, once it is large', async () => {
+  test('a large body without a length reserves room for the longest body', async () => {
     const { server } = serverWith({})
     const slow = slowBody(100_000)
     const { 'Content-Length': _, ...headers } = slow.init.headers as Record<string, string>
@@ -179,7 +179,7 @@ describe('large bodies', () => {
     expect(await metric(server, 'annals_http_body_bytes')).toBe(0)
   })
 
-  test('a body that breaks off, or is refused, gives back its bytes', async () => {
+  test('an interrupted or refused body releases its bytes', async () => {
     const { server } = serverWith({ port: 0 })
     const { port } = await server.listen()
     const socket = connect(port, '127.0.0.1', () => {

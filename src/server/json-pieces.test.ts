@@ -34,7 +34,7 @@ const LARGE: readonly (readonly [string, Value])[] = [
   ['many items', Array.from({ length: 60_000 }, (_, i) => (i % 3 === 0 ? { i } : i / 7))],
 ]
 
-test('any value is written in pieces as it is written whole, and read in slices as it is read whole', async () => {
+test('any value is written in pieces and read in slices with the same result as at once', async () => {
   await fc.assert(
     fc.asyncProperty(value, async given => {
       const text = JSON.stringify(toJson(given))
@@ -57,7 +57,7 @@ test.each(LARGE)('%s, too long for one piece, too', async (_, given) => {
   )
 })
 
-test('plain JSON is written as JSON.stringify writes it: U+0000 is no mark, what is undefined is left out', async () => {
+test('plain JSON is written as JSON.stringify writes it: U+0000 has no meaning, undefined is left out', async () => {
   const given = { a: '\0i1', b: undefined, c: [1, { d: null }], 'ä"': `\0${'y'.repeat(100_000)}` }
   expect(await written(given, 'plain')).toBe(JSON.stringify(given))
 })

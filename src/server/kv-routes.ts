@@ -1,7 +1,7 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
+import { withoutUndefined } from '../core/options.ts'
 import { longPage, serve } from './endpoint.ts'
-import { without } from './given-options.ts'
 import { Page } from './paging.ts'
 import { json } from './reply.ts'
 import { flag, limitUpTo, text, value, whole } from './schemas.ts'
@@ -40,7 +40,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
     async ({ c, run: runId, query: { prefix, after, limit, values = false } }) => {
       const { kv } = c.get('db')
       // One more than the page, to know whether it is the last.
-      const keys = await kv.list(runId, without({ prefix, after, limit: limit + 1 }))
+      const keys = await kv.list(runId, withoutUndefined({ prefix, after, limit: limit + 1 }))
       const page = new Page(limit)
       let count = 0
       while (count < keys.length && !page.isFull) {
@@ -83,7 +83,7 @@ export function serveKv(app: OpenAPIHono<ServerEnv>): void {
       answers: { 200: ['The key that was written.', z.object({ key: z.string() })] },
     },
     async ({ c, run: runId, ids: { key }, query: { ttlMs } }) => {
-      await c.get('db').kv.put(runId, key, await readValue(c), without({ ttlMs }))
+      await c.get('db').kv.put(runId, key, await readValue(c), withoutUndefined({ ttlMs }))
       return json({ key })
     },
   )

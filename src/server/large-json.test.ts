@@ -59,7 +59,7 @@ async function judged(parse: () => unknown): Promise<Judged> {
   }
 }
 
-test('both parsers take the same texts and make the same of them, however long the pieces are', async () => {
+test('both parsers accept the same texts with the same result, for any length of pieces', async () => {
   const seed = seedOfRun()
   console.log(`seed ${seed}`)
   const random = new Random(seed)
@@ -77,7 +77,7 @@ test('both parsers take the same texts and make the same of them, however long t
   expect(refusals).toBeGreaterThan(500)
 })
 
-test('a long text without a comma before it is refused, wherever it stands', async () => {
+test('a long text without a comma before it is refused at any position', async () => {
   const long = 'x'.repeat(100)
   for (const text of [`{"a":1"${long}"}`, `{"a":1"${long}":2}`, `[1"${long}"]`, `{"a" "${long}"}`]) {
     expect(await judged(() => parse(text, 16)), text).toEqual(await judged(() => parseJsonText(text)))

@@ -1,7 +1,7 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
+import { withoutUndefined } from '../core/options.ts'
 import { serve } from './endpoint.ts'
-import { without } from './given-options.ts'
 import type { LaunchRegistry } from './launch-registry.ts'
 import { BY_NAME, paged } from './paging.ts'
 import { json } from './reply.ts'
@@ -31,7 +31,7 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
     },
     async ({ c, query }) => {
       // One more than the page, to know whether it is the last.
-      const found = await registryOf(c).list(without({ ...query, limit: query.limit + 1 }))
+      const found = await registryOf(c).list(withoutUndefined({ ...query, limit: query.limit + 1 }))
       return paged('launches', found, BY_NAME, query)
     },
   )
@@ -62,7 +62,7 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
       answers: { 202: ['The launch is being resumed.', done] },
     },
     async ({ c, ids: { runId }, body }) => {
-      await registryOf(c).resume(runId, without(body))
+      await registryOf(c).resume(runId, withoutUndefined(body))
       return json({ runId }, 202)
     },
   )
@@ -78,7 +78,7 @@ export function serveLaunches(app: OpenAPIHono<ServerEnv>, services: Services): 
       answers: { 200: ['The launch is cancelled.', done] },
     },
     async ({ c, ids: { runId }, body }) => {
-      await registryOf(c).cancel(runId, without(body))
+      await registryOf(c).cancel(runId, withoutUndefined(body))
       return json({ runId })
     },
   )

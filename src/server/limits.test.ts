@@ -37,7 +37,7 @@ function noteOf(payload: object, logicalAttemptId = 1): object {
 const payloadOf = (bytes: number): object => ({ a: 'x'.repeat(bytes - 8) })
 const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth)
 
-describe('what fits', () => {
+describe('limits of bodies', () => {
   test('LD9: a payload of 1 MiB with its envelope, and not one byte more', async () => {
     expect(await ask('/v1/events', json('POST', noteOf(payloadOf(MIB), 1)))).toMatchObject({ status: 200 })
     expect(await ask('/v1/events', json('POST', noteOf(payloadOf(MIB + 1), 2)))).toMatchObject({
@@ -75,7 +75,7 @@ describe('what fits', () => {
     expect((await answer.text()).length).toBe(16 * MIB)
   })
 
-  test('a body without a length is cut off where it is too long', async () => {
+  test('a body without a length is refused once it is too long', async () => {
     let sent = 0
     const body = new ReadableStream<Uint8Array>({
       pull(controller) {
@@ -90,7 +90,7 @@ describe('what fits', () => {
     expect(sent).toBeLessThan(16 * MIB)
   })
 
-  test('over a socket, who sends too much hears so, and the next one is served', async () => {
+  test('over a socket, a body that is too long gets a 413, and the next request is served', async () => {
     const listening = createServer(db, { port: 0 })
     const { url, port } = await listening.listen()
     for (const framing of [`Content-Length: ${20 * MIB}\r\n\r\n`, 'Transfer-Encoding: chunked\r\n\r\n']) {
@@ -124,7 +124,7 @@ describe('what fits', () => {
     await listening.close()
   })
 
-  test('answers end before they are too large, and go on behind next', async () => {
+  test('a large answer is split into pages with next', async () => {
     const events = Array.from({ length: 12 }, (_, i) => noteOf(payloadOf(MIB), 100 + i))
     for (const event of events) await ask('/v1/events', json('POST', event))
     const seen: number[] = []
@@ -141,7 +141,7 @@ describe('what fits', () => {
   })
 })
 
-describe('what JSON does not say', () => {
+describe('JSON beyond the standard', () => {
   test.each([
     ['deeper than anything that can be stored', nested(69)],
     ['so deep that it would overflow', nested(500_000)],
@@ -164,7 +164,7 @@ describe('what JSON does not say', () => {
     expect(await ask('/v1/runs/run/kv/deeper', json('PUT', nested(65)))).toMatchObject({ status: 400 })
   })
 
-  test('numbers in strings, and numbers that are exact, are nobody’s business', async () => {
+  test('numbers in strings and exact numbers are accepted', async () => {
     for (const text of [
       '"9007199254740993"',
       '"\\"9007199254740993"',
@@ -191,7 +191,7 @@ describe('what JSON does not say', () => {
     expect(await ask('/v1/runs/run/kv/typed', init)).toMatchObject({ status })
   })
 
-  test('a compressed body is refused: it could be of any size', async () => {
+  test('a compressed body is refused, because it could have any size', async () => {
     const headers = { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' }
     expect(await ask('/v1/runs/run/kv/zip', { method: 'PUT', headers, body: '1' })).toMatchObject({
       status: 415,
@@ -225,7 +225,7 @@ describe('ids in paths', () => {
     expect(await ask(path)).toMatchObject({ body: key })
   })
 
-  test.each(['%', '%zz', '%ff', '%00', '%ed%a0%80'])('the segment %s is none', async segment => {
+  test.each(['%', '%zz', '%ff', '%00', '%ed%a0%80'])('the segment %s is refused', async segment => {
     expect(await ask(`/v1/runs/run/kv/${segment}`)).toMatchObject({ status: 400, code: 'INVALID_ARGUMENT' })
   })
 })

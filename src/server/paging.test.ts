@@ -25,7 +25,7 @@ async function page(
   return (await answer.json()) as { next?: string }
 }
 
-describe('a list goes on behind what was deleted meanwhile', () => {
+describe('a list continues after an item that was deleted meanwhile', () => {
   test('runs', async () => {
     for (let i = 0; i < 5; i++) await db.runs.create({ runId: `run-${i}` })
     const expected = await db.runs.list()
@@ -57,7 +57,7 @@ describe('a list goes on behind what was deleted meanwhile', () => {
     expect((await page('/v1/tokens', first.next))['tokens']).toHaveLength(2)
   })
 
-  test('a cursor that was never given is refused', async () => {
+  test('an invalid cursor is refused', async () => {
     for (const path of ['/v1/tokens', '/v1/alerts', '/v1/tombstones', '/v1/runs/run/traces']) {
       const answer = await server.fetch(new Request(`http://localhost${path}?after=nonsense`))
       expect(answer.status, path).toBe(400)
@@ -66,7 +66,7 @@ describe('a list goes on behind what was deleted meanwhile', () => {
 })
 
 /** Many, of which one far behind can't be read: who reads all of them to show a few fails. */
-describe('a page is read, and not all that is behind it', () => {
+describe('reading a page does not read the rest of the list', () => {
   const COUNT = 60
   let database: Database
 

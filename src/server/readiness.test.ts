@@ -45,13 +45,13 @@ async function ready(): Promise<string> {
 const used = (): number => disk.files().reduce((sum, { size }) => sum + size, 0)
 
 describe('/ready', () => {
-  test('is 200 while writes succeed, and writes nothing itself', async () => {
+  test('is 200 while writes succeed, without writing', async () => {
     const { version } = db.stats()
     expect(await ready()).toBe('200 ready')
     expect(db.stats()).toMatchObject({ version, writable: true })
   })
 
-  test('is 503 from a failed sync on, for good', async () => {
+  test('is 503 permanently after a failed sync', async () => {
     disk.fail({ error: 'EIO', when: ({ kind }) => kind === 'sync' || kind === 'syncLater' })
     await expect(db.kv.put('run', 'k', 1)).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' })
     expect(await ready()).toBe('503 unavailable')
@@ -59,7 +59,7 @@ describe('/ready', () => {
     expect(db.stats()).toMatchObject({ writable: false, writeProblem: { code: 'OUTCOME_UNKNOWN' } })
   })
 
-  test('is 503 while the disk is full, before anybody has tried, and 200 when there is room', async () => {
+  test('is 503 while the disk is full, even before a write fails, and 200 when there is room', async () => {
     disk.capacityBytes = used()
     expect(await ready()).toBe('503 unavailable')
     await expect(db.kv.put('run', 'k', 'x'.repeat(5_000))).rejects.toMatchObject({ code: 'DISK_FULL' })
@@ -105,14 +105,14 @@ describe('/ready', () => {
     await db.kv.put('run', 'k', 1)
   })
 
-  test('is 503 for a store that was opened read-only, and says so', async () => {
+  test('is 503 with read-only for a store that was opened read-only', async () => {
     await db.close()
     await serve(true)
     expect(await ready()).toBe('503 read-only')
     expect(db.stats()).toMatchObject({ writable: false, writeProblem: { code: 'READ_ONLY' } })
   })
 
-  test('is 503 when the folder was moved away, before anybody has written', async () => {
+  test('is 503 after the folder was moved away, even before a write fails', async () => {
     const root = mkdtempSync(join(tmpdir(), 'annals-ready-'))
     const real = await open({ path: join(root, 'data') })
     const other = createServer(real, { log: () => undefined })

@@ -283,7 +283,7 @@ const WEAKER: Readonly<Record<Role, Role | undefined>> = {
 }
 
 describe('every route, every credential', () => {
-  test('every route that is served is documented, and has a row', () => {
+  test('every served route is documented and has a row', () => {
     const served = server.app.routes
       .filter(({ method }) => method !== 'ALL')
       .map(({ method, path }) => `${method} ${path.replaceAll(/:(\w+)/g, '{$1}')}`)
@@ -293,7 +293,7 @@ describe('every route, every credential', () => {
     expect(Object.keys(ROWS).length).toBe(operations.length)
   })
 
-  test('every route is classified as light or heavy, and these are not light', () => {
+  test('every route has a load, and these are heavy', () => {
     const rest = operations.filter(({ load }) => load !== 'light')
     expect(Object.fromEntries(rest.map(({ id, load }) => [id, load]))).toEqual({
       alerts: 'heavy',

@@ -1,6 +1,7 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError, type ErrorCode } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
+import { withoutUndefined } from '../core/options.ts'
 import { fromLargeJson } from '../core/value-json.ts'
 import { DEFAULT_PART, namespace, type Scope } from '../engine/keys.ts'
 import type { Run } from '../primitives/run.ts'
@@ -8,7 +9,6 @@ import type { Runs } from '../primitives/run-index.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
 import { notFound } from '../primitives/run-records.ts'
 import { serve } from './endpoint.ts'
-import { without } from './given-options.ts'
 import { cursorOf, Page, pageOfEach, partsOf } from './paging.ts'
 import { runIdOf } from './path-ids.ts'
 import { json, largeJson, type Reply } from './reply.ts'
@@ -66,7 +66,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
         const options = { ...rest, runId: namespaceOf(own, { tenant, app, agent }, runId) }
         const all = metadata === undefined ? options : { ...options, metadata: await fromLargeJson(metadata) }
         try {
-          return shown(await runs.create(without(all)), 201)
+          return shown(await runs.create(withoutUndefined(all)), 201)
         } catch (error) {
           // The same request has created it before, and its answer was lost.
           const isOwn = rest.runId === undefined && isCode(error, 'RUN_EXISTS')
@@ -94,7 +94,7 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
     },
     async ({ c, run: given, body: { metadata, ...rest } }) => {
       const options = metadata === undefined ? rest : { ...rest, metadata: await fromLargeJson(metadata) }
-      return shown(await c.get('db').runs.ensure(given, without(options)))
+      return shown(await c.get('db').runs.ensure(given, withoutUndefined(options)))
     },
   )
   serve(
@@ -177,7 +177,9 @@ export function serveRuns(app: OpenAPIHono<ServerEnv>, services: Services): void
       answers: { 200: ['The tombstone.', tombstone] },
     },
     ({ c, run, query }) =>
-      services.answers.once(c, [query], async () => json(await c.get('db').runs.delete(run, without(query)))),
+      services.answers.once(c, [query], async () =>
+        json(await c.get('db').runs.delete(run, withoutUndefined(query))),
+      ),
   )
 }
 
@@ -205,7 +207,7 @@ function serveQueries(app: OpenAPIHono<ServerEnv>): void {
     async ({ c, query: { tag, after, ...query } }) => {
       const { limit } = query
       // One more than the page, to know whether it is the last.
-      const asked = without({ ...query, tags: tag, limit: limit + 1 }) as RunQuery
+      const asked = withoutUndefined({ ...query, tags: tag, limit: limit + 1 }) as RunQuery
       const found = await runsBehind(c.get('db').runs, asked, after)
       const page = new Page(limit)
       let count = 0
@@ -300,7 +302,8 @@ const RUN_CURSOR = 'cursor:'
 
 /** The runs after a run. If that was deleted meanwhile, from its millisecond on, so that none is missed. */
 async function runsBehind(runs: Runs, query: RunQuery, after: string | undefined): Promise<readonly Run[]> {
-  if (after?.startsWith(RUN_CURSOR) !== true) return runs.query(without({ ...query, after }) as RunQuery)
+  if (after?.startsWith(RUN_CURSOR) !== true)
+    return runs.query(withoutUndefined({ ...query, after }) as RunQuery)
   const [createdAt, runId] = partsOf(after.slice(RUN_CURSOR.length), ['number', 'string'])
   if ((await runs.get(runId))?.createdAt === createdAt) return runs.query({ ...query, after: runId })
   const createdBefore = Math.min(query.createdBefore ?? Number.POSITIVE_INFINITY, createdAt + 1)

@@ -1,7 +1,7 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { withoutUndefined } from '../core/options.ts'
 import { parseNamespace } from '../engine/keys.ts'
 import { serve } from './endpoint.ts'
-import { without } from './given-options.ts'
 import { cursorOf, pageOfEach, partsOf } from './paging.ts'
 import { json } from './reply.ts'
 import { cursor, limitUpTo, pageOf, scope, text } from './schemas.ts'
@@ -33,7 +33,7 @@ export function serveScopes(app: OpenAPIHono<ServerEnv>): void {
         c
           .get('db')
           .iterateScopes(
-            without({ prefix }),
+            withoutUndefined({ prefix }),
             after === undefined ? undefined : parseNamespace(partsOf(after, ['string'])[0]),
           ),
         { limit, signal: c.req.raw.signal },

@@ -32,7 +32,7 @@ async function halfSent(): Promise<Socket> {
 }
 
 describe('closing', () => {
-  test('lets a request that is under way finish, and takes no new ones', async () => {
+  test('lets an open request finish and accepts no new ones', async () => {
     const socket = await halfSent()
     const closed = server.close()
     await expect(fetch(`http://127.0.0.1:${port}/ready`)).rejects.toThrow()
@@ -43,7 +43,7 @@ describe('closing', () => {
     expect(await db.kv.get('run', 'key')).toBe('half')
   })
 
-  test('cuts off a request that takes too long', async () => {
+  test('aborts a request that takes too long', async () => {
     const socket = await halfSent()
     const cut = once(socket, 'close')
     await server.close()
@@ -51,7 +51,7 @@ describe('closing', () => {
     expect(await db.kv.exists('run', 'key')).toBe(false)
   })
 
-  test('twice is fine, and the database stays open', async () => {
+  test('may be called twice, and the database stays open', async () => {
     await Promise.all([server.close(), server.close()])
     await db.kv.put('run', 'key', 1)
     expect(await db.kv.get('run', 'key')).toBe(1)
@@ -69,7 +69,7 @@ describe('idempotent writes', () => {
       }),
     )
 
-  test('the same request with the same key is done once, however often and at once it is sent', async () => {
+  test('the same request with the same key is done once, also if it is sent several times at once', async () => {
     const answers = await Promise.all(Array.from({ length: 10 }, () => create('key', { tags: ['a'] })))
     const bodies = new Set(await Promise.all(answers.map(answer => answer.text())))
     expect(bodies.size).toBe(1)
@@ -78,7 +78,7 @@ describe('idempotent writes', () => {
     expect(await db.runs.list()).toHaveLength(1)
   })
 
-  test('another request with the same key is refused, and one that was refused may be tried again', async () => {
+  test('another request with the same key is refused, and a refused request may be repeated', async () => {
     expect((await create('key', { runId: 'a' })).status).toBe(201)
     expect((await create('key', { runId: 'b' })).status).toBe(400)
     expect((await create('other', { runId: 'child', parentRun: 'parent' })).status).toBe(404)
@@ -87,7 +87,7 @@ describe('idempotent writes', () => {
     expect((await create('é', {}).catch(() => ({ status: 400 }))).status).toBe(400)
   })
 
-  test('two servers on one database do it once', async () => {
+  test('two servers on one database do the write once', async () => {
     const other = createServer(db)
     const request = (): Request =>
       new Request('http://localhost/v1/runs', {
@@ -101,7 +101,7 @@ describe('idempotent writes', () => {
     expect(await db.runs.list()).toHaveLength(1)
   })
 
-  test('a server that died between doing and remembering has done it once', async () => {
+  test('a write is done once even if the server dies before it stores the answer', async () => {
     let now = 0
     const first = createServer(db, { clock: () => now })
     const kv = db.forTenant('_annals').kv
@@ -140,7 +140,7 @@ describe('idempotent writes', () => {
   })
 })
 
-describe('who does not take what was asked for', () => {
+describe('clients that do not read', () => {
   const open16 = async (): Promise<void> => db.kv.put('run', 'large', 'x'.repeat(16 * 1024 * 1024 - 2))
 
   test('HEAD opens no stream', async () => {
@@ -153,7 +153,7 @@ describe('who does not take what was asked for', () => {
     expect(await metrics.text()).toMatch(/^annals_http_open_streams 0$/m)
   })
 
-  test('a reader that never takes its answer is cut off', async () => {
+  test('a client that never reads its answer is disconnected', async () => {
     await open16()
     const impatient = createServer(db, { port: 0, streamStallMs: 200, heartbeatMs: 100 })
     const socket = connect((await impatient.listen()).port, '127.0.0.1')
@@ -171,7 +171,7 @@ describe('who does not take what was asked for', () => {
     await impatient.close()
   })
 
-  test('a connection that is kept busy ends when the server closes', async () => {
+  test('a busy keep-alive connection ends when the server closes', async () => {
     const socket = connect(port, '127.0.0.1')
     await once(socket, 'connect')
     // It may be cut off in the middle of asking.

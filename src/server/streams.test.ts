@@ -65,7 +65,7 @@ async function follow(path: string, headers: Record<string, string> = {}): Promi
 const seqOf = ({ data }: SseEvent): number => JSON.parse(data).runSeq
 
 describe('event streams', () => {
-  test('give what is there, then what comes, and go on behind Last-Event-ID', async () => {
+  test('deliver stored events, then new ones, and continue after Last-Event-ID', async () => {
     for (let i = 1; i <= 3; i++) await append('run', i)
     const first = await follow('/v1/runs/run/stream')
     const events = await first.take(3)
@@ -85,7 +85,7 @@ describe('event streams', () => {
     await rest.cancel()
   })
 
-  test('of alerts give those that were raised, then what comes, and go on behind Last-Event-ID', async () => {
+  test('of alerts deliver stored alerts, then new ones, and continue after Last-Event-ID', async () => {
     const appendInvalid = (eventType: string, runId = 'run') =>
       db.ledger.appendEvent(newEvent({ eventType, runId }))
     const typesOf = (events: readonly SseEvent[]): string[] =>
@@ -110,7 +110,7 @@ describe('event streams', () => {
     }
   })
 
-  test('a place that was never given is refused, not taken for the start', async () => {
+  test('an invalid position is refused, not treated as the start', async () => {
     for (const id of ['x', '-1', '1.5', '1:x', '99999999999999999']) {
       const request = new Request('http://localhost/v1/runs/run/stream', { headers: { 'Last-Event-ID': id } })
       expect((await server.fetch(request)).status, id).toBe(400)
@@ -119,7 +119,7 @@ describe('event streams', () => {
     expect((await server.fetch(request)).status).toBe(400)
   })
 
-  test('a run that was deleted, and made anew under its id, is not taken for the same', async () => {
+  test('a run that was deleted and created again with its id is recognized as another run', async () => {
     await append('run', 1)
     await append('run', 2)
     const reader = await follow('/v1/runs/run/stream')
@@ -136,7 +136,7 @@ describe('event streams', () => {
     expect((await server.fetch(request)).status).toBe(409)
   })
 
-  test('many readers at many places get all records once and in order, while others write', async () => {
+  test('many clients at many positions get all events once and in order during writes', async () => {
     const COUNT = 300
     const readers = await Promise.all(
       Array.from({ length: 20 }, (_, i) => follow(i % 2 === 0 ? '/v1/runs/run/stream' : '/v1/stream')),
@@ -157,7 +157,7 @@ describe('event streams', () => {
     for (const reader of readers) await reader.cancel()
   })
 
-  test('a token that is revoked loses its open streams at once, and no others', async () => {
+  test('revoking a token ends its open streams at once, and no others', async () => {
     const { tokens } = server
     const [mine, other] = [await tokens.create({ role: 'reader' }), await tokens.create({ role: 'reader' })]
     await append('run', 1)
@@ -180,14 +180,14 @@ describe('event streams', () => {
     await streams[2].cancel()
   })
 
-  test('a stream ends with the time of its token', async () => {
+  test('a stream ends when its token expires', async () => {
     const { token } = await server.tokens.create({ role: 'reader', ttlMs: 10 })
     const reader = await follow('/v1/stream', { Authorization: `Bearer ${token}` })
     now += 10
     expect((await reader.next())?.event).toBe('problem')
   })
 
-  test('there are no more streams than allowed, and one that ends makes room', async () => {
+  test('the number of streams is limited, and one that ends makes room', async () => {
     await server.close()
     server = createServer(db, { ...options, streamsMax: 2 })
     const [a, b] = [await follow('/v1/stream'), await follow('/v1/stream')]
@@ -198,7 +198,7 @@ describe('event streams', () => {
     await b.cancel()
   })
 
-  test('one token has no more streams than allowed, and leaves the others theirs', async () => {
+  test('the number of streams per token is limited, without effect on other tokens', async () => {
     await server.close()
     server = createServer(db, { ...options, streamsPerToken: 2 })
     const bearer = async (): Promise<Record<string, string>> => ({
@@ -220,7 +220,7 @@ describe('event streams', () => {
     await b.cancel()
   })
 
-  test('a stream looks its own token up, however many there are', async () => {
+  test('opening a stream looks up only its own token', async () => {
     const { token } = await server.tokens.create({ role: 'reader' })
     const list = vi.spyOn(server.tokens, 'list')
     const get = vi.spyOn(server.tokens, 'get')
@@ -229,7 +229,7 @@ describe('event streams', () => {
     expect(list).not.toHaveBeenCalled()
   })
 
-  test('closing the server ends streams, and takes no new ones', async () => {
+  test('closing the server ends streams and refuses new ones', async () => {
     const { url } = await server.listen()
     const reader = new Reader(await fetch(`${url}/v1/stream`))
     const end = reader.next()
@@ -239,7 +239,7 @@ describe('event streams', () => {
     expect((await server.fetch(new Request('http://localhost/ready'))).status).toBe(503)
   })
 
-  test('a reader that takes nothing holds up nobody, and is cut off in the end', async () => {
+  test('a client that reads nothing delays no other and is disconnected', async () => {
     await server.close()
     server = createServer(db, { ...options, streamStallMs: 200 })
     const { port } = await server.listen()

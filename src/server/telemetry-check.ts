@@ -1,4 +1,5 @@
 import type { z } from '@hono/zod-openapi'
+import { withoutUndefined } from '../core/options.ts'
 import { isLost, LOST_NUMBER } from './telemetry-json.ts'
 import { type FieldProblem, TelemetryProblem } from './telemetry-problem.ts'
 
@@ -11,7 +12,7 @@ export function check(schema: z.ZodObject, body: unknown, loc: readonly (string 
   }
   const given = Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null))
   const parsed = schema.safeParse(given)
-  if (parsed.success) return { fields: withoutAbsent(parsed.data) }
+  if (parsed.success) return { fields: withoutUndefined(parsed.data) }
   return { problems: problemsIn(parsed.error.issues, given, loc) }
 }
 
@@ -41,8 +42,4 @@ export function checked<T>(schema: z.ZodObject, body: unknown): T {
   const result = check(schema, body, ['body'])
   if ('problems' in result) throw new TelemetryProblem(422, result.problems)
   return result.fields as T
-}
-
-function withoutAbsent(fields: Record<string, unknown>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined))
 }

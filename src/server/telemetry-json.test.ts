@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { jsonProblem, parseLargeTelemetry, parseTelemetryJson } from './telemetry-json.ts'
 
 describe('JSON of the telemetry service', () => {
-  test('is what JSON.parse makes of it, where no number is lost', () => {
+  test('is parsed as by JSON.parse if no number is rounded', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 4 }), fc.constantFrom(undefined, 2), (value, indent) => {
         const text = JSON.stringify(value, null, indent)
@@ -55,7 +55,7 @@ describe('JSON of the telemetry service', () => {
     },
   )
 
-  test('long texts with escapes, quotes and digits take no longer than they are long', () => {
+  test('parsing long texts with escapes, quotes and digits takes linear time', () => {
     const mib = 1024 * 1024
     for (const piece of ['x', '\\"', '\\\\', '1234567890123456 ']) {
       const text = `{"n": 9007199254740993, "s": "${piece.repeat(Math.floor(mib / piece.length))}"}`

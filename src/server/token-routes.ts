@@ -1,7 +1,7 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
+import { withoutUndefined } from '../core/options.ts'
 import { serve } from './endpoint.ts'
-import { without } from './given-options.ts'
 import { pageOfEach } from './paging.ts'
 import { json } from './reply.ts'
 import { limitUpTo, pageOf, role, text, tokenRecord } from './schemas.ts'
@@ -54,7 +54,7 @@ export function serveTokens(app: OpenAPIHono<ServerEnv>, services: Services): vo
           name: 'tenant',
         })
       }
-      return json(await tokens.create(without({ ...body, tenant: own }) as CreateTokenOptions), 201)
+      return json(await tokens.create(withoutUndefined({ ...body, tenant: own }) as CreateTokenOptions), 201)
     },
   )
   serve(

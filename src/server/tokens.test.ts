@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { open } from '../annals.ts'
 import { TokenStore } from './tokens.ts'
 
-test('a token is good until it is revoked, and what is stored does not hold it', async () => {
+test('a token is valid until it is revoked, and is not stored itself', async () => {
   await using db = await open({ memory: true })
   const tokens = new TokenStore(db)
   const { token, ...record } = await tokens.create({ name: 'ci', tenant: 'acme', role: 'writer' })
@@ -19,7 +19,7 @@ test('a token is good until it is revoked, and what is stored does not hold it',
   expect(await tokens.verify(token)).toBeUndefined()
 })
 
-test('a token ends with its time', async () => {
+test('a token expires', async () => {
   let now = 1_000
   await using db = await open({ memory: true })
   const tokens = new TokenStore(db, () => now)
@@ -50,7 +50,7 @@ test.each([
   expect(await new TokenStore(db).verify(text)).toBeUndefined()
 })
 
-test('nobody gets a token for what the server keeps for itself', async () => {
+test("no token can be created for the server's own tenant", async () => {
   await using db = await open({ memory: true })
   const tokens = new TokenStore(db)
   for (const tenant of ['_annals', '_shared', '', 'a\0b']) {
@@ -62,7 +62,7 @@ test('nobody gets a token for what the server keeps for itself', async () => {
   }
 })
 
-test('a revocation is heard by whoever follows them', async () => {
+test('followers are told of a revocation', async () => {
   await using db = await open({ memory: true })
   const tokens = new TokenStore(db)
   const { id } = await tokens.create({ role: 'reader' })

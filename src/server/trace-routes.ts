@@ -1,10 +1,10 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { AnnalsError } from '../core/errors.ts'
+import { withoutUndefined } from '../core/options.ts'
 import { fromLargeJson } from '../core/value-json.ts'
 import type { Trace } from '../primitives/trace.ts'
 import type { TraceOptions, TraceTree } from '../primitives/trace-store.ts'
 import { serve } from './endpoint.ts'
-import { without } from './given-options.ts'
 import { cursorOf, inChunks, pageOfEach, partsOf } from './paging.ts'
 import { json, largeJson } from './reply.ts'
 import {
@@ -51,7 +51,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
     async ({ c, run: runId, query: { limit, after, ...filter } }) =>
       pageOfEach(
         'traces',
-        c.get('db').traces.iterate(runId, without(filter), placeIn(after)),
+        c.get('db').traces.iterate(runId, withoutUndefined(filter), placeIn(after)),
         { limit, signal: c.req.raw.signal },
         ({ timestamp, id }) => cursorOf(timestamp, id),
         'values',
@@ -83,7 +83,7 @@ export function serveTraces(app: OpenAPIHono<ServerEnv>, services: Services): vo
         const recorded = (await fromLargeJson(given)) as unknown as Trace
         const all = metadata === undefined ? options : { ...options, metadata: await fromLargeJson(metadata) }
         try {
-          const id = await c.get('db').traces.record(run, recorded, without(all) as TraceOptions)
+          const id = await c.get('db').traces.record(run, recorded, withoutUndefined(all) as TraceOptions)
           return json({ id }, 201)
         } catch (error) {
           const isKnown = error instanceof AnnalsError && error.code === 'TRACE_EXISTS'
