@@ -1,4 +1,4 @@
-import { AnnalsError } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import { Changes } from '../engine/changes.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
@@ -9,14 +9,15 @@ import type { LedgerAlert } from './run-events.ts'
 import { alertTree, numberedAlert, numberedAlertsFrom } from './stored.ts'
 import { wakings } from './subscriptions.ts'
 
-/** An alert, and from where to go on after it. */
+/** An alert with its cursor. */
 export interface AlertItem {
+  /** The alert. */
   readonly alert: LedgerAlert
-  /** Kept by the reader, it survives restarts. */
+  /** Pass it to `subscribeAlerts` to continue after this alert, in this process or a later one. */
   readonly cursor: string
 }
 
-/** The alerts behind a number that are there, in the order in which they were raised. */
+/** Yields the stored alerts after a number, in the order in which they were raised. */
 async function* raisedBehind(
   reader: Reader,
   { shared, scopes }: LedgerContext,
@@ -26,13 +27,13 @@ async function* raisedBehind(
     for (const entry of page) {
       const { number, listed } = numberedAlert(entry)
       const alert = await alertListed(reader, scopes, listed)
-      // An alert without a run: the run was deleted since.
+      // The item is undefined if the run was deleted since.
       yield { number, item: alert && Object.freeze({ alert, cursor: String(number) }) }
     }
   }
 }
 
-/** As many as are asked for, from behind a number on. */
+/** Returns up to `limit` alerts after a number. */
 export async function alertPage(
   context: LedgerContext,
   after: number,
@@ -45,7 +46,7 @@ export async function alertPage(
   return items
 }
 
-/** The alerts behind a number, then new ones as they are raised, by whichever process. */
+/** Yields the alerts after a number, then new ones as any process raises them. */
 export async function* followAlerts(
   context: LedgerContext,
   after: number,
@@ -53,7 +54,7 @@ export async function* followAlerts(
 ): AsyncGenerator<AlertItem, void, void> {
   const { database, shared } = context
   let last = after
-  // Before the first read, so that nothing is missed in between.
+  // Watching starts before the first read, so that no alert is missed in between.
   for await (const _ of wakings(await Changes.of(database, alertTree(shared)), end)) {
     for await (const { number, item } of raisedBehind(database, context, last)) {
       last = number
@@ -65,12 +66,11 @@ export async function* followAlerts(
 
 const CURSOR = /^\d{1,15}$/
 
-/** The number that a cursor stands for. One that this ledger can't have given is refused. */
+/** Returns the number that a cursor stands for, or throws `INVALID_ARGUMENT` if this ledger can't have given it. */
 export async function alertNumberOf(context: LedgerContext, cursor: unknown): Promise<number> {
   if (cursor === undefined) return 0
   const number = typeof cursor === 'string' && CURSOR.test(cursor) ? Number(cursor) : Number.NaN
-  // Of another store, or of a later state of this one, from before it was restored.
+  // A larger number belongs to another store, or to a state of this one that was lost in a restore.
   if (number <= (await alertCount(context))) return number
-  const message = 'cursor is none that subscribeAlerts of this store has given: begin without one'
-  throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'cursor', value: cursor })
+  throw invalidArgument('cursor', 'was not given by subscribeAlerts of this store: start without one', cursor)
 }

@@ -15,21 +15,26 @@ import type { RunEventRecord } from './run-events.ts'
 import { feedTree } from './stored.ts'
 import { recordsListed } from './subscriptions.ts'
 
-/** A window of time over all runs; what is not said is not restricted. */
+/** The records that `audit` returns. A filter that is absent matches every record. */
 export interface AuditQuery {
+  /** Only records of this tenant. */
   readonly tenantId?: string
+  /** Only records of this project. */
   readonly projectId?: string
+  /** Only records of this environment. */
   readonly environmentId?: string
+  /** Only records of this run. */
   readonly runId?: string
+  /** Only records of this type. */
   readonly eventType?: string
   /**
-   * Inclusive; RFC 3339 with any offset, or milliseconds since 1970, `-Infinity` for the beginning. Compared with
-   * `persistedAt`, never with `emittedAt`.
+   * The start of the window, inclusive: RFC 3339 with any offset, or milliseconds since 1970; `-Infinity` for no start. It is
+   * compared with `persistedAt`, never with `emittedAt`.
    */
   readonly from: string | number
-  /** Exclusive; `Infinity` for no end. */
+  /** The end of the window, exclusive; `Infinity` for no end. */
   readonly to: string | number
-  /** The last record that was read: go on behind it. Any record will do, also one that was stored as JSON meanwhile. */
+  /** Continues after this record. Any record will do, also one that was parsed from JSON. */
   readonly after?: Position
 }
 
@@ -43,10 +48,9 @@ interface Window {
 }
 
 /**
- * Records by `persistedAt`, then run, then `runSeq`. The feed has them in the
- * order of commits, and time never goes back from commit to commit: so the
- * window is one piece of the feed, and only what has the same time has to be
- * put in order.
+ * Yields records by `persistedAt`, then run, then `runSeq`. The feed lists them
+ * in the order of commits, whose times never go back. So the window is one range
+ * of the feed, and only records with the same time have to be sorted.
  */
 export async function* auditRecords(
   context: LedgerContext,
@@ -72,7 +76,7 @@ async function* importedWithin(
   }
 }
 
-/** Streams that are in order, as one that is. */
+/** Merges sorted streams into one. */
 async function* merged(
   streams: readonly AsyncGenerator<RunEventRecord, void, void>[],
 ): AsyncGenerator<RunEventRecord, void, void> {
@@ -97,7 +101,7 @@ async function* merged(
   }
 }
 
-/** What was persisted here. */
+/** Yields the records that were appended to this store, not imported. */
 async function* ownRecords(
   { database, shared }: LedgerContext,
   { fromMs, toMs, after, matches }: Window,
@@ -127,15 +131,15 @@ async function* ownRecords(
 }
 
 /**
- * Commits that are on their way have their time already. Whoever reads one window after the other would miss those that
- * arrive after a window was read; so they are waited for.
+ * Waits for commits in progress. They have their times already, so a reader that moves from window to window would miss the
+ * ones that become visible after their window was read.
  */
 async function settled(database: Database, shared: ByteString): Promise<void> {
   try {
     const anywhere = { ...feedTree(shared), key: feedKey(0, 0) }
     await database.update([anywhere], () => ({ operations: [], result: undefined }))
   } catch (error) {
-    // Where nothing can be written, nothing is on its way, and reading goes on. Anything else says nothing about others.
+    // A read-only store has no commits in progress.
     if (!(error instanceof AnnalsError) || error.code !== 'READ_ONLY') throw error
   }
 }
@@ -145,7 +149,7 @@ function inOrder(crowd: readonly RunEventRecord[], after: AuditQuery['after']): 
   return after === undefined ? sorted : sorted.filter(record => byTime(record, after) > 0)
 }
 
-/** The key of the first entry that is not before that time, found by halving: time grows with the version. */
+/** Finds the key of the first entry at or after a time, by binary search: times grow with versions. */
 async function firstAt(reader: Reader, shared: ByteString, time: number): Promise<ByteString | undefined> {
   const feed = feedTree(shared)
   const [last] = await reader.scan({ ...feed, reverse: true, limit: 1 })
@@ -154,7 +158,7 @@ async function firstAt(reader: Reader, shared: ByteString, time: number): Promis
     const [entry] = await reader.scan({ ...feed, from: feedKey(version, 0), limit: 1 })
     return entry ?? last
   }
-  // The first at or behind `low` may be before that time; the first at or behind `high` is not.
+  // The first entry from `low` on may be before the time; the first entry from `high` on is not.
   let low = 0
   let high = last.version
   while (low < high) {
@@ -162,7 +166,7 @@ async function firstAt(reader: Reader, shared: ByteString, time: number): Promis
     if (parseFeed(await entryFrom(middle)).time < time) low = middle + 1
     else high = middle
   }
-  // The commit before it may have begun earlier: one that copies has records of many times.
+  // The commit before may hold records of this time too: a commit that copies has records of many times.
   const [before] = await reader.scan({ ...feed, to: u64(high), reverse: true, limit: 1 })
   return u64(before?.version ?? high)
 }
@@ -191,10 +195,10 @@ function checkPosition(after: unknown): void {
   checkWhole('after.runSeq', (after as Position).runSeq)
 }
 
-/** Digits behind those of the milliseconds, and not all of them 0. */
+/** A time finer than a millisecond. */
 const FINER = /\.\d{3}\d*[1-9]/
 
-/** Times are of whole milliseconds: what is within one, as a start or as an end, is the same as the next one. */
+/** Records have whole milliseconds, so a bound within a millisecond equals the next one. */
 function boundOf(name: string, value: unknown): number {
   if (Number.isSafeInteger(value) || Math.abs(value as number) === Number.POSITIVE_INFINITY)
     return value as number

@@ -50,17 +50,17 @@ const FETCH_DEFAULT = 1_000
 const UNWRITABLE: readonly ErrorCode[] = ['READ_ONLY', 'DISK_FULL', 'OUTCOME_UNKNOWN', 'IO_ERROR']
 
 /**
- * The events of runs, each stored once however often it is sent, in one order
- * per run, for good; and what they come to. It is the Append Authority of the
- * run-event contract, and its projector.
+ * The ledger of run events. It stores each event once, however often it is sent,
+ * in one order per run, and derives each run's state from its events. It is the
+ * Append Authority of the run-event contract, and its projector.
  */
 export class Ledger implements RunStateStore {
-  /** For producers that write into this store. */
+  /** The event-id registry for producers that write into this store. */
   readonly registry: LedgerRegistry
   readonly #context: LedgerContext
   readonly #authority: Authority
   readonly #projector: Projector
-  /** @internal To be closed before the store is. */
+  /** @internal Close it before the store. */
   readonly teller: AlertTeller | undefined
   readonly #readOnly: boolean
 
@@ -76,7 +76,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Stores an event, or answers with the record that is there already under its key. Never conflicts, at any concurrency.
+   * Stores an event, or returns the record that has its key. Concurrent appends never conflict.
    * @example
    * const result = await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * result.runSeq // → 1
@@ -90,8 +90,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Stores several events, of one run or many, all or none, in their order. More than 256, or 128 KiB, are checked in slices:
-   * leave such a list as it is until the promise settles.
+   * Stores up to 10,000 events of one run or several in one commit: all of them or none. More than 256 events, or 128 KiB,
+   * are checked in slices, so don't change such events until the promise settles.
    * @example
    * const [started, step] = await db.ledger.appendEvents([
    *   newEvent({ eventType: 'RunStarted' }),
@@ -137,8 +137,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The records of a run in their order: all of them, or `limit` at most. None if the ledger doesn't know the run. For a
-   * long run, `iterateEvents` holds a page in memory and not the whole list.
+   * Returns a run's records in order: all of them, or at most `limit`. Returns an empty list for an unknown run. For a long
+   * run use `iterateEvents`, which holds only a page in memory.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * const [record] = await db.ledger.fetchEvents(run, { afterSeq: 0, limit: 10 })
@@ -155,7 +155,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The records of a run in their order, read page by page as they are asked for.
+   * Iterates over a run's records in order, reading page by page.
    * @example
    * await db.ledger.appendEvents([newEvent({ eventType: 'RunStarted' }), newEvent({ eventType: 'RunPaused' })])
    * const types = []
@@ -173,7 +173,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The records of all runs in the order in which they were stored, each with the cursor from which to go on.
+   * Returns records of all runs in the order in which they were stored, each with its cursor.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * const [{ record, cursor }] = await db.ledger.fetchAll({ limit: 10 })
@@ -187,7 +187,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Of the newest record: from here on `subscribeAll` gives only what is new. Undefined while there is none.
+   * Returns the cursor of the newest record, from which `subscribeAll` yields only new records. Undefined if there is none.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * const cursor = await db.ledger.lastCursor()
@@ -198,7 +198,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * What the records come to, as of a moment ago; null if the ledger doesn't know the run.
+   * Returns the run's projected state, which may lag behind its records. Null for an unknown run.
    * @example
    * await db.ledger.getSnapshot('nobody') // → null
    */
@@ -214,7 +214,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * What all records that there are come to. `RUN_NOT_FOUND` if the ledger doesn't know the run.
+   * Returns the run's state after all of its records. Throws `RUN_NOT_FOUND` for an unknown run.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * const { status, lastEventSeq } = await db.ledger.projectSnapshot(run)
@@ -236,7 +236,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * What the records come to, from the records alone: of all, or of those up to `atSeq`. Nothing is written.
+   * Computes the run's state from its records alone: from all of them, or from those up to `atSeq`. Writes nothing.
    * @example
    * await db.ledger.appendEvents([newEvent({ eventType: 'RunStarted' }), newEvent({ eventType: 'RunCompleted' })])
    * const { status } = await db.ledger.replaySnapshot(run, { atSeq: 1 })
@@ -257,7 +257,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Recomputes the hash chain, the keys and the state of a run from nothing, and says where something doesn't fit.
+   * Recomputes a run's hash chain, keys and state from its records, and reports the first mismatch.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * await db.ledger.verifyRun(run) // → { isValid: true, events: 1 }
@@ -271,7 +271,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The records that were stored within a time, by `persistedAt`, then run and `runSeq`; read as they are asked for.
+   * Iterates over the records that were stored in a window of time, by `persistedAt`, then run id, then `runSeq`.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * const types = []
@@ -285,7 +285,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The events that no transition allowed: of a run in their order, or of all runs by time.
+   * Returns the alerts of a run in the order of its records, or of all runs by time.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunResumed' }))
    * await db.ledger.projectSnapshot(run)
@@ -299,7 +299,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The records of a run, then new ones as they come, each once. Ends when the signal aborts, or its `return` is called.
+   * Iterates over a run's records, then over new ones, each once. Ends when the signal aborts or `return` is called.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * for await (const record of db.ledger.subscribe({ runId: run, afterSeq: 0 })) {
@@ -323,8 +323,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The records of all runs in the order in which they were stored, then new ones as they come, each with a cursor from
-   * which to go on, in this process or a later one.
+   * Iterates over the records of all runs in the order in which they were stored, then over new ones. Each comes with a
+   * cursor from which a later call can continue, in any process.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * for await (const { record, cursor } of db.ledger.subscribeAll()) {
@@ -344,8 +344,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * The alerts of all runs in the order in which they were raised, then new ones as they come, each with a cursor from which
-   * to go on, in this process or a later one. Each alert comes once, whichever process raised it.
+   * Iterates over the alerts of all runs in the order in which they were raised, then over new ones, whichever process
+   * raises them. Each comes once, with a cursor from which a later call can continue.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunResumed' }))
    * for await (const { alert, cursor } of db.ledger.subscribeAlerts()) {
@@ -366,7 +366,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Of the newest alert: from here on `subscribeAlerts` gives only what is new. Undefined while there is none.
+   * Returns the cursor of the newest alert, from which `subscribeAlerts` yields only new alerts. Undefined if there is none.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunResumed' }))
    * await db.ledger.projectSnapshot(run)
@@ -378,8 +378,8 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Makes the caller the run's writer. From now on an append with an older epoch is refused with `WRITER_FENCED`, and so is
-   * one without an epoch while the lease is held, unless its event is known already.
+   * Makes the caller the run's writer. From now on an append with an older epoch is refused with `WRITER_FENCED`. So is a new
+   * event without an epoch, while the lease is held.
    * @example
    * const { epoch } = await db.ledger.acquireLease(run, { owner: 'worker-1', ttlMs: 30_000 })
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }), { epoch })
@@ -390,7 +390,7 @@ export class Ledger implements RunStateStore {
   }
 
   /**
-   * Gives a lease back, so that anybody may write without an epoch. `WRITER_FENCED` if the run's newest epoch is another.
+   * Ends a lease, so that anybody may append without an epoch. Throws `WRITER_FENCED` if a newer epoch was granted.
    * @example
    * const { epoch } = await db.ledger.acquireLease(run, { owner: 'worker-1' })
    * await db.ledger.releaseLease(run, epoch)
@@ -401,13 +401,13 @@ export class Ledger implements RunStateStore {
     return releaseLease(this.#context, runId, epoch)
   }
 
-  /** What it has counted since it was opened. */
+  /** Returns the ledger's counters since the database was opened. */
   stats(): LedgerStats {
     const { metrics, database } = this.#context
     return metrics.stats(database.now())
   }
 
-  /** @internal What `alerts` gives of a store that is not only read, one by one as they are asked for. */
+  /** @internal Iterates over the stored alerts. */
   iterateAlerts(runId: Scope | undefined): AsyncGenerator<LedgerAlert, void, void> {
     this.start()
     return iterateAlerts(this.#context, this.#named(runId))
@@ -417,18 +417,18 @@ export class Ledger implements RunStateStore {
     return run === undefined ? undefined : this.#context.scopes.named(run)
   }
 
-  /** @internal Alerts that were raised behind a cursor, so many at most. */
+  /** @internal Returns up to `limit` alerts after a cursor. */
   async raisedAlerts(cursor: string | undefined, limit: number): Promise<readonly AlertItem[]> {
     this.start()
     return alertPage(this.#context, await alertNumberOf(this.#context, cursor), limit)
   }
 
-  /** @internal Whether the index of runs, and every snapshot, tells of all records that there are. */
+  /** @internal Whether every snapshot and the index of runs cover all records. */
   async isSettled(): Promise<boolean> {
     return (await this.#unprojected()).length === 0
   }
 
-  /** @internal Brings the state of each run up to date, and so the index of runs; false if nothing can be written. */
+  /** @internal Projects all runs, and so updates the index of runs. False if the store is not writable. */
   async settle(): Promise<boolean> {
     for (const scope of await this.#unprojected()) {
       if (!(await this.#projector.project(scope).then(() => true, falseIfUnwritable))) return false
@@ -440,12 +440,12 @@ export class Ledger implements RunStateStore {
     return this.#context.database.view(reader => unprojectedRuns(reader, this.#context))
   }
 
-  /** @internal Brings the stored state of the run in this scope up to date, if it has records. */
+  /** @internal Projects the run in this scope, if it has records. */
   async projectIfAny(scope: ByteString): Promise<void> {
     if (!this.#readOnly) await this.#projector.project(scope).catch(falseIfUnwritable)
   }
 
-  /** @internal Projects in the background from now on. */
+  /** @internal Starts projecting in the background. */
   start(): void {
     this.teller?.start()
     if (!this.#readOnly) this.#projector.start()
@@ -461,7 +461,7 @@ function nullIfUnknown(error: unknown): null {
   throw error
 }
 
-/** What can't be written down can still be read: the records are there. */
+/** A store that is not writable can still be read, so its state is computed from the records. */
 function falseIfUnwritable(error: unknown): false {
   if (error instanceof AnnalsError && UNWRITABLE.includes(error.code)) return false
   throw error

@@ -1,6 +1,6 @@
 import { inspect } from 'node:util'
 import { canonicalJsonBytes } from '../core/canonical-json.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { newId } from '../core/id.ts'
 import { checkFunction, checkOptions } from '../core/options.ts'
 import { type RetryOptions, retried } from '../core/retry.ts'
@@ -18,30 +18,32 @@ import type {
 } from './run-events.ts'
 import { expectedStates, transitionOf } from './transitions.ts'
 
+/** Options of `createProducer`. */
 export interface ProducerOptions extends RunHeading {
-  /** Where events go: `db.ledger`, or a client of a server. */
+  /** The ledger that stores the events: `db.ledger`, or a client's ledger. */
   readonly store: Pick<RunStateStore, 'appendEvent' | 'fetchEvents'>
-  /** Where chosen event ids are kept: `db.ledger.registry`, or `openFileRegistry(path)`. */
+  /** Keeps the chosen event ids: `db.ledger.registry`, or `openFileRegistry(path)`. */
   readonly registry: EventIdRegistry
-  /** The runtime's own count of attempts; 1 where it has none. */
+  /** The runtime's own attempt number; 1 by default. */
   readonly engineAttemptId?: number
-  /** That of a lease under which is written. */
+  /** The epoch of the lease that the producer holds. */
   readonly epoch?: number
   /**
-   * The program runs again from its beginning, and every call it made before it makes again: calls are counted from nothing,
-   * and those that the ledger knows are answered from there. Without it the producer goes on where the run stands.
+   * Set it if the program runs again from its beginning and repeats every earlier call. Attempts are then counted from 1 again,
+   * and calls whose events the ledger has are answered from there. Without it, the producer continues where the run stands.
    */
   readonly replay?: boolean
-  /** What an invalid transition comes to: nothing more is sent (`stop`), or the run or step is failed first. */
+  /** What to do about an invalid transition: stop sending (`stop`, the default), or first fail the run or step (`fail`). */
   readonly onInvalid?: 'stop' | 'fail'
+  /** How failed calls of the ledger and the registry are retried. */
   readonly retry?: RetryOptions
-  /** Milliseconds since 1970, for `emittedAt`. */
+  /** Gives the time for `emittedAt` in milliseconds since 1970. `Date.now` by default. */
   readonly clock?: () => number
 }
 
 export type Payload = NonNullable<RunEventWrite['payload']>
 
-/** Records that are in memory at a time while the producer learns how its run stands. */
+/** How many records the producer reads at a time while it learns the run's state. */
 const RECORDS_AT_ONCE = 1_000
 
 const OPTIONS = [
@@ -61,23 +63,23 @@ const OPTIONS = [
   'clock',
 ]
 
-/** Sends the events of one run. */
+/** Creates a producer that sends the events of one run. */
 export function createProducer(options: ProducerOptions): Producer {
   return new Producer(options)
 }
 
 /**
- * The producer's side of the contract. For each event: believe a state → check
- * that the event may follow (Layer 1) → fix its id in the registry → append,
- * again and again while the failure may pass → adopt what the ledger answers.
- * Events leave one after the other, in the order of the calls. After a
- * transition that may not be, nothing more is sent for that run or step.
+ * The producer's side of the contract. For each event it checks the transition
+ * against the state it believes in (Layer 1) → claims an event id in the
+ * registry → appends, with retries → adopts the ledger's answer. Events are sent
+ * one after the other, in the order of the calls. After an invalid transition,
+ * nothing more is sent for that run or step.
  */
 export class Producer {
   readonly #options: ProducerOptions
   #believed: Promise<Belief> | undefined
   #last: Promise<unknown> = Promise.resolve()
-  /** What nothing more is sent for: `''` is the run, others are steps. */
+  /** The run (`''`) or steps for which nothing more is sent, with the reason. */
   readonly #stopped = new Map<string, AnnalsError>()
 
   /** @internal Use `createProducer`. */
@@ -88,58 +90,67 @@ export class Producer {
       checkFunction(`store.${method}`, store?.[method])
     for (const method of ['claim', 'adopt'] as const) checkFunction(`registry.${method}`, registry?.[method])
     if (onInvalid !== 'stop' && onInvalid !== 'fail') {
-      const message = "onInvalid must be 'stop' or 'fail'"
-      throw new AnnalsError('INVALID_ARGUMENT', message, { name: 'onInvalid', value: onInvalid })
+      throw invalidArgument('onInvalid', "must be 'stop' or 'fail'", onInvalid)
     }
     this.#options = { ...options }
   }
 
+  /** Sends `RunQueued`: the run waits to be started. */
   runQueued(payload?: Payload): Promise<AppendResult> {
     return this.#run('RunQueued', payload)
   }
 
+  /** Sends `RunStarted`. */
   runStarted(payload?: Payload): Promise<AppendResult> {
     return this.#run('RunStarted', payload)
   }
 
+  /** Sends `RunPaused`, with the next pause cycle as its attempt. */
   pause(payload?: Payload): Promise<AppendResult> {
     return this.#run('RunPaused', payload)
   }
 
+  /** Sends `RunResumed` for the current pause cycle. */
   resume(payload?: Payload): Promise<AppendResult> {
     return this.#run('RunResumed', payload)
   }
 
+  /** Sends `RunCompleted`, which is final. */
   runCompleted(payload?: Payload): Promise<AppendResult> {
     return this.#run('RunCompleted', payload)
   }
 
+  /** Sends `RunFailed`, which is final, with the error in its payload. */
   runFailed(error: unknown, payload?: Payload): Promise<AppendResult> {
     return this.#run('RunFailed', { ...payload, error: errorOf(error) })
   }
 
+  /** Sends `RunCancelled`, which is final. */
   runCancelled(payload?: Payload): Promise<AppendResult> {
     return this.#run('RunCancelled', payload)
   }
 
-  /** A first attempt; after one that failed, the next. */
+  /** Sends `StepStarted` for the first attempt, or for the next one after a failure. */
   stepStarted(stepId: string, payload?: Payload): Promise<AppendResult> {
     return this.#step('StepStarted', stepId, payload)
   }
 
+  /** Sends `StepCompleted` for the current attempt. */
   stepCompleted(stepId: string, payload?: Payload): Promise<AppendResult> {
     return this.#step('StepCompleted', stepId, payload)
   }
 
+  /** Sends `StepFailed` for the current attempt, with the error in its payload. */
   stepFailed(stepId: string, error: unknown, payload?: Payload): Promise<AppendResult> {
     return this.#step('StepFailed', stepId, { ...payload, error: errorOf(error) })
   }
 
+  /** Sends `StepSkipped` for a step that has not started. */
   stepSkipped(stepId: string, payload?: Payload): Promise<AppendResult> {
     return this.#step('StepSkipped', stepId, payload)
   }
 
-  /** An event of another type: it changes no state. Two with the same type, step and attempt are one. */
+  /** Sends an event of any other type, which changes no state. Two with the same type, step and attempt are duplicates. */
   emit(
     eventType: string,
     options: {
@@ -189,7 +200,7 @@ export class Producer {
     return result
   }
 
-  /** L22: the id is durable before anybody else hears of it. */
+  /** L22: the event id is durable in the registry before the event is sent. */
   async #event(
     idempotencyKey: string,
     eventType: string,
@@ -218,7 +229,7 @@ export class Producer {
     }
   }
 
-  /** L23: what the ledger answers is the truth, also about the id. */
+  /** L23: the ledger's answer wins, so the registry adopts its event id. */
   async #append(event: RunEventWrite): Promise<AppendResult> {
     const { store, registry, epoch } = this.#options
     const { runId, idempotencyKey, eventId } = event
@@ -244,7 +255,7 @@ export class Producer {
       actualState: priorState,
       attemptedEventType: eventType,
     }
-    // Whether or not that works, nothing more is sent, and what was wrong at first is what is said.
+    // Even if this fails, nothing more is sent, and the error is about the invalid transition.
     const cause =
       onInvalid === 'fail'
         ? await this.#fail(belief, stepId, details).then(
@@ -262,7 +273,7 @@ export class Producer {
     throw error
   }
 
-  /** Sends that the run or step has failed, where it may fail. */
+  /** Sends `RunFailed` or `StepFailed`, if that transition is allowed. */
   async #fail(belief: Belief, stepId: string | undefined, details: Payload): Promise<void> {
     const failure = stepId === undefined ? 'RunFailed' : 'StepFailed'
     const attempt = stepId === undefined ? 1 : belief.attemptOfStep(failure, stepId)
@@ -279,12 +290,12 @@ export class Producer {
 
   #inTurn<T>(work: (belief: Belief) => Promise<T>): Promise<T> {
     const turn = this.#last.then(async () => work(await this.#believe()))
-    // Whoever comes next waits for this one, but its failure is not theirs.
+    // The next call waits for this one, but does not fail with it.
     this.#last = turn.catch(() => undefined)
     return turn
   }
 
-  /** How the run stands, as far as the ledger knows; asked once. */
+  /** The run's state as the ledger has it. It is read once. */
   #believe(): Promise<Belief> {
     this.#believed ??= this.#load().catch(error => {
       this.#believed = undefined
@@ -311,14 +322,14 @@ export class Producer {
   }
 }
 
-/** What a producer believes of its run: a state like the projector's, and which events are out already. */
+/** The producer's own state of its run, and the keys of the events that the ledger has. */
 class Belief {
   readonly keys: Set<string> = new Set()
-  /** How the run stands: what may follow is judged by it. */
+  /** The state of the run. Transitions are checked against it. */
   readonly #run = new Reducer()
-  /** How far the calls have come, by which attempts and pauses are counted. In a replay they begin anew. */
+  /** The state after the calls so far, which gives attempts and pauses their numbers. A replay starts with an empty one. */
   readonly #calls: Reducer
-  /** LD1: pauses so far. */
+  /** LD1: the number of pauses so far. */
   #pauses = 0
   #seq = 0
 
@@ -326,13 +337,13 @@ class Belief {
     this.#calls = replay ? new Reducer() : this.#run
   }
 
-  /** A record that is there already. */
+  /** Learns of a record in the ledger. */
   learn(record: RunEventRecord): void {
     this.keys.add(record.idempotencyKey)
     this.#add(this.#run, record)
   }
 
-  /** A call that was answered. */
+  /** Notes that a call was answered. */
   take(event: RunEventWrite, { persistedAt }: AppendResult): void {
     const record = { ...event, persistedAt, runSeq: 0 }
     if (!this.keys.has(event.idempotencyKey)) this.learn(record)
@@ -345,7 +356,7 @@ class Belief {
     this.#pauses = Math.max(this.#pauses, record.logicalAttemptId)
   }
 
-  /** LD1: a pause, and the resumption from it, are numbered; other run events happen once. */
+  /** LD1: a pause and its resumption have the number of the pause. Other run events happen once. */
   attemptOfRun(eventType: KnownRunEventType): number {
     const isPaused = this.#calls.run?.status === 'PAUSED'
     if (eventType === 'RunPaused') return isPaused ? this.#pauses : this.#pauses + 1
@@ -359,21 +370,20 @@ class Belief {
     return isNext && step.status === 'FAILED' ? step.logicalAttemptId + 1 : step.logicalAttemptId
   }
 
-  /** Why the event may not follow, if it may not. */
+  /** Why the event is not allowed next; undefined if it is. */
   refusalOf(eventType: string, stepId: string | undefined, logicalAttemptId: number): Refusal | undefined {
     return this.#run.refusalOf(eventType, stepId, logicalAttemptId)
   }
 }
 
-/** LD1: attempts and pauses are the producer's to number. */
+/** LD1: the producer numbers attempts and pauses itself, so known types have their own methods. */
 function hasItsOwnMethod(eventType: string): AnnalsError {
   const method = { RunPaused: 'pause', RunResumed: 'resume' }[eventType]
   const own = method ?? eventType[0].toLowerCase() + eventType.slice(1)
-  const message = `emit is for events that the contract does not know: call ${own} for ${eventType}`
-  return new AnnalsError('INVALID_ARGUMENT', message, { name: 'eventType', value: eventType })
+  return invalidArgument('eventType', `must not be ${eventType} in emit: call ${own} instead`, eventType)
 }
 
-/** As it is now: events wait for their turn. What can't be copied the store will refuse, and say why. */
+/** A copy, because the event may be sent later. A payload that can't be copied is refused by the store, with the reason. */
 function copyOf(payload: Payload | undefined): Payload | undefined {
   if (payload === undefined) return undefined
   try {
@@ -384,10 +394,10 @@ function copyOf(payload: Payload | undefined): Payload | undefined {
   }
 }
 
-/** Of an error's texts: beyond it they are cut. */
+/** Longer texts of an error are cut. */
 const ERROR_CHARS_MAX = 64 * 1024
 
-/** As JSON, whatever was thrown: that something failed can always be told. An Error has nothing to enumerate. */
+/** Turns anything that was thrown into JSON. An Error has no enumerable fields, so its parts are named. */
 function errorOf(error: unknown): unknown {
   if (!(error instanceof Error))
     return isPlain(error) ? error : { name: typeof error, message: textOf(error) }

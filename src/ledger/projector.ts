@@ -26,68 +26,67 @@ import {
 } from './stored.ts'
 import { storeProjection } from './stored-projection.ts'
 
-/** Records that are read at a time. */
+/** How many records are read at a time. */
 const RECORDS_MAX = 1_000
-/** As many are rather read one by one. */
+/** Up to this many missing records are read one by one. */
 const RECORDS_FEW = 32
-/** What of the feed is looked at at a time; its entries are small. */
+/** How many feed entries are read at a time; they are small. */
 const LISTED_MAX = 4_000
-/** How long a crowd of records is waited for: one commit for many is cheaper, and nobody was promised the latest. */
+/** The pause between two rounds. One commit for many records is cheaper, and projections may lag. */
 const PAUSE_MS = 100
-/** The more there is to do, the larger the crowd: so that it takes little of the time, and lags behind by less than a second. */
+/** The pause grows with the length of a round, so that projecting takes little CPU time, but stays below a second. */
 const PAUSE_MAX_MS = 500
 const PAUSE_FACTOR = 16
-/** How long another process that follows the feed is left alone. */
+/** How long the projector waits for another process that is projecting. */
 const OTHER_MS = 500
-/** What they have appended is theirs to project; if they died over it, this is how long it waits. */
+/** Other processes project their own records. If one dies, its records wait at most this long. */
 const OTHERS_WITHIN_MS = 1_000
 const RETRY_MS = 1_000
-/** So that on a server their commits and reads go together. */
+/** Runs that are projected at once, so that a server engine can combine their reads and commits. */
 const RUNS_AT_ONCE = 64
-/** Records that are taken in at a time, if nobody asks for them before. More would grow old for the garbage collector. */
+/** Offered records are reduced in groups of this size. Larger groups would survive into the old generation of the heap. */
 const OFFERED_MAX = 64
-/** Chunks of steps that one commit stores: what goes into one is put together in one go. */
+/** The largest number of step chunks in one commit, because a commit is encoded in one go. */
 const CHUNKS_MAX = 128
-/** Alerts that one commit stores, about: a run may consist of events that may not be. */
+/** The approximate number of alerts in one commit. A run may consist of invalid events only. */
 const ALERTS_MAX = 512
 
 /**
- * Reduces records into stored state (Layer 3). A state knows up to which record
- * it is, and is stored with what follows from it in one commit: so anybody may
- * bring it up to date, at any time, as often as they like, and each record
- * counts once.
+ * Reduces records into stored state (Layer 3). A state contains the number of its
+ * last record and is stored in one commit with everything that follows from it.
+ * So any process may project a run at any time, and each record counts once.
  *
- * In the background it follows the feed: idle → there is something → bring the
- * runs that the feed names up to date and store them, page by page, remembering
- * how far it came → idle. Runs under way stay in memory, and records that this
- * process appends are handed over at once, so that they need not be read again.
+ * In the background it follows the feed: idle → new entries → project the runs
+ * that they name, page by page, and store the position → idle. Recent runs stay
+ * in memory, and records that this process appends are offered to the projector
+ * directly, so that they need not be read again.
  */
 export class Projector {
   readonly #context: LedgerContext
   readonly #beforeAlerts: () => Promise<unknown>
   readonly #kept = new KeptRuns()
-  /** Records that this process has appended since they were taken in last. Many in a row take less than each by itself. */
+  /** Records that this process has appended and that are not reduced yet. Reducing them in groups is cheaper. */
   #offered: Offered[] = []
-  /** Those who work on a run wait for each other. */
+  /** By scope, the work in progress on a run. Work on one run is serialized. */
   readonly #turns = new Map<ByteString, Promise<unknown>>()
   #following: Promise<void> | undefined
-  /** How far the feed was projected at the last look, by whomever; undefined before the first. */
+  /** The position in the feed at the last round, whichever process has stored it; undefined before the first round. */
   #progress: { readonly key: ByteString | undefined } | undefined
-  /** Whether this process has appended since it last looked: then it has the records in its hands. */
+  /** Whether this process has appended since the last round, and so has the records in memory. */
   #hasOffered = false
 
-  /** `beforeAlerts` is awaited before alerts are stored: whoever is to hear of them may have to get ready. */
+  /** `beforeAlerts` is awaited before alerts are stored, so that listeners can note which alerts are older. */
   constructor(context: LedgerContext, beforeAlerts: () => Promise<unknown> = async () => undefined) {
     this.#context = context
     this.#beforeAlerts = beforeAlerts
   }
 
-  /** Follows the feed from now on, until the store is closed. */
+  /** Starts following the feed, until the store is closed. */
   start(): void {
     this.#following ??= this.#follow()
   }
 
-  /** A record that was appended just now. Whatever is not the next one of a run in memory is read when its turn comes. */
+  /** Hands over a record that was just appended. If it is not the next record of a run in memory, it is read later. */
   offer(record: Offered): void {
     this.#hasOffered = true
     if (this.#following !== undefined) this.#context.metrics.waitingSince ??= record.time
@@ -99,7 +98,7 @@ export class Projector {
     if (offered.length === 0) return
     this.#offered = []
     for (const record of offered) {
-      // A run begins; what is kept under its id was another one.
+      // A run begins. A projection that is kept under its scope belongs to a deleted run.
       if (record.runSeq === 1 && this.#following !== undefined) {
         this.#kept.keep(new RunProjection(record.scope, record.envelope.runId))
       }
@@ -107,17 +106,17 @@ export class Projector {
     }
   }
 
-  /** The run that lives in the scope, with all records that there are, and stored; undefined if it has none. */
+  /** Projects all records of the run in this scope and stores the state; undefined if there are none. */
   project(scope: ByteString): Promise<RunProjection | undefined> {
     return this.#project(scope, Number.POSITIVE_INFINITY)
   }
 
-  /** With the records up to `runSeq` at least. Nothing need be read if this process has appended all of them. */
+  /** Projects the records up to `runSeq` at least. Reads nothing if this process has appended all of them. */
   async #project(scope: ByteString, runSeq: number): Promise<RunProjection | undefined> {
     return this.#inTurn(scope, async () => {
       this.#takeOffered()
       const kept = this.#kept.use(scope)
-      // To store it compares it with the log: a run that was deleted and begun anew is noticed.
+      // Storing compares the projection with the log, so a run that was deleted and begun anew is noticed.
       const isNear = kept !== undefined && (await this.#readOn(kept, runSeq)) && !kept.isStored
       if (isNear && (await this.#stored(kept))) return kept
       for (;;) {
@@ -128,14 +127,14 @@ export class Projector {
     })
   }
 
-  /** Takes in the few records that others have appended meanwhile; false if there are more, or one is not there. */
+  /** Reduces the few records that other processes have appended; false if there are more, or one is missing. */
   async #readOn(kept: RunProjection, runSeq: number): Promise<boolean> {
     const { database } = this.#context
     const { scope, lastSeq } = kept
     const missing = Math.max(0, runSeq - lastSeq)
     if (missing > RECORDS_FEW) return false
     const keys = Array.from({ length: missing }, (_, i) => u64(lastSeq + i))
-    // One by one, so that on a server those of all runs go in one statement.
+    // Single gets, so that a server engine can combine those of all runs in one statement.
     const entries = await Promise.all(keys.map(key => database.get(scope, LOG, key)))
     for (const entry of entries) {
       if (entry === undefined) return false
@@ -144,7 +143,7 @@ export class Projector {
     return kept.lastSeq >= runSeq
   }
 
-  /** From memory or from storage, and then from the log, until nothing is left or enough is to be stored. */
+  /** Takes the projection from memory or storage, then reads the log until its end or until enough has to be stored. */
   async #caughtUp(
     scope: ByteString,
   ): Promise<{ readonly projection: RunProjection; readonly isWhole: boolean }> {
@@ -155,22 +154,22 @@ export class Projector {
       const kept = this.#kept.get(scope)
       const projection = kept ?? (await this.#load(scope))
       const { lastSeq, lastVersion, firstVersion } = projection
-      // With the last one that was taken in, to see that it is still there: the run may have been deleted and begun anew.
+      // The scan includes the last reduced record, to see that it is still there: the run may have been deleted and begun anew.
       const from = u64(Math.max(0, lastSeq - 1))
       const first = lastSeq > 0 ? await database.get(scope, LOG, u64(0)) : undefined
       const entries = await database.scan({ scope, tag: LOG, from, limit: RECORDS_MAX })
       if (lastSeq > 0 && (first?.version !== firstVersion || entries[0]?.version !== lastVersion)) {
         this.#kept.delete(scope)
-        // What is stored now is of the run that is there now, which may be shorter.
+        // The stored state belongs to the present run, which may be shorter.
         if (kept !== undefined) continue
-        // Nothing is stored of a run that has no record.
+        // A run without records has no stored state.
         if (first === undefined) return { projection: new RunProjection(scope, runId), isWhole: true }
-        // Deleted and begun anew since it was loaded, unless the same was loaded twice.
+        // The run was deleted and begun anew since the state was loaded, unless the same state was loaded twice.
         if (misfit === projection.baseVersion) throw stateMisfit(runId)
         misfit = projection.baseVersion
         continue
       }
-      // Records that others hand over while this pauses are taken in once, like all.
+      // Records that are offered while this pauses are ignored here: `take` accepts only the next record.
       for (const entry of entries) {
         if (isSliceOver()) await nextSlice()
         projection.take(projectableIn(entry))
@@ -187,7 +186,7 @@ export class Projector {
     return this.#context.database.view(reader => loadProjection(reader, scope))
   }
 
-  /** False if somebody else was faster, or the run is another now: then all has to be looked at again. */
+  /** Stores the projection. False if another process was faster, or the run was replaced: then it must be loaded again. */
   async #stored(projection: RunProjection): Promise<boolean> {
     if (projection.pendingAlerts.length > 0) await this.#beforeAlerts()
     const { database, shared, metrics } = this.#context
@@ -213,7 +212,7 @@ export class Projector {
 
   #inTurn<T>(scope: ByteString, work: () => Promise<T>): Promise<T> {
     const turn = (this.#turns.get(scope) ?? Promise.resolve()).then(work)
-    // Whoever comes next waits for this one, but its failure is not theirs.
+    // The next work waits for this one, but does not fail with it.
     const settled = turn.then(
       () => undefined,
       () => undefined,
@@ -234,7 +233,7 @@ export class Projector {
         let since = performance.now()
         let failure: unknown
         try {
-          // Who has appended what is to be done need not read it, and goes first.
+          // The process that has appended the records goes first, because it need not read them.
           if (this.#progress !== undefined && !this.#hasOffered) await pause(OTHER_MS, { unref: true })
           since = performance.now()
           this.#hasOffered = false
@@ -274,8 +273,8 @@ export class Projector {
   }
 
   /**
-   * Of several processes one does the work: who finds that another came farther since the last look lets it go on. If that
-   * one dies, the next look finds nothing new, and whoever looks takes over.
+   * Lets one of several processes do the work: if another one has advanced the position since the last round, it goes on. If
+   * that process dies, the position stands still, and this one takes over.
    */
   async #isLeftToOther(): Promise<boolean> {
     const key = await this.#reached()
@@ -287,26 +286,26 @@ export class Projector {
     return true
   }
 
-  /** Since when something waits: it is the first behind what is projected. */
+  /** Notes the time of the first feed entry that is not projected. */
   async #noteWaiting(): Promise<void> {
     const [next] = await this.#listedBehind(this.#progress?.key, 1)
     this.#context.metrics.waitingSince = next?.time
   }
 
-  /** What the feed lists there. Nobody comes back to it: it is projected, and the projector goes on. */
+  /** Reads feed entries after a key. They are read once, so they bypass the cache. */
   #listedBehind(key: ByteString | undefined, limit: number): Promise<readonly Entry[]> {
     const { database, shared } = this.#context
     return database.scan({ ...feedTree(shared), from: behind(key), limit, once: true })
   }
 
-  /** How far the feed is projected. */
+  /** The stored position in the feed. */
   async #reached(): Promise<ByteString | undefined> {
     const { database, shared } = this.#context
     const { scope, tag, key } = placeOf(shared, PROGRESS_KEY)
     return (await database.get(scope, tag, key))?.value
   }
 
-  /** Projects whatever the feed lists behind where it came last time. */
+  /** Projects all runs that the feed lists after the last position. */
   async #drain(): Promise<void> {
     const { metrics } = this.#context
     let before = this.#progress?.key
@@ -323,7 +322,7 @@ export class Projector {
       this.#kept.forgetSome()
       before = page[page.length - 1].key
       await this.#reach(before)
-      // What came meanwhile waits for the next time, in a crowd of its own.
+      // Entries that came meanwhile wait for the next round.
       if (page.length < LISTED_MAX) {
         await this.#noteWaiting()
         return
@@ -331,7 +330,7 @@ export class Projector {
     }
   }
 
-  /** A run whose state can't be stored, because it outgrew what an entry may hold, or is damaged, must not hold up the others. */
+  /** Projects a run. If its state can't be stored, because it is too large or damaged, the others go on. */
   async #projectInPassing(scope: ByteString, runSeq: number): Promise<void> {
     try {
       await this.#project(scope, runSeq)
@@ -342,7 +341,7 @@ export class Projector {
     }
   }
 
-  /** Everything up to this key of the feed is projected. Another process may have come farther. */
+  /** Stores the position, unless another process has come further. */
   async #reach(key: ByteString): Promise<void> {
     const { database, shared } = this.#context
     const progress = placeOf(shared, PROGRESS_KEY)
@@ -355,7 +354,7 @@ export class Projector {
   }
 }
 
-/** From where to go on in the feed; from its start without a key. */
+/** The start of a range after a key; the start of the feed without one. */
 function behind(key: ByteString | undefined): ByteString | undefined {
   return key === undefined ? undefined : `${key}\0`
 }
@@ -364,7 +363,7 @@ function behind(key: ByteString | undefined): ByteString | undefined {
 function listedIn(page: readonly Entry[]): Map<ByteString, number> {
   const listed = new Map<ByteString, number>()
   for (const [i, entry] of page.entries()) {
-    // Of several in a row the last one says it all.
+    // Of consecutive entries of one log only the last one matters.
     if (i + 1 < page.length && isOfSameLog(entry, page[i + 1])) continue
     const { scope, sequence } = parseFeed(entry)
     listed.set(scope, sequence + 1)
@@ -372,7 +371,7 @@ function listedIn(page: readonly Entry[]): Map<ByteString, number> {
   return listed
 }
 
-/** As it was stored; empty if it was not. */
+/** Loads the stored projection; empty if there is none. */
 export async function loadProjection(reader: Reader, scope: ByteString): Promise<RunProjection> {
   const { run: runId } = parseScope(scope)
   const state = await reader.get(scope, placeOf(scope, RUN_STATE_KEY).tag, RUN_STATE_KEY)
@@ -393,14 +392,14 @@ export async function loadProjection(reader: Reader, scope: ByteString): Promise
   return projection
 }
 
-/** The same with all records that there are. Nothing is written. */
+/** Loads the projection and reduces all further records. Writes nothing. */
 export async function readProjection(reader: Reader, scope: ByteString): Promise<RunProjection> {
   const projection = await loadProjection(reader, scope)
   await takeAll(reader, projection)
   return projection
 }
 
-/** Takes in the records that it lacks. */
+/** Reduces the records that the projection lacks. */
 export async function takeAll(reader: Reader, projection: RunProjection): Promise<void> {
   const { scope, lastSeq } = projection
   for await (const page of pages(reader, { scope, tag: LOG, from: u64(lastSeq) })) {
@@ -412,7 +411,7 @@ export async function takeAll(reader: Reader, projection: RunProjection): Promis
 }
 
 function stateMisfit(runId: string): AnnalsError {
-  const message = `the stored state of run ${JSON.stringify(runId)} is not of its records: replaySnapshot has it from them`
+  const message = `the stored state of run ${JSON.stringify(runId)} does not match its records; replaySnapshot computes it from them`
   return new AnnalsError('CORRUPT', message, { runId })
 }
 
@@ -420,7 +419,7 @@ function isClosed(error: unknown): boolean {
   return error instanceof AnnalsError && error.code === 'CLOSED'
 }
 
-/** The scopes of runs of which the feed lists something behind where the projector was. */
+/** The scopes of the runs that the feed lists after the projector's position. */
 export async function unprojectedRuns(
   reader: Reader,
   { shared }: LedgerContext,

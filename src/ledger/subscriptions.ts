@@ -1,5 +1,5 @@
 import { type ByteString, fromBuffer, toBuffer, u64 } from '../core/bytes.ts'
-import { AnnalsError, deletedWhileRead } from '../core/errors.ts'
+import { deletedWhileRead, invalidArgument } from '../core/errors.ts'
 import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
 import { Changes } from '../engine/changes.ts'
 import { TAGS } from '../engine/keys.ts'
@@ -12,14 +12,15 @@ import type { LedgerContext } from './context.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { feedTree, LOG, recordOf } from './stored.ts'
 
-/** A record of any run, and from where to go on after it. */
+/** A record with its cursor in the feed of all runs. */
 export interface FeedItem {
+  /** The record. */
   readonly record: RunEventRecord
-  /** Kept by the reader, it survives restarts. */
+  /** Pass it to `subscribeAll` or `fetchAll` to continue after this record, in this process or a later one. */
   readonly cursor: string
 }
 
-/** The records of one run, then new ones as they come. Read when they are asked for: a slow reader costs nothing. */
+/** Yields the records of one run, then new ones. They are read on demand, so a slow reader holds no memory. */
 export async function* followRun(
   { database, scopes }: LedgerContext,
   name: RunName,
@@ -28,7 +29,7 @@ export async function* followRun(
 ): AsyncGenerator<RunEventRecord, void, void> {
   const { runId } = name
   let tree: TreeId = { scope: scopes.guess(name), tag: LOG }
-  // Before the first read, so that nothing is missed in between.
+  // Watching starts before the first read, so that no record is missed in between.
   const changes = await Changes.of(database, tree)
   // Until the first record is read, the run may still be created, or created anew, in another app or agent.
   const unwatchIndex =
@@ -50,13 +51,13 @@ export async function* followRun(
       }
     }
     if (lastHash === undefined && next > 0) lastHash = await hashAt(next)
-    // The last one that was read is there no more, or one of a later run with the same id is in its place.
+    // The last record is gone, or belongs to a later run with the same id.
     else if (lastHash !== undefined && (await hashAt(next)) !== lastHash) throw deletedWhileRead(runId)
     for await (const page of pages(database, { ...tree, from: u64(next) })) {
       for (const entry of page) {
         if (isSliceOver()) await nextSlice()
         const { prevHash, hash } = parseLogEntry(entry)
-        // It may be of a later run with the same id.
+        // The record may belong to a later run with the same id.
         if (lastHash !== undefined && prevHash !== lastHash) throw deletedWhileRead(runId)
         lastHash = hash
         unwatchIndex?.()
@@ -68,7 +69,7 @@ export async function* followRun(
   }
 }
 
-/** The records of all runs in the order of their commits, then new ones as they come. */
+/** Yields the records of all runs in the order of their commits, then new ones. */
 export async function* followAll(
   { database, shared }: LedgerContext,
   cursor: string | undefined,
@@ -76,7 +77,7 @@ export async function* followAll(
 ): AsyncGenerator<FeedItem, void, void> {
   const feed = feedTree(shared)
   let last = cursor === undefined ? undefined : parseCursor(cursor)
-  // Before the first read, so that nothing is missed in between.
+  // Watching starts before the first read, so that no record is missed in between.
   for await (const _ of wakings(await Changes.of(database, feed), end)) {
     const from = last === undefined ? undefined : `${last}\0`
     for await (const page of pages(database, { ...feed, from })) {
@@ -85,7 +86,7 @@ export async function* followAll(
         if (isSliceOver()) await nextSlice()
         last = entry.key
         const record = records[i]
-        // Listed, but its run was deleted since.
+        // The run was deleted since.
         if (record === undefined) continue
         yield Object.freeze({ record, cursor: cursorOf(last) })
         if (end.aborted) return
@@ -96,7 +97,7 @@ export async function* followAll(
 
 const RECORDS_AT_ONCE = 64
 
-/** As many as are asked for, from behind the cursor on. */
+/** Returns up to `limit` records after the cursor. */
 export async function feedPage(
   { database, shared }: LedgerContext,
   cursor: string | undefined,
@@ -105,12 +106,12 @@ export async function feedPage(
   const from = cursor === undefined ? undefined : `${parseCursor(cursor)}\0`
   const items: FeedItem[] = []
   for await (const page of pages(database, { ...feedTree(shared), from })) {
-    // Entries of a feed are small, and records may be large: no more of these are read than are asked for, or nearly.
+    // Feed entries are small but records may be large, so records are read in small groups up to the limit.
     let start = 0
     while (start < page.length) {
       const listed = page.slice(start, start + Math.min(RECORDS_AT_ONCE, limit - items.length))
       for (const [i, record] of (await recordsListed(database, listed)).entries()) {
-        // Listed, but its run was deleted since.
+        // The run was deleted since.
         if (record !== undefined) items.push(Object.freeze({ record, cursor: cursorOf(listed[i].key) }))
       }
       if (items.length === limit) return items
@@ -120,13 +121,13 @@ export async function feedPage(
   return items
 }
 
-/** From where whoever wants only what is new goes on; undefined while there is nothing. */
+/** Returns the cursor of the newest record; undefined if there is none. */
 export async function lastCursor({ database, shared }: LedgerContext): Promise<string | undefined> {
   const [last] = await database.scan({ ...feedTree(shared), reverse: true, limit: 1 })
   return last === undefined ? undefined : cursorOf(last.key)
 }
 
-/** The records that a feed lists. One that is not of the commit that listed it is of a later run with the same id. */
+/** Reads the records that feed entries list. A record of another commit belongs to a later run with the same id. */
 export async function recordsListed(
   reader: Reader,
   listed: readonly Entry[],
@@ -143,7 +144,7 @@ export async function recordsListed(
   )
 }
 
-/** At once, and again after each change; then nothing is watched any more. */
+/** Yields at once and after each change. Watching ends with the iteration. */
 export async function* wakings(changes: Changes, end: AbortSignal): AsyncGenerator<void, void, void> {
   try {
     while (!end.aborted) {
@@ -164,8 +165,5 @@ const CURSOR = /^[0-9a-f]{24}$/
 
 function parseCursor(cursor: string): string {
   if (typeof cursor === 'string' && CURSOR.test(cursor)) return fromBuffer(Buffer.from(cursor, 'hex'))
-  throw new AnnalsError('INVALID_ARGUMENT', 'cursor is none that subscribeAll has given', {
-    name: 'cursor',
-    value: cursor,
-  })
+  throw invalidArgument('cursor', 'was not given by subscribeAll or fetchAll', cursor)
 }

@@ -25,20 +25,22 @@ import {
   writtenIn,
 } from './stored.ts'
 
-/** What a run's record is worth. */
+/** The result of `verifyRun`. */
 export interface RunVerification {
+  /** Whether everything matches. */
   readonly isValid: boolean
-  /** How many records there are. */
+  /** The number of records. */
   readonly events: number
-  /** The first `runSeq` at which something is wrong. */
+  /** The `runSeq` of the first record that does not match. */
   readonly firstInvalid?: number
+  /** What does not match. */
   readonly error?: string
 }
 
 /**
- * Recomputes everything from nothing: the hash chain, each event's envelope and
- * key, what is remembered of the key, and the state that was projected. None of
- * them can be changed without one of the others saying so.
+ * Recomputes everything from the records: the hash chain, each event's envelope
+ * and key, the dedupe entries, and the projected state. A change to any of them
+ * contradicts one of the others.
  */
 export async function verifyRecords(
   reader: Reader,
