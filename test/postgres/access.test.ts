@@ -20,7 +20,7 @@ const TREES_PARAMETER = 5
 const scopeOf = (tenant: string, run = 'run'): string => `${tenant}:default:default:${run}`
 
 // reason: without a server there is nothing to test; the setup has said so
-describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () => {
+describe.skipIf(CONNECTION_STRING === '')('access control on PostgreSQL', () => {
   const schema = newSchema()
   const roles = { a: `${schema}_a`, b: `${schema}_b`, all: `${schema}_all`, none: `${schema}_none` }
   let owner: Storage
@@ -71,7 +71,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       })
     }
 
-    test('an application can write nothing but through the functions', async () => {
+    test('an application role can write only through the functions', async () => {
       for (const table of ['trees', 'entries', 'events', 'deletions', 'access', 'settings', 'migrations']) {
         for (const statement of [
           `INSERT INTO ${schema}.${table} DEFAULT VALUES`,
@@ -85,7 +85,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       }
     })
 
-    test('deleting a log as a whole leaves a record: which, how long, its last hash, by whom', async () => {
+    test('deleting a whole log leaves a record of its length, its last hash and the role', async () => {
       const scope = scopeOf('c')
       const storage = await openPostgresStorage({ connectionString: as(roles.all), schema })
       const append = { op: 'append', scope, tag: TAGS.event, body: 'x', bodyHash: HASH } as const
@@ -100,7 +100,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       expect(rows[0].hash.toString('latin1')).toBe(last.hash)
     })
 
-    test('half a log can not be deleted, even with a record', async () => {
+    test('part of a log cannot be deleted, even with a record', async () => {
       const scope = scopeOf('d')
       const append = { op: 'append', scope, tag: TAGS.event, body: 'x', bodyHash: HASH } as const
       await owner.commit({ operations: [append, append] })
@@ -125,7 +125,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       await storage.close()
     })
 
-    test('reads and writes its own', async () => {
+    test('reads and writes data of its own tenant', async () => {
       expect((await storage.get(scopeOf('a'), TAGS.kv, 'k'))?.value).toBe('of a')
       await db.kv.put('mine', 'k', 1)
       expect(await db.kv.get('mine', 'k')).toBe(1)
@@ -137,7 +137,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       expect(await db.kv.get('mine', 'k')).toBe(2)
     })
 
-    test('finds nothing of another by the API, in any kind of read', async () => {
+    test('reads no data of another tenant through the API', async () => {
       for (const tenant of ['b', 'a%', 'ab']) {
         const scope = scopeOf(tenant)
         expect(await storage.get(scope, TAGS.kv, 'k')).toBeUndefined()
@@ -153,7 +153,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       for (const scope of await storage.scopes({ limit: 100 })) expect(scope.startsWith('a:')).toBe(true)
     })
 
-    test('writes, validates and hears nothing of another', async () => {
+    test('cannot write, validate or subscribe to data of another tenant', async () => {
       const scope = scopeOf('b')
       await expectError(
         storage.commit({ operations: [{ op: 'put', scope, tag: TAGS.kv, key: 'k', value: 'x' }] }),
@@ -176,7 +176,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       expect(await owner.scan({ scope, tag: TAGS.event })).toHaveLength(1)
     })
 
-    test('reads, counts and writes nothing of another by SQL, whatever it says that it is', async () => {
+    test('cannot read, count or write data of another tenant by SQL, whatever it claims to be', async () => {
       const client = new pg.Client({ connectionString: as(roles.a) })
       await client.connect()
       await client.query(`SET search_path = ${schema}`)
@@ -201,13 +201,13 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       ]) {
         await expect(client.query(text), text).rejects.toThrow(/permission denied/)
       }
-      // With row security off the server refuses, rather than to show everything.
+      // With row security off the server refuses the query instead of showing all rows.
       await client.query('SET row_security = off')
       await expect(client.query('SELECT * FROM events')).rejects.toThrow(/row-level security/)
       await client.end()
     })
 
-    test('writes, drops and probes nothing of another by a call of its own that locks nothing', async () => {
+    test('cannot write, drop or probe data of another tenant by a forged call', async () => {
       const scope = scopeOf('b')
       const forged: Record<string, Commit> = {
         put: { operations: [{ op: 'put', scope, tag: TAGS.kv, key: 'k', value: 'x' }] },
@@ -250,7 +250,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
       expect(await owner.scan({ scope, tag: TAGS.event })).toHaveLength(1)
     })
 
-    test('can not set the clock, which is everybody’s', async () => {
+    test('cannot set the clock, which all tenants share', async () => {
       const scope = scopeOf('a')
       const ahead = Date.now() + 3_600_000
       const append = { op: 'append', scope, tag: TAGS.event, body: 'x', bodyHash: HASH, time: ahead } as const
@@ -261,7 +261,7 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
         expect(outcome).toMatchObject({ status: 'committed', appended: [{ time: ahead }] })
         expect(outcome.status === 'committed' && outcome.time).toBeLessThan(soon())
       }
-      // An entry of another time is not believed to be ahead: readers take its time for one that has passed.
+      // The time of an entry is never in the future, because readers take it for a time in the past.
       await storage.commit({ operations: [{ ...put, time: ahead }] })
       expect((await owner.get(scope, TAGS.kv, 'mine'))?.time).toBeLessThan(soon())
       await storage.commit({ operations: [{ ...put, time: 1_000 }] })
@@ -298,11 +298,11 @@ describe.skipIf(CONNECTION_STRING === '')('who may do what on PostgreSQL', () =>
     })
   })
 
-  test('a role without access is told so', async () => {
+  test('a role without access gets INVALID_OPERATION', async () => {
     await expectError(openPostgresStorage({ connectionString: as(roles.none), schema }), 'INVALID_OPERATION')
   })
 
-  test('access that is revoked is gone', async () => {
+  test('a role whose access was revoked can neither read nor write', async () => {
     const role = `${schema}_gone`
     await sql(`CREATE ROLE ${role} LOGIN; SELECT ${schema}.grant_access('${role}', 'a')`)
     const storage = await openPostgresStorage({ connectionString: as(role), schema })

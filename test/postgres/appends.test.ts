@@ -15,7 +15,7 @@ const TAG = TAGS.ledger
 const FEED = 'default:_shared:_shared:_shared'
 
 // reason: without a server there is nothing to test; the setup has said so
-describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL together', () => {
+describe.skipIf(CONNECTION_STRING === '')('appends in one call to PostgreSQL', () => {
   const schema = newSchema()
   let storage: PostgresStore
   beforeAll(async () => {
@@ -53,7 +53,7 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     return records.map(({ body }) => body)
   }
 
-  test('logs that are there and logs that begin, several entries in each: every one in its order', async () => {
+  test('several appends to existing and new logs keep their order', async () => {
     await appendAll([['there', 'first']])
     const keys = Array.from({ length: 20 }, (_, i) => `k${i}`)
     const sent = keys.flatMap(key => [['there', key] as const, ['new', key] as const])
@@ -67,7 +67,7 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     )
   })
 
-  test('known keys among new ones are answered with what is there, and leave no gap', async () => {
+  test('known keys among new ones are answered with the existing events and leave no gap', async () => {
     const first = await appendAll(Array.from({ length: 10 }, (_, i) => ['some', `old${i}`] as const))
     for (let round = 0; round < 3; round++) {
       const sent = Array.from({ length: 10 }, (_, i) => [
@@ -90,7 +90,7 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     expect(await bodiesOf('others')).toHaveLength(30)
   })
 
-  test('what a known key has undone leaves nothing in the feed', async () => {
+  test('an insertion that a known key has undone leaves nothing in the feed', async () => {
     const listed = await storage.scan({ scope: FEED, tag: feedTag(TAG) })
     const { rows } = await sql(`SELECT count(*)::integer AS count FROM ${schema}.events`)
     expect(listed).toHaveLength((rows[0] as { count: number }).count)
@@ -119,8 +119,8 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     expect(await bodiesOf('elsewhere')).toEqual(['under way'])
   })
 
-  // 300 ms: the lock comes before the first call gives up on it. 700 ms: it comes while commits are sent again, one by one.
-  // 1,500 ms: the tenant has a connection of its own by then.
+  // After 300 ms the first call still waits for the lock. After 700 ms the commits are being sent again, one by one.
+  // After 1,500 ms the tenant has its own connection.
   test.each([300, 700, 1_500])(
     'appends keep their order while another process holds their run for %s ms',
     async ms => {
@@ -139,7 +139,7 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
         const key = `k${keys.length}`
         keys.push(key)
         answers.push(appendAll([[run, key]]))
-        // As another caller would come: now into a call that is being made, now behind one that was sent.
+        // Other callers arrive while a call is being built and after one was sent.
         isReleased = await Promise.race([
           released.then(() => true),
           new Promise<boolean>(resolve => setTimeout(() => resolve(false), 10)),
@@ -151,7 +151,7 @@ describe.skipIf(CONNECTION_STRING === '')('appends that go to PostgreSQL togethe
     },
   )
 
-  test('a subscriber that has time hears of its own process at once, of others within it, and nobody is told', async () => {
+  test('a patient subscriber hears of its own process at once and of others in time, without notifications', async () => {
     const other = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema })
     let calls = 0
     const tree = { scope: FEED, tag: feedTag(TAG) }

@@ -5,11 +5,11 @@ import { contentsOf, fill, goOn, verify } from '../copying/everything.ts'
 import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
 
 // reason: without a server there is nothing to test; the setup has said so
-describe.skipIf(CONNECTION_STRING === '')('a move without a rewrite', () => {
+describe.skipIf(CONNECTION_STRING === '')('copying between engines', () => {
   const schema = newSchema()
   afterAll(() => dropSchema(schema))
 
-  test('from files to PostgreSQL and back: every record, hash and version comes along', async () => {
+  test('a copy from files to PostgreSQL and back keeps every record, hash and version', async () => {
     const tenant = 'acme'
     await using embedded = await open({ memory: true, tenant })
     await using server = await openPostgres({ connectionString: CONNECTION_STRING, schema, tenant })

@@ -8,8 +8,8 @@ import { expect, test } from 'vitest'
 
 const DIST = fileURLToPath(new URL('../../dist', import.meta.url))
 
-test('annals/postgres without pg installed says what is missing, and how to get it', async () => {
-  // Away from this project, and so from its node_modules.
+test('annals/postgres without pg names the missing package and the command that installs it', async () => {
+  // Outside this project, so that its node_modules are not found.
   const folder = mkdtempSync(join(tmpdir(), 'annals-driver-'))
   try {
     cpSync(DIST, join(folder, 'dist'), { recursive: true })

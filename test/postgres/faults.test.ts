@@ -18,7 +18,7 @@ interface Tally {
   refused: number
 }
 
-/** Appends under a key until it is answered: what a careful caller does. */
+/** Appends under a key and retries until it is answered, as a careful caller does. */
 async function appendSurely(storage: Storage, scope: string, key: string, tally: Tally): Promise<Appended> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -38,7 +38,7 @@ async function appendSurely(storage: Storage, scope: string, key: string, tally:
   }
 }
 
-/** Every key once, in one valid chain, where its caller was told that it is. */
+/** Expects every key exactly once, in one valid chain, at the sequence that its caller was told. */
 async function expectAllOnce(
   storage: Storage,
   scope: string,
@@ -74,7 +74,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
   })
 
   for (const when of ['before', 'during', 'after'] as const) {
-    test(`${when} a commit: nothing is lost, nothing is there twice (ANNALS_SEED=${seed})`, async () => {
+    test(`${when} a commit: no append is lost or duplicated (ANNALS_SEED=${seed})`, async () => {
       const random = new Random(seed)
       const scope = `cut-${when}`
       const tally = { unknown: 0, refused: 0 }
@@ -93,7 +93,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     }, 120_000)
   }
 
-  test('a commit that may be in is OUTCOME_UNKNOWN, and not sent again by itself', async () => {
+  test('a commit without an answer is OUTCOME_UNKNOWN and is not sent again', async () => {
     const put = (value: string): Promise<unknown> =>
       storage.commit({ operations: [{ op: 'put', scope: 's', tag: TAGS.kv, key: 'k', value }] })
     await put('1')
@@ -110,7 +110,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     }
   })
 
-  test('a read is sent again, and its caller notices nothing', async () => {
+  test('a read whose connection is lost is sent again', async () => {
     await storage.commit({ operations: [{ op: 'put', scope: 's', tag: TAGS.kv, key: 'r', value: '1' }] })
     for (const when of ['before', 'during', 'after'] satisfies Cut[]) {
       let cuts = 0
@@ -121,7 +121,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     }
   })
 
-  test('a snapshot whose connection is lost says so; the next one works', async () => {
+  test('a snapshot whose connection is lost fails, and the next one works', async () => {
     const snapshot = await storage.snapshot()
     proxy.cutAll()
     await expectError(snapshot.get('s', TAGS.kv, 'r'), 'IO_ERROR')
@@ -131,7 +131,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     next.release()
   })
 
-  test('a subscriber hears again after the connection was lost, and of what happened meanwhile', async () => {
+  test('a subscriber is called after a reconnection and sees the commits in between', async () => {
     const direct = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema })
     const scope = 'heard'
     const append = (body: string): Promise<unknown> =>
@@ -141,7 +141,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     const seen: string[] = []
     let isReading = false
     let isAgain = false
-    // Reads on from what it has seen, one read at a time: as every subscriber does.
+    // Reads on from its last position, one read at a time, as every subscriber does.
     const readOn = async (): Promise<void> => {
       isAgain = true
       if (isReading) return
@@ -171,7 +171,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     await direct.close()
   })
 
-  test('nobody there: a clear error in bounded time, and recovery by itself', async () => {
+  test('an unreachable server is an IO_ERROR within the time-out, and the store recovers by itself', async () => {
     proxy.refuse()
     const begun = Date.now()
     const outcomes = await Promise.allSettled([
@@ -198,7 +198,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     expect((await storage.get('s', TAGS.kv, 'x'))?.value).toBe('2')
   }, 30_000)
 
-  test('a commit that is refused while it takes its version keeps nobody else waiting', async () => {
+  test('a commit that is refused while it takes its version does not block others', async () => {
     const url = new URL(CONNECTION_STRING)
     url.searchParams.set('options', '-c default_transaction_read_only=on')
     const settings = { schema, timeoutMs: TIMEOUT_MS }
@@ -240,7 +240,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     expect(performance.now() - begun).toBeLessThan(15_000)
   })
 
-  test('all connections for snapshots in use: TIMEOUT in bounded time, then it goes on', async () => {
+  test('a snapshot beyond the limit is a TIMEOUT, and works again after others are released', async () => {
     const small = await openPostgresStorage({
       connectionString: CONNECTION_STRING,
       schema,
@@ -251,7 +251,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
     const begun = Date.now()
     await expectError(small.snapshot(), 'TIMEOUT')
     expect(Date.now() - begun).toBeLessThan(5_000)
-    // Reads and commits have connections of their own.
+    // Reads and commits use other connections.
     expect((await small.get('s', TAGS.kv, 'r'))?.value).toBe('1')
     const waiting = small.snapshot()
     held[0].release()
@@ -264,7 +264,7 @@ describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', (
 
 // reason: without a server of our own there is none to kill; the setup has said so
 describe.skipIf(CONNECTION_STRING === '')('PostgreSQL is killed and starts again', () => {
-  test('SIGKILL under load, again and again: nothing lost, nothing twice', async () => {
+  test('no append is lost or duplicated by repeated SIGKILLs under load', async () => {
     const server = await TestServer.start()
     try {
       const storage = await openPostgresStorage({
@@ -280,7 +280,7 @@ describe.skipIf(CONNECTION_STRING === '')('PostgreSQL is killed and starts again
           answers.set(key, await appendSurely(storage, `killed`, key, tally))
         }
       })
-      // Mostly each kill leaves somebody without an answer; three are tried, and more only if all of them did not.
+      // Most kills leave a commit without an answer. If three kills leave none, more follow.
       for (let kill = 1; kill <= 3 || (tally.unknown === 0 && kill <= 12); kill++) {
         const before = answers.size
         await eventually(() => answers.size > before + 50, 30_000)

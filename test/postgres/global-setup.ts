@@ -4,18 +4,18 @@ import { TestServer } from './server.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** Of the server that all test files share; empty if there is none. */
+    /** The address of the server that all test files share; empty if there is none. */
     readonly postgres: string
   }
 }
 
 /**
- * Its machine keeps its power as long as the tests run: they need not wait for the device. The tests that kill a server
- * start one of their own, which syncs.
+ * Tests on the shared server need not survive a power failure, so it does not sync. Tests that kill a server start their
+ * own, which syncs.
  */
 const UNSYNCED = ['fsync=off', 'full_page_writes=off']
 
-/** One server for all test files: that of `ANNALS_TEST_PG`, or one of our own. */
+/** Provides one server for all test files: that of `ANNALS_TEST_PG`, or a new one. */
 export default async function setup({ provide }: TestProject): Promise<(() => Promise<void>) | undefined> {
   const given = process.env['ANNALS_TEST_PG']
   if (given !== undefined) {

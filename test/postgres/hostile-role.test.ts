@@ -19,7 +19,7 @@ const PROMPT_MS = 5_000
 const scopeOf = (tenant: string, run = 'run'): string => `${tenant}:default:default:${run}`
 const sharedOf = (tenant: string): string => `${tenant}:_shared:_shared:_shared`
 
-/** Fails if the work takes so long that somebody must have held it up. */
+/** Fails if the work takes so long that it must have been blocked. */
 async function promptly<T>(what: string, work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<never>((_, reject) => {
@@ -33,7 +33,7 @@ async function promptly<T>(what: string, work: Promise<T>): Promise<T> {
 }
 
 // reason: without a server there is nothing to test; the setup has said so
-describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other tenants", () => {
+describe.skipIf(CONNECTION_STRING === '')("a tenant's role cannot block other tenants", () => {
   const schema = newSchema()
   const roles = { a: `${schema}_a`, b: `${schema}_b` }
   let owner: Storage
@@ -66,7 +66,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
     return client
   }
 
-  /** Calls the function of commits without the library, as anybody with SQL can. */
+  /** Calls `commit_batch` without the library, as any role with SQL can. */
   async function commitBySql(client: pg.Client, commit: Commit): Promise<void> {
     const batch = new CommitBatch()
     batch.add(commit)
@@ -77,7 +77,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
     operations: [{ op: 'put', scope: scopeOf(tenant, run), tag: TAGS.kv, key: 'k', value: 'v' }],
   })
 
-  /** Every kind of write of another tenant, and what waits for writes. */
+  /** Runs every kind of write of another tenant, and the operations that wait for writes. */
   async function expectOthersProceed(run: string): Promise<void> {
     const write = async (): Promise<void> => {
       await victim.kv.put(run, 'k', 1)
@@ -88,7 +88,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
       })
       await victim.ledger.appendEvent(newEvent({ tenantId: 'b', runId: run }))
       await owner.commit(put('b', run))
-      // A new tenant, whose locks nobody has made yet.
+      // A new tenant, whose locks do not exist yet.
       await owner.commit(put(`new-${run}`))
     }
     await promptly('a write', write())
@@ -110,7 +110,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
     expect(records).toHaveLength(1)
   }
 
-  /** Advisory locks are anybody's to take, and `pg_locks` shows their keys to everybody. */
+  /** Any role can take advisory locks, and `pg_locks` shows their keys to every role. */
   async function lockAllSeen(seen: ReadonlySet<string>): Promise<void> {
     for (const key of seen) await attacker.query(`SELECT pg_advisory_lock(${key})`)
   }
@@ -123,7 +123,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
     const held = await connected(roles.b)
     await held.query('BEGIN')
     await commitBySql(held, put('b', 'seen'))
-    // Those that are held for a moment only are seen by whoever looks often enough.
+    // Locks that are held only for a moment are seen by looking often.
     const look = async (): Promise<void> => {
       for (const { key } of (await attacker.query(ADVISORY)).rows) seen.add(key as string)
     }
@@ -193,7 +193,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
         { op: 'append', scope, tag: TAGS.ledger, body: 'x', bodyHash: HASH, feed: sharedOf('a') },
       ],
     })
-    // All of these wait for the attacker, and each would keep its connection from everything behind it.
+    // All of these wait for the attacker, and each would block everything behind it on its connection.
     const own = [
       ...Array.from({ length: 5 }, () => owner.commit(put('a'))),
       owner.subscribe(feed, () => {}),
@@ -254,8 +254,8 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role can't hold up other t
 })
 
 // reason: without a server of our own there is no queue to fill; the setup has said so
-describe.skipIf(CONNECTION_STRING === '')('a role that has filled the queue of notifications', () => {
-  test('keeps nobody from writing, and subscribers hear of it later', async () => {
+describe.skipIf(CONNECTION_STRING === '')('a role that has filled the notification queue', () => {
+  test('blocks no writer, and subscribers hear of the writes later', async () => {
     const server = await TestServer.start(['fsync=off', 'max_notify_queue_pages=64'])
     const { connectionString } = server
     const clients = [new pg.Client({ connectionString }), new pg.Client({ connectionString })]
@@ -273,7 +273,7 @@ describe.skipIf(CONNECTION_STRING === '')('a role that has filled the queue of n
       await db.events.append('run', 'tick', 'first')
       await expect.poll(() => seen).toEqual(['first'])
       for (const client of clients) await client.connect()
-      // What a session in a transaction has not read yet stays in the queue.
+      // Notifications that a session in a transaction has not read stay in the queue.
       await holder.query('LISTEN crowded; BEGIN; SELECT 1')
       const fill = async (): Promise<void> => {
         for (let i = 0; ; i++)

@@ -51,7 +51,7 @@ describe.skipIf(CONNECTION_STRING === '')(
   },
 )
 
-/** The tests of the test: what the function that commits does, and what it does instead. */
+/** Bugs that the checker must find: the line of `commit_batch` and its broken form. */
 const PLANTED = [
   {
     bug: 'ranges are not validated',
@@ -71,14 +71,14 @@ async function plant(schema: string, sound: string, broken: string): Promise<voi
   await sql(text.replace(sound, broken))
 }
 
-/** Of four processes at once, and then one more over the same lists: its last read is the end of the history. */
+/** The history of four processes at once, followed by one more over the same lists, whose last read ends the history. */
 async function historyOfFour(
   schema: string,
   seed: number,
   transactions: number,
   prepare: (schema: string) => Promise<void> = async () => undefined,
 ): Promise<TransactionRecord[]> {
-  // Makes the schema; the processes are to meet in transactions, not in migrations.
+  // Creates the schema, so that the processes compete in transactions and not in migrations.
   await history(schema, { seed, transactions: 0, clients: 1, order })
   await prepare(schema)
   const parts = await Promise.all(
@@ -115,6 +115,6 @@ function expectSerializable(name: string, records: readonly TransactionRecord[],
   console.log(`cycle checker, postgres, ${name}: ${JSON.stringify(report)}`)
   expect(anomalies.slice(0, 3)).toEqual([])
   expect(report.committed).toBeGreaterThan(transactions / 2)
-  // A history in which nobody gets in anybody's way proves nothing.
+  // A history without conflicts proves nothing.
   expect(report.aborted).toBeGreaterThan(transactions / 20)
 }

@@ -17,7 +17,7 @@ describe.skipIf(CONNECTION_STRING === '')('migrations on PostgreSQL', () => {
   const open = (schema: string): ReturnType<typeof openPostgresStorage> =>
     openPostgresStorage({ connectionString: CONNECTION_STRING, schema })
 
-  test('of eight that open an empty database at once, one migrates, and all work', async () => {
+  test('if eight processes open an empty database at once, one migrates and all work', async () => {
     const schema = schemaOfTest()
     const storages = await Promise.all(Array.from({ length: 8 }, () => open(schema)))
     await Promise.all(
@@ -35,7 +35,7 @@ describe.skipIf(CONNECTION_STRING === '')('migrations on PostgreSQL', () => {
     expect(moments).toHaveLength(1)
   })
 
-  test('opening what is up to date changes nothing', async () => {
+  test('opening a current schema changes nothing', async () => {
     const schema = schemaOfTest()
     await (await open(schema)).close()
     const before = await sql(`SELECT * FROM ${schema}.migrations ORDER BY number`)
@@ -43,7 +43,7 @@ describe.skipIf(CONNECTION_STRING === '')('migrations on PostgreSQL', () => {
     expect((await sql(`SELECT * FROM ${schema}.migrations ORDER BY number`)).rows).toEqual(before.rows)
   })
 
-  test('a newer schema than this version knows is FORMAT_TOO_NEW, and left alone', async () => {
+  test('a schema newer than this version is FORMAT_TOO_NEW and stays unchanged', async () => {
     const schema = schemaOfTest()
     await (await open(schema)).close()
     await sql(`INSERT INTO ${schema}.migrations (number, name, hash) VALUES (9999, '9999_future.sql', 'x')`)
@@ -51,7 +51,7 @@ describe.skipIf(CONNECTION_STRING === '')('migrations on PostgreSQL', () => {
     expect((await sql(`SELECT * FROM ${schema}.migrations WHERE number = 9999`)).rows).toHaveLength(1)
   })
 
-  test('a migration that is not the one we know is CORRUPT', async () => {
+  test('a migration that differs from the applied one is CORRUPT', async () => {
     const schema = schemaOfTest()
     await (await open(schema)).close()
     await sql(`UPDATE ${schema}.migrations SET hash = 'other' WHERE number = 1`)
@@ -60,7 +60,7 @@ describe.skipIf(CONNECTION_STRING === '')('migrations on PostgreSQL', () => {
 
   test('a migration that fails leaves nothing behind', async () => {
     const schema = schemaOfTest()
-    // In the way of a table.
+    // The view has the name of a table.
     await sql(`CREATE SCHEMA ${schema}; CREATE VIEW ${schema}.events AS SELECT 1`)
     await expectError(open(schema), 'IO_ERROR')
     const { rows } = await sql(`SELECT relname FROM pg_class WHERE relnamespace = '${schema}'::regnamespace`)

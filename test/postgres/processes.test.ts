@@ -27,7 +27,7 @@ describe.skipIf(CONNECTION_STRING === '')('several processes on one PostgreSQL',
     await dropSchema(schema)
   })
 
-  test('four on the same 100 runs: no retry, no deadlock, contiguous sequences, valid chains', async () => {
+  test('four processes on the same 100 runs: no retry, no deadlock, contiguous sequences, valid chains', async () => {
     const appends = 2_000
     const before = await deadlocks()
     const reports = await Promise.all(
@@ -56,7 +56,7 @@ describe.skipIf(CONNECTION_STRING === '')('several processes on one PostgreSQL',
     expect(keys.size).toBe(PROCESSES * appends)
   }, 120_000)
 
-  test('a subscriber sees the appends of all in order and without a gap, as they happen', async () => {
+  test('a subscriber sees the appends of all processes in order and without a gap', async () => {
     const scope = 'default:default:default:watched'
     const writers = await Promise.all(
       Array.from({ length: 3 }, () => openPostgresStorage({ connectionString: CONNECTION_STRING, schema })),
@@ -98,7 +98,7 @@ describe.skipIf(CONNECTION_STRING === '')('several processes on one PostgreSQL',
     for (const writer of writers) await writer.close()
   })
 
-  test('nobody who begins to listen among writers misses the last of them', async () => {
+  test('a subscriber that starts among writers misses no append', async () => {
     const writer = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema })
     for (let round = 0; round < 40; round++) {
       const scope = `default:default:default:late-${round}`
@@ -127,7 +127,7 @@ async function deadlocks(): Promise<number> {
   return Number(rows[0].deadlocks)
 }
 
-/** The bodies of a log whose every link was computed again. */
+/** The bodies of a log, after recomputing its hash chain. */
 async function chainOf(storage: Storage, scope: string): Promise<string[]> {
   let prevHash = ZERO_HASH
   return (await storage.scan({ scope, tag: TAGS.event })).map((entry, sequence) => {

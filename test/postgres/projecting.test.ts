@@ -36,7 +36,7 @@ describe.skipIf(CONNECTION_STRING === '')('the ledgers of several processes on o
   const lastSeq = async (db: Annals, runId: string): Promise<number | undefined> =>
     (await db.ledger.getSnapshot(runId))?.lastEventSeq
 
-  test('each record is projected once, and by the one that has appended it', async () => {
+  test('each record is projected once, by the process that appended it', async () => {
     const [writer, watcher] = await openTwo()
     await append(writer, 'run')
     // Both follow the feed from here on.
@@ -48,7 +48,7 @@ describe.skipIf(CONNECTION_STRING === '')('the ledgers of several processes on o
     await Promise.all([writer.close(), watcher.close()])
   }, 60_000)
 
-  test('each hears of every alert once, whichever raised it, in the same order', async () => {
+  test('every process hears of every alert once and in the same order', async () => {
     const schema = newSchema()
     schemas.push(schema)
     const heard: string[][] = [[], []]
@@ -58,14 +58,14 @@ describe.skipIf(CONNECTION_STRING === '')('the ledgers of several processes on o
       handles.push(await openPostgres({ connectionString: CONNECTION_STRING, schema, ledger: { onAlert } }))
     }
     const [one, other] = handles
-    // A step can't start before its run has: each of these is an alert.
+    // A step cannot start before its run, so each of these raises an alert.
     const RUNS = 20
     for (let step = 0; step < 3; step++) {
       const appends = Array.from({ length: RUNS }, (_, i) =>
         append(i % 2 === 0 ? one : other, `run-${i}`, `s${step}`),
       )
       await Promise.all(appends)
-      // Both at once: only one of them can store what a run has come to.
+      // Both at once, but only one of them can store the state of a run.
       await Promise.all(handles.map(db => db.ledger.projectSnapshot('run-0')))
     }
     for (const own of heard) await expect.poll(() => own.length, { timeout: 20_000 }).toBe(3 * RUNS)
@@ -74,7 +74,7 @@ describe.skipIf(CONNECTION_STRING === '')('the ledgers of several processes on o
     await Promise.all(handles.map(db => db.close()))
   }, 60_000)
 
-  test('one that is gone before it could is stood in for', async () => {
+  test('another process projects the records of one that has died', async () => {
     const [writer, watcher] = await openTwo()
     await append(writer, 'run')
     await expect.poll(() => lastSeq(watcher, 'run')).toBe(1)

@@ -5,10 +5,9 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 export type Cut = 'before' | 'during' | 'after'
 
 /**
- * Stands between Annals and the server and cuts connections at moments that
- * count: `before` the statement reaches the server, `during` (it is delivered,
- * its answer is not waited for), `after` (the server has answered, and nobody
- * hears it).
+ * A proxy between Annals and the server that cuts connections `before` a
+ * statement reaches the server, `during` (it was delivered, but not answered)
+ * or `after` (the server has answered, but the answer is dropped).
  */
 export class CuttingProxy {
   readonly #server: Server
@@ -39,7 +38,7 @@ export class CuttingProxy {
     return url.href
   }
 
-  /** Asked for every chunk from a client; the answer says whether to cut, and when. */
+  /** Decides for every chunk from a client whether and when to cut the connection. */
   plan(plan: ((chunk: Buffer) => Cut | undefined) | undefined): void {
     this.#plan = plan
   }
@@ -49,7 +48,7 @@ export class CuttingProxy {
     for (const socket of this.#sockets) socket.destroy()
   }
 
-  /** From now on nobody gets through; `accept` ends it. */
+  /** Refuses all connections until `accept` is called. */
   refuse(): void {
     this.#isRefusing = true
     this.cutAll()
@@ -90,7 +89,7 @@ export class CuttingProxy {
       if (when === 'before') return cut()
       if (when === 'after') isCutAfterAnswer = true
       server.write(chunk, () => {
-        // The server has it and works on it; the client is gone.
+        // The server has the statement, and the client is gone.
         if (when === 'during') client.destroy()
       })
     })

@@ -47,7 +47,7 @@ const WRITES: Readonly<Record<string, (db: Annals) => Promise<unknown>>> = {
   },
 }
 
-/** Everything that a reader asks for. */
+/** Every kind of read. */
 async function read(db: Annals): Promise<unknown> {
   const audited = []
   for await (const { eventId } of db.ledger.audit({ from: -Infinity, to: Infinity })) audited.push(eventId)
@@ -104,7 +104,7 @@ describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the sa
     })
   }
 
-  test('a reader sees what others write, and hears of it', async () => {
+  test('a reader sees the writes of others and is notified of them', async () => {
     const [reader, writer] = [await openOn({ readOnly: true }), await openOn()]
     const seen: unknown[] = []
     const end = new AbortController()
@@ -125,7 +125,7 @@ describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the sa
     const reader = await openOn({ readOnly: true })
     const holder = new pg.Client({ connectionString: CONNECTION_STRING })
     await holder.connect()
-    // As a commit to the feed does.
+    // Takes the same lock as a commit to the feed.
     await holder.query(`SET search_path = ${schema}; BEGIN`)
     await holder.query('SELECT lock_scopes(ARRAY[($1::bytea, 0, 0, true, false)::batch_tree])', [
       Buffer.from(`${TENANT}:_shared:_shared:_shared`),
@@ -143,7 +143,7 @@ describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the sa
     await reader.close()
   })
 
-  test('expired entries are left to those who write', async () => {
+  test('a reader does not remove expired entries', async () => {
     const writer = await openOn()
     await writer.kv.put(RUN, 'old', 1, { ttlMs: 1 })
     await writer.close()
@@ -154,7 +154,7 @@ describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the sa
     expect((await sql(count)).rows).toEqual([{ n: 1 }])
   })
 
-  test('a schema that is missing is refused, and not made', async () => {
+  test('a missing schema is refused and not created', async () => {
     const missing = newSchema()
     schemas.push(missing)
     await expect(openOn({ schema: missing, readOnly: true })).rejects.toMatchObject({
@@ -165,7 +165,7 @@ describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the sa
     expect(rows).toEqual([])
   })
 
-  test('a schema that is too old is refused, and left as it is', async () => {
+  test('an old schema is refused and stays unchanged', async () => {
     const old = newSchema()
     schemas.push(old)
     await (await openOn({ schema: old })).close()
@@ -175,14 +175,14 @@ describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the sa
     expect((await sql(`SELECT * FROM ${old}.migrations ORDER BY number`)).rows).toEqual(before.rows)
   })
 
-  test('P13: verifyOnOpen finds an event that was changed behind the back of the database', async () => {
+  test('P13: verifyOnOpen finds an event that was changed directly in the table', async () => {
     const changed = newSchema()
     schemas.push(changed)
     const db = await openOn({ schema: changed })
     await fill(db)
     await db.close()
     await (await openOn({ schema: changed, verifyOnOpen: true })).close()
-    // As a superuser can, past every trigger.
+    // A superuser can bypass every trigger.
     await sql(
       `SET session_replication_role = replica; UPDATE "${changed}".events SET body = body || '\\x20'::bytea`,
     )

@@ -1,11 +1,11 @@
 import pg from 'pg'
 import { inject } from 'vitest'
 
-/** Of the server that the test run shares; empty if there is none. */
+/** The address of the server that the test run shares; empty if there is none. */
 export const CONNECTION_STRING: string = inject('postgres')
 
 let count = 0
-/** A name for a schema that nobody else has. */
+/** A unique name for a schema. */
 export function newSchema(): string {
   return `annals_test_${process.pid}_${Date.now().toString(36)}_${count++}`
 }
@@ -17,7 +17,7 @@ export function as(role: string): string {
   return url.href
 }
 
-/** SQL as another user would send it. */
+/** Runs SQL on its own connection. */
 export async function sql(
   text: string,
   connectionString: string = CONNECTION_STRING,
@@ -35,15 +35,15 @@ export async function dropSchema(schema: string): Promise<void> {
   await sql(`DROP SCHEMA IF EXISTS ${pg.escapeIdentifier(schema)} CASCADE`)
 }
 
-/** Schemas that tests take in turns: emptying one is quicker than making one. */
+/** A pool of schemas for tests, because emptying a schema is quicker than creating one. */
 export class SchemaPool {
   readonly #free: string[] = []
   readonly #all: string[] = []
-  /** One session for all of it, one after the other: to begin one takes as long as to empty a schema. */
+  /** One session empties all schemas, because opening a session takes as long as emptying a schema. */
   #session: Promise<pg.Client> | undefined
   #turn: Promise<unknown> = Promise.resolve()
 
-  /** Empty, or not made yet. */
+  /** A schema that is empty or does not exist yet. */
   async take(): Promise<string> {
     const schema = this.#free.pop()
     if (schema !== undefined) {
@@ -76,7 +76,7 @@ export class SchemaPool {
   }
 }
 
-/** As a new one, but for the numbers that only grow. The clock goes back: a simulated one may be behind it. */
+/** Empties a schema. Sequences keep growing, except the clock, which is reset because a test's clock may be behind it. */
 async function emptySchema(client: pg.Client, schema: string): Promise<void> {
   await client.query(`SET search_path = ${pg.escapeIdentifier(schema)};
     INSERT INTO deletions

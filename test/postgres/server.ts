@@ -21,7 +21,7 @@ import pg from 'pg'
 const UNPRIVILEGED = 65_534
 const START_MS = 30_000
 
-/** A real server of our own, in a temporary folder: the binaries come from npm, or from the system. */
+/** A real PostgreSQL server in a temporary folder. The binaries come from npm or from the system. */
 export class TestServer {
   readonly port: number
   readonly #folder: string
@@ -56,7 +56,7 @@ export class TestServer {
     return `postgres://postgres@127.0.0.1:${this.port}/postgres`
   }
 
-  /** After `kill` or `stop`. While a process of the killed server is still there, the new one gives up: then again. */
+  /** Starts the server after `kill` or `stop`. It retries while processes of the killed server still run. */
   async restart(): Promise<void> {
     const end = Date.now() + START_MS
     while (!(await this.#launch(end))) {
@@ -65,7 +65,7 @@ export class TestServer {
     }
   }
 
-  /** SIGKILL to all of it at once, as the power going would: a session must not get to answer first. */
+  /** Kills all processes of the server at once, like a power failure, so that no session can still answer. */
   async kill(): Promise<void> {
     const pid = this.#process?.pid
     const children = pid === undefined ? [] : childrenOf(pid)
@@ -74,7 +74,7 @@ export class TestServer {
     await ended
   }
 
-  /** Ends connections, then itself. */
+  /** Shuts the server down after ending its connections. */
   async stop(): Promise<void> {
     await this.#end('SIGINT')
   }
@@ -93,7 +93,7 @@ export class TestServer {
     await exited
   }
 
-  /** False if it has ended instead of taking connections. */
+  /** False if the process ended before it accepted a connection. */
   async #launch(end: number): Promise<boolean> {
     const owner = isRoot() ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {}
     const settings = [`port=${this.port}`, 'listen_addresses=127.0.0.1', 'unix_socket_directories=']
@@ -104,7 +104,7 @@ export class TestServer {
       { ...owner, cwd: this.#folder, stdio: ['ignore', 'ignore', 'ignore'] },
     )
     this.#process = child
-    // Who ends without stopping it (a time-out) must not leave a server behind.
+    // A test run that ends early must not leave a server behind.
     process.once('exit', () => child.kill('SIGQUIT'))
     while (child.exitCode === null && child.signalCode === null) {
       const client = new pg.Client({ connectionString: this.connectionString })
@@ -122,7 +122,7 @@ export class TestServer {
   }
 }
 
-/** Where the system tells; elsewhere the children notice by themselves that the server is gone. */
+/** The child processes on Linux. On other systems they end by themselves when the server is gone. */
 function childrenOf(pid: number): number[] {
   const list = `/proc/${pid}/task/${pid}/children`
   if (!existsSync(list)) return []
@@ -154,7 +154,7 @@ function findBinaries(folder: string): string {
   if (native !== undefined) {
     makeSymlinks(native)
     if (!isRoot() || isTraversable(native)) return join(native, 'bin')
-    // Another user has to get there.
+    // The unprivileged user needs access to the binaries.
     const copy = join(folder, 'native')
     cpSync(native, copy, { recursive: true, verbatimSymlinks: true })
     return join(copy, 'bin')
@@ -172,7 +172,7 @@ function findPackage(): string | undefined {
   }
 }
 
-/** As the package's install script would have done, had it been allowed to run. */
+/** Creates the links that the package's install script would create. */
 function makeSymlinks(native: string): void {
   const list = join(native, 'pg-symlinks.json')
   if (!existsSync(list)) return

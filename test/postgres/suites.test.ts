@@ -9,7 +9,7 @@ import { CONNECTION_STRING, SchemaPool } from './schema.ts'
 
 type Options = Pick<Parameters<typeof openPostgres>[0], 'guards' | 'ledger'>
 
-/** As users open it; only who needs a clock gets one past `openPostgres`, which takes none. */
+/** Opens a store as users do. A suite that needs a clock opens the storage directly, because `openPostgres` takes none. */
 async function openIn(schema: string, clock: (() => number) | undefined, options: Options): Promise<Annals> {
   if (clock === undefined) return openPostgres({ connectionString: CONNECTION_STRING, schema, ...options })
   const storage = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema, clock })

@@ -8,7 +8,7 @@ const TAG = 1
 const SCOPE = 'sweep'
 
 // reason: without a server there is nothing to test; the setup has said so
-describe.skipIf(CONNECTION_STRING === '')('entries whose time has passed are removed from PostgreSQL', () => {
+describe.skipIf(CONNECTION_STRING === '')('expired entries are removed from PostgreSQL', () => {
   const schemas: string[] = []
   afterAll(async () => {
     for (const schema of schemas) await dropSchema(schema)
@@ -32,7 +32,7 @@ describe.skipIf(CONNECTION_STRING === '')('entries whose time has passed are rem
     return rows.map(({ key }) => key as string)
   }
 
-  test('what has expired goes, so many at a time; what has not, or never will, stays', async () => {
+  test('a sweep removes at most the given number of expired entries, and no others', async () => {
     let now = 1_000
     const { storage, schema } = await opened({ clock: () => now })
     for (let i = 0; i < 5; i++) await put(storage, `old-${i}`, 2_000 + i)
@@ -49,7 +49,7 @@ describe.skipIf(CONNECTION_STRING === '')('entries whose time has passed are rem
     await storage.close()
   })
 
-  test('a snapshot that was taken before still sees what was there', async () => {
+  test('a snapshot taken before the sweep still sees the entries', async () => {
     let now = 1_000
     const { storage } = await opened({ clock: () => now })
     await put(storage, 'old', 2_000)
@@ -63,7 +63,7 @@ describe.skipIf(CONNECTION_STRING === '')('entries whose time has passed are rem
     await storage.close()
   })
 
-  test('a row that somebody is writing is not waited for, and stays if it is new then', async () => {
+  test('a sweep skips a row that is being written', async () => {
     let now = 1_000
     const { storage, schema } = await opened({ clock: () => now })
     await put(storage, 'rewritten', 2_000)
@@ -82,7 +82,7 @@ describe.skipIf(CONNECTION_STRING === '')('entries whose time has passed are rem
     await storage.close()
   })
 
-  test('beside writers that renew the same keys again and again nothing that is answered is lost', async () => {
+  test('no answered write is lost beside writers that renew the same keys', async () => {
     const { storage, schema } = await opened()
     const other = await openPostgresStorage({ connectionString: CONNECTION_STRING, schema })
     const end = Date.now() + 1_500
@@ -105,7 +105,7 @@ describe.skipIf(CONNECTION_STRING === '')('entries whose time has passed are rem
     await Promise.all([storage.close(), other.close()])
   })
 
-  test('a store that is open does so by itself', async () => {
+  test('an open store sweeps by itself', async () => {
     let now = 1_000
     const { storage, schema } = await opened({ clock: () => now, sweepMs: 20 })
     await put(storage, 'old', 2_000)

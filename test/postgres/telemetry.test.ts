@@ -23,7 +23,7 @@ describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
     { kind: 'postgres', synchronous: 'durable' },
   )
 
-  test('two servers on one database: an event id is there once, and each hears of what the other has stored', async () => {
+  test('two servers on one database store an event id once, and each hears of the events of the other', async () => {
     const schema = newSchema()
     await using first = await openPostgres({ connectionString: CONNECTION_STRING, schema })
     await using second = await openPostgres({ connectionString: CONNECTION_STRING, schema })

@@ -42,7 +42,7 @@ describe.skipIf(CONNECTION_STRING === '')('views for people', () => {
       }[]
     )[1].rows
 
-  test('runs: whose, which, how they stand', async () => {
+  test('runs shows the tenant, the id and the status', async () => {
     expect(
       await rowsOf("SELECT tenant, run_id, status, record FROM runs WHERE run_id = 'run:1' ORDER BY tenant"),
     ).toMatchObject([
@@ -51,7 +51,7 @@ describe.skipIf(CONNECTION_STRING === '')('views for people', () => {
     ])
   })
 
-  test('logged_events: type, payload and hashes, as the API gives them', async () => {
+  test('logged_events shows the type, payload and hashes of the API', async () => {
     const rows = await rowsOf("SELECT * FROM logged_events WHERE tenant = 'acme' ORDER BY sequence")
     const events = await db.events.readRange('run:1', 0, 10)
     expect(rows).toMatchObject(
@@ -66,7 +66,7 @@ describe.skipIf(CONNECTION_STRING === '')('views for people', () => {
     )
   })
 
-  test('run_events, snapshots and alerts: what the ledger stores', async () => {
+  test('run_events, snapshots and alerts show what the ledger stores', async () => {
     const records = await rowsOf("SELECT * FROM run_events WHERE tenant = 'acme' ORDER BY run_seq")
     expect(records).toMatchObject([
       { run_id: 'run-2', run_seq: '1', event_type: 'RunQueued', event: { planId: 'nightly' } },
@@ -77,13 +77,13 @@ describe.skipIf(CONNECTION_STRING === '')('views for people', () => {
     ])
   })
 
-  test('traces', async () => {
+  test('traces shows recorded traces', async () => {
     expect(
       await rowsOf("SELECT tenant, run_id, trace_id, trace FROM traces WHERE tenant = 'acme'"),
     ).toMatchObject([{ run_id: 'run:1', trace_id: 'trace-1', trace: { trace: { content: 'hm' } } }])
   })
 
-  test('every view can be read, and shows a bound role its own tenant alone', async () => {
+  test('every view shows a bound role only its own tenant', async () => {
     const url = new URL(CONNECTION_STRING)
     url.username = role
     for (const view of ['runs', 'run_events', 'logged_events', 'traces', 'snapshots', 'alerts']) {
