@@ -21,7 +21,7 @@ export interface RunsPlace {
 }
 
 /** ND10: refuses an id before it becomes part of a path. */
-export function checkRunId(runId: unknown): string {
+function checkRunId(runId: unknown): string {
   if (typeof runId === 'string' && RUN_ID.test(runId) && runId !== '.' && runId !== '..') return runId
   const rule =
     'must have 1 to 128 of the characters A-Z a-z 0-9 . _ - and not be . or .., as it names a folder'

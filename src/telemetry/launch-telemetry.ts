@@ -99,7 +99,7 @@ export interface LaunchEnd {
 }
 
 /** The part of a `TelemetryClient` that sends records. */
-export interface RecordSender {
+interface RecordSender {
   send(record: TelemetryRecord, ifWaiting?: TelemetryRecord): Promise<Delivery>
   flush(): Promise<FlushReport>
   close?(): Promise<void>
