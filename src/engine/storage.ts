@@ -29,8 +29,9 @@ import type { Capabilities } from './capabilities.ts'
  *   takes a log away, and then all of it; what a feed lists of it stays listed.
  */
 export interface Storage extends Reader, Capabilities {
-  /** A frozen view of everything committed so far; O(1). Release it, or space can't be reclaimed. */
+  /** Returns a frozen view of everything committed so far, in O(1). Release it, or its space can't be reclaimed. */
   snapshot(): Promise<Snapshot>
+  /** Validates the declared reads, then applies all operations or none. */
   commit(commit: Commit): Promise<CommitOutcome>
   /**
    * Runs one step over declared reads. `step` sees the newest entries, those
@@ -42,62 +43,73 @@ export interface Storage extends Reader, Capabilities {
    */
   update<T>(reads: readonly Place[], step: Step<T>, options?: UpdateOptions): Promise<Updated<T>>
   /**
-   * Calls back after each commit (or several at once) that touched the tree, and at closing; now and then also for nothing.
-   * Resolves once in force.
+   * Calls `listener` after commits that touched the tree, once for one or several of them, and at closing. A call may be
+   * spurious. Resolves with the function that unsubscribes, once the subscription is active.
    */
   subscribe(tree: TreeId, listener: () => void, patience?: Patience): Promise<() => void>
-  /** Scopes that hold something, in byte order. Expired entries may count. */
+  /** Lists the scopes that hold entries, in byte order. A scope whose entries have all expired may be listed. */
   scopes(range: ScopeRange): Promise<readonly ByteString[]>
-  /** The time that a commit would get, in milliseconds since 1970: never before the time of a commit that a reader has seen. */
+  /** The time that a commit would get now, in milliseconds since 1970. Never before the time of a commit that was read. */
   now(): number
-  /** The clock as it is now, in milliseconds since 1970. Lifetimes follow it. It goes back when somebody sets it back. */
+  /** The engine's clock in milliseconds since 1970, which lifetimes follow. It may go back. */
   clock(): number
-  /** Ends everything that is under way, then refuses with `CLOSED`. Closing twice is fine. */
+  /** Waits for calls under way; later calls are refused with `CLOSED`. Closing twice is allowed. */
   close(): Promise<void>
 }
 
+/** Reads of one state: the newest durable one, or that of a snapshot. */
 export interface Reader {
+  /** The entry under a key; undefined if it is absent or has expired. */
   get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined>
   /**
-   * Entries of one tree in byte order of their keys (descending with `reverse`), as of one moment. However many there are,
-   * the event loop turns while they are read.
+   * Entries of one tree in byte order of their keys (descending with `reverse`), as of one moment. A long scan does not
+   * block the event loop.
    */
   scan(range: Range): Promise<readonly Entry[]>
 }
 
+/** A frozen view of all trees. */
 export interface Snapshot extends Reader {
+  /** The version of the newest commit in the view. */
   readonly version: number
+  /** The time at which the view was taken, as `now` gives it. */
   readonly time: number
-  /** The engine's clock when the snapshot was taken: it shows no entry that had expired by then. */
+  /** The engine's clock when the snapshot was taken. Entries that had expired by then are absent. */
   readonly clock: number
+  /** Ends the view; later reads are refused with `INVALID_OPERATION`. */
   release(): void
 }
 
+/** How late a subscriber may be notified. */
 export interface Patience {
-  /** What other processes have committed may be heard of so much later: then no commit of theirs has to tell of it. */
+  /** Commits of other processes may be notified this much later, so that those processes need not send a notification. */
   readonly othersWithinMs: number
 }
 
+/** Names a tree. */
 export interface TreeId {
   readonly scope: ByteString
   readonly tag: number
 }
 
+/** Names a key of a tree. */
 export interface Place extends TreeId {
   readonly key: ByteString
 }
 
+/** A key with its value, as a commit wrote it. */
 export interface Entry {
   readonly key: ByteString
   readonly value: ByteString
-  /** Of the commit that wrote it. */
+  /** The version of the commit that wrote the entry. */
   readonly version: number
-  /** Of the commit that wrote it, or as its `Put` said, and then not after the commit's; milliseconds since 1970. */
+  /** The time of that commit, or the earlier time that its `Put` gave; milliseconds since 1970. */
   readonly time: number
   /** The entry is absent once the engine's clock has reached this time; 0 means never. */
   readonly expiresAt: number
 }
 
+/** Keys of a tree from one bound to another. */
 export interface Range extends TreeId {
   /** Inclusive; the tree's first key without it. */
   readonly from?: ByteString | undefined
@@ -105,10 +117,11 @@ export interface Range extends TreeId {
   readonly to?: ByteString | undefined
   readonly reverse?: boolean | undefined
   readonly limit?: number | undefined
-  /** A hint: who reads it will not come back to it, so that to keep it at hand is not worth the memory. */
+  /** A hint that the entries will not be read again soon, so the engine need not cache them. */
   readonly once?: boolean | undefined
 }
 
+/** Scopes from one bound to another. */
 export interface ScopeRange {
   /** Inclusive. */
   readonly from?: ByteString | undefined
@@ -120,6 +133,7 @@ export interface ScopeRange {
 /** A commit's operations take effect in their order. */
 export type Operation = Put | Delete | Append | Drop
 
+/** Writes an entry, and replaces the one under the same key. */
 export interface Put extends Place {
   readonly op: 'put'
   readonly value: ByteString
@@ -132,11 +146,12 @@ export interface Put extends Place {
   readonly time?: number | undefined
 }
 
+/** Removes an entry; allowed if there is none. */
 export interface Delete extends Place {
   readonly op: 'delete'
 }
 
-/** Removes everything in a scope, logs and their dedupe keys included, whatever its size in one step. */
+/** Removes everything in a scope, logs and their dedupe keys included, in one step whatever its size. */
 export interface Drop {
   readonly op: 'drop'
   readonly scope: ByteString
@@ -154,47 +169,50 @@ export interface Append extends TreeId {
   /** 32 bytes; what of the body goes into the chain (see `linkHash`). */
   readonly bodyHash: ByteString
   /**
-   * Stamped instead of the commit's time. For a caller who had to know the hash beforehand and has read the log's head
-   * in the same commit, or who copies a log: it must not be before the last entry's.
+   * The entry's time instead of the commit's, for a caller that copies a log, or that had to know the hash beforehand and has
+   * read the log's head in the same commit. It must not be before the last entry's time.
    */
   readonly time?: number | undefined
   readonly dedupe?: {
     readonly key: ByteString
-    /** Given back with every later duplicate. */
+    /** Returned with every later duplicate. */
     readonly memo?: ByteString | undefined
   }
   /**
-   * A scope in which the engine also lists the append, in the order of commits, under `feedTag` of the log's tag (log.ts
-   * has the layout): so that somebody can follow many logs at once. Nothing is ever listed before what was seen there.
+   * A scope in which the engine also lists the append, in commit order, under `feedTag` of the log's tag (log.ts has the
+   * layout), so that a reader can follow many logs at once. Nothing is ever listed before an entry that was read there.
    */
   readonly feed?: ByteString | undefined
 }
 
+/** What became of an append. */
 export interface Appended {
   readonly sequence: number
   readonly hash: ByteString
   readonly time: number
   readonly duplicate: boolean
-  /** That of the first append with this dedupe key; empty without one. */
+  /** The memo of the first append with this dedupe key; empty without one. */
   readonly memo: ByteString
 }
 
-/** A point read to validate: `version` as read, 0 if the key was absent. */
+/** A read of one key to validate: `version` as read, 0 if the key was absent. */
 export interface PointRead extends Place {
   readonly version: number
 }
 
-/** A range read to validate: it found exactly these, in this order. */
+/** A range read to validate, with the entries that it found, in order. */
 export interface RangeRead extends Range {
   readonly found: readonly { readonly key: ByteString; readonly version: number }[]
 }
 
+/** Operations, and the reads that they depend on. */
 export interface Commit {
   readonly points?: readonly PointRead[]
   readonly ranges?: readonly RangeRead[]
   readonly operations: readonly Operation[]
 }
 
+/** A commit that was applied. */
 export interface Committed {
   readonly status: 'committed'
   readonly version: number
@@ -203,19 +221,22 @@ export interface Committed {
   readonly appended: readonly Appended[]
 }
 
+/** A commit that changed nothing, because a read would give something else now. */
 export interface Conflict {
   readonly status: 'conflict'
-  /** What had changed. */
+  /** The first read that no longer holds: a key, or a range without one. */
   readonly on: TreeId & { readonly key?: ByteString }
 }
 
 export type CommitOutcome = Committed | Conflict
 
+/** Computes operations from the entries found, in the order of the declared reads. */
 export type Step<T> = (found: readonly (Entry | undefined)[]) => {
   readonly operations: readonly Operation[]
   readonly result: T
 }
 
+/** What the caller knows about a step beforehand. */
 export interface UpdateOptions {
   /**
    * A hint: the step usually returns appends and nothing else. Appends never conflict with each other, so an engine may run
@@ -225,6 +246,7 @@ export interface UpdateOptions {
   readonly appends?: boolean | undefined
 }
 
+/** A step that was applied, with the result that it returned. */
 export interface Updated<T> extends Committed {
   readonly result: T
 }
