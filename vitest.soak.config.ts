@@ -1,12 +1,13 @@
 import { defineConfig, type ViteUserConfig } from 'vitest/config'
 
-/** The long campaign: the same properties as `npm test`, with far more cases. */
+/** The long campaigns: they check the same properties as `npm test`, with far more cases. */
 const config: ViteUserConfig = defineConfig({
   test: {
-    include: ['test/**/*.soak.ts'],
+    include: ['test/**/*.soak.ts', 'test/server/fuzz.test.ts'],
+    env: { ANNALS_FUZZ_REQUESTS: '1000000' },
     pool: 'forks',
     maxWorkers: 2,
-    // Hours, not for ever: a hung campaign must still fail.
+    // Hours, but bounded: a campaign that hangs must fail.
     testTimeout: 4 * 3_600_000,
     hookTimeout: 60_000,
   },

@@ -23,7 +23,8 @@ export type { OpenStorage, StorageSuiteOptions }
  */
 export function testStorage(name: string, open: OpenStorage, options: StorageSuiteOptions = {}): void {
   const suite = new Suite(open, options)
-  describe(`storage: ${name}`, () => {
+  // Each test has its own storage, so tests run concurrently and wait for the disk together.
+  describe.concurrent(`storage: ${name}`, () => {
     describe('order', () => testOrder(suite))
     describe('commits', () => testCommits(suite))
     describe('validation', () => testValidation(suite))

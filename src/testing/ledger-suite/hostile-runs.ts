@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import { newEvent, probe, RUN, RUN_EVENTS, STEP_EVENTS } from './events.ts'
+import { newEvent, probe, RUN, RUN_EVENTS, STEP_EVENTS, said } from './events.ts'
 import { type LedgerSuite, tell } from './suite.ts'
 
 /** L29, L30, LD9, LD13: whatever is in a run, it stays readable. */
@@ -82,7 +82,7 @@ export function testHostileRuns(suite: LedgerSuite): void {
         payload: { error },
       })
       await ledger.appendEvent(failed)
-      await tell(ledger, [`StepStarted a ${attempt + 1}`])
+      await ledger.appendEvent(said(`StepStarted a ${attempt + 1}`))
     }
     const [step] = (await ledger.projectSnapshot(RUN)).steps
     expect(step.attempts).toHaveLength(18)

@@ -18,7 +18,7 @@ import { ReferenceStorage } from '../reference-storage.ts'
 import { SimulatedClock } from '../simulated-clock.ts'
 import { bodyHashOf, type Suite } from './suite.ts'
 
-/** One step of a program; plain data, so that a program can be cut down to what makes it fail. */
+/** One step of a program, as plain data, so that a failing program can be shortened. */
 type ProgramStep =
   | {
       readonly do: 'commit'
@@ -36,37 +36,45 @@ type ProgramStep =
 
 const STEPS = 60
 const PROGRAMS = 200
-/** Snapshots held at a time; a slot without one means the newest state. */
+/** Programs that run at the same time, each on its own storage: most of the time they wait for the disk. */
+const LANES = 4
+/** The number of snapshots held at a time. A slot without a snapshot means the newest state. */
 const SLOTS = 3
 const SCOPES: readonly ByteString[] = ['a', 'a:b']
 const SCOPE_BOUNDS: readonly (ByteString | undefined)[] = [undefined, '', 'a', 'a\0', 'a:b', 'b']
 const KEYS: readonly ByteString[] = ['\0', 'k', 'k\0', 'kk', 'l', '\x80', '\xff', '\xff\xff']
 const TREE_TAGS: readonly number[] = [TAGS.kv, TAGS.state]
 const LOG_TAGS: readonly number[] = [TAGS.event, TAGS.ledger]
-/** With those that the engine keeps beside them. */
+/** The logs, and the trees that the engine keeps for them. */
 const LOG_TREE_TAGS: readonly number[] = LOG_TAGS.flatMap(tag => [tag, dedupeTag(tag), headTag(tag)])
 
-/** Whatever is done, in whatever order, the engine answers like the reference. */
+/** Random programs give the same results on the engine and on the reference storage. */
 export function testRandomPrograms(suite: Suite): void {
   const seed = suite.options.seed ?? seedOfRun()
   const count = suite.options.programs ?? PROGRAMS
   const hasClock = suite.options.noClock === undefined
   it(`${count} random programs answer like the reference (ANNALS_SEED=${seed})`, async () => {
     const random = new Random(seed)
-    for (let i = 0; i < count; i++) {
+    const programs = Array.from({ length: count }, () => {
       const lives = hasClock && random.chance(0.5)
-      const program = Array.from({ length: STEPS }, () => randomStep(random, lives))
-      if ((await firstDifference(suite, program)) === undefined) continue
-      const { steps, difference } = await shrunk(suite, program)
-      const listing = steps.map(step => JSON.stringify(step)).join('\n')
-      expect.fail(`ANNALS_SEED=${seed}, program ${i}, cut down to:\n${listing}\n${difference}`)
-    }
+      return Array.from({ length: STEPS }, () => randomStep(random, lives))
+    })
+    const waiting = programs.entries()
+    const lanes = Array.from({ length: LANES }, async () => {
+      for (const [number, program] of waiting) {
+        if ((await firstDifference(suite, program)) === undefined) continue
+        const { steps, difference } = await shrunk(suite, program)
+        const listing = steps.map(step => JSON.stringify(step)).join('\n')
+        expect.fail(`ANNALS_SEED=${seed}, program ${number}, shortened to:\n${listing}\n${difference}`)
+      }
+    })
+    await Promise.all(lanes)
   }, 300_000)
 }
 
 /**
- * With lifetimes (`lives`), the clock is never set back: nobody could say what of the expired entries is there again, and what
- * was removed meanwhile.
+ * A random step. With lifetimes (`lives`) the clock is never set back, because an engine may or may not have removed the
+ * entries that would be present again.
  */
 function randomStep(random: Random, lives: boolean): ProgramStep {
   const slot = random.below(SLOTS)
