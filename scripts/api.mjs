@@ -34,7 +34,7 @@ const undocumented = new Set()
 function note(message) {
   if (message.messageId !== 'ae-undocumented') return
   undocumented.add(`${message.sourceFilePath}:${message.sourceFileLine}: ${message.text}`)
-  message.handled = true
+  message.logLevel = 'none'
 }
 
 function isSound(entry) {
