@@ -32,19 +32,23 @@ class Writer {
   #at = 0
 
   int8(value: number): void {
-    this.#view.setUint8(this.#grow(1), value)
+    const at = this.#grow(1)
+    this.#view.setUint8(at, value)
   }
 
   int16(value: number): void {
-    this.#view.setInt16(this.#grow(2), value)
+    const at = this.#grow(2)
+    this.#view.setInt16(at, value)
   }
 
   int32(value: number): void {
-    this.#view.setInt32(this.#grow(4), value)
+    const at = this.#grow(4)
+    this.#view.setInt32(at, value)
   }
 
   int64(value: bigint): void {
-    this.#view.setBigInt64(this.#grow(8), value)
+    const at = this.#grow(8)
+    this.#view.setBigInt64(at, value)
   }
 
   bytes(value: ByteString): void {
@@ -69,7 +73,7 @@ class Writer {
     return taken
   }
 
-  /** Returns the position of so many new bytes. */
+  /** Returns the position of so many new bytes. It may replace the view, so call it before using the view. */
   #grow(bytes: number): number {
     const start = this.#at
     this.#at += bytes

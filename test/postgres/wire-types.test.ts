@@ -50,6 +50,20 @@ describe('the binary format', () => {
     expect(decoded(types.BATCH_OUTCOME, encoded(types.BATCH_OUTCOME, empty).latin1Slice())).toEqual(empty)
   })
 
+  test('a parameter of any size comes back as it was sent', () => {
+    const appended = Array.from({ length: 20_000 }, (_, i) => ({
+      place: i,
+      sequence: i * 7,
+      time: i % 3,
+      hash: 'h'.repeat(i % 70),
+      isDuplicate: i % 2 === 0,
+      memo: i % 5 === 0 ? undefined : 'm'.repeat(i % 31),
+    }))
+    const outcome = { version: 1, committedAt: 2, conflicts: undefined, appended }
+    const bytes = encoded(types.BATCH_OUTCOME, outcome).latin1Slice()
+    expect(decoded(types.BATCH_OUTCOME, bytes)).toEqual(outcome)
+  })
+
   test('a missing field that must be there is an error', () => {
     const point = encoded(types.BATCH_CONFLICT, { tx: undefined as never, point: 1, range: undefined })
     expect(() => decoded(types.BATCH_CONFLICT, point.latin1Slice())).toThrow('the server sent no tx')
