@@ -25,26 +25,25 @@ export interface NewEvent {
   readonly payload: Value
 }
 
-/** Where an event went. */
+/** The place of an appended event. */
 export interface EventReceipt {
   readonly sequence: number
   readonly hash: string
 }
 
 export interface IterateOptions {
-  /** The first sequence to deliver; 0 without it. */
+  /** The first sequence to deliver; 0 by default. */
   readonly from?: number
 }
 
 export interface TailOptions extends IterateOptions {
-  /** Aborting it ends the iteration, without an error. */
+  /** Ends the iteration without an error when it aborts. */
   readonly signal?: AbortSignal
 }
 
 /**
- * A log of events per scope: append-only, totally ordered, and hash-chained, so
- * that nobody can change, remove or move an event without `verifyChain` saying
- * where. There is no update and no delete.
+ * A log of events for each scope. It is append-only, totally ordered and hash-chained: `verifyChain` finds every event that was
+ * changed, removed or moved.
  */
 export class Events {
   readonly #database: Database
@@ -57,8 +56,8 @@ export class Events {
   }
 
   /**
-   * Appends an event. Appends never conflict, however many there are at once. A payload of more than 128 KiB is encoded in
-   * slices: leave it as it is until the promise settles.
+   * Appends an event. Concurrent appends never conflict. A payload of more than 128 KiB is encoded in slices, so do not
+   * change it before the promise settles.
    * @example
    * const { sequence, hash } = await db.events.append(run, 'tool_call', { tool: 'search', query: 'b-trees' })
    * sequence // → 0
@@ -71,8 +70,8 @@ export class Events {
   }
 
   /**
-   * Appends several events, all or none, one after the other. More than 256, or 128 KiB, are encoded in slices: leave such a
-   * list as it is until the promise settles.
+   * Appends several events in one commit, one after the other. More than 256 events or 128 KiB are encoded in slices, so do
+   * not change such a list before the promise settles.
    * @example
    * const receipts = await db.events.appendBatch(run, [
    *   { type: 'tool_call', payload: { tool: 'search' } },
@@ -85,7 +84,7 @@ export class Events {
   }
 
   /**
-   * The event with this sequence.
+   * Returns the event with this sequence, or undefined if there is none.
    * @example
    * await db.events.append(run, 'note', 'hello')
    * const event = await db.events.read(run, 0)
@@ -98,7 +97,7 @@ export class Events {
   }
 
   /**
-   * Events from `start` up to, not including, `end`.
+   * Returns the events from `start` (inclusive) to `end` (exclusive).
    * @example
    * for (const payload of ['a', 'b', 'c']) await db.events.append(run, 'note', payload)
    * const events = await db.events.readRange(run, 1, 3)
@@ -109,7 +108,7 @@ export class Events {
   }
 
   /**
-   * The newest event.
+   * Returns the newest event, or undefined if the log is empty.
    * @example
    * await db.events.head(run) // → undefined
    * await db.events.append(run, 'note', 1)
@@ -121,7 +120,7 @@ export class Events {
   }
 
   /**
-   * How many events there are.
+   * Returns the number of events.
    * @example
    * await db.events.append(run, 'note', 1)
    * await db.events.length(run) // → 1
@@ -131,8 +130,8 @@ export class Events {
   }
 
   /**
-   * All events in order, read as they are asked for: all that were there when it began, or `EVENT_CHAIN_BROKEN` if the run
-   * is deleted meanwhile.
+   * Iterates over all events in order, reading them as they are needed. It delivers every event that existed when it began.
+   * Throws `EVENT_CHAIN_BROKEN` if the run is deleted meanwhile.
    * @example
    * for (const payload of [1, 2, 3]) await db.events.append(run, 'note', payload)
    * let sum = 0
@@ -144,9 +143,9 @@ export class Events {
   }
 
   /**
-   * All events in order, then new ones as they come. Each comes once. A reader that is slow holds up nobody and costs no
-   * memory: events are read when it asks for them. It ends when the signal aborts, or its `return` is called, also while it waits; if the run
-   * is deleted meanwhile, with `EVENT_CHAIN_BROKEN`.
+   * Iterates over all events in order, and then over new ones as they are appended. Each event is delivered once. A slow
+   * reader delays nobody and costs no memory, because events are read when it asks for them. It ends when the signal
+   * aborts or `return` is called, even while it waits. Throws `EVENT_CHAIN_BROKEN` if the run is deleted meanwhile.
    * @example
    * await db.events.append(run, 'note', 'before')
    * const stop = new AbortController()
@@ -165,7 +164,7 @@ export class Events {
   }
 
   /**
-   * Events of one type, in order. Looks at all events.
+   * Returns the events of one type, in order. It reads the whole log.
    * @example
    * await db.events.append(run, 'question', 1)
    * await db.events.append(run, 'answer', 2)
@@ -177,7 +176,7 @@ export class Events {
   }
 
   /**
-   * Recomputes every hash and says where the first one is that doesn't fit.
+   * Recomputes every hash, and reports the first event that does not match.
    * @example
    * await db.events.append(run, 'note', 'hello')
    * await db.events.verifyChain(run) // → { isValid: true, length: 1 }
@@ -191,7 +190,7 @@ export class Events {
   }
 }
 
-/** The same with the scope bound: in a transaction, where reads see what it has appended, or of a run. */
+/** The event log of one scope. In a transaction, reads see the transaction's own appends. */
 export class ScopedEvents {
   readonly #session: Session
   readonly #scope: ByteString
@@ -214,7 +213,7 @@ export class ScopedEvents {
         name: 'events',
       })
     }
-    // A copy: holes count as undefined, and the caller's list may change.
+    // A copy, because the caller may change the list. Holes become undefined.
     const given = Array.from(events as readonly NewEvent[])
     const encode = (event: NewEvent): Append | Promise<Append> => {
       checkOptions('an event', event, ['type', 'payload'])
@@ -222,7 +221,7 @@ export class ScopedEvents {
     }
     const encoded = mapInSlices(given, encode, (_, { body }) => body.length)
     const appends = encoded instanceof Promise ? await encoded : encoded
-    // Also of no events: who may not append hears it.
+    // Also without events, so that a caller that may not write gets the error.
     const appended =
       appends.length === 0
         ? (await this.#session.update([], () => ({ operations: [], result: undefined }))).appended
@@ -283,7 +282,7 @@ export class ScopedEvents {
   }
 }
 
-/** The same outside of a transaction, where there is something to wait for. */
+/** The event log of one scope, outside of a transaction: it can also be followed. */
 export class LiveEvents extends ScopedEvents {
   readonly #database: Database
   readonly #scope: ByteString
@@ -312,10 +311,10 @@ async function* followEvents(
   const end = endWith(signal)
   const isEnded = (): boolean => end.aborted
   let next = checkWhole('from', from)
-  // Before the first read, so that nothing is missed in between.
+  // Subscribes before the first read, so that no event is missed in between.
   const changes = await Changes.of(database, { scope, tag: TAG })
   try {
-    // Else who begins at the end would not notice that the run it began with was deleted.
+    // Without it, a reader that begins at the end would not notice that the run was deleted.
     const first = next === 0 ? undefined : await database.get(scope, TAG, u64(next - 1))
     let before = first === undefined ? undefined : await readEvent(first)
     while (!isEnded()) {
@@ -338,7 +337,7 @@ function receiptOf(appended: Appended): EventReceipt {
   return Object.freeze({ sequence: appended.sequence, hash: hex(appended.hash) })
 }
 
-/** In a transaction, where an event has no place yet, what is asked for is looked up when it is asked for. */
+/** The receipt of an append in a transaction. The event has no place yet, so its fields are looked up when they are read. */
 function receiptToCome(ticket: Ticket): EventReceipt {
   const receipt = {
     get sequence(): number {
@@ -348,19 +347,18 @@ function receiptToCome(ticket: Ticket): EventReceipt {
       return hex(ticket.hash)
     },
   }
-  // To print it must not be to look: that would make the append one that is validated.
+  // Printing the receipt must not read its fields, because reads are validated at the commit.
   const print = (): object | string =>
     ticket.isSettled ? { sequence: ticket.sequence, hash: hex(ticket.hash) } : '[an append to be committed]'
   return Object.freeze(Object.defineProperty(receipt, inspect.custom, { value: print }))
 }
 
-/** One look at the clock serves several events. */
+/** The events between two looks at the clock. */
 const EVENTS_A_LOOK = 8
 
 /**
- * Events page by page, of which each follows the one before. In the end the last one must still be there: then so was
- * everything before it, and what was read is all there was. To hold a snapshot instead would keep a reader's pace from
- * being its own business.
+ * Events page by page, each checked to follow the one before. At the end, the last one must still exist. Then all before it
+ * existed too, and the reading is complete. A snapshot would do the same, but a slow reader would hold it for long.
  */
 async function* eventsFrom(
   reader: Reader,
@@ -372,7 +370,7 @@ async function* eventsFrom(
   let events = 0
   for await (const page of pages(reader, { scope, tag: TAG, from: u64(from) })) {
     for (const entry of page) {
-      // A consumer that waits for nothing but this iteration would otherwise never let the event loop turn.
+      // A consumer that awaits only this iteration would otherwise never let the event loop turn.
       const isLookDue = ++events % EVENTS_A_LOOK === 0 || entry.value.length > BYTES_A_LOOK
       if (isLookDue && isSliceOver()) await nextSlice()
       const event = readEvent(entry)
@@ -385,14 +383,14 @@ async function* eventsFrom(
   if (last === undefined || hashesInHex(last).hash !== before.hash) throw broken(before.sequence + 1)
 }
 
-/** The event, if it follows the one before. Else the run was deleted and begun anew while somebody was reading. */
+/** The event, if it follows the one before. Otherwise the run was deleted and created again during the reading. */
 function follow(before: Event | undefined, event: Event): Event {
   if (before === undefined || event.prevHash === before.hash) return event
   throw broken(event.sequence)
 }
 
 function broken(sequence: number): AnnalsError {
-  const message = `event ${sequence} does not follow those that were read: the run was deleted meanwhile`
+  const message = `event ${sequence} does not follow the events read before: the run was deleted meanwhile`
   return new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence })
 }
 

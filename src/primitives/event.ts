@@ -11,27 +11,30 @@ import type { Append, Entry, Reader } from '../engine/storage.ts'
 const TAG = TAGS.event
 const TYPE_BYTES_MAX = 256
 
-/** An event as it was appended: nothing changes it any more. */
+/** An event of a run's own log. Events never change. */
 export interface Event {
-  /** 0, 1, 2 …, without a gap. */
+  /** The position in the log: 0, 1, 2 … without gaps. */
   readonly sequence: number
+  /** The type that the caller gave. */
   readonly type: string
+  /** The value that the caller gave. */
   readonly payload: Value
-  /** When it was appended; never before the event before it. */
+  /** When the event was appended, in milliseconds since 1970; never before the event before it. */
   readonly timestamp: number
-  /** The hash of the event before it; 64 zeros for the first. */
+  /** The hash of the event before it, in hex; 64 zeros for the first. */
   readonly prevHash: string
+  /** The hash of the event, in hex. It covers the content, the place and `prevHash`. */
   readonly hash: string
 }
 
-/** @internal */
+/** @internal Checks the type of an event, and returns its bytes. */
 export function checkType(type: string): ByteString {
   return checkText('type', type, { bytesMax: TYPE_BYTES_MAX })
 }
 
-// The body of an entry: length of the type (2 bytes), type, payload in canonical encoding.
+// The body of a log entry is the length of the type (2 bytes), the type, and the payload in its canonical encoding.
 
-/** @internal At once, unless the payload is large. */
+/** @internal The append of an event; a promise if the payload is large. */
 export function appendOf(scope: ByteString, type: string, payload: Value): Append | Promise<Append> {
   const typeBytes = checkType(type)
   const encoded = encodeGiven(payload)
@@ -40,7 +43,7 @@ export function appendOf(scope: ByteString, type: string, payload: Value): Appen
     : encoded.then(bytes => appendOfLarge(scope, typeBytes, bytes))
 }
 
-/** To hash many megabytes takes a slice of its own, between encoding and committing them. */
+/** Hashing many megabytes gets a slice of its own, between encoding and committing. */
 async function appendOfLarge(scope: ByteString, type: ByteString, payload: ByteString): Promise<Append> {
   await nextSlice()
   const append = appendOfBytes(scope, type, payload)
@@ -58,24 +61,24 @@ function appendOfBytes(scope: ByteString, type: ByteString, payload: ByteString)
   }
 }
 
-/** @internal */
+/** @internal The body of an entry. */
 export function eventBody(type: ByteString, payload: ByteString): ByteString {
   return String.fromCharCode(type.length >> 8, type.length & 255) + type + payload
 }
 
-/** @internal Of the body that begins at `at`. */
+/** @internal Type and payload of the body that begins at `at`. */
 export function contentOf(bytes: ByteString, at = 0): { type: ByteString; payload: ByteString } {
   const start = at + 2
   const end = start + (bytes.charCodeAt(at) << 8) + bytes.charCodeAt(at + 1)
   return { type: bytes.slice(start, end), payload: bytes.slice(end) }
 }
 
-/** @internal */
+/** @internal Verifies the chain of a scope's event log. */
 export function verifyEvents(reader: Reader, scope: ByteString): Promise<ChainReport> {
   return verifyChain(reader, { scope, tag: TAG }, eventBodyHash(scope))
 }
 
-/** @internal Of the body of an entry in this scope. */
+/** @internal Returns a function that hashes the bodies of entries of this scope. */
 export function eventBodyHash(scope: ByteString): (body: ByteString) => ByteString {
   const prefix = bodyPrefixOf(scope)
   return body => {
@@ -84,20 +87,20 @@ export function eventBodyHash(scope: ByteString): (body: ByteString) => ByteStri
   }
 }
 
-/** Decodes at once. `readEvent` is for payloads of any size. */
+/** Decodes an event in one step. `readEvent` takes payloads of any size. */
 function eventOf(entry: Entry): Event {
   const { type, payload } = contentOf(entry.value, BODY_AT)
   return eventWith(entry, type, decodeValue(payload))
 }
 
-/** @internal Decodes a large payload in slices. */
+/** @internal Decodes an event; a large payload in slices. */
 export function readEvent(entry: Entry): Event | Promise<Event> {
   if (!isLarge(entry.value)) return eventOf(entry)
   const { type, payload } = contentOf(entry.value, BODY_AT)
   return Promise.resolve(decodeStored(payload)).then(value => eventWith(entry, type, value))
 }
 
-/** @internal */
+/** @internal Decodes events in slices. */
 export function readEvents(entries: readonly Entry[]): Event[] | Promise<Event[]> {
   return mapInSlices(entries, readEvent, valueBytes)
 }

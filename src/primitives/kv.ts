@@ -14,26 +14,26 @@ const TAG = TAGS.kv
 const KEY_BYTES_MAX = 1024
 
 export interface PutOptions {
-  /** From so many milliseconds on the key reads as absent; without it, it stays. A positive integer. */
+  /** The lifetime in milliseconds, a positive integer. After it, the key reads as absent. Unlimited by default. */
   readonly ttlMs?: number
 }
 
 export interface ListOptions {
   readonly prefix?: string
-  /** A positive integer; without it everything comes. */
+  /** The most items to return, a positive integer; unlimited by default. */
   readonly limit?: number
-  /** Exclusive: begins behind this key. */
+  /** The last key of the page before. The result starts after it. */
   readonly after?: string
 }
 
 export interface VersionedValue {
   readonly value: Value
-  /** Grows with every change of the key. 0 for what the same transaction has put: it has no version yet. */
+  /** Grows with every change of the key. 0 for a value that the same transaction has put, which has no version yet. */
   readonly version: number
   readonly updatedAt: number
 }
 
-/** Key-value storage: working memory, settings, results of tools. Each call is a transaction of its own. */
+/** Key-value storage, for example for working memory, settings and results of tools. Each call is its own transaction. */
 export class Kv {
   readonly #database: Database
   readonly #scopeOf: (scope: Scope) => ByteString
@@ -45,7 +45,7 @@ export class Kv {
   }
 
   /**
-   * The value, or undefined.
+   * Returns the value, or undefined if the key is absent.
    * @example
    * await db.kv.put(run, 'config/model', 'small')
    * await db.kv.get(run, 'config/model') // → 'small'
@@ -56,7 +56,7 @@ export class Kv {
   }
 
   /**
-   * The value with the version and the time of the commit that wrote it.
+   * Returns the value with the version and time of the commit that wrote it.
    * @example
    * await db.kv.put(run, 'config/model', 'small')
    * const { value, version, updatedAt } = await db.kv.getVersioned(run, 'config/model')
@@ -68,8 +68,8 @@ export class Kv {
   }
 
   /**
-   * Writes the value, whatever was there. It can't conflict with anybody. A value of more than 128 KiB is encoded in slices:
-   * leave it as it is until the promise settles.
+   * Writes the value, whatever the key had before. It never conflicts with other writes. A value of more than 128 KiB is
+   * encoded in slices, so do not change it before the promise settles.
    * @example
    * await db.kv.put(run, 'scratch', { step: 1n, notes: new Uint8Array([1, 2]) })
    * await db.kv.put(run, 'session', 'token', { ttlMs: 60_000 })
@@ -81,8 +81,8 @@ export class Kv {
   }
 
   /**
-   * Whether the key was there. In a transaction, where it was there when the transaction began; a key that was not read is
-   * deleted whatever others do with it meanwhile.
+   * Deletes the key, and returns whether it existed. In a transaction, it returns whether the key existed when the
+   * transaction began. That is not a read: other changes of the key cause no conflict.
    * @example
    * await db.kv.put(run, 'a', 1)
    * await db.kv.delete(run, 'a') // → true
@@ -93,7 +93,7 @@ export class Kv {
   }
 
   /**
-   * Whether the key is there.
+   * Returns whether the key exists.
    * @example
    * await db.kv.exists(run, 'a') // → false
    */
@@ -102,7 +102,7 @@ export class Kv {
   }
 
   /**
-   * Keys in byte order of their UTF-8.
+   * Returns the keys, in byte order of their UTF-8.
    * @example
    * for (const key of ['config/b', 'config/a', 'other']) await db.kv.put(run, key, 1)
    * await db.kv.list(run, { prefix: 'config/' }) // → ['config/a', 'config/b']
@@ -113,7 +113,7 @@ export class Kv {
   }
 
   /**
-   * Keys and values in byte order of the keys' UTF-8.
+   * Returns keys and values, in byte order of the keys' UTF-8.
    * @example
    * await db.kv.put(run, 'b', 2)
    * await db.kv.put(run, 'a', 1)
@@ -124,7 +124,7 @@ export class Kv {
   }
 
   /**
-   * Several operations on one scope, all or none; `work` may run several times.
+   * Runs several operations on one scope as one transaction. After a conflict, `work` runs again.
    * @example
    * await db.kv.put(run, 'balance', 100)
    * await db.kv.transaction(run, async kv => {
@@ -144,7 +144,7 @@ export class Kv {
   }
 }
 
-/** The same with the scope bound: in a transaction, where reads see what it has written, or of a run. */
+/** The keys of one scope. In a transaction, reads see the transaction's own writes. */
 export class ScopedKv {
   readonly #session: Session
   readonly #scope: ByteString
@@ -217,7 +217,7 @@ async function versioned(entry: Entry | undefined): Promise<VersionedValue | und
   return Object.freeze({ value: await decodeStored(entry.value), version, updatedAt })
 }
 
-/** A pair of a list. */
+/** A key with its value. */
 function pairOf({ key, value }: Entry): readonly [string, Value] | Promise<readonly [string, Value]> {
   const pairWith = (decoded: Value): readonly [string, Value] =>
     Object.freeze([fromUtf8(key), decoded] as const)
@@ -251,7 +251,7 @@ function rangeOf(scope: ByteString, options: ListOptions): Range {
   return { scope, tag: TAG, from, to: start === undefined ? undefined : endOf(start), limit }
 }
 
-/** The first key behind all that begin so: UTF-8 has no byte 0xff, so the last byte can grow by one. */
+/** The first key after all keys with a prefix. UTF-8 has no byte 0xff, so the last byte can be incremented. */
 function endOf(prefix: ByteString): ByteString {
   const last = prefix.length - 1
   return prefix.slice(0, last) + String.fromCharCode(prefix.charCodeAt(last) + 1)

@@ -9,29 +9,29 @@ export interface MachineTransition {
   readonly from: string
   readonly event: string
   readonly to: string
-  /** The name of a function given to `open({ guards })`: the transition is taken only if it returns true. */
+  /** The name of a guard passed to `open({ guards })`. The transition is taken only if the guard returns true. */
   readonly guard?: string
 }
 
 export interface MachineDefinition {
   readonly initial: string
   /**
-   * The states in which the machine is at its end; no transition may leave them. Without it, all that no transition
-   * leaves; what is given is all there are, so with `[]` there is none.
+   * The terminal states, which no transition may leave. By default, all states that no transition leaves. With `[]`, there is
+   * none.
    */
   readonly terminal?: readonly string[]
-  /** Of several from the same state on the same event, the first whose guard agrees is taken. */
+  /** Among transitions from one state for one event, the first whose guard returns true is taken. */
   readonly transitions: readonly MachineTransition[]
 }
 
-/** Decides whether a transition is taken. It must be pure and answer at once: it may run several times. */
+/** Decides whether a transition is taken. It must be pure and synchronous, because it may run several times. */
 export type Guard = (input: {
   readonly state: string
   readonly event: string
   readonly payload: Value | undefined
 }) => boolean
 
-/** A definition that can work, with everything said that it leaves to be understood. */
+/** Checks a definition, and returns it with all defaults filled in. */
 export function checkDefinition(
   definition: MachineDefinition,
   guards: Readonly<Record<string, Guard>>,
@@ -40,7 +40,7 @@ export function checkDefinition(
   const { initial } = definition
   checkName('initial', initial)
   if (!Array.isArray(definition.transitions)) refuse('transitions must be an array')
-  // Not map, which passes over holes.
+  // Unlike `map`, `Array.from` does not skip holes.
   const transitions = Array.from(definition.transitions, (transition: MachineTransition) =>
     checkTransition(transition, guards),
   )
@@ -56,7 +56,7 @@ export function checkDefinition(
   return { initial, terminal: [...new Set(terminal)], transitions }
 }
 
-/** Every state that a definition names. */
+/** All states of a definition. */
 export function statesOf(
   initial: string,
   transitions: readonly MachineTransition[],
@@ -65,10 +65,7 @@ export function statesOf(
   return [...new Set([initial, ...transitions.flatMap(({ from, to }) => [from, to]), ...terminal])]
 }
 
-/**
- * A Mermaid state diagram. No state is drawn by its own name: it may be a word of Mermaid's, or nothing that Mermaid takes
- * for a name, and an alias beside names could be somebody's name.
- */
+/** A Mermaid state diagram. States are drawn under aliases, because a name may be a keyword of Mermaid or invalid there. */
 export function drawMachine({ initial, terminal, transitions }: Required<MachineDefinition>): string {
   const states = statesOf(initial, transitions, terminal)
   const aliasOf = new Map(states.map((state, i) => [state, `s${i}`]))
@@ -82,10 +79,7 @@ export function drawMachine({ initial, terminal, transitions }: Required<Machine
   return `stateDiagram-v2\n${lines.join('\n')}\n`
 }
 
-/**
- * Mermaid's own way to write what it would take for syntax: comments, styles, `[[fork]]`. `direction TB` it finds anywhere
- * in a line.
- */
+/** Escapes text that Mermaid would read as syntax: comments, styles, `[[fork]]`, and `direction TB` anywhere in a line. */
 function escapeText(text: string): string {
   const escapeChar = (char: string): string => `#${char.codePointAt(0)};`
   return text
@@ -110,7 +104,7 @@ function checkTransition(
   return { from, event, to, guard }
 }
 
-/** Behind a transition without a guard, another one for the same event is never taken. */
+/** A transition that follows one without a guard, for the same state and event, is never taken. */
 function refuseUnreachable(transitions: readonly MachineTransition[]): void {
   const decided = new Set<string>()
   for (const { from, event, guard } of transitions) {
@@ -137,7 +131,7 @@ function quote(text: string): string {
 }
 
 function refuse(why: string, details: ErrorDetails = {}): never {
-  throw new AnnalsError('INVALID_ARGUMENT', `a machine can't be defined so: ${why}`, {
+  throw new AnnalsError('INVALID_ARGUMENT', `invalid machine definition: ${why}`, {
     name: 'definition',
     ...details,
   })

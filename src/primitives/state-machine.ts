@@ -21,25 +21,22 @@ const NAME_BYTES_MAX = 1024
 
 export interface MachineState {
   readonly state: string
-  /** 1 after `define`, and one more with each event. */
+  /** 1 after `define`, and one more with each transition. */
   readonly version: number
   readonly updatedAt: number
 }
 
 export interface MachineStep extends MachineState {
-  /** The state before. */
+  /** The state before the transition. */
   readonly from: string
 }
 
 export interface StoredDefinition extends Required<MachineDefinition> {
-  /** 1 for the first, and one more with each change. */
+  /** 1 for the first definition, and one more with each change. */
   readonly version: number
 }
 
-/**
- * State machines: cells that change only as their definition allows. The definition is stored with the run, every
- * version of it.
- */
+/** State machines: cells that change only as their definition allows. Every version of the definition is stored with the run. */
 export class Machines {
   readonly #database: Database
   readonly #scopeOf: (scope: Scope) => ByteString
@@ -57,8 +54,8 @@ export class Machines {
   }
 
   /**
-   * Makes a machine in its initial state, or gives one another definition. Then it keeps its state, if the new
-   * definition has it; else `INVALID_OPERATION`.
+   * Creates a machine in its initial state, or changes the definition of an existing one, which keeps its state. Throws
+   * `INVALID_OPERATION` if the new definition lacks that state.
    * @example
    * const made = await db.machines.define(run, 'order', {
    *   initial: 'open',
@@ -72,8 +69,8 @@ export class Machines {
   }
 
   /**
-   * Takes the transition that the event allows. `INVALID_TRANSITION` if there is none, with the allowed events in
-   * `details`; `MACHINE_NOT_FOUND` if nobody has defined the machine.
+   * Takes the transition for this event. Throws `INVALID_TRANSITION` if there is none, with the allowed events in `details`,
+   * and `MACHINE_NOT_FOUND` if the machine is not defined.
    * @example
    * await db.machines.define(run, 'door', {
    *   initial: 'shut',
@@ -89,7 +86,7 @@ export class Machines {
   }
 
   /**
-   * The state that the machine is in.
+   * Returns the machine's state.
    * @example
    * await db.machines.define(run, 'light', { initial: 'off', transitions: [] })
    * const { state } = await db.machines.current(run, 'light')
@@ -100,7 +97,7 @@ export class Machines {
   }
 
   /**
-   * Whether the machine is at its end: in a state that its definition names as `terminal`, or, if it names none at all, in
+   * Returns whether the machine is in a terminal state: one that its definition lists in `terminal`, or, without that list,
    * one that no transition leaves.
    * @example
    * await db.machines.define(run, 'light', { initial: 'off', transitions: [] })
@@ -111,7 +108,7 @@ export class Machines {
   }
 
   /**
-   * Whether `send` would take a transition now.
+   * Returns whether `send` would take a transition now.
    * @example
    * await db.machines.define(run, 'light', { initial: 'off', transitions: [{ from: 'off', event: 'flip', to: 'on' }] })
    * await db.machines.can(run, 'light', 'flip') // → true
@@ -122,7 +119,7 @@ export class Machines {
   }
 
   /**
-   * The definition, or an earlier version of it.
+   * Returns the definition, or an earlier version of it.
    * @example
    * await db.machines.define(run, 'light', { initial: 'off', transitions: [] })
    * const { version, initial } = await db.machines.definition(run, 'light')
@@ -134,7 +131,7 @@ export class Machines {
   }
 
   /**
-   * The definition as a Mermaid diagram.
+   * Returns the definition as a Mermaid diagram.
    * @example
    * await db.machines.define(run, 'light', { initial: 'off', transitions: [{ from: 'off', event: 'flip', to: 'on' }] })
    * const drawing = await db.machines.toMermaid(run, 'light')
@@ -150,7 +147,7 @@ export class Machines {
   }
 }
 
-/** The same with the scope bound: in a transaction, where reads see what it has written, or of a run. */
+/** The machines of one scope. In a transaction, reads see the transaction's own writes. */
 export class ScopedMachines {
   readonly #session: Session
   readonly #scope: ByteString
@@ -274,7 +271,7 @@ export class ScopedMachines {
     )
   }
 
-  /** For a refusal: a guard that was made for the payload of another event may well throw, and then it does not agree. */
+  /** Whether a guard allows an event, for an error message. A guard may throw on another event's payload, which counts as no. */
   #wouldTake(
     definition: StoredDefinition,
     state: string,
@@ -291,16 +288,16 @@ export class ScopedMachines {
   #agrees(name: string, input: Parameters<Guard>[0]): boolean {
     const guard = Object.hasOwn(this.#guards, name) ? this.#guards[name] : undefined
     if (guard === undefined) {
-      const message = `the machine needs the guard ${quote(name)}: give it to open({ guards })`
+      const message = `the machine needs the guard ${quote(name)}: pass it to open({ guards })`
       throw new AnnalsError('INVALID_OPERATION', message, { guard: name })
     }
     const answer: unknown = guard(Object.freeze(input))
     if (typeof answer === 'boolean') return answer
-    const message = `the guard ${quote(name)} must return true or false, and at once: it may not be async`
+    const message = `the guard ${quote(name)} must return true or false, and must not be async`
     throw new AnnalsError('INVALID_OPERATION', message, { guard: name })
   }
 
-  /** With the events that would be taken now. */
+  /** The error for an event without a transition, with the events that are allowed now. */
   #refusal(
     name: string,
     definition: StoredDefinition,
@@ -314,7 +311,7 @@ export class ScopedMachines {
     return new AnnalsError('INVALID_TRANSITION', message, { name, state, event, allowed })
   }
 
-  // Keys: 's' and the name: its state; 'd' and the name: its definition; 'v', name, 00, version: every one there was.
+  // Keys: 's' + name is the state, 'd' + name the definition, 'v' + name + 00 + version each version of it.
 
   #places(name: string): { state: Place; definition: Place } {
     const key = checkText('name', name, { bytesMax: NAME_BYTES_MAX })
@@ -345,11 +342,11 @@ function definitionOf({ value }: Entry): StoredDefinition {
 
 function found(name: string, entry: Entry | undefined): Entry {
   if (entry !== undefined) return entry
-  const message = `there is no machine ${quote(name)}: make it with define`
+  const message = `there is no machine ${quote(name)}: create it with define`
   throw new AnnalsError('MACHINE_NOT_FOUND', message, { name })
 }
 
-/** As a guard sees it: a copy that nobody changes. */
+/** The payload for a guard: a frozen copy. */
 function checkPayload(payload: Value | undefined): Value | undefined {
   return payload === undefined ? undefined : decodeValue(encodeValue(payload))
 }

@@ -21,25 +21,35 @@ const BY_TAG = 'g'
 const BY_PARENT = 'p'
 const BY_TIME = 't'
 
+/** A trace as it is stored. */
 export interface StoredTrace {
+  /** The id, unique in its scope. */
   readonly id: string
+  /** The id of the parent; absent if there is none. */
   readonly parentId?: string
+  /** The trace itself. */
   readonly trace: Trace
+  /** When the trace was recorded, in milliseconds since 1970. */
   readonly timestamp: number
+  /** Labels to find the trace by. */
   readonly tags: readonly string[]
+  /** Any value that was stored with the trace; absent if there is none. */
   readonly metadata?: Value
 }
 
+/** The properties of a trace that is recorded. */
 export interface TraceOptions {
-  /** One that is new in the scope; without it one is made. */
+  /** An id that is new in the scope; a new id by default. */
   readonly id?: string
-  /** A trace that exists. */
+  /** The id of an existing trace. */
   readonly parentId?: string
+  /** Labels to find the trace by; none by default. */
   readonly tags?: readonly string[]
+  /** Any value to store with the trace. */
   readonly metadata?: Value
 }
 
-/** @internal What is asked for of a list that is read bit by bit: all of it must fit. */
+/** @internal Conditions for a list of traces. A trace has to meet all of them. */
 export interface TraceFilter {
   readonly type?: string
   readonly tag?: string
@@ -50,16 +60,18 @@ export interface TraceFilter {
   readonly to?: number
 }
 
+/** A trace with all its descendants. */
 export interface TraceTree {
+  /** The trace at the root. */
   readonly trace: StoredTrace
-  /** By timestamp, then id. */
+  /** The children, by timestamp, then id. */
   readonly children: readonly TraceTree[]
 }
 
 /**
- * Structured traces of reasoning: tool calls, decisions, thoughts. Found by type, tag, parent and time; lists come by
- * timestamp, then id. Each costs two index entries, one for its parent and one per tag: this is for
- * reasoning, not for telemetry.
+ * Structured traces of reasoning: tool calls, decisions, thoughts. They are found by type, tag, parent and time. Lists are
+ * ordered by timestamp, then id. Each trace costs two index entries, one more for a parent and one for each tag, so this
+ * is made for reasoning rather than for telemetry.
  */
 export class Traces {
   readonly #database: Database
@@ -72,7 +84,8 @@ export class Traces {
   }
 
   /**
-   * Records a trace and returns its id. `TRACE_EXISTS` if there is one with this id, `TRACE_NOT_FOUND` without its parent.
+   * Records a trace and returns its id. Throws `TRACE_EXISTS` if the id is taken, and `TRACE_NOT_FOUND` if the parent does
+   * not exist.
    * @example
    * const id = await db.traces.record(run, { type: 'Thought', content: 'search first' }, { tags: ['plan'] })
    * const { trace } = await db.traces.get(run, id)
@@ -83,7 +96,7 @@ export class Traces {
   }
 
   /**
-   * Records a trace below another.
+   * Records a child of another trace, and returns its id.
    * @example
    * const call = await db.traces.record(run, { type: 'ToolCall', toolName: 'search', arguments: { q: 'b-trees' } })
    * await db.traces.recordChild(run, call, { type: 'Thought', content: 'two results' })
@@ -100,7 +113,7 @@ export class Traces {
   }
 
   /**
-   * The trace with this id.
+   * Returns the trace with this id, or undefined if there is none.
    * @example
    * await db.traces.get(run, 'nobody') // → undefined
    */
@@ -109,7 +122,7 @@ export class Traces {
   }
 
   /**
-   * Traces of one type; custom ones are found under `Custom`.
+   * Returns the traces of one type. Custom traces have the type `Custom`.
    * @example
    * await db.traces.record(run, { type: 'Custom', traceType: 'plan', data: [1, 2] })
    * const [found] = await db.traces.queryByType(run, 'Custom')
@@ -120,7 +133,7 @@ export class Traces {
   }
 
   /**
-   * Traces with this tag.
+   * Returns the traces with this tag.
    * @example
    * await db.traces.record(run, { type: 'Thought', content: 'hm' }, { id: 't1', tags: ['doubt'] })
    * const found = await db.traces.queryByTag(run, 'doubt')
@@ -131,7 +144,7 @@ export class Traces {
   }
 
   /**
-   * Traces from `startMs` up to, not including, `endMs`, which may be `Infinity`.
+   * Returns the traces from `startMs` (inclusive) to `endMs` (exclusive), which may be `Infinity`.
    * @example
    * await db.traces.record(run, { type: 'Thought', content: 'now' })
    * const found = await db.traces.queryByTime(run, Date.now() - 60_000, Date.now() + 60_000)
@@ -142,7 +155,7 @@ export class Traces {
   }
 
   /**
-   * Traces directly below this one.
+   * Returns the children of a trace.
    * @example
    * await db.traces.record(run, { type: 'Thought', content: 'a' }, { id: 'parent' })
    * await db.traces.recordChild(run, 'parent', { type: 'Thought', content: 'b' }, { id: 'child' })
@@ -154,7 +167,7 @@ export class Traces {
   }
 
   /**
-   * The trace and everything below it.
+   * Returns the trace with all its descendants, or undefined if there is none.
    * @example
    * await db.traces.record(run, { type: 'Thought', content: 'a' }, { id: 'root' })
    * const { trace, children } = await db.traces.tree(run, 'root')
@@ -166,7 +179,7 @@ export class Traces {
   }
 
   /**
-   * The ids of all traces.
+   * Returns the ids of all traces.
    * @example
    * await db.traces.record(run, { type: 'Thought', content: 'a' }, { id: 'a' })
    * await db.traces.list(run) // → ['a']
@@ -176,7 +189,7 @@ export class Traces {
   }
 
   /**
-   * How many traces there are.
+   * Returns the number of traces.
    * @example
    * await db.traces.count(run) // → 0
    */
@@ -184,7 +197,7 @@ export class Traces {
     return this.#at(scope).count()
   }
 
-  /** @internal Those that fit, from behind one on, read as they are asked for. */
+  /** @internal The matching traces after a given one, read as they are needed. */
   iterate(
     scope: Scope,
     filter: TraceFilter,
@@ -198,7 +211,7 @@ export class Traces {
   }
 }
 
-/** The same with the scope bound: in a transaction, where reads see what it has recorded, or of a run. */
+/** The traces of one scope. In a transaction, reads see the transaction's own traces. */
 export class ScopedTraces {
   readonly #session: Session
   readonly #scope: ByteString
@@ -229,10 +242,10 @@ export class ScopedTraces {
     const index = indexKeysOf({ ...fields, trace: checked as unknown as Trace })
     await this.#session.update([record, ...parent], ([known, found]) => {
       if (known !== undefined) {
-        throw new AnnalsError('TRACE_EXISTS', `there is a trace ${JSON.stringify(id)} already`, { id })
+        throw new AnnalsError('TRACE_EXISTS', `trace ${JSON.stringify(id)} already exists`, { id })
       }
       if (parent.length > 0 && found === undefined) {
-        const message = `there is no trace ${JSON.stringify(parentId)} to be the parent`
+        const message = `the parent trace ${JSON.stringify(parentId)} does not exist`
         throw new AnnalsError('TRACE_NOT_FOUND', message, { id: parentId })
       }
       const operations: Put[] = [{ op: 'put', ...record, value }]
@@ -309,7 +322,7 @@ export class ScopedTraces {
     const start = checkTime('from', from)
     const end = checkEndTime('to', to)
     checkOrder(start, end ?? Number.POSITIVE_INFINITY)
-    // Read through the one index that leads to the fewest, most likely.
+    // Reads the index that most likely leads to the fewest traces.
     const [kind, component] =
       parentId !== undefined
         ? [BY_PARENT, checkId('parentId', parentId)]
@@ -334,7 +347,7 @@ export class ScopedTraces {
     }
   }
 
-  /** Level by level: a chain of ten thousand traces is no reason to overflow the stack. */
+  /** Goes level by level, so that a chain of ten thousand traces does not overflow the stack. */
   async #grow(reader: Reader, root: StoredTrace): Promise<TraceTree> {
     const levels: Growing[][] = [[{ trace: root, children: [] }]]
     for (let level = levels[0]; level.length > 0; level = levels[levels.length - 1]) {
@@ -395,7 +408,7 @@ function readTrace({ value }: Entry): StoredTrace | Promise<StoredTrace> {
   return decodeStored(value) as unknown as StoredTrace | Promise<StoredTrace>
 }
 
-/** Whether nothing of what was given is so large that it is encoded in slices. */
+/** Whether all fields were encoded at once. */
 function areEncoded(given: readonly [Encoding, Encoding]): given is readonly [Encoded, Encoded] {
   return !given.some(fields => fields instanceof Promise)
 }

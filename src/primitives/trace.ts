@@ -4,6 +4,7 @@ import type { Value } from '../core/value.ts'
 /** One step of an agent's reasoning. */
 export type Trace = ToolCall | Decision | Query | Thought | ErrorTrace | CustomTrace
 
+/** A call of a tool. */
 export interface ToolCall {
   readonly type: 'ToolCall'
   readonly toolName: string
@@ -12,6 +13,7 @@ export interface ToolCall {
   readonly durationMs?: number | undefined
 }
 
+/** A choice among options. */
 export interface Decision {
   readonly type: 'Decision'
   readonly question: string
@@ -20,6 +22,7 @@ export interface Decision {
   readonly reasoning?: string | undefined
 }
 
+/** A query, for example of a database or a search engine. */
 export interface Query {
   readonly type: 'Query'
   readonly queryType: string
@@ -27,12 +30,14 @@ export interface Query {
   readonly resultsCount: number
 }
 
+/** A thought in free text. */
 export interface Thought {
   readonly type: 'Thought'
   readonly content: string
   readonly confidence?: number | undefined
 }
 
+/** A failure. */
 export interface ErrorTrace {
   readonly type: 'Error'
   readonly errorType: string
@@ -40,7 +45,7 @@ export interface ErrorTrace {
   readonly recoverable: boolean
 }
 
-/** Found under `Custom`, whatever its `traceType`. */
+/** A trace of the caller's own kind. Queries find it by the type `Custom`. */
 export interface CustomTrace {
   readonly type: 'Custom'
   readonly traceType: string
@@ -67,7 +72,7 @@ const COUNT: Kind = {
   says: 'a whole number, 0 or more',
   test: value => Number.isSafeInteger(value) && (value as number) >= 0,
 }
-/** What it may be, the encoding says. */
+/** Any value. The encoder checks it. */
 const VALUE: Kind = { says: 'a value', test: value => value !== undefined }
 
 interface Shape {
@@ -87,9 +92,9 @@ const SHAPES: Readonly<Record<Trace['type'], Shape>> = {
   Custom: { required: { traceType: TEXT, data: VALUE }, optional: {} },
 }
 
-/** The trace as it is stored: what is left out is left out. Refuses unknown types and fields. */
+/** Checks a trace, and returns it without undefined fields. Refuses unknown types and fields. */
 export function checkTrace(trace: Trace): Readonly<Record<string, Value>> {
-  if (typeof trace !== 'object' || trace === null) return refuse('it is no object', {})
+  if (typeof trace !== 'object' || trace === null) return refuse('it is not an object', {})
   const { type } = trace
   if (!Object.hasOwn(SHAPES, type)) {
     return refuse(`type must be one of ${Object.keys(SHAPES).join(', ')}`, { type })
@@ -99,7 +104,7 @@ export function checkTrace(trace: Trace): Readonly<Record<string, Value>> {
   for (const [field, value] of Object.entries(trace) as [string, Value | undefined][]) {
     if (field === 'type' || (value === undefined && !Object.hasOwn(required, field))) continue
     const kind = kindOf(required, field) ?? kindOf(optional, field)
-    if (kind === undefined) return refuse(`${field} is no field of a ${type}`, { type, field })
+    if (kind === undefined) return refuse(`${field} is not a field of a ${type}`, { type, field })
     if (!kind.test(value)) return refuse(`${field} must be ${kind.says}`, { type, field })
     stored[field] = value as Value
   }
