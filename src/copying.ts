@@ -16,30 +16,31 @@ import { BY_TIME } from './primitives/run-records.ts'
 import type { RunScopes } from './primitives/run-scopes.ts'
 import { allScopes } from './upkeep.ts'
 
-/** What was copied. */
+/** The result of a copy. */
 export interface CopyReport {
+  /** The number of scopes with entries. */
   readonly scopes: number
+  /** The number of entries, events not included. */
   readonly entries: number
-  /** Of event logs and of the ledger. */
+  /** The number of events, those of the ledger included. */
   readonly events: number
 }
 
-/** A commit is one step of the event loop, so it is kept short. */
+/** The most that one commit holds. A commit blocks the event loop, so it is kept short. */
 const OPERATIONS_MAX = 256
 const BYTES_MAX = 256 * 1024
-/** Runs whose keys are kept in memory. */
+/** The most runs whose dedupe keys are held in memory. */
 const RUNS_MAX = 64
-/** Trees that are copied entry by entry. */
+/** The tags of trees that are copied entry by entry. */
 const PLAIN_TAGS: readonly number[] = Object.values(TAGS).filter(
   tag => tag !== TAGS.event && tag !== TAGS.ledger,
 )
 
 /**
- * Copies all of a tenant into a store that has nothing of it, on any engine.
- * Logs are appended again with their own times: so every hash comes out the
- * same, which is checked. Entries are put with the times that they have. What
- * the projector makes of records it makes again over there. The ledger is copied in the order of its feed, so that whoever
- * follows the feed over there sees the same order.
+ * Copies all data of a tenant into a store without data of that tenant, on any engine. Events are appended again with their own
+ * times, so they get the same hashes, which is checked. Entries keep their times. Projections are not copied, because the
+ * target's projector makes them again. The ledger is copied in the order of its feed, so that the target's feed has the
+ * same order.
  */
 export async function copyTenant(
   source: Database,
@@ -50,7 +51,7 @@ export async function copyTenant(
   const range = tenantRange(tenant)
   const [known] = await target.scopes({ ...range, limit: 1 })
   if (known !== undefined) {
-    const message = `the other store has data of tenant ${JSON.stringify(tenant)} already: copy into an empty one`
+    const message = `the target already has data of tenant ${JSON.stringify(tenant)}: copy into an empty store`
     throw new AnnalsError('INVALID_OPERATION', message, { tenant, scope: fromUtf8(known) })
   }
   return source.view(async reader => {
@@ -59,20 +60,20 @@ export async function copyTenant(
     for await (const scope of allScopes(source, range)) await copyEvents(reader, copy, scope)
     const imported = await importedRanges(reader, scopes)
     await copyLedger(reader, copy, scopes.index, new Set(imported.map(({ scope }) => scope)))
-    // Last: so their commits are not before any event, and neither is what comes after them.
+    // Entries come last, so that no event of the copy is older than an entry's commit.
     for await (const scope of allScopes(source, range)) if (await copyEntries(reader, copy, scope)) count++
     await copy.flush()
     return Object.freeze({ scopes: count, entries: copy.entries, events: copy.events })
   })
 }
 
-/** Operations on their way, some at a time. */
+/** Collects operations and writes them in commits of limited size. */
 class Copy {
   entries = 0
   events = 0
   readonly #target: Database
   #operations: Operation[] = []
-  /** What the appends among them have to come to. */
+  /** The hashes that the appends among them must get. */
   #hashes: ByteString[] = []
   #bytes = 0
 
@@ -107,18 +108,18 @@ class Copy {
     const appended = await this.#target.write(operations)
     const wrong = appended.findIndex(({ hash, duplicate }, i) => duplicate || hash !== hashes[i])
     if (wrong < 0) return
-    const message = 'an event has another hash in the copy: it was changed in the store that is copied'
+    const message = 'an event got another hash in the copy, because it was changed in the source'
     throw new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence: appended[wrong].sequence })
   }
 }
 
-/** Answers whether there was anything. */
+/** Copies the entries of a scope, and returns whether there were any. */
 async function copyEntries(reader: Reader, copy: Copy, scope: ByteString): Promise<boolean> {
   const before = copy.entries
   for (const tag of PLAIN_TAGS) {
     const put = ({ key, value, expiresAt, time }: Entry): Promise<void> =>
       copy.put({ op: 'put', scope, tag, key, value, expiresAt, time })
-    /** Runs of one millisecond. */
+    /** Runs that were created in the same millisecond. */
     let crowd: Entry[] = []
     for await (const page of pages(reader, { scope, tag, once: true })) {
       for (const entry of page) {
@@ -138,7 +139,7 @@ async function copyEntries(reader: Reader, copy: Copy, scope: ByteString): Promi
   return copy.entries > before
 }
 
-/** Entries of several commits, whose order tells which run of one millisecond is the newest, go in several commits again. */
+/** Copies entries of one millisecond commit by commit, because the order of their commits is the order of the runs. */
 async function copyInOrder(
   copy: Copy,
   entries: readonly Entry[],
@@ -170,14 +171,14 @@ async function copyLedger(
   importedRuns: ReadonlySet<ByteString>,
 ): Promise<void> {
   const records = new Records(reader, copy)
-  /** Of runs with records that the feed doesn't list, how many were copied. */
+  /** The number of records copied so far, for runs with imported records, which the feed does not list. */
   const lengths = new Map([...importedRuns].map(scope => [scope, 0]))
   for await (const page of pages(reader, feedTree(shared))) {
     for (const listed of page) {
       if (isSliceOver()) await nextSlice()
       const { scope, sequence } = parseFeed(listed)
       const entry = await reader.get(scope, LOG, u64(sequence))
-      // Its run was deleted since.
+      // The run was deleted since.
       if (entry?.version !== listed.version) continue
       const length = lengths.get(scope)
       if (length !== undefined) {
@@ -190,11 +191,11 @@ async function copyLedger(
   for (const [scope, length] of lengths) await records.copyUnlisted(scope, length, undefined)
 }
 
-/** Records of the ledger on their way, with what is remembered of their keys. */
+/** Copies ledger records with their dedupe keys. */
 class Records {
   readonly #reader: Reader
   readonly #copy: Copy
-  /** Of the runs that were met last. */
+  /** The dedupe keys of the runs copied last. */
   readonly #dedupes = new Map<ByteString, Awaited<ReturnType<typeof dedupesIn>>>()
 
   constructor(reader: Reader, copy: Copy) {
@@ -214,7 +215,7 @@ class Records {
     await this.#copy.append({ ...append, ...more }, hash)
   }
 
-  /** Imported ones, which stand between those that the feed lists, or behind them. */
+  /** Copies imported records, which stand between or after those that the feed lists. */
   async copyUnlisted(scope: ByteString, from: number, to: number | undefined): Promise<void> {
     if (from === to) return
     const range = { scope, tag: LOG, from: u64(from), to: to === undefined ? undefined : u64(to) }
@@ -229,7 +230,7 @@ class Records {
 
 type Dedupe = NonNullable<Append['dedupe']>
 
-/** By sequence, under which key an event is known. */
+/** The dedupe keys of a log, by sequence. */
 async function dedupesIn(
   reader: Reader,
   scope: ByteString,

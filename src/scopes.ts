@@ -24,10 +24,10 @@ import type { RunScopes } from './primitives/run-scopes.ts'
 import { buried, newGrave } from './primitives/tombstones.ts'
 import { scopePages } from './upkeep.ts'
 
-/** Data in scopes that have no run. `runs.delete` doesn't reach them, so they are listed and dropped by their scope. */
+/** Data in scopes without a run. `runs.delete` does not reach them, so they are listed and dropped by scope. */
 
 export interface ScopesOptions {
-  /** Only scopes whose run id begins like this. */
+  /** The prefix that the run ids of the scopes must have. */
   readonly prefix?: string
 }
 
@@ -35,13 +35,13 @@ export interface DroppableScopes {
   readonly database: Database
   readonly tenant: string
   readonly scopes: RunScopes
-  /** Scopes that Annals itself writes to. */
+  /** Scopes with data of Annals itself. */
   readonly reserved: readonly ByteString[]
 }
 
 const PREFIX_BYTES_MAX = 256
 
-/** The scopes that `dropScope` would take, in byte order, from behind one on. */
+/** The scopes that `dropScope` can drop, in byte order, starting after a given one. */
 export async function* scopesWithoutRun(
   context: DroppableScopes,
   options: ScopesOptions,
@@ -74,7 +74,7 @@ export async function* scopesWithoutRun(
   }
 }
 
-/** Removes all that a scope holds, in one commit. If it had a log, a tombstone says what was in it. */
+/** Deletes all data of a scope in one commit. If the scope had a log, a tombstone with its length and last hash remains. */
 export async function dropScope(context: DroppableScopes, scope: ByteString): Promise<void> {
   const { database, scopes, reserved } = context
   const parts = parseScope(scope)
@@ -93,7 +93,7 @@ export async function dropScope(context: DroppableScopes, scope: ByteString): Pr
   })
 }
 
-/** What has to be read to know whether a scope has an owner. */
+/** The places to read to find out whether a scope has an owner. */
 function ownerPlaces(
   { scopes }: DroppableScopes,
   scope: ByteString,
@@ -107,7 +107,7 @@ function ownerPlaces(
   ]
 }
 
-/** What the scope belongs to, and what to do about it; undefined if it can be dropped. */
+/** The scope's owner, and how to delete it instead; undefined if the scope can be dropped. */
 function ownerIn(
   { database, scopes }: DroppableScopes,
   scope: ByteString,

@@ -10,14 +10,14 @@ import { ScopedCells } from './primitives/state-cell.ts'
 import { ScopedMachines } from './primitives/state-machine.ts'
 import { ScopedTraces } from './primitives/trace-store.ts'
 
-/** What all handles on one scope have in common. */
+/** The primitives of one scope. */
 export interface ScopeContext {
   readonly database: Database
   readonly scope: ByteString
   readonly guards: Readonly<Record<string, Guard>>
 }
 
-/** The primitives in one transaction, with the scope bound. */
+/** The primitives of one scope within a transaction. */
 export class ScopedTransaction {
   readonly kv: ScopedKv
   readonly events: ScopedEvents
@@ -35,7 +35,7 @@ export class ScopedTransaction {
   }
 }
 
-/** A transaction that you end yourself. */
+/** A transaction that the caller ends with `commit` or `rollback`. */
 export class OpenTransaction extends ScopedTransaction implements AsyncDisposable {
   readonly #transaction: ManualTransaction
   #ended = false
@@ -46,7 +46,7 @@ export class OpenTransaction extends ScopedTransaction implements AsyncDisposabl
     this.#transaction = transaction
   }
 
-  /** `CONFLICT` if what was read has changed; then nothing is written. */
+  /** Commits. Throws `CONFLICT` and writes nothing if data that the transaction read has changed. */
   async commit(): Promise<void> {
     this.#ended = true
     await this.#transaction.commit()
@@ -57,16 +57,16 @@ export class OpenTransaction extends ScopedTransaction implements AsyncDisposabl
     await this.#transaction.rollback()
   }
 
-  /** Rolls back what was not committed. */
+  /** Rolls back unless the transaction was committed. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#ended) return
     this.#ended = true
-    // It may be over by itself, by a time-out: then there is nothing to roll back.
+    // After a timeout the transaction is over, and there is nothing to roll back.
     await this.#transaction.rollback().catch(() => undefined)
   }
 }
 
-/** The primitives with the scope bound; each call is a transaction of its own. */
+/** The primitives of one scope. Each call is its own transaction. */
 export class RunHandle {
   readonly kv: ScopedKv
   readonly events: LiveEvents
@@ -86,7 +86,7 @@ export class RunHandle {
     this.traces = new ScopedTraces(database, scope)
   }
 
-  /** All or nothing, across the primitives: see `Annals.transaction`. */
+  /** Runs a transaction across the primitives. See `Annals.transaction`. */
   async transaction<T>(
     work: (tx: ScopedTransaction) => Promise<T> | T,
     options: TransactionOptions = {},
@@ -94,7 +94,7 @@ export class RunHandle {
     return transact(this.#context, work, options)
   }
 
-  /** A transaction that you end yourself: see `Annals.begin`. */
+  /** Begins a transaction that the caller ends. See `Annals.begin`. */
   async begin(options: BeginOptions = {}): Promise<OpenTransaction> {
     return begin(this.#context, options)
   }

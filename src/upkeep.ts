@@ -10,24 +10,28 @@ import { RUN_INDEXES } from './primitives/run-records.ts'
 import { TRACE_INDEXES } from './primitives/trace-store.ts'
 import { TELEMETRY_INDEXES } from './telemetry/stored-run.ts'
 
-/** What looks after a whole store: its indexes, and its chains. */
+/** Verification and repair of a whole store: its indexes and its hash chains. */
 
-/** An index entry, or a record, that is not as it should be. */
+/** A wrong index entry, or an unreadable record. */
 export interface IndexFault {
   /** `tenant:app:agent:run`, escaped. */
   readonly scope: string
+  /** The kind of records. */
   readonly of: 'traces' | 'runs' | 'telemetry'
   /**
-   * Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. Unreadable: the record itself is
-   * damaged, or another's; nothing can mend it, and its index entries are left alone.
+   * `missing`: a record lacks the entry. `orphaned`: no record has the entry. `wrong`: the entry has a value. `unreadable`: the
+   * record is damaged or belongs to another id; it can't be repaired, and its index entries are left alone.
    */
   readonly problem: 'missing' | 'orphaned' | 'wrong' | 'unreadable'
-  /** Of the trace or run. */
+  /** The id of the trace or run. */
   readonly id: string
 }
 
+/** The result of verifying the indexes. */
 export interface IndexReport {
+  /** Whether there is no problem. */
   readonly ok: boolean
+  /** The problems found. */
   readonly problems: readonly IndexFault[]
 }
 
@@ -38,6 +42,7 @@ const INDEXED: readonly (readonly [IndexFault['of'], Indexing])[] = [
   ['telemetry', TELEMETRY_INDEXES],
 ]
 
+/** Compares every record of the scopes with its index entries. */
 export async function verifyIndices(
   database: Database,
   scopes: AsyncIterable<ByteString>,
@@ -50,6 +55,7 @@ export async function verifyIndices(
   return Object.freeze({ ok: problems.length === 0, problems: Object.freeze(problems) })
 }
 
+/** Repairs the index entries of the scopes, and counts the repairs. */
 export async function rebuildIndices(
   database: Database,
   scopes: AsyncIterable<ByteString>,
@@ -85,7 +91,7 @@ async function* faults(
   }
 }
 
-/** Every scope of the store that lies in the range. */
+/** The scopes of the store that lie in the range. */
 export async function* allScopes(
   database: Database,
   range: Omit<ScopeRange, 'limit'> = {},
@@ -93,6 +99,7 @@ export async function* allScopes(
   for await (const page of scopePages(database, range)) yield* page
 }
 
+/** The same scopes, page by page. */
 export async function* scopePages(
   database: Database,
   range: Omit<ScopeRange, 'limit'>,
@@ -105,7 +112,7 @@ export async function* scopePages(
   }
 }
 
-/** Whose data there are in the store, by the names; those of `_annals` and the like too. */
+/** The names of all tenants with data in the store, reserved ones such as `_annals` included. */
 export async function allTenants(database: Database): Promise<readonly string[]> {
   const tenants: string[] = []
   for (let from: ByteString | undefined; ; ) {
@@ -113,11 +120,12 @@ export async function allTenants(database: Database): Promise<readonly string[]>
     if (scope === undefined) return Object.freeze(tenants)
     const { tenant } = parseScope(scope)
     tenants.push(tenant)
-    // All others of this tenant are passed over.
+    // Skips the other scopes of this tenant.
     from = tenantRange(tenant).to
   }
 }
 
+/** A single scope, as an iterable. */
 export async function* oneScope(scope: ByteString): AsyncGenerator<ByteString, void, void> {
   yield scope
 }
@@ -127,7 +135,7 @@ const LOGS: readonly (readonly [string, typeof verifyEvents])[] = [
   ['ledger', verifyLedgerChain],
 ]
 
-/** P13: recomputes the chain of every event log and ledger; `EVENT_CHAIN_BROKEN` at the first that doesn't fit. */
+/** P13: recomputes the hash chain of every event log and ledger. Throws `EVENT_CHAIN_BROKEN` at the first broken one. */
 export async function verifyChains(database: Database): Promise<void> {
   for await (const scope of allScopes(database)) {
     for (const [log, verify] of LOGS) {

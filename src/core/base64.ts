@@ -1,14 +1,14 @@
 /** Base64 with padding (RFC 4648), strict: every sequence of bytes has exactly one text. Runs in browsers too. */
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'
-/** By char code, the six bits that it stands for; 64 for what is not in the alphabet. */
+/** By char code, the six bits of the char; 64 if it is not in the alphabet. */
 const SIX_BITS = new Uint8Array(256).fill(64)
 for (let i = 0; i < ALPHABET.length; i++) SIX_BITS[ALPHABET.charCodeAt(i)] = i
 
-/** How many characters a part of a long text has: a multiple of four. */
+/** The length of a part of a long text, a multiple of four. */
 export const PART_CHARS: number = 64 * 1024
 
-/** `fromCharCode` takes its characters as arguments, and a call takes only so many. */
+/** A call can't have more arguments than about this many. */
 const CHARS_AT_ONCE = 0x8000
 
 export function toBase64(bytes: Uint8Array): string {
@@ -19,7 +19,7 @@ export function toBase64(bytes: Uint8Array): string {
   return btoa(binary)
 }
 
-/** The bytes; undefined if the text stands for none. */
+/** The decoded bytes; undefined if the text is not valid base64. */
 export function fromBase64(text: string): Uint8Array | undefined {
   const length = decodedLength(text)
   if (length === undefined) return undefined
@@ -30,7 +30,7 @@ export function fromBase64(text: string): Uint8Array | undefined {
   return bytes
 }
 
-/** How many bytes a text stands for, if it stands for any. */
+/** The number of bytes that a text decodes to; undefined if its length is invalid. */
 export function decodedLength(text: string): number | undefined {
   if (text.length % 4 !== 0) return undefined
   return (text.length / 4) * 3 - paddingOf(text)
@@ -56,7 +56,7 @@ export function decodePart(text: string, from: number, bytes: Uint8Array): boole
   const a = bitsAt(text, end)
   const b = bitsAt(text, end + 1)
   const c = padding === 2 ? 0 : bitsAt(text, end + 2)
-  // Bits that no byte takes have to be zeros: otherwise two texts would stand for the same bytes.
+  // Unused bits must be zero. Otherwise two texts would decode to the same bytes.
   const rest = padding === 2 ? b & 15 : c & 3
   if ((a | b | c) > 63 || rest !== 0) return false
   bytes[to++] = (a << 2) | (b >> 4)

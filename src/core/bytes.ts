@@ -1,8 +1,7 @@
 /**
- * A string whose every char code is one byte (0–255). V8 stores it one byte a
- * char, compares it like `memcmp` with `<`, hashes it as a Map key, and it
- * can't be changed behind our back: the cheapest immutable bytes that
- * JavaScript has. Keys and values of the storage port are byte strings.
+ * A string in which every char code is one byte (0–255). V8 stores one byte per char, compares such strings like `memcmp`, and
+ * hashes them as Map keys. They are the cheapest immutable bytes in JavaScript. Keys and values of the storage port are
+ * byte strings.
  */
 export type ByteString = string
 
@@ -15,25 +14,25 @@ export function isBytes(text: string): text is ByteString {
   return !NOT_A_BYTE.test(text)
 }
 
-/** Whether every char is below 128. To let Node count UTF-8 bytes is the quickest look at all of a long text. */
+/** Whether every char is below 128. Counting UTF-8 bytes is the fastest way to check a long text. */
 export function isAscii(text: string): boolean {
   return Buffer.byteLength(text) === text.length
 }
 
-/** UTF-8 bytes of a well-formed string. ASCII, the common case, is its own UTF-8. */
+/** The UTF-8 bytes of a well-formed string. ASCII text is its own UTF-8. */
 export function utf8(text: string): ByteString {
   return ASCII.test(text) ? text : Buffer.from(text, 'utf8').latin1Slice()
 }
 
-/** The text whose UTF-8 bytes these are. */
+/** The text of UTF-8 bytes. */
 export function fromUtf8(bytes: ByteString): string {
   return ASCII.test(bytes) ? bytes : Buffer.from(bytes, 'latin1').utf8Slice()
 }
 
-/** V8 copies parts of a string below this length, and lets longer ones lean on the whole. */
+/** V8 copies slices shorter than this. Longer slices refer to the whole string. */
 const LEANING_CHARS = 13
 
-/** The same, with nothing but itself in memory: a part of a string keeps all of it alive. */
+/** A copy of the bytes. A slice of a string keeps the whole string in memory; the copy does not. */
 export function flat(bytes: ByteString): ByteString {
   return bytes.length < LEANING_CHARS ? bytes : Buffer.from(bytes, 'latin1').latin1Slice()
 }
@@ -46,7 +45,7 @@ export function fromBuffer(buffer: Uint8Array): ByteString {
   return Buffer.from(buffer.buffer, buffer.byteOffset, buffer.byteLength).latin1Slice()
 }
 
-/** Parts of one buffer that begin at the same place. Short ones are kept: to make one takes longer than to hash what it holds. */
+/** Views of one buffer from a fixed start. Short views are cached, because creating one takes longer than hashing its bytes. */
 export class Views {
   readonly #buffer: Buffer
   readonly #start: number
@@ -66,14 +65,14 @@ export class Views {
   }
 }
 
-/** So there are never more than so many of a buffer. */
+/** The longest view that is cached, and so the most views of a buffer. */
 const VIEW_KEPT_BYTES = 2_048
 
-/** Most of what is shown in hexadecimal fits in here. */
+/** Hashes and ids fit into the scratch buffer. */
 const HEX_SCRATCH_BYTES = 64
 const hexScratch = Buffer.alloc(HEX_SCRATCH_BYTES)
 
-/** The first bytes, or all, in hexadecimal. */
+/** The first `length` bytes in hexadecimal; all by default. */
 export function hex(bytes: ByteString, length: number = bytes.length): string {
   if (length > HEX_SCRATCH_BYTES) return toBuffer(bytes).hexSlice(0, length)
   hexScratch.latin1Write(bytes, 0, length)

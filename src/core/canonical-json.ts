@@ -3,36 +3,31 @@ import { AnnalsError } from './errors.ts'
 import { layoutOf } from './key-layout.ts'
 
 /**
- * RFC 8785: one text for each JSON value. Keys are sorted by UTF-16 code
- * units, numbers and strings are written as ECMAScript writes them, nothing
- * is between them.
+ * Canonical JSON (RFC 8785): exactly one text for each JSON value. Keys are sorted by UTF-16 code units, numbers and strings are
+ * written as ECMAScript writes them, and there is no white space.
  *
- * One pass that checks and writes at once is as fast as `JSON.stringify`
- * behind a walk that checks, needs no sorted copy, and reads each property
- * exactly once, so that what was checked is what is written. It writes UTF-8:
- * one long text beyond ASCII would make all of it twice as wide.
+ * Checking and writing are one pass. It reads each property exactly once, so that the checked value is the written value, and
+ * is as fast as a check followed by `JSON.stringify`. It writes UTF-8 bytes, because one character beyond Latin-1 would
+ * make V8 store the whole text two bytes per char.
  */
 
-/** Containers within containers: this many pass, one more doesn't. A cycle ends here too. */
+/** The deepest nesting of containers. The limit also ends cycles. */
 export const DEPTH_MAX = 64
 
-/** Of the text in UTF-8. Checked while writing: a small graph of shared containers can have an endless text. */
+/** The longest text in UTF-8. Checked while writing, because a small graph of shared containers can have an endless text. */
 export const BYTES_MAX: number = 16 * 1024 * 1024
 
-/**
- * Turns a leaf that JSON can't hold, or a text that could be taken for such a
- * leaf, into a text that stands for it; `undefined` if it has none.
- */
+/** Encodes a leaf that JSON can't hold, or a string that looks like such an encoding. Undefined if the leaf has none. */
 export type EncodeLeaf = (leaf: number | bigint | string | Uint8Array) => string | undefined
 
-/** What is put together from many values is deeper and longer than each of them. */
+/** Limits of one text. A text made from many values may be deeper and longer than each of them. */
 export interface JsonLimits {
   readonly depthMax: number
   readonly bytesMax: number
 }
 
 const VALUE_LIMITS: JsonLimits = { depthMax: DEPTH_MAX, bytesMax: BYTES_MAX }
-/** In force while one value is written, which nothing interrupts. */
+/** The limits of the value that is being written. Writing is synchronous, so one variable is enough. */
 let limits = VALUE_LIMITS
 
 /** The canonical text of a JSON value. -0 is written 0, as the RFC says. */
@@ -40,17 +35,17 @@ export function canonicalJson(value: unknown, within: JsonLimits = VALUE_LIMITS)
   return fromUtf8(writeRoot(value, undefined, within))
 }
 
-/** The same in UTF-8. */
+/** The canonical text in UTF-8. */
 export function canonicalJsonBytes(value: unknown, within: JsonLimits = VALUE_LIMITS): ByteString {
   return writeRoot(value, undefined, within)
 }
 
-/** The same for who makes it a part of a longer text: joined by nobody yet, as that one will be joined. */
+/** The canonical text for use in a longer text. V8 has not joined its pieces yet; joining the longer text does that. */
 export function canonicalJsonPart(value: unknown): ByteString {
   return writePart(value, undefined, VALUE_LIMITS)
 }
 
-/** The same for more than JSON: every leaf that JSON can't hold goes through `encodeLeaf`. */
+/** The canonical text of a value with leaves that JSON can't hold, which `encodeLeaf` encodes. */
 export function canonicalBytes(value: unknown, encodeLeaf: EncodeLeaf): ByteString {
   return writeRoot(value, encodeLeaf)
 }
@@ -61,8 +56,8 @@ function writeRoot(
   within: JsonLimits = VALUE_LIMITS,
 ): ByteString {
   const bytes = writePart(value, encodeLeaf, within)
-  // Put together from pieces. Reading a char makes V8 join them and let go of the user's
-  // strings; it is compared, with what JSON never starts with, lest V8 drop an unused read.
+  // Reading a char makes V8 join the pieces and release the caller's strings. The comparison, which is never true, keeps V8
+  // from removing the read.
   return bytes.charCodeAt(0) === 0 ? '' : bytes
 }
 
@@ -77,10 +72,7 @@ function writePart(value: unknown, encodeLeaf: EncodeLeaf | undefined, within: J
 const TOO_LONG = new Error('the text is longer than was asked for')
 let isTried = false
 
-/**
- * @internal A part of a value, found at this path, for who writes a large one piece by piece; undefined if its text is longer
- * than `within` says.
- */
+/** @internal The text of a part of a value, found at the path `at`. Undefined if it exceeds `within`. */
 export function tryPart(
   value: unknown,
   at: readonly (string | number)[],
@@ -104,7 +96,7 @@ export function tryPart(
   }
 }
 
-/** Where the writer is: a key or an index for each depth. Only read when something is refused. */
+/** The path of the writer: a key or index for each depth. Used in error messages only. */
 const path: (string | number)[] = []
 
 function write(value: unknown, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
@@ -133,7 +125,7 @@ function write(value: unknown, depth: number, encodeLeaf: EncodeLeaf | undefined
   }
 }
 
-/** What JSON writes without a backslash. Anchored and greedy, which the regular expression engine runs fastest. */
+/** Text that JSON writes without a backslash. An anchored, greedy expression runs fastest. */
 const PLAIN = /^[ !#-[\]-\x7f]*$/
 
 function writeString(text: string, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
@@ -143,7 +135,7 @@ function writeString(text: string, depth: number, encodeLeaf: EncodeLeaf | undef
   return quote(text, depth)
 }
 
-/** @internal A piece of a text as it stands between quotes. */
+/** @internal A piece of a string as JSON writes it between the quotes. */
 export function quotePiece(text: string, at: readonly (string | number)[]): ByteString {
   if (PLAIN.test(text)) return text
   if (!text.isWellFormed()) refuseAt(at, 'a string with a lone surrogate')
@@ -152,7 +144,7 @@ export function quotePiece(text: string, at: readonly (string | number)[]): Byte
 
 function quote(text: string, depth: number): ByteString {
   if (!text.isWellFormed()) refuse(depth, 'a string with a lone surrogate')
-  // Of UTF-8, JSON touches the ASCII bytes alone: quoting the bytes gives the bytes of the quoted text.
+  // JSON escapes only ASCII, so quoting the UTF-8 bytes gives the UTF-8 bytes of the quoted text.
   return JSON.stringify(utf8(text))
 }
 
@@ -175,7 +167,7 @@ function writeView(view: ArrayBufferView, depth: number, encodeLeaf: EncodeLeaf 
   return writeLeaf(view as Uint8Array, depth, encodeLeaf)
 }
 
-/** @internal */
+/** @internal Checks an array that is written piece by piece. */
 export function checkArray(values: readonly unknown[], at: readonly (string | number)[]): void {
   for (let i = 0; i < at.length; i++) path[i] = at[i]
   limits = VALUE_LIMITS
@@ -197,7 +189,7 @@ function writeArray(
 ): ByteString {
   checkArrayAt(values, depth)
   const { length } = values
-  // Every element takes two bytes at least, holes are refused: no need to look at them all.
+  // Every element takes at least two bytes, so an array that is too long is refused without looking at its elements.
   if (length > limits.bytesMax) tooLarge(depth)
   let bytes = '['
   for (let i = 0; i < length; i++) {
@@ -210,13 +202,13 @@ function writeArray(
     bytes += i === 0 ? write(value, depth + 1, encodeLeaf) : `,${write(value, depth + 1, encodeLeaf)}`
     if (bytes.length > limits.bytesMax) tooLarge(depth)
   }
-  // No hole was met, so more keys than elements are others than the elements.
+  // There is no hole, so if there are more keys than elements, some keys are not indexes.
   if (Object.keys(values).length !== length) refuse(depth, 'an array with keys of its own')
   if (Object.getOwnPropertySymbols(values).length !== 0) refuse(depth, 'an array with symbols as keys')
   return `${bytes}]`
 }
 
-/** @internal The keys of an object that may be written. Called in the same step as the `tryPart` that found it too long. */
+/** @internal Checks an object and returns its keys. Called directly after the `tryPart` that found it too long. */
 export function checkObject(value: object, at: readonly (string | number)[]): string[] {
   const known = tried
   tried = undefined
@@ -226,7 +218,7 @@ export function checkObject(value: object, at: readonly (string | number)[]): st
   return checkObjectAt(value, at.length)
 }
 
-/** The keys of an object that was tried and has very many: to list them takes longest, and is not done twice. */
+/** The keys of the object that `tryPart` tried last, if it has very many. Listing keys is slow and not done twice. */
 let tried: { readonly value: object; readonly keys: string[] } | undefined
 const VERY_MANY = 4096
 
@@ -251,13 +243,13 @@ function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | unde
   if (!layout.isWellFormed) refuse(depth, 'a key with a lone surrogate')
   const { sorted, prefixes, prefixesOfText } = layout
   let bytes = ''
-  // A text's closing quote is written with the next prefix: each piece less is an eighth less to join.
+  // The closing quote of a string is written with the next prefix. Fewer pieces are faster to join.
   let inText: 0 | 1 = 0
   for (let i = 0; i < sorted.length; i++) {
     const key = sorted[i]
     path[depth] = key
     const property = Object.getOwnPropertyDescriptor(value, key)
-    // Absent only if a Proxy changes under our hands.
+    // A property is missing only if a Proxy changes meanwhile.
     if (property === undefined || property.get !== undefined || property.set !== undefined) {
       refuse(depth + 1, 'an accessor property')
     }
@@ -292,7 +284,7 @@ function refuse(depth: number, reason: string): never {
   return refuseAt(path.slice(0, depth), reason)
 }
 
-/** @internal */
+/** @internal Throws the error for an invalid part of a value. */
 export function refuseAt(steps: readonly (string | number)[], reason: string): never {
   const at = steps.map(step).join('')
   throw new AnnalsError('INVALID_ARGUMENT', `invalid value at $${at}: ${reason}`, { path: `$${at}`, reason })

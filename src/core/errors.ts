@@ -1,7 +1,4 @@
-/**
- * Everything that can go wrong has one class and a typed code. An expected
- * outcome is a return value; a mistake of ours is an `invariant`.
- */
+/** The code of an {@link AnnalsError}, by which a program tells what went wrong. Codes never change their meaning. */
 export type ErrorCode =
   | 'INVALID_ARGUMENT'
   | 'INVALID_ENVELOPE'
@@ -44,13 +41,19 @@ export type ErrorCode =
   | 'UNAVAILABLE'
   | 'INTERNAL'
 
+/** Further facts about an error, by name. Which ones there are depends on the code. */
 export type ErrorDetails = Readonly<Record<string, unknown>>
 
+/** The one error class of Annals. Expected outcomes are return values, so an error is always an exception to handle. */
 export class AnnalsError extends Error {
+  /** Always `AnnalsError`. */
   override readonly name: string = 'AnnalsError'
+  /** What went wrong. */
   readonly code: ErrorCode
+  /** Facts about the failure, such as the name of an invalid argument. Frozen. */
   readonly details: ErrorDetails
 
+  /** The details are copied. */
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause })
     this.code = code
@@ -58,13 +61,13 @@ export class AnnalsError extends Error {
   }
 }
 
-/** The error for an argument that can't be used. `why` completes a sentence that starts with the argument's name. */
+/** The error for an invalid argument. `why` completes a sentence that starts with the argument's name. */
 export function invalidArgument(name: string, why: string, value?: unknown): AnnalsError {
   const details = value === undefined ? { name } : { name, value }
   return new AnnalsError('INVALID_ARGUMENT', `${name} ${why}`, details)
 }
 
-/** Ends a reading of a run that is gone, or that another run with its id has replaced. */
+/** The error for a reader whose run was deleted, or replaced by another run with its id. */
 export function deletedWhileRead(runId: string): AnnalsError {
   const message = `run ${JSON.stringify(runId)} was deleted while it was read`
   return new AnnalsError('EVENT_CHAIN_BROKEN', message, { runId })

@@ -9,32 +9,33 @@ import { invariant } from './invariant.ts'
 
 export const HASH_BYTES = 32
 
-/** Most of what is hashed fits in here; for the rest a buffer is made. */
+/** Most input fits into the scratch buffer. Longer input gets a buffer of its own. */
 const SCRATCH_BYTES = 16 * 1024
 const scratch = Buffer.alloc(SCRATCH_BYTES)
 const scratchViews = new Views(scratch)
 
-/** What the first event of a log has as its previous hash. */
+/** The previous hash of a log's first event. */
 export const ZERO_HASH: ByteString = '\0'.repeat(HASH_BYTES)
 
-/** Of a text's UTF-8 or of bytes, as 64 lowercase hex digits. */
+/** The SHA-256 of bytes, or of a text's UTF-8, as 64 lowercase hex digits. */
 export function sha256Hex(data: string | Uint8Array): string {
   return hash('sha256', data, 'hex')
 }
 
-/** Of bytes, in hex. */
+/** The SHA-256 of a byte string, in hex. */
 export function sha256HexOf(bytes: ByteString): string {
   return hash('sha256', scratchOf(bytes), 'hex')
 }
 
+/** The SHA-256 of a byte string, as 32 bytes. */
 export function sha256(bytes: ByteString): ByteString {
   return digest(scratchOf(bytes))
 }
 
-/** What is hashed at a time: each call has its price, and a text of many megabytes is not to be put together for it. */
+/** Pieces are hashed together up to this length, because each call of the hash function has a cost. */
 const PIECE_CHARS = 16 * 1024
 
-/** SHA-256 of bytes that come piece by piece. */
+/** Computes the SHA-256 of bytes that come piece by piece. */
 export class Sha256 {
   readonly #hash = createHash('sha256')
   #piece: ByteString = ''
@@ -46,18 +47,18 @@ export class Sha256 {
     this.#piece = ''
   }
 
-  /** Once, at the end. */
+  /** The hash in hex. Called once, at the end. */
   hex(): string {
     return this.#hash.update(this.#piece, 'latin1').digest('hex')
   }
 }
 
-/** Node gives the digest as a byte string at once; its types know only the encodings that are texts. */
+/** Node can return the digest as a byte string, although its types allow only text encodings. */
 function digest(data: Uint8Array): ByteString {
   return hash('sha256', data, 'latin1' as 'hex')
 }
 
-// A domain tag in front, ended by U+0000, so that no hash of one kind can pass for one of another.
+// Each kind of hash starts with its own tag, ended by U+0000, so that a hash of one kind never equals one of another.
 const LINK_TAG = 'annals:link:1\0'
 const BODY_TAG = 'annals:body:1\0'
 
@@ -65,15 +66,14 @@ const PREV_HASH_AT = LINK_TAG.length
 const SEQUENCE_AT = PREV_HASH_AT + HASH_BYTES
 const TIME_AT = SEQUENCE_AT + 8
 const BODY_HASH_AT = TIME_AT + 8
-/** One buffer for all links: they have all the same length, and hashing is synchronous. */
+/** One buffer for all links, which have the same length and are hashed synchronously. */
 const link = Buffer.alloc(BODY_HASH_AT + HASH_BYTES)
 link.latin1Write(LINK_TAG, 0, LINK_TAG.length)
 
 /**
- * The hash of an event: what the chain's next event has as `prevHash`. It
- * binds the event to its place and time; `bodyHash` stands for the rest, so
- * that an engine can link an event without knowing it, and a payload can be
- * pruned without breaking the chain.
+ * The hash of an event, which is the `prevHash` of the next event. It covers the event's place and time, and its content by
+ * `bodyHash`. So an engine can link an event without knowing its content, and a payload could be removed without
+ * breaking the chain.
  */
 export function linkHash(
   prevHash: ByteString,
@@ -90,15 +90,14 @@ export function linkHash(
 }
 
 /**
- * The hash of what an event says and where: each of the namespace's parts, the
- * type and the payload, with its length in front, so that no two different
- * lists give the same bytes.
+ * The hash of an event's content: the parts of the namespace, the type and the payload. Each has its length in front, so that no
+ * two different lists have the same bytes.
  */
 export function bodyHash(namespaceParts: readonly string[], type: string, payload: ByteString): ByteString {
   return bodyHashAfter(bodyPrefix(namespaceParts), utf8(type), payload)
 }
 
-/** What all bodies of one namespace begin with. */
+/** The bytes with which the hash input of every event of a namespace begins. */
 export function bodyPrefix(namespaceParts: readonly string[]): ByteString {
   return BODY_TAG + namespaceParts.map(part => lengthPrefixed(utf8(part))).join('')
 }
@@ -107,7 +106,7 @@ function lengthPrefixed(bytes: ByteString): ByteString {
   return u64(bytes.length) + bytes
 }
 
-/** `bodyHash`, with the part done that is the same for every event of a log. */
+/** Computes `bodyHash` from a prefix, which is the same for every event of a log. */
 export function bodyHashAfter(prefix: ByteString, type: ByteString, payload: ByteString): ByteString {
   const size = prefix.length + 16 + type.length + payload.length
   const isShort = size <= SCRATCH_BYTES
@@ -117,13 +116,13 @@ export function bodyHashAfter(prefix: ByteString, type: ByteString, payload: Byt
   return digest(isShort ? scratchViews.upTo(size) : buffer)
 }
 
-/** With its length in front; answers where it ends. */
+/** Writes an item with its length in front, and returns where it ends. */
 function writeItem(buffer: Buffer, at: number, item: ByteString): number {
   writeU64(buffer, at, item.length)
   return at + 8 + buffer.latin1Write(item, at + 8, item.length)
 }
 
-/** Valid until the next of these. */
+/** The bytes in a buffer that is valid until the next call. */
 function scratchOf(bytes: ByteString): Buffer {
   if (bytes.length > SCRATCH_BYTES) return toBuffer(bytes)
   scratch.latin1Write(bytes, 0, bytes.length)

@@ -1,6 +1,6 @@
 import { AnnalsError } from './errors.ts'
 
-/** States what must hold if our own code is right; a failure is a bug of Annals, never of its user. */
+/** Asserts a condition that holds unless Annals has a bug. Callers can't cause it to fail. */
 export function invariant(condition: unknown, message: string): asserts condition {
   if (!condition) throw new AnnalsError('ILLEGAL_STATE', `invariant broken: ${message}`)
 }

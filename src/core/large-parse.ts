@@ -1,4 +1,4 @@
-/** What one kind of JSON asks of the scanner: how pieces are parsed, what is refused, and how. */
+/** A kind of JSON: how its pieces are parsed, and what is refused with which error. */
 export interface JsonDialect {
   readonly limits: JsonScanLimits
   /**
@@ -6,35 +6,35 @@ export interface JsonDialect {
    * text itself. `isSuspect`: there may be a number in it that JavaScript does not have.
    */
   parse(json: string, depth: number, isSuspect: boolean): unknown
-  /** The bytes as `parse` takes them. */
+  /** The bytes as text for `parse`. */
   textOf(bytes: Buffer, from: number, to: number): string
-  /** A string that is longer than a piece, from behind its first quote to before its last. */
+  /** Parses a string that is longer than a piece. The range is between its quotes. */
   longString(bytes: Buffer, from: number, to: number, pieceBytes: number): Generator<void, unknown, void>
-  /** The same of a member's name. */
+  /** Parses a member's name that is longer than a piece. */
   longName(bytes: Buffer, from: number, to: number, pieceBytes: number): Generator<void, string, void>
-  /** Refuses a number of which JavaScript may not have the value. */
+  /** Refuses a number that JavaScript may not represent exactly. */
   checkNumber?(number: string): void
-  /** A container that was put together is complete. */
+  /** Called with each container that was put together from pieces, when it is complete. */
   close?(container: object): void
-  /** Without a reason, it is not JSON. */
+  /** Throws. Without a reason, the text is not JSON. */
   refuse(reason?: string): never
 }
 
 interface JsonScanLimits {
-  /** Containers within containers. */
+  /** The deepest nesting of containers. */
   readonly depthMax: number
-  /** Counted as commas and opening brackets. */
+  /** The most values, counted as commas and opening brackets. */
   readonly valuesMax: number
-  /** Of one object. */
+  /** The most members of one object. */
   readonly membersMax: number
-  /** Of a member's name, and of white space in a row. */
+  /** The longest name of a member, and the longest run of white space. */
   readonly nameBytesMax: number
   readonly numberCharsMax: number
 }
 
-/** The scanner lets others run as often. */
+/** The bytes that are scanned between two pauses. */
 const SCAN_BYTES = 16 * 1024
-/** So many digits, and JavaScript may not have the number. */
+/** Numbers with this many digits may not be exact in JavaScript. */
 export const DIGITS_EXACT = 16
 
 const QUOTE = 0x22
@@ -42,30 +42,30 @@ const BACKSLASH = 0x5c
 const OPEN_ARRAY = 0x5b
 const OPEN_OBJECT = 0x7b
 
-/** A container whose end has not come yet. */
+/** A container whose end was not scanned yet. */
 interface Open {
   isArray: boolean
-  /** The offset of its bracket. */
+  /** The offset of the opening bracket. */
   at: number
-  /** Where the items begin that are not parsed yet. */
+  /** The offset of the first item that is not parsed yet. */
   runAt: number
-  /** Where the current item begins; behind its name, if that was parsed by itself. */
+  /** The offset of the current item, or of its value if its name was parsed separately. */
   itemAt: number
-  /** The name of the current item, if it is so long that it was parsed by itself. */
+  /** The name of the current item, if it was too long to be parsed with the item. */
   name: string | undefined
   count: number
-  /** What its parsed items are in; undefined while it may still be parsed as a whole. */
+  /** The container with the items parsed so far; undefined while it may still be parsed as a whole. */
   container: unknown[] | Record<string, unknown> | undefined
-  /** Whether the current item is in the container already. Only white space may follow it. */
+  /** Whether the current item was added already. Only white space may follow it. */
   isTaken: boolean
-  /** Behind what was taken last. */
+  /** The offset after the last parsed item. */
   takenEnd: number
 }
 
 /**
- * Parses a long JSON text with pauses. A scanner goes over the bytes and cuts them where an item ends; the dialect parses the
- * pieces with `JSON.parse`, which alone decides what is JSON. A container that is longer than a piece is put together from
- * the runs of items within it, and a long string from parts of itself. The scanner also holds the limits.
+ * Parses a long JSON text with pauses. A scanner cuts the bytes where an item ends, and the dialect parses the pieces with
+ * `JSON.parse`, which alone decides whether they are JSON. A container that is longer than a piece is put together from
+ * runs of its items, and a long string from its parts. The scanner also enforces the limits.
  */
 export function* parseLarge(
   bytes: Buffer,
@@ -77,7 +77,7 @@ export function* parseLarge(
   return parser.result()
 }
 
-/** The parts of a long string, each parsed by itself. A part ends behind an escape sequence, and behind all bytes of a character. */
+/** Parses a long string in parts. No part ends within an escape sequence or a character. */
 export function* stringParts(
   bytes: Buffer,
   from: number,
@@ -104,17 +104,17 @@ class LargeJson {
   readonly #pieceBytes: number
   readonly #dialect: JsonDialect
   readonly #limits: JsonScanLimits
-  /** Whether there may be a number in what is not parsed yet that JavaScript does not have. */
+  /** Whether the unparsed text may have a number that JavaScript can't represent. */
   #isSuspect = false
-  /** By depth; those behind `#depth` are kept to be used again. The first stands for the text itself. */
+  /** The open containers by depth. The first stands for the whole text; those beyond `#depth` are reused. */
   readonly #frames: Open[] = [newOpen(true, -1)]
   #depth = 0
-  /** The depth of the innermost container that is put together from runs; so are all around it. */
+  /** The depth of the innermost container that is put together from runs, as are all around it. */
   #split = 0
   #at = 0
-  /** Behind the last byte that was not white space. */
+  /** The offset after the last byte that is not white space. */
   #solidEnd = 0
-  /** Where the string begins in which the scanner is; -1 outside of strings. */
+  /** The start of the string that is being scanned; -1 outside of strings. */
   #stringAt = -1
   #values = 1
   readonly #root: unknown[] = []
@@ -127,7 +127,7 @@ class LargeJson {
     this.#frames[0].container = this.#root
   }
 
-  /** Scans a stretch of the text; true at its end. */
+  /** Scans a stretch of the text. Returns true at the end of the text. */
   *goOn(): Generator<void, boolean, void> {
     const bytes = this.#bytes
     const end = Math.min(bytes.length, this.#at + SCAN_BYTES)
@@ -145,14 +145,14 @@ class LargeJson {
   }
 
   result(): unknown {
-    // Behind the end: a word or an escape sequence was cut off.
+    // The text ends within a word or an escape sequence.
     if (this.#depth !== 0 || this.#stringAt >= 0 || this.#at > this.#bytes.length) this.#dialect.refuse()
     this.#finish(this.#frames[0], this.#solidEnd)
     if (this.#root.length !== 1) this.#dialect.refuse()
     return this.#root[0]
   }
 
-  /** Goes to the end of the string; false if it is not reached. */
+  /** Scans to the end of the string. Returns false if the stretch ends first. */
   #scanString(end: number): boolean {
     const bytes = this.#bytes
     let i = this.#at
@@ -270,7 +270,7 @@ class LargeJson {
     this.#at = i
   }
 
-  /** Parses what has come, once there is a piece of it. */
+  /** Parses the complete items once there is a piece of them. */
   #relieve(): void {
     for (;;) {
       const frame = this.#frames[this.#split]
@@ -278,20 +278,20 @@ class LargeJson {
       this.#takeItems(frame)
       if (this.#at - frame.runAt < this.#pieceBytes) return
       if (this.#split < this.#depth) this.#splitNext(frame)
-      // An item that is no container, and longer than its name and a string or number may be.
+      // The item is not a container, and longer than a name with a string or number may be.
       else if (this.#at - frame.runAt > 4 * this.#limits.nameBytesMax) this.#dialect.refuse()
       else return
     }
   }
 
-  /** The container within: from now on it is put together from runs too. */
+  /** Starts to put the inner container together from runs too. */
   #splitNext(frame: Open): void {
     const inner = this.#frames[++this.#split]
     inner.container = inner.isArray ? mixedArray() : {}
     this.#take(frame, inner.at, inner.container, this.#split - 1)
   }
 
-  /** Puts a value that begins at an offset into the container as the current item. */
+  /** Adds a value, which begins at an offset, to the container as its current item. */
   #take(frame: Open, at: number, value: unknown, depth: number): void {
     const before = this.#dialect.textOf(this.#bytes, frame.itemAt, at)
     if (frame.isArray) {
@@ -308,7 +308,7 @@ class LargeJson {
     frame.isTaken = true
   }
 
-  /** Parses the items that are complete. */
+  /** Parses the complete items. */
   #takeItems(frame: Open): void {
     if (frame.itemAt > frame.runAt) this.#takeRun(frame, frame.runAt, frame.itemAt - 1)
     frame.runAt = frame.itemAt
@@ -328,24 +328,24 @@ class LargeJson {
     const members = this.#dialect.parse(json, depth, this.#isSuspect) as Record<string, unknown>
     const keys = Object.keys(members)
     if (keys.length === 0) this.#dialect.refuse()
-    // An item with a long name is a run of its own.
+    // An item with a long name is parsed alone.
     for (const key of keys) put(container as Record<string, unknown>, frame.name ?? key, members[key])
     frame.name = undefined
   }
 
-  /** Parses what is left of a container that ends here. */
+  /** Parses the rest of a container that ends here. */
   #finish(frame: Open, end: number): void {
     if (frame.isTaken) {
       this.#checkBlank(frame.takenEnd, end)
       return
     }
     this.#takeItems(frame)
-    // Behind a comma, and behind a name, there has to be something.
+    // A comma or a name must be followed by a value.
     if (frame.count > 0 || frame.name !== undefined || !this.#isBlank(frame.runAt, end))
       this.#takeRun(frame, frame.runAt, end)
   }
 
-  /** A string that is longer than a piece. */
+  /** Parses a string that is longer than a piece. */
   *#takeString(from: number): Generator<void, void, void> {
     const end = this.#at - 1
     const innermost = this.#frames[this.#depth]
@@ -367,7 +367,7 @@ class LargeJson {
     innermost.takenEnd = this.#at
   }
 
-  /** From now on every open container is put together from runs. */
+  /** Starts to put every open container together from runs. */
   #splitAll(): void {
     for (;;) {
       const frame = this.#frames[this.#split]
@@ -405,14 +405,14 @@ function reset(frame: Open, isArray: boolean, at: number): void {
   frame.takenEnd = 0
 }
 
-/** Stands for a name that was parsed by itself. */
+/** The placeholder of a name that was parsed separately. */
 function nameIn({ name }: Open): string {
   return name === undefined ? '' : '""'
 }
 
 /**
- * An empty array that may hold anything. V8 keeps an array of numbers as such until something else is put into it, and then
- * turns all of it in one go, which takes 40 ms for a million.
+ * An empty array for elements of any type. V8 converts an array of numbers as a whole when an element of another type is added,
+ * which takes 40 ms for a million.
  */
 function mixedArray(): unknown[] {
   const array: unknown[] = [undefined]
@@ -420,7 +420,7 @@ function mixedArray(): unknown[] {
   return array
 }
 
-/** By assignment `__proto__` would reach a setter. */
+/** Defines a property. Assigning `__proto__` would call a setter. */
 function put(container: Record<string, unknown>, key: string, value: unknown): void {
   if (key !== '__proto__') container[key] = value
   else {

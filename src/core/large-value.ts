@@ -1,38 +1,38 @@
 import type { ByteString } from './bytes.ts'
 import { type JsonDialect, parseLarge, stringParts } from './large-parse.ts'
 
-/** How a stored value is decoded, part by part. */
+/** Decodes a stored value part by part. */
 export interface PartDecoder {
-  /** The value of a part found within so many containers, deeply frozen; refuses what is none. */
+  /** Decodes a part that stands within `depth` containers, and freezes it deeply. */
   decodePart(bytes: ByteString, depth: number): unknown
-  /** What a text stands for. */
+  /** Decodes a string, which may stand for another leaf. */
   decodeText(text: string): unknown
-  /** Containers within containers. */
+  /** The deepest nesting of containers. */
   readonly depthMax: number
   refuse(reason: string): never
 }
 
 const PART_BYTES = 16 * 1024
-/** How the encoding of bytes begins: U+0000, and a letter. */
+/** The beginning of encoded bytes: U+0000 and a letter. */
 const BYTES = '\\u0000b'
 
-/** Reads the stored encoding of a value that is too large to be parsed in one go: the same value, deeply frozen, with pauses. */
+/** Decodes a large stored value with pauses. The result is the same as that of `decodeValue`. */
 export function readLarge(
   bytes: ByteString,
   decoder: PartDecoder,
-  /** What is parsed at once, about. The tests take everything apart. */
+  /** The approximate size of a part. Tests use very small ones. */
   partBytes: number = PART_BYTES,
 ): Generator<void, unknown, void> {
   return parseLarge(Buffer.from(bytes, 'latin1'), storedJson(decoder), partBytes)
 }
 
-/** What was checked when it was stored needs no limits, but for the depth: damage can make anything deep. */
+/** Stored values were checked when they were written, so only the depth is limited: damaged bytes could be deep. */
 function storedJson(decoder: PartDecoder): JsonDialect {
   const most = Number.POSITIVE_INFINITY
   const { depthMax } = decoder
   const readText: JsonDialect['longName'] = (bytes, from, to, pieceBytes) =>
     stringParts(bytes, from, to, pieceBytes, (start, end) => {
-      // Behind an x, since a text that begins with U+0000 stands for something else.
+      // An x in front, because a string that begins with U+0000 would be decoded as another leaf.
       const part = decoder.decodePart(`["x${bytes.latin1Slice(start, end)}"]`, 0)
       return (part as readonly string[])[0].slice(1)
     })
@@ -61,7 +61,7 @@ function* readBytes(
   const last = bytes.latin1Slice(Math.max(from, to - 2), to)
   const padding = last.endsWith('==') ? 2 : last.endsWith('=') ? 1 : 0
   const all = new Uint8Array(Math.max(0, Math.floor((to - from) / 4) * 3 - padding))
-  // Four chars are three bytes.
+  // Four chars decode to three bytes.
   for (let at = from, used = 0; at < to; at += 4 * pieceBytes) {
     const piece = bytes.latin1Slice(at, Math.min(to, at + 4 * pieceBytes))
     const decoded = Buffer.from(piece, 'base64')

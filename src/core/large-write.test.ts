@@ -110,7 +110,7 @@ describe('a large value, encoded with pauses', () => {
   })
 
   test('P5: a key that is deleted meanwhile, or an array that is shortened, is told as such', async () => {
-    const reason = 'it was changed while it was being stored'
+    const reason = 'the value was changed while it was being stored'
     const object: Record<string, unknown> = { a: 'x'.repeat(5_000_000), b: 1 }
     const array = ['x'.repeat(5_000_000), 1, 2]
     const encoded = [encodeGiven(object), encodeGiven(array)]

@@ -14,16 +14,14 @@ import {
 import { sorted } from './long-sort.ts'
 
 /**
- * Canonical JSON of a value that is too large to be written in one go: the same
- * bytes, with pauses, and what is refused is the same. Whatever has a short text is written
- * at once by `tryPart`; only what is longer is taken apart here. Between two
- * pauses the value may be changed by its owner: each part is read once, so what
- * was checked is what is written, before the change or after it.
+ * Writes the canonical JSON of a large value with pauses. The bytes and the refusals are those of `canonicalBytes`. Parts with a
+ * short text are written by `tryPart`; longer parts are taken apart here. The owner may change the value during a pause.
+ * Each part is read once, so the checked part is the written one, from before or after the change.
  */
 export function* writeLarge(
   value: unknown,
   encodeLeaf: EncodeLeaf,
-  /** What is written at once, about; no number is longer. The tests take everything else apart. */
+  /** The approximate size of a part that is written at once. Tests use very small ones. */
   partBytes: number = PART_BYTES,
 ): Generator<void, ByteString, void> {
   const writer = new LargeWriter(encodeLeaf, partBytes)
@@ -36,9 +34,9 @@ const PART_BYTES = 16 * 1024
 class LargeWriter {
   readonly #encodeLeaf: EncodeLeaf
   readonly #part: JsonLimits
-  /** Chars of a text, and bytes that become base64, at a time. Three bytes are four chars, so nothing is left over. */
+  /** The chars of a string, or bytes for base64, that are written at a time. A multiple of three, so that base64 needs no padding. */
   readonly #pieceChars: number
-  /** Where in the value it is. */
+  /** The path of the part that is being written. */
   readonly #path: (string | number)[] = []
   readonly #pieces: ByteString[] = []
   #piece: ByteString = ''
@@ -50,12 +48,12 @@ class LargeWriter {
     this.#pieceChars = 3 * partBytes
   }
 
-  /** Joined by V8 in one go, some milliseconds for the largest. */
+  /** The whole text. Joining it takes V8 some milliseconds at most. */
   text(): ByteString {
     return this.#pieces.join('') + this.#piece
   }
 
-  /** A value whose text is known to be long. Only these have one; what they are was checked when it was tried. */
+  /** Writes a value whose text is long. `tryPart` has checked its type. */
   *write(value: unknown): Generator<void, void, void> {
     if (typeof value === 'string') yield* this.#writeString(value)
     else if (ArrayBuffer.isView(value)) yield* this.#writeBytes(value as Uint8Array)
@@ -72,7 +70,7 @@ class LargeWriter {
 
   *#writeString(text: string): Generator<void, void, void> {
     if (text.length > BYTES_MAX) this.#refuseSize()
-    // As `encodeLeaf` does it.
+    // As `encodeLeaf` encodes it.
     this.#add(text.charCodeAt(0) === 0 ? '"\\u0000s' : '"')
     yield* this.#writeText(text)
     this.#add('"')
@@ -148,7 +146,7 @@ class LargeWriter {
     if (this.#bytes > BYTES_MAX) this.#refuseSize()
   }
 
-  /** A piece is complete. To read a char of it makes V8 join what it was put together from. */
+  /** Whether a piece is complete, after which the writer pauses. Reading a char makes V8 join the piece. */
   #isPauseDue(): boolean {
     if (this.#piece.length < this.#part.bytesMax) return false
     if (this.#piece.charCodeAt(0) !== 0) this.#pieces.push(this.#piece)
@@ -165,12 +163,12 @@ class LargeWriter {
   }
 }
 
-/** A key that is gone, or an array that is shorter than it was: its owner changed the value during a pause. */
-const CHANGED = 'it was changed while it was being stored'
+/** The owner removed a key, or shortened an array, during a pause. */
+const CHANGED = 'the value was changed while it was being stored'
 
 const ELEMENTS_ONLY = /^\[( \.\.\. \d+ more items? )?\]$/
 
-/** All options that `inspect` has, because an application may set other defaults for each of them. */
+/** All options of `inspect`, because a program may have changed any of their defaults. */
 const ELEMENTS_SHOWN: Required<InspectOptions> = {
   showHidden: false,
   depth: 0,
@@ -187,15 +185,15 @@ const ELEMENTS_SHOWN: Required<InspectOptions> = {
 }
 
 /**
- * Whether an array has other keys than its elements. `Object.keys` makes a text for each element, in one go: 300 ms for two
- * million. `inspect` asks V8 for the other keys alone; nothing else in JavaScript can.
+ * Whether an array has other keys than its indexes. `Object.keys` would make a string for each index, which takes 300 ms for two
+ * million. Only `inspect` can ask V8 for the other keys alone.
  */
 function hasOwnKeys(values: readonly unknown[]): boolean {
   const shown = inspect(values, ELEMENTS_SHOWN)
   return Object.getOwnPropertySymbols(values).length === 0 && !ELEMENTS_ONLY.test(shown)
 }
 
-/** Where a piece of the text ends: a char of two units stays whole. */
+/** The end of a piece of text. A surrogate pair must not be cut apart. */
 function endOfPiece(text: string, end: number): number {
   const unit = text.charCodeAt(end - 1)
   return unit >= 0xd800 && unit <= 0xdbff ? end + 1 : end

@@ -1,7 +1,7 @@
-/** Keys that are sorted in one go. */
+/** The most keys that are sorted without a pause. */
 const KEYS_AT_ONCE = 4096
 
-/** By UTF-16 code units, as `sort` does: short runs in one go, which are then merged. */
+/** Sorts by UTF-16 code units, with pauses: sorts short runs, then merges them. */
 export function* sorted(keys: string[]): Generator<void, readonly string[], void> {
   if (keys.length <= KEYS_AT_ONCE) return keys.sort()
   let runs: string[][] = []

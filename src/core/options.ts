@@ -1,30 +1,33 @@
-import { AnnalsError } from './errors.ts'
+import { AnnalsError, invalidArgument } from './errors.ts'
 
-/** Refuses what is no object, and names that nobody knows: a misspelt option must not be an option left out. */
+/** Checks that options are an object with known names only, so that a misspelt option is not silently ignored. */
 export function checkOptions(what: string, options: unknown, names: readonly string[]): void {
   if (typeof options !== 'object' || options === null) {
     throw new AnnalsError('INVALID_ARGUMENT', `the options of ${what} must be an object`, { name: 'options' })
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue
-    const message = `${name} is no option of ${what}; there are ${names.join(', ')}`
+    const message = `${name} is not an option of ${what}, which are ${names.join(', ')}`
     throw new AnnalsError('INVALID_ARGUMENT', message, { name, options: names })
   }
 }
 
+/** Checks that a callback is a function. */
 export function checkFunction(name: string, value: unknown): void {
   if (typeof value === 'function') return
-  throw new AnnalsError('INVALID_ARGUMENT', `${name} must be a function, not ${typeof value}`, { name })
+  throw invalidArgument(name, `must be a function, not ${typeof value}`)
 }
 
+/** Checks an optional boolean. */
 export function checkFlag(name: string, value: unknown): void {
   if (value === undefined || typeof value === 'boolean') return
-  throw new AnnalsError('INVALID_ARGUMENT', `${name} must be true or false`, { name, value })
+  throw invalidArgument(name, 'must be true or false', value)
 }
 
+/** Checks an optional `AbortSignal`. */
 export function checkSignal(signal: unknown): void {
   if (signal === undefined || signal instanceof AbortSignal) return
-  throw new AnnalsError('INVALID_ARGUMENT', 'signal must be an AbortSignal', { name: 'signal' })
+  throw invalidArgument('signal', 'must be an AbortSignal')
 }
 
 /** A copy without the properties that are undefined. */

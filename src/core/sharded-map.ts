@@ -1,8 +1,8 @@
 const SHARDS = 256
 
 /**
- * A map for very many keys. A `Map` doubles its table in one go, which takes some hundred milliseconds at a million keys and
- * holds the event loop for as long; here each of many small tables grows by itself.
+ * A map for very many keys. A `Map` doubles its table in one step, which blocks the event loop for some hundred milliseconds at
+ * a million keys. Here, many small tables grow one at a time.
  */
 export class ShardedMap<K extends string | number, V> {
   readonly #shards: (Map<K, V> | undefined)[] = new Array(SHARDS)
@@ -26,7 +26,7 @@ export class ShardedMap<K extends string | number, V> {
   }
 }
 
-/** Keys mostly differ near their ends. */
+/** Hashes the last 8 chars, because keys mostly differ near their ends. */
 function shardOf(key: string | number): number {
   if (typeof key === 'number') return key & (SHARDS - 1)
   let hash = key.length

@@ -1,14 +1,14 @@
 /**
- * Long work shares the event loop by running in slices. A loop that may take long asks `isSliceOver()` now and then, and
- * awaits `nextSlice()` when it is:
+ * Long work shares the event loop by running in slices. A loop that may take long calls `isSliceOver()` now and then, and awaits
+ * `nextSlice()` if it returns true:
  *
  *   for (const entry of entries) {
  *     if (isSliceOver()) await nextSlice()
  *     …
  *   }
  *
- * All long work of the process shares one budget, because it shares one event loop: each turn of the loop runs a single
- * slice, and those that wait take turns. So ten long calls at once hold the loop no longer than one does.
+ * All long work of the process shares one budget. Each turn of the event loop runs a single slice, and the waiting calls take
+ * turns. So ten long calls at once block the loop no longer than one does.
  */
 
 /** How long a slice runs. */
@@ -16,7 +16,7 @@ const SLICE_MS = 4
 
 /** The time at which the current slice is over; 0 between slices. */
 let sliceEnd = 0
-/** Resolvers of those that wait for a slice, in order. */
+/** The resolvers of the calls that wait for a slice, in order. */
 const waiting: (() => void)[] = []
 let isTurnPlanned = false
 
@@ -24,8 +24,8 @@ let isTurnPlanned = false
 let isOverInSimulation: (() => boolean) | undefined
 
 /**
- * Runs a simulation: `isOver` decides when a slice is over, and the next slice begins at once, without a turn of the event loop.
- * So a seed alone decides how work interleaves, whatever the time it takes.
+ * Runs a simulation in which `isOver` decides when a slice is over, and the next slice begins without a turn of the event loop.
+ * So the seed alone decides how work interleaves.
  */
 export async function simulateSlices<T>(isOver: () => boolean, simulation: () => Promise<T>): Promise<T> {
   const before = isOverInSimulation
@@ -37,7 +37,7 @@ export async function simulateSlices<T>(isOver: () => boolean, simulation: () =>
   }
 }
 
-/** Whether the caller should let others run. Costs about as much as reading the clock. */
+/** Whether the caller should pause. Costs about as much as reading the clock. */
 export function isSliceOver(): boolean {
   if (isOverInSimulation !== undefined) return isOverInSimulation()
   const now = performance.now()
@@ -57,22 +57,22 @@ export function nextSlice(): Promise<void> {
   })
 }
 
-/** Whether anybody waits for a slice: then work that began is not over, although nothing else is pending. */
+/** Whether a call waits for a slice. Then work is under way, although no I/O is pending. */
 export function hasWaitingSlices(): boolean {
   return waiting.length > 0
 }
 
-/** So much of a list is mapped before the call returns, whatever the time. */
+/** The part of a list that is mapped before the call returns. */
 const AT_ONCE_ITEMS = 256
 const AT_ONCE_BYTES = 128 * 1024
-/** One look at the clock serves so much, since most items take less time than that look. */
+/** How much work is done between two looks at the clock. Most items take less time than such a look. */
 const ITEMS_A_LOOK = 16
 export const BYTES_A_LOOK: number = 16 * 1024
 
-/** How many bytes an item has; 0 where the items are known to be small. */
+/** The number of bytes of an item; 0 if all items are small. */
 type BytesOf<T, U> = (item: T, mapped: U) => number
 
-/** Of a stored entry. */
+/** The bytes of a stored entry's value. */
 export function valueBytes({ value }: { readonly value: string }): number {
   return value.length
 }
@@ -101,7 +101,7 @@ export function mapInSlices<T, U>(
   return mapped
 }
 
-/** `next` is what the next item is mapped to, if that is known already. */
+/** Maps the items that are left. `next` is the pending result of the next item, if it was mapped already. */
 async function mapRest<T, U>(
   list: readonly T[],
   mapped: U[],
@@ -127,7 +127,7 @@ async function mapRest<T, U>(
   return mapped
 }
 
-/** Whether so much is in a list that it is mapped in slices. */
+/** Whether a list is so long or large that it is mapped in slices. */
 export function isLong<T>(list: readonly T[], bytesOf: (item: T) => number): boolean {
   if (list.length > AT_ONCE_ITEMS) return true
   let bytes = 0
@@ -135,7 +135,7 @@ export function isLong<T>(list: readonly T[], bytesOf: (item: T) => number): boo
   return bytes > AT_ONCE_BYTES
 }
 
-/** Runs work that can stop at each `yield`, in slices. `check` is asked before each further one, and throws to end the work. */
+/** Runs a generator, which may pause at each `yield`, in slices. After each pause `check` is called, and may throw to end the work. */
 export async function runInSlices<T>(steps: Generator<void, T, void>, check?: () => void): Promise<T> {
   for (;;) {
     const step = steps.next()

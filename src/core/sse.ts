@@ -1,14 +1,15 @@
-/** An event as it was sent; its name is `message` unless it has another. */
+/** A server-sent event. */
 export interface SseEvent {
+  /** The event's name; `message` if the server sent none. */
   readonly event: string
-  /** The last one that was given, by this event or one before it. */
+  /** The last id that the server sent, with this event or an earlier one. */
   readonly id: string
   readonly data: string
 }
 
 /**
- * Server-sent events, as the HTML standard reads them: lines end with CR, LF or both, an empty line ends an event. A piece
- * may end anywhere, also between the bytes of a character. There is nothing of Node in it.
+ * Parses server-sent events as the HTML standard defines them: lines end with CR, LF or both, and an empty line ends an event.
+ * A piece may end anywhere, even within a character. Runs in browsers too.
  */
 export class SseReader {
   readonly #decoder = new TextDecoder('utf-8')
@@ -19,12 +20,12 @@ export class SseReader {
   /** A CR may be half of a CR LF whose LF comes with the next piece. */
   #endedWithCr = false
 
-  /** Every event that this piece ends. */
+  /** The events that are complete with this piece. */
   push(bytes: Uint8Array): SseEvent[] {
     return this.#read(this.#decoder.decode(bytes, { stream: true }))
   }
 
-  /** The last event, if nobody ended it with an empty line: many servers don't. */
+  /** The last event. Many servers do not end it with an empty line. */
   end(): SseEvent[] {
     return this.#read(`${this.#decoder.decode()}\n\n`)
   }

@@ -8,15 +8,15 @@ export interface TextLimits {
 const ASCII_WITHOUT_NUL = /^[\x01-\x7f]+$/
 
 /**
- * The UTF-8 bytes of a name, key or id that a user gave; `name` says in the
- * error which one it was. Lone surrogates are refused because they would all
- * become the same bytes, U+0000 because keys are put together with it.
+ * Checks a name, key or id that a caller passed in, and returns its UTF-8 bytes. `name` is the argument's name in the error.
+ * Lone surrogates are invalid because they would all become the same bytes, U+0000 because it separates the parts of
+ * stored keys.
  */
 export function checkText(name: string, value: unknown, limits: TextLimits): ByteString {
   const { bytesMax } = limits
   if (typeof value !== 'string')
     return refuse(name, 'not a string', { type: value === null ? 'null' : typeof value })
-  // A char takes a byte at least: a long text is refused before anybody looks at all of it.
+  // A char takes at least one byte, so a long text is refused without looking at all of it.
   if (value.length > bytesMax) return refuse(name, `more than ${bytesMax} bytes`, { bytesMax })
   if (ASCII_WITHOUT_NUL.test(value)) return value
   if (value.length === 0) return refuse(name, 'empty', { bytesMax })
@@ -30,10 +30,10 @@ export function checkText(name: string, value: unknown, limits: TextLimits): Byt
 
 const TAG_BYTES_MAX = 256
 
-/** Tags that a user gave, each once. */
+/** Checks tags that a caller passed in, and returns them without duplicates. */
 export function checkTags(tags: unknown): readonly string[] {
   if (!Array.isArray(tags)) return refuse('tags', 'not an array of strings')
-  // A copy first: what was checked is what is used.
+  // Copied first, so that the tags that are checked are the tags that are used.
   const once = new Set<string>(tags)
   for (const tag of once) checkText('tag', tag, { bytesMax: TAG_BYTES_MAX })
   return Object.freeze([...once])

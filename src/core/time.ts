@@ -1,21 +1,17 @@
 import { AnnalsError } from './errors.ts'
 
-/**
- * RFC 3339, strictly: `Date.parse` takes 30 February, dates without a time and
- * much more that the RFC doesn't know.
- */
+/** A strict reader and writer of RFC 3339. `Date.parse` also accepts 30 February, dates without a time, and more. */
 
 const RFC3339 = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d+))?(?:Z|([+-])(\d{2}):(\d{2}))$/
 
 export interface ParseOptions {
-  /** `utc`, the default, takes `Z` and `+00:00` alone; `any` takes every numeric offset too. */
+  /** `utc` (the default) accepts only `Z` and `+00:00`; `any` accepts every numeric offset. */
   readonly offset?: 'utc' | 'any'
 }
 
 /**
- * Milliseconds since 1970, or `undefined` for anything but a time as RFC 3339
- * writes it: upper-case `T` and `Z`, a date that the calendar has, seconds to
- * 59, any fraction (what is finer than a millisecond is cut off).
+ * Returns milliseconds since 1970, or undefined if the text is not an RFC 3339 time. `T` and `Z` must be upper case, the date
+ * must exist, and seconds end at 59. Fractions are cut off after the millisecond.
  */
 export function parseRfc3339(text: string, options: ParseOptions = {}): number | undefined {
   const match = RFC3339.exec(text)
@@ -36,7 +32,7 @@ export function parseRfc3339(text: string, options: ParseOptions = {}): number |
     const minutes = Number(match[10])
     if (hours > 23 || minutes > 59) return undefined
     offsetMinutes = (hours * 60 + minutes) * (sign === '-' ? -1 : 1)
-    // `-00:00` means "UTC, but who knows where": not what somebody writes who means UTC.
+    // `-00:00` means that the local offset is unknown, so it does not count as UTC.
     if (options.offset !== 'any' && (offsetMinutes !== 0 || sign === '-')) return undefined
   }
 
@@ -46,14 +42,14 @@ export function parseRfc3339(text: string, options: ParseOptions = {}): number |
   return daysSince1970(year, month, day) * 86_400_000 + minutesOfDay * 60_000 + second * 1000 + milliseconds
 }
 
-/** The same as a question, and in UTC. */
+/** Whether the text is an RFC 3339 time in UTC. */
 export function isRfc3339(text: string): boolean {
   return isPlainTime(text) || parseRfc3339(text) !== undefined
 }
 
 /**
- * Whether it is a time that looks like `2026-01-28T07:45:00.123Z`, as most do: a look at the digits alone. The days that only
- * some months have are left to the parser.
+ * Whether the text looks like `2026-01-28T07:45:00.123Z`, as most times do. This is faster than parsing. False for the days 29
+ * to 31, which only some months have.
  */
 export function isPlainTime(text: unknown): text is string {
   if (typeof text !== 'string' || text.length !== 24) return false
@@ -88,7 +84,7 @@ const CAPITAL_T = 84
 const CAPITAL_Z = 90
 const DIGIT_0 = 48
 
-/** -1 if it isn't two digits. */
+/** The number of two digits; -1 if there is another char. */
 function twoDigits(text: string, at: number): number {
   const tens = text.charCodeAt(at) - DIGIT_0
   const ones = text.charCodeAt(at + 1) - DIGIT_0
@@ -102,12 +98,16 @@ function isBelow(value: number, end: number): boolean {
 const FIRST_MS = daysSince1970(0, 1, 1) * 86_400_000
 const LAST_MS = daysSince1970(10_000, 1, 1) * 86_400_000 - 1
 
-/** In UTC, with `Z` and exactly three digits of a second. The RFC knows the years 0000 to 9999 only. */
+/** The time in UTC, with `Z` and milliseconds. The RFC has the years 0000 to 9999 only. */
 export function formatRfc3339(ms: number): string {
   if (!Number.isInteger(ms) || ms < FIRST_MS || ms > LAST_MS) {
-    throw new AnnalsError('INVALID_ARGUMENT', `${ms} is no time of the years 0000 to 9999 in milliseconds`, {
-      ms,
-    })
+    throw new AnnalsError(
+      'INVALID_ARGUMENT',
+      `${ms} is not a time in the years 0000 to 9999, in milliseconds`,
+      {
+        ms,
+      },
+    )
   }
   return new Date(ms).toISOString()
 }
@@ -122,12 +122,12 @@ function daysInMonth(year: number, month: number): number {
   return month === 2 && isLeapYear(year) ? 29 : DAYS_IN_MONTH[month - 1]
 }
 
-/** By hand, because `Date.UTC` takes the years 0 to 99 for 1900 to 1999. */
+/** Computed here because `Date.UTC` reads the years 0 to 99 as 1900 to 1999. */
 function daysSince1970(year: number, month: number, day: number): number {
-  // Years that start in March, so that a leap day is the last of its year.
+  // Years are counted from March, so that a leap day is the last day of its year.
   const y = month <= 2 ? year - 1 : year
   const leapDays = Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400)
   const dayOfYear = Math.floor((153 * ((month + 9) % 12) + 2) / 5) + day - 1
-  // 719,468 days from 1 March 0000 to 1 January 1970.
+  // There are 719,468 days from 1 March 0000 to 1 January 1970.
   return y * 365 + leapDays + dayOfYear - 719_468
 }

@@ -4,33 +4,33 @@ import { isSliceOver, nextSlice } from './slices.ts'
 import type { Value } from './value.ts'
 
 /**
- * Values as JSON between programs: what JSON can't hold is a string that begins with U+0000, as it is where values are
- * stored (`value.ts` has the table). Runs in browsers too; there is nothing of Node in it.
+ * Values as JSON on the wire. A leaf that JSON can't hold is a string that begins with U+0000, as in stored values (`value.ts`
+ * has the table). Runs in browsers too.
  */
 
 const INT64_MIN = -(2n ** 63n)
 const INT64_MAX = 2n ** 63n - 1n
 const DEPTH_MAX = 64
-/** Records of ours around a value. */
+/** The most containers that a message has around a value. */
 const RECORD_DEPTH = 8
 
-/** What to hand to `JSON.stringify`; the value itself where it is JSON already. */
+/** Turns a value into JSON for `JSON.stringify`. */
 export function toJson(value: unknown): unknown {
   return encoded(value, 0)
 }
 
-/** The value that `toJson` was given; what no value gives is `INVALID_ARGUMENT`. */
+/** Turns the JSON of `toJson` back into the value. Throws `INVALID_ARGUMENT` if no value has this JSON. */
 export function fromJson(json: unknown): Value {
   return decoded(json, 0)
 }
 
 /**
- * The same for a value of any size, in slices. It works in place: what it is given becomes the value, so that there is no
- * second copy of it, and must come from `JSON.parse`.
+ * Does the same as `fromJson` for a value of any size, in slices. It changes its argument, which must come from `JSON.parse`,
+ * into the value, so that memory holds it once.
  */
 export async function fromLargeJson(json: unknown): Promise<Value> {
   const around: { readonly container: Record<string, unknown>; readonly keys: Keys; next: number }[] = []
-  // A container around the value: the value itself may be a leaf that stands for another.
+  // A container around the value, because the value itself may be a leaf to replace.
   const root = { value: json }
   around.push({ container: root, keys: ['value'], next: 0 })
   for (let looks = 0; around.length > 0; looks++) {
@@ -57,7 +57,7 @@ export async function fromLargeJson(json: unknown): Promise<Value> {
   return root.value as Value
 }
 
-/** The keys of an object, or how many items an array has. */
+/** The keys of an object, or the length of an array. */
 type Keys = readonly string[] | number
 
 function lengthOf(keys: Keys): number {
@@ -101,13 +101,13 @@ function encoded(value: unknown, depth: number): unknown {
 }
 
 function encodedArray(values: readonly unknown[], depth: number): readonly unknown[] {
-  // Not map, which passes over holes.
+  // Unlike `map`, `Array.from` does not skip holes.
   return Array.from(values, value => encoded(value, depth + 1))
 }
 
 function encodedObject(value: object, depth: number): object {
   const prototype: unknown = Object.getPrototypeOf(value)
-  // Of another realm it may be, but not of a class.
+  // Plain objects of another realm are allowed, instances of classes are not.
   if (prototype !== null && Object.getPrototypeOf(prototype) !== null) throw refused('an instance of a class')
   const copy: Record<string, unknown> = Object.create(null)
   for (const key of Object.keys(value))
@@ -131,7 +131,7 @@ function decoded(json: unknown, depth: number): Value {
       if (Array.isArray(json)) return Object.freeze(json.map(item => decoded(item, depth + 1)))
       const copy: Record<string, Value> = {}
       for (const [key, item] of Object.entries(json)) {
-        // By assignment `__proto__` would reach a setter.
+        // Assigning `__proto__` would call a setter.
         Object.defineProperty(copy, key, {
           value: decoded(item, depth + 1),
           enumerable: true,

@@ -7,13 +7,11 @@ import { writeLarge } from './large-write.ts'
 import { mapInSlices, runInSlices } from './slices.ts'
 
 /**
- * What Annals stores. Everything comes back as it went in, NaN, ±Infinity, -0
- * and U+0000 included; what can't (functions, dates, class instances, lone
- * surrogates …) is refused.
+ * A value that Annals can store. It is read back exactly as it was written, including NaN, ±Infinity, -0 and U+0000. Everything
+ * else (functions, dates, class instances, lone surrogates) is refused with `INVALID_ARGUMENT`.
  *
- * The encoding is canonical, equal values have equal bytes: RFC 8785 JSON in
- * UTF-8. A leaf that JSON can't hold is a string that starts with U+0000 and
- * one letter:
+ * The encoding is canonical: equal values have equal bytes. It is RFC 8785 JSON in UTF-8. A leaf that JSON can't hold becomes
+ * a string that starts with U+0000 and one letter:
  *
  * | leaf | string |
  * |---|---|
@@ -22,9 +20,8 @@ import { mapInSlices, runInSlices } from './slices.ts'
  * | NaN, Infinity, -Infinity, -0 | U+0000 `n`, `p`, `m`, `z` |
  * | a string that starts with U+0000 | U+0000 `s`, the string |
  *
- * Every string of the user that starts with U+0000 gets the letter `s`, so no
- * two different values share an encoding. Keys and containers stay as they
- * are; a plain JSON value is encoded as its canonical JSON.
+ * Every string that starts with U+0000 gets the letter `s`, so no two different values share an encoding. A plain JSON value is
+ * encoded as its canonical JSON.
  */
 export type Value =
   | null
@@ -36,7 +33,7 @@ export type Value =
   | readonly Value[]
   | { readonly [key: string]: Value }
 
-/** At most 16 MiB. */
+/** Encodes a value, up to 16 MiB, in one step. */
 export function encodeValue(value: unknown): ByteString {
   return canonicalBytes(value, encodeLeaf)
 }
@@ -61,8 +58,8 @@ export function encodeGiven(value: unknown): ByteString | Promise<ByteString> {
 }
 
 /**
- * A record of ours around values of the user, encoded like any other object. Each field keeps its own limits: what is
- * wrapped around a value must not make it too deep or too large. The names are ours, words that need no escaping.
+ * Encodes a record with values of the caller in its fields. Each field has the limits of a value, so that a record never makes a
+ * value too deep or too large. The names of fields must need no escaping.
  */
 export function encodeRecord(fields: Readonly<Record<string, unknown>>): ByteString {
   return joinFields(encodeFields(fields))
@@ -75,7 +72,7 @@ export function encodeFields(fields: Readonly<Record<string, unknown>>): Record<
   )
 }
 
-/** The same for fields that a caller gave: at once if they are short, else in slices. See `encodeGiven`. */
+/** Encodes fields that a caller passed in: short ones before the call returns, long ones in slices. See `encodeGiven`. */
 export function encodeGivenFields(
   fields: Readonly<Record<string, unknown>>,
 ): Record<string, ByteString> | Promise<Record<string, ByteString>> {
@@ -100,7 +97,7 @@ function encodeField<T>(name: string, value: unknown, encode: (value: unknown) =
   }
 }
 
-/** A value is refused with its whole path. */
+/** Throws the error again with the field's name in its path. */
 function refuseField(name: string, error: unknown): never {
   if (!(error instanceof AnnalsError)) throw error
   const { path, reason } = error.details
@@ -108,10 +105,10 @@ function refuseField(name: string, error: unknown): never {
   throw new AnnalsError(error.code, `invalid value at ${whole}: ${reason}`, { path: whole, reason })
 }
 
-/** A value of the largest size with what a record has around it; what an engine takes under one key. */
+/** The largest record: a value of the largest size with other fields around it. Engines store this much under one key. */
 export const RECORD_BYTES_MAX: number = 17 * 1024 * 1024
 
-/** Fields that are encoded already. */
+/** The record of fields that are encoded already. */
 export function joinFields(fields: Readonly<Record<string, ByteString>>): ByteString {
   const names = Object.keys(fields).sort()
   const record = `{${names.map(name => `"${name}":${fields[name]}`).join(',')}}`
@@ -119,20 +116,20 @@ export function joinFields(fields: Readonly<Record<string, ByteString>>): ByteSt
   return record
 }
 
-/** Each field may be within its limit, and all together not. */
+/** Each field may be within its limit while the record is not. */
 function refuseRecord(fields: Readonly<Record<string, ByteString>>, bytes: number): never {
   const [[largest], [next]] = Object.entries(fields).sort(([, a], [, b]) => b.length - a.length)
-  const message = `a record takes at most ${RECORD_BYTES_MAX} bytes, and this one would be ${bytes}: ${largest} and ${next} are too large together`
+  const message = `the record would have ${bytes} bytes, and ${RECORD_BYTES_MAX} are allowed: ${largest} and ${next} are too large together`
   throw new AnnalsError('INVALID_ARGUMENT', message, { name: largest, bytes, bytesMax: RECORD_BYTES_MAX })
 }
 
-/** A value in a record in a record. */
+/** The deepest stored nesting: a value in a record in a record. */
 const STORED_DEPTH_MAX = DEPTH_MAX + 2
 
 const INT64_MIN = -(2n ** 63n)
 const INT64_MAX = 2n ** 63n - 1n
 
-/** @internal */
+/** @internal The string that stands for a leaf that JSON can't hold. */
 export function encodeLeaf(leaf: number | bigint | string | Uint8Array): string | undefined {
   switch (typeof leaf) {
     case 'string':
@@ -147,36 +144,35 @@ export function encodeLeaf(leaf: number | bigint | string | Uint8Array): string 
 }
 
 /**
- * The value, deeply frozen; bytes are fresh copies, as JavaScript can't freeze
- * them. Whatever is no encoding at all is `CORRUPT`. That it is the canonical
- * one (no spaces, keys in order) is not checked again: a checksum guards it.
+ * Decodes a value and freezes it deeply. Bytes can't be frozen, so each call returns new copies of them. Throws `CORRUPT` if the
+ * bytes are not an encoding. That the encoding is canonical is not checked again, because a checksum guards it.
  */
 export function decodeValue(bytes: ByteString): Value {
   return decodePart(bytes, 0)
 }
 
-/** Whether the value is so large that it is decoded in slices. */
+/** Whether an encoding is so long that it is decoded in slices. */
 export function isLarge(bytes: ByteString): boolean {
   return bytes.length > AT_ONCE_BYTES
 }
 
-/** The same for a value of any size: at once if it is short, else in slices. */
+/** Decodes a value of any size: a short one at once, a long one in slices. */
 export function decodeStored(bytes: ByteString): Value | Promise<Value> {
   if (!isLarge(bytes)) return decodePart(bytes, 0)
   return runInSlices(readLarge(bytes, PARTS)) as Promise<Value>
 }
 
-/** Within so many containers. */
+/** Decodes a part that stands within `depth` containers. */
 function decodePart(bytes: ByteString, depth: number): Value {
   const text = textOf(bytes)
   const value = parse(text)
-  // Only U+0000 and its like are written \u; without one there is nothing to turn back.
+  // Only control characters such as U+0000 are written with \u. Without one, no string stands for another leaf.
   if (text.includes('\\u')) return revive(value, depth)
   if (typeof value === 'object' && value !== null) freeze(value, depth + 1)
   return value
 }
 
-/** @internal */
+/** @internal Decodes the parts of a large value. */
 export const PARTS: PartDecoder = {
   decodePart,
   decodeText: text => (text.charCodeAt(0) === 0 ? decodeLeaf(text) : text),
@@ -184,15 +180,14 @@ export const PARTS: PartDecoder = {
   refuse: corrupt,
 }
 
-/** JSON that was stored around a user's value, deeply frozen; `CORRUPT` if it is none. */
+/** Parses stored JSON and freezes it deeply. Throws `CORRUPT` if it is not JSON. */
 export function decodeJson(bytes: ByteString): unknown {
   const value = parseJson(bytes)
-  // One container more than a value may have.
   if (typeof value === 'object' && value !== null) freeze(value, 0)
   return value
 }
 
-/** The same, not frozen: for who looks at it and lets go of it. */
+/** Parses stored JSON without freezing it, for callers that do not hand it on. */
 export function parseJson(bytes: ByteString): unknown {
   return parse(textOf(bytes))
 }
@@ -222,7 +217,7 @@ function freeze(container: object, depth: number): void {
   Object.freeze(container)
 }
 
-/** `for … in` needs no array of the values; what somebody has put on `Object.prototype` is not ours to freeze. */
+/** `for … in` needs no array of the values. Properties that a program put on `Object.prototype` are left alone. */
 function freezeProperties(container: Record<string, unknown>, depth: number): void {
   for (const key in container) {
     const value = container[key]
@@ -230,7 +225,7 @@ function freezeProperties(container: Record<string, unknown>, depth: number): vo
   }
 }
 
-/** `freeze` that also turns the strings that stand for other leaves back into these. */
+/** Freezes a value deeply, and replaces strings that stand for other leaves by these leaves. */
 function revive(value: Value, depth: number): Value {
   if (typeof value === 'string') {
     if (value.charCodeAt(0) === 0) return decodeLeaf(value)
@@ -238,7 +233,7 @@ function revive(value: Value, depth: number): Value {
   }
   if (typeof value !== 'object' || value === null) return value
   if (depth === STORED_DEPTH_MAX) corrupt('nested too deep')
-  // What JSON.parse made, `__proto__` too, are properties of the object's own: assigning reaches no setter.
+  // All properties, `__proto__` included, were made by JSON.parse and are own ones, so assigning calls no setter.
   const container = value as unknown as Record<string, Value>
   for (const key of Object.keys(container)) {
     if (!key.isWellFormed()) corrupt('a lone surrogate')
@@ -260,7 +255,7 @@ function decodeLeaf(text: string): Value {
     }
     case 'b': {
       const buffer = Buffer.from(rest, 'base64')
-      // Not the buffer itself: it may be a part of Node's pool, which others write to.
+      // A copy, because the buffer may be a part of Node's pool, which other code writes to.
       return buffer.toString('base64') === rest ? new Uint8Array(buffer) : corrupt('bytes')
     }
     default: {
