@@ -35,7 +35,7 @@ import { Cells } from './primitives/state-cell.ts'
 import { Machines } from './primitives/state-machine.ts'
 import { Traces } from './primitives/trace-store.ts'
 import { type DroppableScopes, dropScope, type ScopesOptions, scopesWithoutRun } from './scopes.ts'
-import { TelemetryStore } from './telemetry/store.ts'
+import { TelemetryStore } from './telemetry/telemetry-store.ts'
 import {
   begin,
   type OpenTransaction,

@@ -1,4 +1,4 @@
-import { GroupCommitter } from '../../dist/postgres/group-committer.js'
+import { CommitQueue } from '../../dist/postgres/commit-queue.js'
 import { openPostgres } from '../../dist/postgres.js'
 import { ledgerStore } from './annals-ledger.mjs'
 import { checkpoints } from './postgres-pool.mjs'
@@ -6,8 +6,8 @@ import { checkpoints } from './postgres-pool.mjs'
 /** The ledger on PostgreSQL through its public API. `conflicts()` counts appends that had to be retried. */
 export async function openStore(_folder, { connectionString }) {
   let conflicts = 0
-  const { commit } = GroupCommitter.prototype
-  GroupCommitter.prototype.commit = async function (asked) {
+  const { commit } = CommitQueue.prototype
+  CommitQueue.prototype.commit = async function (asked) {
     const outcome = await commit.call(this, asked)
     if (outcome.status === 'conflict' && asked.operations.some(({ op }) => op === 'append')) conflicts++
     return outcome

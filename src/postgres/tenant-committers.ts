@@ -1,8 +1,8 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Commit, CommitOutcome } from '../engine/storage.ts'
 import type { GivenTimes } from './commit-batch.ts'
+import { CommitQueue, tenantOfCommit } from './commit-queue.ts'
 import type { ConnectionSettings } from './connection.ts'
-import { GroupCommitter, tenantOfCommit } from './group-committer.ts'
 import { patienceMs } from './writers.ts'
 
 /** Longer than a commit of another process takes. A lock that is held longer belongs to a transaction that was left open. */
@@ -11,7 +11,7 @@ const HELD_MS = 500
 const APART_MS = 30_000
 
 interface Apart {
-  readonly committer: GroupCommitter
+  readonly queue: CommitQueue
   readonly timer: NodeJS.Timeout
 }
 
@@ -25,14 +25,14 @@ interface Apart {
 export class TenantCommitters {
   readonly #settings: ConnectionSettings
   readonly #given: () => GivenTimes
-  readonly #together: GroupCommitter
+  readonly #together: CommitQueue
   readonly #apart = new Map<ByteString, Apart>()
 
   constructor(settings: ConnectionSettings, given: () => GivenTimes) {
     this.#settings = settings
     this.#given = given
     const lockMs = Math.min(HELD_MS, Math.ceil(settings.timeoutMs / 2))
-    this.#together = new GroupCommitter({ ...settings, lockMs }, given, held => {
+    this.#together = new CommitQueue({ ...settings, lockMs }, given, held => {
       for (const { commit, resolve, reject } of held) {
         this.#ofTenant(tenantOfCommit(commit)).commit(commit).then(resolve, reject)
       }
@@ -47,7 +47,7 @@ export class TenantCommitters {
 
   /** Resolves once all commits so far that write these scopes have been answered. */
   async quiet(scopes: readonly ByteString[]): Promise<void> {
-    await this.#whileSomeMove(committer => committer.quiet(scopes))
+    await this.#whileSomeMove(queue => queue.quiet(scopes))
   }
 
   /** Whether a commit is waiting or under way. */
@@ -57,52 +57,49 @@ export class TenantCommitters {
 
   /** Resolves once all commits so far have been answered. */
   async idle(): Promise<void> {
-    await this.#whileSomeMove(committer => committer.idle())
+    await this.#whileSomeMove(queue => queue.idle())
   }
 
   /** Waits for all commits so far, then closes the connections. */
   async close(): Promise<void> {
     for (const { timer } of this.#apart.values()) clearTimeout(timer)
-    await Promise.all(this.#all().map(committer => committer.close()))
+    await Promise.all(this.#all().map(queue => queue.close()))
   }
 
-  /** Waits for all committers. Commits may move to a new committer meanwhile, which is then waited for too. */
-  async #whileSomeMove(wait: (committer: GroupCommitter) => Promise<void>): Promise<void> {
-    const waitedFor = new Set<GroupCommitter>()
+  /** Waits for all queues. Commits may move to a new queue meanwhile, which is then waited for too. */
+  async #whileSomeMove(wait: (queue: CommitQueue) => Promise<void>): Promise<void> {
+    const waitedFor = new Set<CommitQueue>()
     for (;;) {
       const all = this.#all()
-      if (all.every(committer => waitedFor.has(committer))) return
+      if (all.every(queue => waitedFor.has(queue))) return
       await Promise.all(all.map(wait))
-      for (const committer of all) waitedFor.add(committer)
+      for (const queue of all) waitedFor.add(queue)
     }
   }
 
-  #all(): GroupCommitter[] {
-    return [this.#together, ...[...this.#apart.values()].map(({ committer }) => committer)]
+  #all(): CommitQueue[] {
+    return [this.#together, ...[...this.#apart.values()].map(({ queue }) => queue)]
   }
 
-  #ofTenant(tenant: ByteString): GroupCommitter {
+  #ofTenant(tenant: ByteString): CommitQueue {
     let apart = this.#apart.get(tenant)
     if (apart === undefined) {
-      const committer = new GroupCommitter(
-        { ...this.#settings, lockMs: patienceMs(this.#settings) },
-        this.#given,
-      )
-      apart = { committer, timer: setTimeout(() => this.#rejoin(tenant), APART_MS).unref() }
+      const queue = new CommitQueue({ ...this.#settings, lockMs: patienceMs(this.#settings) }, this.#given)
+      apart = { queue, timer: setTimeout(() => this.#rejoin(tenant), APART_MS).unref() }
       this.#apart.set(tenant, apart)
     }
     apart.timer.refresh()
-    return apart.committer
+    return apart.queue
   }
 
   #rejoin(tenant: ByteString): void {
     const apart = this.#apart.get(tenant)
     if (apart === undefined) return
-    if (apart.committer.isBusy) apart.timer.refresh()
+    if (apart.queue.isBusy) apart.timer.refresh()
     else {
       this.#apart.delete(tenant)
       // An idle connection that fails to close was lost before.
-      apart.committer.close().catch(() => undefined)
+      apart.queue.close().catch(() => undefined)
     }
   }
 }

@@ -64,7 +64,7 @@ interface Calls {
  * A commit with an unknown outcome is not sent again: it may have taken effect,
  * and later commits may depend on it.
  */
-export class GroupCommitter {
+export class CommitQueue {
   readonly #lane: Lane
   readonly #given: () => GivenTimes
   /** Takes over commits that wait for a held lock, so that others do not wait behind them. Without it they fail with `TIMEOUT`. */

@@ -10,7 +10,7 @@ import { openEmbedded } from '../embedded/open.ts'
 import { TAGS } from '../engine/keys.ts'
 import type { NewRun } from './run-record.ts'
 import type { RunSelection } from './run-selection.ts'
-import type { RunTrail } from './store.ts'
+import type { RunTrail } from './telemetry-store.ts'
 
 const T0 = Date.UTC(2026, 10, 15, 3, 30)
 const ALL = { limit: 1000, offset: 0 }
