@@ -36,7 +36,7 @@ const ENV: NodeJS.ProcessEnv = Object.fromEntries(
   ),
 )
 
-/** Copies the repository and links its installed dependencies. */
+/** Copies the repository without its tests, which `npm start` must not need, and links its installed dependencies. */
 function cloneRepository(): string {
   const clone = join(folder, 'clone')
   const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
@@ -44,7 +44,7 @@ function cloneRepository(): string {
     encoding: 'utf8',
   })
   for (const file of files.trim().split('\n')) {
-    if (/^(bench|docs)\//.test(file) || !existsSync(join(ROOT, file))) continue
+    if (/^(bench|docs|test)\//.test(file) || !existsSync(join(ROOT, file))) continue
     cpSync(join(ROOT, file), join(clone, file), { recursive: true })
   }
   symlinkSync(join(ROOT, 'node_modules'), join(clone, 'node_modules'))
