@@ -1,92 +1,94 @@
 import { AnnalsError } from '../core/errors.ts'
 
 /**
- * A folder of files, and the folders below it: all that Annals asks of a disk.
- * Names are relative paths, with `/` between their parts. The real disk is
- * `node-disk.ts`; its faulty twin, for the tests, is `test/simulation/simulated-disk.ts`.
+ * The interface of a folder with its files and subfolders. Names are relative paths with `/` as separator. `node-disk.ts`
+ * implements it on the file system. Tests use `test/simulation/simulated-disk.ts`, which simulates failures and crashes.
  * Every call may throw an error with a `code` (`EIO`, `ENOSPC`, …).
  */
 export interface Disk {
-  /** Where on this machine the folder is; absent if it is not in a file system. */
+  /** The place of the folder on this machine; absent if it is not in a file system. */
   readonly location?: DiskLocation | undefined
   /**
-   * Throws (see `folderGone`) if the folder was removed, moved or replaced since the disk was opened. So does every call
-   * that creates, replaces or removes a name, before it does anything: another store may be at the same path by now.
+   * Throws (see `folderGone`) if the folder was removed, moved or replaced since the disk was opened. Calls that create,
+   * replace or remove a name check this first, because another store may be at the same path by now.
    */
   check(): void
-  /** Held until `close`, and not longer than the process lives. Rejects with `LOCKED` if another holder has it. */
+  /** Locks the folder until `close` or the end of the process. Rejects with `LOCKED` if it is locked already. */
   lock(): Promise<void>
-  /** The names of the files in the folder, or in one below it, sorted. `ENOENT` if there is no such folder. */
+  /** The sorted names of the files in the folder, or in a subfolder. `ENOENT` if it does not exist. */
   list(folder?: string): string[]
-  /** The names of the folders in it, sorted. */
+  /** The sorted names of the subfolders. */
   folders(folder?: string): string[]
-  /** `create` makes a new empty file and fails if there is one; `private` lets only its owner read it. */
+  /** `create` makes a new empty file, and fails if the file exists. `private` lets only the owner read it. */
   open(name: string, mode: 'read' | 'write' | 'create', access?: 'private'): DiskFile
-  /** Replaces the file `to`, in the same folder, if there is one. Durable after `syncFolder`, as one change. */
+  /** Renames a file within its folder, and replaces the file `to` if it exists. Atomic; durable after `syncFolder`. */
   rename(from: string, to: string): void
-  /** Durable only after `syncFolder`, like creation. */
+  /** Removes a file. Durable after `syncFolder`. */
   remove(name: string): void
-  /** `remove`, off the main thread: giving back a large file takes its time. */
+  /** `remove`, off the main thread, because freeing a large file takes long. */
   removeLater(name: string): Promise<void>
-  /** `EEXIST` if there is one. Durable after `syncFolder` of the folder above. */
+  /** Makes a subfolder. `EEXIST` if it exists. Durable after `syncFolder` of the folder above. */
   makeFolder(name: string): void
-  /** `ENOTEMPTY` unless it is empty. */
+  /** Removes an empty subfolder. `ENOTEMPTY` if it is not empty. */
   removeFolder(name: string): void
-  /** Makes durable which names are in the folder, or in one below it. */
+  /** Makes the names in the folder, or in a subfolder, durable. */
   syncFolder(folder?: string): void
-  /** A folder below as a disk of its own, with its own lock; close both. `ENOENT` if there is none. */
+  /** Opens a subfolder as a disk with its own lock, which must be closed too. `ENOENT` if it does not exist. */
   folder(name: string): Disk
-  /** Releases the lock. */
+  /** Closes the disk and releases the lock. */
   close(): void
 }
 
+/** The place of a folder on this machine. */
 export interface DiskLocation {
-  /** The absolute path by which the folder was opened. */
+  /** The absolute path with which the folder was opened. */
   readonly path: string
-  /** Device and inode identify the folder, whatever path leads to it; decimal, as they may exceed 2^53. */
+  /** Device and inode identify the folder, whatever its path is. Decimal strings, because they may exceed 2^53. */
   readonly device: string
   readonly inode: string
 }
 
+/** An open file. */
 export interface DiskFile {
   size(): number
-  /** Fills the buffer from `position`; returns how many bytes there were. May be short at the end only. */
+  /** Reads from `position` into the buffer, and returns the number of bytes. It is less than asked only at the file's end. */
   read(buffer: Uint8Array, position: number): number
-  /** May write fewer bytes than asked, without throwing; returns how many. See `writeAll`. */
+  /** Writes at `position`, and returns the number of bytes, which may be less than asked. See `writeAll`. */
   write(buffer: Uint8Array, position: number): number
   /** `write`, off the main thread. */
   writeLater(buffer: Uint8Array, position: number): Promise<number>
   truncate(size: number): void
-  /** Returns once all earlier writes are on the device. */
+  /** Makes all earlier writes durable. */
   sync(): void
   /** `sync`, off the main thread. */
   syncLater(): Promise<void>
   close(): void
 }
 
-/** Writes every byte or throws: a write that comes back short is asked to go on, and must make progress. */
+/** Writes all bytes or throws. Continues after short writes. */
 export function writeAll(file: DiskFile, buffer: Uint8Array, position: number): void {
   let done = 0
   while (done < buffer.length) {
     const count = file.write(done === 0 ? buffer : buffer.subarray(done), position + done)
-    if (count === 0) throw Object.assign(new Error('the disk took no more bytes'), { code: 'ENOSPC' })
+    if (count === 0) throw Object.assign(new Error('the disk accepts no more bytes'), { code: 'ENOSPC' })
     done += count
   }
 }
 
+/** A view of the buffer's bytes. */
 export function viewOf(buffer: Buffer): DataView {
   return new DataView(buffer.buffer, buffer.byteOffset, buffer.byteLength)
 }
 
-/** Whether an error means that there is no room, rather than that the disk fails. */
+/** Whether an error means that the disk or the quota is full. */
 export function isFull(error: unknown): boolean {
   const { code } = error as { code?: unknown }
   return code === 'ENOSPC' || code === 'EDQUOT'
 }
 
 /**
- * Which error says that no file descriptor is left, for this process or for the system; undefined for any other error.
- * Looks through what others have made of it. Nothing was opened, so nothing was changed, and later there may be some again.
+ * The code of an error, or of its causes, that says that no file descriptor is left; undefined for other errors. Such an
+ * error is temporary, and nothing was changed.
  */
 export function lackOfDescriptors(error: unknown): 'EMFILE' | 'ENFILE' | undefined {
   for (let each = error; each instanceof Error; each = each.cause) {
@@ -96,41 +98,43 @@ export function lackOfDescriptors(error: unknown): 'EMFILE' | 'ENFILE' | undefin
   return undefined
 }
 
-/** `outcome` says what did not happen. */
+/** The error for a lack of file descriptors. `outcome` says which operation failed. */
 export function outOfDescriptors(outcome: string, error: unknown): AnnalsError {
   const cause = lackOfDescriptors(error)
   const message = `${outcome}: no file descriptor is left (${cause}); close some files, or raise the limit (ulimit -n), and try again`
   return new AnnalsError('IO_ERROR', message, { cause }, error)
 }
 
-/** The path no longer leads to the folder that was opened. */
+/** The error for a path that no longer leads to the folder that was opened. */
 export function folderGone(path: string): AnnalsError {
-  const message = `${path} was removed, moved or replaced since it was opened: nothing more is written; open the store again where it is now`
+  const message = `${path} was removed, moved or replaced since it was opened. The store writes nothing more; open it again at its new place`
   return new AnnalsError('IO_ERROR', message, { path, folder: 'gone' })
 }
 
+/** Whether an error comes from `folderGone`. */
 export function isFolderGone(error: unknown): error is AnnalsError {
   return error instanceof AnnalsError && error.details['folder'] === 'gone'
 }
 
-/** What callers hear of a disk that fails or forbids: they look for one class and its codes. */
+/** Converts an error of the disk to an `AnnalsError`. `what` says which operation failed. */
 export function diskFailure(error: unknown, what: string): AnnalsError {
   if (error instanceof AnnalsError) return error
   if (lackOfDescriptors(error) !== undefined) return outOfDescriptors(what, error)
   return new AnnalsError(isFull(error) ? 'DISK_FULL' : 'IO_ERROR', `${what}: ${String(error)}`, {}, error)
 }
 
-/** Of a sync that failed, for whatever reason: another can't make it good. */
+/** The error for a failed sync. The outcome stays unknown, because a later sync may succeed without writing the data. */
 export function unconfirmed(error: unknown): AnnalsError {
   const message = `the disk failed to confirm a write (${String(error)})`
   return new AnnalsError('OUTCOME_UNKNOWN', message, {}, error)
 }
 
+/** Whether an error comes from `unconfirmed`. */
 export function isUnconfirmed(error: unknown): boolean {
   return error instanceof AnnalsError && error.code === 'OUTCOME_UNKNOWN'
 }
 
-/** `syncLater`, with the failure told apart. */
+/** `syncLater`, which throws `OUTCOME_UNKNOWN` if it fails. */
 export async function syncOrFail(file: DiskFile): Promise<void> {
   try {
     await file.syncLater()
@@ -140,8 +144,8 @@ export async function syncOrFail(file: DiskFile): Promise<void> {
 }
 
 /**
- * The same disk, whose folder counts as lost once a sync of it has failed. That sync may have been for the names of
- * several files, whoever asked for it: the next one would succeed, and say nothing of them.
+ * Wraps a disk so that after a failed `syncFolder` every later one fails too. The failed sync may have covered names of
+ * several callers. A later sync would succeed without making those names durable.
  */
 export function withOneFolderFailure(disk: Disk): Disk {
   let failure: AnnalsError | undefined

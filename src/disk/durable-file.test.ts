@@ -4,7 +4,10 @@ import { Random } from '../testing/random.ts'
 import { filesIn, makeFolders, readFile, replaceFile } from './durable-file.ts'
 import { LineFile, wholeLines } from './line-file.ts'
 
-/** At each disk call the power is cut, in every way that there is if they are few; small sectors make for many ways. */
+/**
+ * The number of states of the disk that are tried for a power cut at each call: all of them, if they are few. Small sectors
+ * make many different states.
+ */
 const IMAGES_MAX = 512
 const SECTOR_BYTES = 8
 
@@ -29,8 +32,8 @@ async function atEveryCall(
   expect(images).toBeGreaterThan(10)
 }
 
-describe('a file that is replaced', () => {
-  test('is the old or the new one at every moment, and the new one once that has been said', async () => {
+describe('replacing a file', () => {
+  test('leaves the old or the new content after a crash at any moment, and the new one after it resolved', async () => {
     const disk = new SimulatedDisk({ sectorBytes: SECTOR_BYTES })
     const [before, after] = ['what was there before', 'what is there now, and longer']
     await replaceFile(disk, 'file', Buffer.from(before))
@@ -48,7 +51,7 @@ describe('a file that is replaced', () => {
     )
   })
 
-  test('is replaced though a process that died has left half of a new one', async () => {
+  test('works if a crashed process has left an incomplete temporary file', async () => {
     const disk = SimulatedDisk.of({ file: Buffer.from('old'), 'file.tmp': Buffer.from('half of something') })
     await replaceFile(disk, 'file', Buffer.from('new'))
     expect(disk.toFiles()).toEqual({ file: Buffer.from('new') })
@@ -56,7 +59,7 @@ describe('a file that is replaced', () => {
 })
 
 describe('folders', () => {
-  test('are durable once they are made, also those that a process made before it was killed', async () => {
+  test('are durable after makeFolders, including those that a killed process had made', async () => {
     const disk = new SimulatedDisk()
     disk.makeFolder('a')
     let isSaid = false
@@ -76,7 +79,7 @@ describe('folders', () => {
       expect(readFile(image, 'a/b/c/file')?.toString()).toBe('x')
   })
 
-  test('take with them what is in them', () => {
+  test('keep their files in a power cut only after a sync of the folder above', () => {
     const disk = new SimulatedDisk()
     disk.makeFolder('a')
     disk.open('a/file', 'create').close()
@@ -93,9 +96,9 @@ describe('a file of lines', () => {
 
   test.each([
     ['one after the other', false],
-    ['at once', true],
+    ['concurrently', true],
   ])(
-    'holds whole lines at every moment, those that were answered among them: appended %s',
+    'has all acknowledged lines, and only complete ones, after a crash at any moment: appended %s',
     async (_, isAtOnce) => {
       const disk = new SimulatedDisk({ sectorBytes: SECTOR_BYTES })
       let answered = 0
@@ -123,7 +126,7 @@ describe('a file of lines', () => {
     },
   )
 
-  test('is durable once it is open, also what a process wrote before it was killed', async () => {
+  test('is durable after opening, including the lines that a killed process wrote', async () => {
     const disk = new SimulatedDisk()
     const first = disk.open('lines', 'create')
     first.write(Buffer.from('a\nhalf'), 0)
@@ -138,7 +141,7 @@ describe('a file of lines', () => {
     await file.close()
   })
 
-  test('takes nothing more after a sync that failed, and each caller hears of it', async () => {
+  test('refuses every append after a failed sync, and rejects the pending ones', async () => {
     const disk = new SimulatedDisk()
     const file = await LineFile.open(disk, 'lines')
     await file.append('a\n')
@@ -153,7 +156,7 @@ describe('a file of lines', () => {
     await file.close()
   })
 
-  test('is cut back on a full disk: the lines before are there, and no half one', async () => {
+  test('keeps only the earlier lines, without an incomplete one, when the disk is full', async () => {
     const disk = new SimulatedDisk({ capacityBytes: 5 })
     const file = await LineFile.open(disk, 'lines')
     await file.append('a\n')

@@ -1,8 +1,8 @@
 import { type Disk, type DiskFile, writeAll } from './disk.ts'
 
-/** How files get onto a disk so that a crash leaves each wholly there or not at all, and how they are read. */
+/** Reads files, and writes files that a crash leaves complete or absent. */
 
-/** The bytes of a file; undefined if there is none. */
+/** The content of a file; undefined if it does not exist. */
 export function readFile(disk: Disk, name: string): Buffer | undefined {
   let file: DiskFile
   try {
@@ -18,7 +18,7 @@ export function readFile(disk: Disk, name: string): Buffer | undefined {
   }
 }
 
-/** Replaces a file: a reader sees the old or the new content, also after a power cut. One call at a time for each name. */
+/** Replaces a file atomically, even if the power fails. Calls for the same name must not overlap. */
 export async function replaceFile(
   disk: Disk,
   name: string,
@@ -31,14 +31,14 @@ export async function replaceFile(
   disk.syncFolder(folderOf(name))
 }
 
-/** A file with this content alone. The content is durable, the name not before its folder is synced. */
+/** Writes a file, and replaces an existing one. The content is durable; the name is durable after a sync of its folder. */
 export async function writeNewFile(
   disk: Disk,
   name: string,
   content: Uint8Array,
   access?: 'private',
 ): Promise<void> {
-  // A process that died may have left one.
+  // A process that crashed may have left one.
   removeIfThere(disk, name)
   const file = disk.open(name, 'create', access)
   try {
@@ -53,8 +53,8 @@ export async function writeNewFile(
 }
 
 /**
- * Makes a folder and those above it, each durable before the next one. Folders that are there are synced too, since the
- * process that made them may have died before it did; `synced` remembers which ones need that no more.
+ * Makes a folder and its parents, each durable before the next one. Existing folders are synced too, because the process
+ * that made them may have crashed before it synced them. `synced` collects the folders that are known to be durable.
  */
 export function makeFolders(disk: Disk, path: string, synced: Set<string> = new Set()): void {
   if (path === '' || synced.has(path)) return
@@ -64,7 +64,7 @@ export function makeFolders(disk: Disk, path: string, synced: Set<string> = new 
   synced.add(path)
 }
 
-/** False if there is one. Not durable before the folder above is synced. */
+/** Makes a folder; false if it exists. Durable after a sync of the folder above. */
 export function makeFolder(disk: Disk, path: string): boolean {
   try {
     disk.makeFolder(path)
@@ -75,7 +75,7 @@ export function makeFolder(disk: Disk, path: string): boolean {
   }
 }
 
-/** Not durable before its folder is synced. */
+/** Removes a file if it exists. Durable after a sync of its folder. */
 export function removeIfThere(disk: Disk, name: string): void {
   try {
     disk.remove(name)
@@ -84,7 +84,7 @@ export function removeIfThere(disk: Disk, name: string): void {
   }
 }
 
-/** False if there is no file `from`. Durable once this returns. */
+/** Renames a file durably; false if `from` does not exist. */
 export function renameIfThere(disk: Disk, from: string, to: string): boolean {
   try {
     disk.rename(from, to)
@@ -96,7 +96,7 @@ export function renameIfThere(disk: Disk, from: string, to: string): boolean {
   return true
 }
 
-/** The names of the files in a folder; none if there is no such folder. */
+/** The names of the files in a folder; empty if the folder does not exist. */
 export function filesIn(disk: Disk, folder: string): readonly string[] {
   try {
     return disk.list(folder)
@@ -106,13 +106,13 @@ export function filesIn(disk: Disk, folder: string): readonly string[] {
   }
 }
 
-/** Undefined for a file that is missing; throws any other error. */
+/** Returns undefined for an `ENOENT` error, and throws any other error. */
 export function unlessMissing(error: unknown): undefined {
   if (codeOf(error) === 'ENOENT') return undefined
   throw error
 }
 
-/** The folder that a path is in; empty for the disk's own. */
+/** The folder of a path; empty for the disk's own folder. */
 export function folderOf(path: string): string {
   return path.slice(0, Math.max(0, path.lastIndexOf('/')))
 }

@@ -4,22 +4,19 @@ import { type Disk, type DiskFile, diskFailure, unconfirmed, writeAll } from './
 import { folderOf, readFile, unlessMissing } from './durable-file.ts'
 
 interface Line {
-  /** Without its LF. */
+  /** The text without its LF. */
   readonly text: string
   resolve(): void
   reject(error: unknown): void
 }
 
 /**
- * A file of lines that grows at its end. A line is appended in two steps: its
- * text is written and synced, then its LF. So an LF is on the device only
- * after the whole line before it. Bytes after the last LF belong to a line that
- * was never acknowledged, whichever of their sectors a power cut has left. An
- * LF shares its write and its sync with the text of the next line, if one waits,
- * so n lines at once take n + 1 syncs.
+ * An append-only file of lines. A line is appended in two steps: its text is written and synced, then its LF. So an LF is
+ * durable only after its whole line. Bytes after the last LF belong to a line that was never acknowledged, whichever
+ * sectors of it a power cut has left. An LF shares its write and sync with the text of the next line, if one is
+ * waiting, so n concurrent lines take n + 1 syncs.
  *
- * After a failure nothing more is written: another sync would succeed and prove
- * nothing.
+ * After a failure nothing more is written, because another sync could succeed without writing the lost data.
  */
 export class LineFile {
   readonly #disk: Disk
@@ -27,7 +24,7 @@ export class LineFile {
   readonly #file: DiskFile
   #size: number
   readonly #waiting: Line[] = []
-  /** Its text is on the device, its LF is not. */
+  /** The line whose text is durable and whose LF is not written yet. */
   #unended: Line | undefined
   #flushing: Promise<void> | undefined
   #failure: AnnalsError | undefined
@@ -39,11 +36,11 @@ export class LineFile {
     this.#size = file.size()
   }
 
-  /** Makes the file if there is none. What it holds is durable when this resolves. */
+  /** Opens the file, and creates it if it does not exist. Its content is durable when this resolves. */
   static async open(disk: Disk, name: string, access?: 'private'): Promise<LineFile> {
     const file = openOrCreate(disk, name, access)
     try {
-      // The process that wrote the last lines may have died before it synced them, and readers have seen them since.
+      // The process that wrote the last lines may have crashed before it synced them, and others may have read them.
       await file.syncLater()
       disk.syncFolder(folderOf(name))
       return new LineFile(disk, name, file)
@@ -53,19 +50,19 @@ export class LineFile {
     }
   }
 
-  /** All bytes, those behind the last LF too. */
+  /** All bytes, including those after the last LF. */
   read(): Buffer {
     return readFile(this.#disk, this.#name) ?? Buffer.alloc(0)
   }
 
-  /** Cuts off a line without its LF, before anything is appended. Durable with the next line: until then it is torn again. */
+  /** Truncates the file to remove an incomplete line, before the first append. Durable with the next line. */
   cut(bytes: number): void {
     if (bytes === this.#size) return
     this.#file.truncate(bytes)
     this.#size = bytes
   }
 
-  /** Durable once it resolves. Lines come in the order of the calls; after a failure every call fails. */
+  /** Appends a line in the order of calls. It is durable when this resolves. After a failure every call fails. */
   append(line: string): Promise<void> {
     invariant(line.indexOf('\n') === line.length - 1, 'a line has one LF, at its end')
     if (this.#failure !== undefined) return Promise.reject(this.#failure)
@@ -75,14 +72,14 @@ export class LineFile {
     })
   }
 
-  /** Waits for the lines that were appended. */
+  /** Waits for pending lines, then closes the file. */
   async close(): Promise<void> {
     await this.#flushing
     this.#file.close()
   }
 
   async #flush(): Promise<void> {
-    // Never rejects: each failure goes to those who wait for it.
+    // This never rejects. Each failure goes to the callers of `append`.
     for (;;) {
       const [ended, begun] = [this.#unended, this.#waiting.shift()]
       if (ended === undefined && begun === undefined) break
@@ -122,12 +119,12 @@ export class LineFile {
     try {
       this.#file.truncate(this.#size)
     } catch {
-      // The failure that counts is that of the write. A torn line is left, which the next process cuts off.
+      // The caller gets the error of the write. The next process cuts off the incomplete line.
     }
   }
 }
 
-/** How many bytes the lines with their LF have. */
+/** The size of the complete lines. */
 export function wholeLines(bytes: Buffer): number {
   return bytes.lastIndexOf(0x0a) + 1
 }

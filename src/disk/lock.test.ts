@@ -12,7 +12,7 @@ import { lockFolder } from './lock.ts'
 const LOCK_MODULE = new URL('../../dist/disk/lock.js', import.meta.url).href
 const ANSWER_MS_MAX = 100
 
-/** Locks the folder of its first argument; says how that went; on a second argument starts a child of its own; stays. */
+/** A program that locks a folder, prints the result and keeps running. With a second argument it starts a child process. */
 const HOLDER = `
 import { spawn } from 'node:child_process'
 import { lockFolder } from ${JSON.stringify(LOCK_MODULE)}
@@ -67,7 +67,7 @@ describe('the folder lock', () => {
     await once(child, 'exit')
   }
 
-  it('is refused to a second process with LOCKED within 100 ms, and no byte is changed', async () => {
+  it('is refused to a second process with LOCKED within 100 ms, without changing the folder', async () => {
     const first = await startHolder()
     expect(first.answer.code).toBe('HELD')
     const second = await startHolder()
@@ -82,7 +82,7 @@ describe('the folder lock', () => {
     ;(await lockFolder(folder)).release()
   })
 
-  it('is free as soon as its holder is killed, though a child of the holder lives on', async () => {
+  it('is free as soon as its holder is killed, even if a child of the holder still runs', async () => {
     const first = await startHolder('with-child')
     const grandchild = first.answer.child!
     try {
@@ -103,7 +103,7 @@ describe('the folder lock', () => {
   })
 
   it('survives the release of another lock of the same process', async () => {
-    // POSIX record locks would fail here: closing any descriptor of a file drops all of them.
+    // POSIX record locks would fail here, because closing any descriptor of a file releases all of its locks.
     const lock = await lockFolder(folder)
     mkdirSync(join(root, 'other'))
     ;(await lockFolder(join(root, 'other'))).release()
@@ -112,24 +112,24 @@ describe('the folder lock', () => {
     lock.release()
   })
 
-  it('follows the folder, not its name', async () => {
+  it('belongs to the folder, not to its name', async () => {
     const lock = await lockFolder(folder)
     renameSync(folder, join(root, 'moved'))
     await expect(lockFolder(join(root, 'moved'))).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     lock.release()
   })
 
-  // reason: elsewhere the lock is a file, which a folder must be writable for
-  it.runIf(process.platform === 'linux')('works in a folder that can only be read', async () => {
+  // reason: other platforms use a lock file, which needs a writable folder
+  it.runIf(process.platform === 'linux')('works in a read-only folder', async () => {
     chmodSync(folder, 0o555)
     const lock = await lockFolder(folder)
     await expect(lockFolder(folder)).rejects.toThrow(expect.objectContaining({ code: 'LOCKED' }))
     lock.release()
   })
 
-  // reason: elsewhere the lock needs no command
+  // reason: other platforms don't use the flock command
   it.runIf(process.platform === 'linux')(
-    'is never granted unguarded: without the flock command, a clear refusal',
+    'is refused with an explanation if the flock command is missing',
     async () => {
       vi.stubEnv('PATH', root)
       await expect(lockFolder(folder)).rejects.toThrow(
@@ -138,22 +138,19 @@ describe('the folder lock', () => {
     },
   )
 
-  // reason: elsewhere the lock needs no command
-  it.runIf(process.platform === 'linux')(
-    'says what is wrong if the command fails for another reason',
-    async () => {
-      writeFileSync(join(root, 'flock'), '#!/bin/sh\necho "flock: 3: No locks available" >&2\nexit 71\n', {
-        mode: 0o755,
-      })
-      vi.stubEnv('PATH', root)
-      await expect(lockFolder(folder)).rejects.toThrow(
-        expect.objectContaining({ code: 'IO_ERROR', message: expect.stringContaining('No locks available') }),
-      )
-    },
-  )
+  // reason: other platforms don't use the flock command
+  it.runIf(process.platform === 'linux')('fails with the error output of the flock command', async () => {
+    writeFileSync(join(root, 'flock'), '#!/bin/sh\necho "flock: 3: No locks available" >&2\nexit 71\n', {
+      mode: 0o755,
+    })
+    vi.stubEnv('PATH', root)
+    await expect(lockFolder(folder)).rejects.toThrow(
+      expect.objectContaining({ code: 'IO_ERROR', message: expect.stringContaining('No locks available') }),
+    )
+  })
 
-  // reason: elsewhere the lock needs no command
-  it.runIf(process.platform === 'linux')('the event loop turns while the command runs', async () => {
+  // reason: other platforms don't use the flock command
+  it.runIf(process.platform === 'linux')('does not block the event loop while the command runs', async () => {
     const slowMs = 300
     writeFileSync(join(root, 'flock'), `#!/bin/sh\nsleep ${slowMs / 1_000}\n`, { mode: 0o755 })
     vi.stubEnv('PATH', `${root}:${process.env['PATH']}`)

@@ -29,12 +29,12 @@ afterEach(() => {
 })
 
 describe('opening a folder', () => {
-  it('makes the folder and those above it', () => {
+  it('creates the folder and its parents', () => {
     openNodeDisk(join(root, 'a/b/c')).close()
     expect(readdirSync(join(root, 'a/b'))).toEqual(['c'])
   })
 
-  it('keeps the folder when the current one changes', () => {
+  it('keeps the folder when the current directory changes', () => {
     const before = process.cwd()
     process.chdir(root)
     const disk = openNodeDisk('store')
@@ -55,11 +55,11 @@ describe('opening a folder', () => {
     ['an empty path', () => '', {}, 'INVALID_ARGUMENT'],
     ['a path with a NUL', () => `${root}/a\0b`, {}, 'INVALID_ARGUMENT'],
     ['a file', () => join(root, 'file'), {}, 'INVALID_ARGUMENT'],
-    ['a file, to read', () => join(root, 'file'), { readOnly: true }, 'INVALID_ARGUMENT'],
+    ['a file, read-only', () => join(root, 'file'), { readOnly: true }, 'INVALID_ARGUMENT'],
     ['a path through a file', () => join(root, 'file/store'), {}, 'INVALID_ARGUMENT'],
-    ['a missing folder, to read', () => join(root, 'none'), { readOnly: true }, 'INVALID_ARGUMENT'],
+    ['a missing folder, read-only', () => join(root, 'none'), { readOnly: true }, 'INVALID_ARGUMENT'],
     ['a name that is too long', () => join(root, 'new', 'x'.repeat(300)), {}, 'INVALID_ARGUMENT'],
-    ['links in circles', () => join(root, 'circle'), {}, 'INVALID_ARGUMENT'],
+    ['a loop of symbolic links', () => join(root, 'circle'), {}, 'INVALID_ARGUMENT'],
   ]
   it.each(refused)('refuses %s and changes nothing', (_name, path, options, code) => {
     writeFileSync(join(root, 'file'), 'mine')
@@ -73,14 +73,14 @@ describe('opening a folder', () => {
 
   // reason: Windows has no such permissions
   it.skipIf(process.platform === 'win32')(
-    'refuses a folder that may not be written, and says what to do instead',
+    'refuses a folder that is not writable, and suggests readOnly',
     () => {
       const folder = join(root, 'store')
       mkdirSync(folder)
       writeFileSync(join(folder, 'data'), 'x')
       chmodSync(folder, 0o555)
       chmodSync(root, 0o755)
-      // Nothing stops root, so a program of its own first becomes somebody else.
+      // Permissions don't restrict root, so a child process changes its user first.
       writeFileSync(
         join(root, 'program.mjs'),
         `import { openNodeDisk } from ${JSON.stringify(DISK_MODULE)}
@@ -119,7 +119,7 @@ describe('a folder', () => {
 
   afterEach(() => disk.close())
 
-  it('lists its files in order, and no folders', () => {
+  it('lists its files sorted, without folders', () => {
     disk.open('b', 'create').close()
     disk.open('a', 'create').close()
     mkdirSync(join(root, 'store/folder'))
@@ -129,7 +129,7 @@ describe('a folder', () => {
     expect(disk.list()).toEqual(['b'])
   })
 
-  it('creates only what is new, and opens only what is there', () => {
+  it('creates only new files, and opens only existing ones', () => {
     disk.open('a', 'create').close()
     expect(() => disk.open('a', 'create')).toThrow(expect.objectContaining({ code: 'EEXIST' }))
     expect(() => disk.open('b', 'read')).toThrow(expect.objectContaining({ code: 'ENOENT' }))
@@ -148,7 +148,7 @@ describe('a folder', () => {
     other.close()
   })
 
-  it('reads what was written, short at the end only', async () => {
+  it('reads the written bytes, and fewer than asked only at the end', async () => {
     const file = disk.open('a', 'create')
     expect(file.write(Buffer.from('hello'), 0)).toBe(5)
     expect(await file.writeLater(Buffer.from('HE'), 7)).toBe(2)
@@ -165,7 +165,7 @@ describe('a folder', () => {
     expect(() => file.size()).toThrow(expect.objectContaining({ code: 'ILLEGAL_STATE' }))
   })
 
-  it('ends what is under way before a file is closed, so that no other file gets its bytes', async () => {
+  it('finishes pending writes before it closes a file, so that no other file gets their bytes', async () => {
     for (let round = 0; round < 50; round++) {
       const file = disk.open(`a${round}`, 'create')
       const writes = [0, 1, 2, 3].map(i => file.writeLater(Buffer.alloc(1000, 'a'), i * 1000))
@@ -181,8 +181,8 @@ describe('a folder', () => {
     }
   })
 
-  // reason: Windows names this error otherwise
-  it.skipIf(process.platform === 'win32')('passes on the code of the operating system', async () => {
+  // reason: Windows has another code for this error
+  it.skipIf(process.platform === 'win32')('throws errors with the code of the operating system', async () => {
     disk.open('a', 'create').close()
     const file = disk.open('a', 'read')
     expect(() => file.write(Buffer.from('x'), 0)).toThrow(expect.objectContaining({ code: 'EBADF' }))

@@ -28,30 +28,31 @@ import { invariant } from '../core/invariant.ts'
 import { type Disk, type DiskFile, type DiskLocation, folderGone } from './disk.ts'
 import { type FolderLock, LOCK_FILE, lockFolder } from './lock.ts'
 
+/** Options for `openNodeDisk`. */
 export interface NodeDiskOptions {
   readonly readOnly?: boolean
-  /** Whether a folder that is missing is made: unless `readOnly`, if not told otherwise. */
+  /** Whether to create a missing folder. By default true, unless `readOnly`. */
   readonly make?: boolean
 }
 
-/** The real disk: a folder of the file system. Makes it if it is missing; takes no lock yet. */
+/** Opens a folder of the file system, and creates it if it is missing. Does not lock it. */
 export function openNodeDisk(path: string, options: NodeDiskOptions = {}): Disk {
   if (typeof path !== 'string') throw invalid(`the path must be a string, not ${typeof path}`, path)
   if (path === '') throw invalid('the path is empty', path)
-  if (path.includes('\0')) throw invalid('the path holds a NUL', path)
+  if (path.includes('\0')) throw invalid('the path contains a NUL character', path)
   const readOnly = options.readOnly === true
-  // Absolute, so that a later `process.chdir` can't send us to another folder.
+  // An absolute path is not affected by a later `process.chdir`.
   const folder = resolve(path)
   if (isFolder(folder)) {
     checkAccess(folder, readOnly)
   } else {
-    if (!(options.make ?? !readOnly)) throw invalid(`there is no folder ${folder}`, folder)
+    if (!(options.make ?? !readOnly)) throw invalid(`the folder ${folder} does not exist`, folder)
     makeFolder(folder)
   }
   return new NodeDisk(folder, readOnly)
 }
 
-/** Whether a path, which need not be there yet, is the folder or leads into it, by whatever links. */
+/** Whether a path is the folder or inside it, with symbolic links resolved. The path need not exist. */
 export function isWithin(folder: string, path: string): boolean {
   const way = relative(realPath(resolve(folder)), realPath(resolve(path)))
   return way !== '..' && !way.startsWith(`..${sep}`) && !isAbsolute(way)
@@ -67,12 +68,12 @@ function realPath(path: string): string {
 }
 
 /**
- * Names are looked up in the folder that was opened, not at its path, where the system can do that: then nothing
- * can ever be created in another folder. Elsewhere there is a moment between the check and the call.
+ * A folder of the file system. Where `/proc` is available, names are resolved in the folder that was opened, not at its
+ * path. So files can't be created in a folder that replaced it. Elsewhere the folder can be replaced between check and call.
  */
 class NodeDisk implements Disk {
   readonly #path: string
-  /** By which files are reached. */
+  /** The path under which files are opened. */
   readonly #base: string
   readonly #readOnly: boolean
   #folder: number
@@ -98,7 +99,7 @@ class NodeDisk implements Disk {
     this.#checkOpen()
     const there = statSync(this.#path, { bigint: true, throwIfNoEntry: false })
     if (isSame(there, this.#identity)) return
-    // Some file systems give a folder another number while it is open.
+    // Some file systems change the inode number of an open folder.
     this.#identity = fstatSync(this.#folder, { bigint: true })
     if (!isSame(there, this.#identity)) throw folderGone(this.#path)
   }
@@ -108,7 +109,7 @@ class NodeDisk implements Disk {
     invariant(this.#lock === undefined, 'a disk is locked once')
     const lock = await lockFolder(this.#path)
     try {
-      // The lock was taken by the path, so this checks that the path still leads to the folder that was opened.
+      // The lock was taken through the path, so check that the path still leads to the folder that was opened.
       this.check()
     } catch (error) {
       lock.release()
@@ -176,7 +177,7 @@ class NodeDisk implements Disk {
     invariant(isPathBelow(name), `not a path below the folder: ${name}`)
     const path = join(this.#path, name)
     if (!statSync(path).isDirectory())
-      throw Object.assign(new Error(`${path} is no folder`), { code: 'ENOTDIR' })
+      throw Object.assign(new Error(`${path} is not a folder`), { code: 'ENOTDIR' })
     return new NodeDisk(path, this.#readOnly)
   }
 
@@ -204,7 +205,7 @@ class NodeDisk implements Disk {
     return join(this.#base, name)
   }
 
-  /** An error names the path that people know. */
+  /** Replaces the `/proc` path in errors by the path that the user knows. */
   #named<T>(call: () => T): T {
     try {
       return call()
@@ -296,7 +297,7 @@ class NodeFile implements DiskFile {
     })
   }
 
-  // Closed under a call that is still under way, the number could by then belong to another file, and be written to.
+  // If the descriptor were closed during a call, another file could get its number, and the call would write to that file.
   #closeWhenIdle(): void {
     if (this.#underWay > 0 || this.#descriptor === -1) return
     const descriptor = this.#descriptor
@@ -305,7 +306,7 @@ class NodeFile implements DiskFile {
   }
 }
 
-/** Whoever calls has checked what it makes names of: this is for mistakes of our own. */
+/** Whether a name stays within the folder. Callers check user input themselves, so this finds only bugs in Annals. */
 function isPathBelow(name: string): boolean {
   return !name.includes('\0') && name.split('/').every(part => !['', '.', '..'].includes(part))
 }
@@ -331,16 +332,14 @@ function checkAccess(folder: string, readOnly: boolean): void {
   try {
     accessSync(folder, constants.W_OK)
   } catch (error) {
-    const message = `${folder} may not be written; to read what is there, open with readOnly: true`
+    const message = `${folder} is not writable; to read it, open with readOnly: true`
     throw new AnnalsError('READ_ONLY', message, { path: folder }, error)
   }
 }
 
 /**
- * Makes the folder and those above it that are missing, each durable before
- * the next one, so that a power cut leaves at most the deepest one unsynced;
- * whoever goes on from there syncs that first. If one can't be made, those
- * already made go again.
+ * Makes the folder and its missing parents, each durable before the next one. So a power cut leaves at most the deepest one
+ * unsynced, and the next attempt syncs it first. If one can't be made, the new ones are removed again.
  */
 function makeFolder(folder: string): void {
   const missing = [folder]
@@ -358,7 +357,7 @@ function makeFolder(folder: string): void {
   }
 }
 
-/** False if somebody else was faster, which is fine. */
+/** Makes a folder; false if another process has made it meanwhile. */
 function makeOne(path: string): boolean {
   try {
     mkdirSync(path)
@@ -370,23 +369,22 @@ function makeOne(path: string): boolean {
 }
 
 /**
- * A folder is found after a power cut only if its entry in the folder above is
- * durable. Not only for those we make: a process before us may have died
- * between making ours and syncing it.
+ * Makes the folder's entry in its parent durable, so that the folder exists after a power cut. Existing folders need this
+ * too, because an earlier process may have crashed between making and syncing one.
  */
 function syncParent(folder: string): void {
   let descriptor: number
   try {
     descriptor = openSync(dirname(folder), 'r')
   } catch (error) {
-    // We may pass through a folder that we may not read, and have no way to sync it.
+    // A parent may be accessible but not readable. Such a folder can't be synced.
     if (codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM') return
     throw error
   }
   try {
     syncFolderDescriptor(descriptor)
   } catch (error) {
-    // Ours may be mounted into a folder of the kernel's or of a read-only system, which takes no sync and needs none.
+    // The parent of a mount point may be a kernel or read-only file system, which can't be synced and needs no sync.
     if (codeOf(error) !== 'EINVAL' && codeOf(error) !== 'EROFS') throw error
   } finally {
     closeSync(descriptor)
@@ -397,7 +395,7 @@ function syncFolderDescriptor(descriptor: number): void {
   try {
     fsyncSync(descriptor)
   } catch (error) {
-    // Windows can't sync a folder, and NTFS journals its own.
+    // Windows can't sync a folder. NTFS has a journal for it.
     if (process.platform !== 'win32' || codeOf(error) !== 'EPERM') throw error
   }
 }
@@ -405,16 +403,16 @@ function syncFolderDescriptor(descriptor: number): void {
 const REFUSALS: Readonly<Record<string, { readonly code: ErrorCode; readonly why: string }>> = {
   EACCES: { code: 'IO_ERROR', why: 'permission denied' },
   EPERM: { code: 'IO_ERROR', why: 'permission denied' },
-  EROFS: { code: 'READ_ONLY', why: 'it is not there, and its file system is read-only' },
-  ENOTDIR: { code: 'INVALID_ARGUMENT', why: 'a part of its path is a file' },
-  ENAMETOOLONG: { code: 'INVALID_ARGUMENT', why: 'its name is too long' },
-  ELOOP: { code: 'INVALID_ARGUMENT', why: 'its links go in circles' },
+  EROFS: { code: 'READ_ONLY', why: 'it does not exist, and its file system is read-only' },
+  ENOTDIR: { code: 'INVALID_ARGUMENT', why: 'a part of the path is a file' },
+  ENAMETOOLONG: { code: 'INVALID_ARGUMENT', why: 'the name is too long' },
+  ELOOP: { code: 'INVALID_ARGUMENT', why: 'its symbolic links form a loop' },
   ENOSPC: { code: 'DISK_FULL', why: 'the disk is full' },
 }
 
 function refusal(path: string, cause: unknown): AnnalsError {
   const { code, why } = REFUSALS[codeOf(cause) ?? ''] ?? { code: 'IO_ERROR', why: String(cause) }
-  return new AnnalsError(code, `can't open ${path}: ${why}`, { path }, cause)
+  return new AnnalsError(code, `cannot open ${path}: ${why}`, { path }, cause)
 }
 
 function invalid(message: string, path: unknown): AnnalsError {
