@@ -5,28 +5,30 @@ import type { FileUse } from './data-files.ts'
 import { corrupt, fileId, fileName, HEADER_BYTES, header, readHeader, STORE_ID_AT } from './format.ts'
 
 /**
- * A manifest is a checkpoint's last word: where the directory's root lies, what
- * the data files hold, and from which segment on the write-ahead log goes
- * beyond it. There are two, written in turn, so that one is whole at any time:
- * header, u32 length, u32 crc, JSON.
+ * A manifest describes a finished checkpoint: the place of the directory's root, the use of each data file, and the log
+ * segment where later commits begin. Two manifest files are written alternately, so that one of them is always intact.
+ *
+ * File format: header, u32 length, u32 crc, JSON.
  */
 export interface Manifest {
-  /** Grows by one from checkpoint to checkpoint; its parity chooses the file. */
+  /** Counts checkpoints. Its parity chooses between the two files. */
   readonly generation: number
-  /** Of the last commit that the trees hold. */
+  /** The version of the last commit that the checkpoint contains. */
   readonly version: number
+  /** The time of that commit. */
   readonly time: number
-  /** The segment that the log goes on with. It is always there. */
+  /** The first log segment that recovery reads. It always exists. */
   readonly walSegment: number
-  /** Of the last frame before that: the log that follows has to refer to it. */
+  /** The checksum of the last frame before that segment. The next frame must refer to it. */
   readonly walCrc: number
+  /** The number of the next data file. */
   readonly nextFile: number
-  /** As `encodeAddress` gives it, in hex; empty while nothing is stored. */
+  /** The address of the directory's root, from `encodeAddress`, in hex. Empty while nothing is stored. */
   readonly directory: string
   readonly files: readonly FileUse[]
 }
 
-/** What a store is before its first checkpoint. */
+/** The manifest of a new, empty store. */
 export const FIRST_MANIFEST: Manifest = {
   generation: 0,
   version: 0,
@@ -38,14 +40,15 @@ export const FIRST_MANIFEST: Manifest = {
   files: [],
 }
 
+/** The result of reading both manifest files. */
 export interface FoundManifests {
-  /** The id of the store that they are of; undefined if there is no sound one. */
+  /** The id of the store; undefined if neither manifest is valid. */
   readonly storeId: string | undefined
-  /** The newest sound one. */
+  /** The newest valid manifest. */
   readonly current: Manifest | undefined
-  /** The one before it, if it is sound: what it names must stay. */
+  /** The older manifest, if it is valid. The files that it names must be kept. */
   readonly previous: Manifest | undefined
-  /** Names of manifests that were there but damaged. */
+  /** The names of manifest files that exist but are damaged. */
   readonly damaged: readonly string[]
 }
 
@@ -61,7 +64,7 @@ function encodeManifest(manifest: Manifest, storeId: string): Buffer {
   return bytes
 }
 
-/** Writes one of the two, in a new file if asked. Resolves once it is on the device and was read back. */
+/** Writes a manifest over the older one, or to a new file if `anew`. Resolves after it was synced and read back. */
 export async function writeManifest(
   disk: Disk,
   storeId: string,
@@ -81,7 +84,7 @@ export async function writeManifest(
     if (fresh) disk.syncFolder()
     const back = Buffer.alloc(bytes.length)
     if (file.read(back, 0) !== bytes.length || !back.equals(bytes)) {
-      throw Object.assign(new Error(`${name} reads back other bytes than were written`), { code: 'EIO' })
+      throw Object.assign(new Error(`${name} differs from the bytes that were written`), { code: 'EIO' })
     }
   } finally {
     file.close()
@@ -94,6 +97,7 @@ interface Found {
   readonly manifest: Manifest
 }
 
+/** Reads both manifests. Throws `CORRUPT` if they belong to different stores. `sync` makes them durable first. */
 export function readManifests(disk: Disk, sync: boolean): FoundManifests {
   const names = disk.list()
   const found: Found[] = []
@@ -103,7 +107,7 @@ export function readManifests(disk: Disk, sync: boolean): FoundManifests {
     if (!names.includes(name)) continue
     const file = disk.open(name, sync ? 'write' : 'read')
     try {
-      // What a killed process wrote may be in the system's memory only. Nobody may build on it before it is on disk.
+      // The writes of a killed process may be only in the page cache. They must be durable before we depend on them.
       if (sync) file.sync()
       const size = file.size()
       const bytes = Buffer.alloc(Math.min(size, MANIFEST_BYTES_MAX))
@@ -125,7 +129,7 @@ export function readManifests(disk: Disk, sync: boolean): FoundManifests {
   }
 }
 
-/** Two manifests are of different stores: the log tells which of them does not belong here. */
+/** The error for manifests of two stores. It names the manifest that does not match the log. */
 function foreign(disk: Disk, current: Found, previous: Found): AnnalsError {
   const isOurs = ({ storeId, manifest }: Found): boolean => isSegmentOf(disk, storeId, manifest.walSegment)
   const [other, own] = isOurs(current) ? [previous, current] : [current, previous]
@@ -157,7 +161,7 @@ function decodeManifest(id: number, bytes: Buffer): Omit<Found, 'name'> | undefi
   }
   if (bytes.length < PREFIX_BYTES) return undefined
   const length = bytes.readUInt32LE(HEADER_BYTES)
-  // Nothing has the checksum 0 as well: a header with zeros behind it is a manifest that was only begun.
+  // The checksum of no bytes is 0 too. So a header followed by zeros, an unfinished write, would pass the checks below.
   if (length === 0 || PREFIX_BYTES + length !== bytes.length) return undefined
   const text = bytes.subarray(PREFIX_BYTES)
   if (crc32(text) !== bytes.readUInt32LE(HEADER_BYTES + 4)) return undefined

@@ -18,30 +18,31 @@ import { verifyForest } from './verification.ts'
 import { Wal } from './wal.ts'
 import { NO_LOG, type Replayed, replay } from './wal-recovery.ts'
 
+/** Options for `openEmbedded`. */
 export interface EmbeddedOptions {
-  /** Absent: everything stays in memory. */
+  /** The folder of the store. Without it, the store is in memory. */
   readonly disk?: Disk | undefined
   readonly durability?: Durability | undefined
-  /** For clean nodes; what the next checkpoint will write comes on top. */
+  /** The cache for clean nodes. Dirty nodes use memory in addition; see `dirtyBytes`. */
   readonly cacheBytes?: number | undefined
   readonly readOnly?: boolean | undefined
-  /** Reads and checks everything stored before anything is served. */
+  /** Whether opening reads and checks all stored data first. */
   readonly verifyOnOpen?: boolean | undefined
   readonly clock?: (() => number) | undefined
   readonly scheduler?: Scheduler | undefined
-  /** The id of a store that is created, for simulations; random without it. */
+  /** Returns the id for a new store; random by default. Simulations replace it. */
   readonly newStoreId?: (() => string) | undefined
-  /** How long the log gets before a checkpoint begins. Opening after a crash reads it. */
+  /** A checkpoint begins when the log has this size. Opening after a crash reads that much. */
   readonly walBytes?: number | undefined
-  /** How much of the log's next segment is laid out ahead; 0 for nothing. */
+  /** How much of the next log segment is filled with zeros in advance; 0 for none. */
   readonly prepareBytes?: number | undefined
-  /** How much may wait in memory to be written before a checkpoint begins. */
+  /** A checkpoint begins when dirty nodes have this size. */
   readonly dirtyBytes?: number | undefined
-  /** How much garbage is not worth rewriting anything. */
+  /** Data files are compacted only if they have more garbage than this. */
   readonly garbageBytes?: number | undefined
-  /** How long a data file gets. */
+  /** The size at which a data file is full. */
   readonly fileBytes?: number | undefined
-  /** Hears what a person should know; by default a process warning. */
+  /** Receives warnings for the operator; by default they become process warnings. */
   readonly warn?: Warn | undefined
 }
 
@@ -52,6 +53,7 @@ const DIRTY_BYTES_DEFAULT = 96 * MIB
 const GARBAGE_BYTES_DEFAULT = 32 * MIB
 const FILE_BYTES_DEFAULT = 64 * MIB
 
+/** Opens a store, and creates it if the folder has none. Recovers the log if the store was not closed. */
 export async function openEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedStore> {
   if (options.disk === undefined) return openInMemory(options)
   const disk = withOneFolderFailure(options.disk)
@@ -60,11 +62,11 @@ export async function openEmbedded(options: EmbeddedOptions = {}): Promise<Embed
     return await openOnDisk(disk, options)
   } catch (error) {
     disk.close()
-    throw diskFailure(error, "the store can't be opened")
+    throw diskFailure(error, 'cannot open the store')
   }
 }
 
-/** `LOCKED` names the store's id too, so that the caller can tell which server has it open. */
+/** Adds the store's id to a `LOCKED` error, so that the caller can find the server that has the store open. */
 async function lock(disk: Disk): Promise<void> {
   try {
     await disk.lock()
@@ -77,12 +79,12 @@ async function lock(disk: Disk): Promise<void> {
   }
 }
 
-/** Without the lock: the id never changes, and of the two manifests at most one is being written. */
+/** Reads the store's id without the lock. That is safe: the id never changes, and one manifest is always intact. */
 function storeIdUnlocked(disk: Disk): string | undefined {
   try {
     return readManifests(disk, false).storeId
   } catch (error) {
-    // That the folder is open elsewhere matters more than what its owner is doing to it.
+    // The caller reports `LOCKED`, which matters more than an error while another process writes the files.
     if (error instanceof AnnalsError || (error as NodeJS.ErrnoException).code !== undefined) return undefined
     throw error
   }
@@ -94,7 +96,7 @@ function openInMemory(options: EmbeddedOptions): EmbeddedStore {
   return assemble(options, forest, { version: 0, time: 0 }, undefined, undefined)
 }
 
-/** Lock, manifest, log, in this order: the store is what the newest sound manifest and the log after it say. */
+/** Opens the store of a locked folder: the state of the newest valid manifest, plus the log after it. */
 async function openOnDisk(disk: Disk, options: EmbeddedOptions): Promise<EmbeddedStore> {
   const readOnly = options.readOnly === true
   const found = await findStore(disk, readOnly, options.newStoreId ?? newStoreId)
@@ -158,7 +160,7 @@ interface FoundStore extends FoundManifests {
   readonly origin: 'found' | 'created' | 'missing'
 }
 
-/** Reads the manifests. Creates the store if there is none; on a disk without room, the first commit will try again. */
+/** Reads the manifests, and creates the store if there is none. If the disk is full, the first commit tries again. */
 async function findStore(disk: Disk, readOnly: boolean, newId: () => string): Promise<FoundStore> {
   const found = readManifests(disk, !readOnly)
   const known = found.storeId ?? storeIdWithoutManifest(disk)
@@ -214,7 +216,7 @@ function rootOf(manifest: Manifest | undefined): Node | undefined {
   return decodeAddress(Buffer.from(manifest.directory, 'hex').latin1Slice())
 }
 
-/** A file that a crash left behind may have the next number already. */
+/** The number for the next data file, above those of files that a crash left behind. */
 function nextDataFile(disk: Disk, next: number): number {
   const ids = disk.list().map(name => fileId('D', name) ?? 0)
   return Math.max(next, ...ids.map(id => id + 1))
@@ -231,7 +233,7 @@ function report(
     damagedManifests,
     strayBytes: stray,
   }
-  warn(`opening had to mend the store: ${JSON.stringify(recovery)}`, 'RECOVERED')
+  warn(`opening found damage and recovered from it: ${JSON.stringify(recovery)}`, 'RECOVERED')
   return recovery
 }
 

@@ -4,37 +4,37 @@ import { viewOf } from '../disk/disk.ts'
 import { type Change, dropOf, removalOf } from './change.ts'
 
 /**
- * A frame is what one write puts into the log: the commits that were waiting.
- * It is wholly valid or not there. Little-endian, padded to 8 bytes.
+ * A frame is a batch of commits that one write adds to the log. It is valid as a whole or not at all. Numbers are
+ * little-endian, and the frame is padded to 8 bytes.
  *
  *   0  magic            u32
- *   4  crc              u32, of all that follows up to the frame's end
- *   8  length           u32, of the whole frame
- *  12  segment          u32, the number of the segment: each opening begins a new one
- *  16  first version    f64, of the first commit; the others count on from it
- *  24  durable version  f64, of the newest commit that was on the device when this was written;
- *                       damage at or below it is corruption, damage above it a torn tail
+ *   4  crc              u32, of the bytes from 8 to the frame's end
+ *   8  length           u32, of the frame with its header and padding
+ *  12  segment          u32, the number of the segment; reopening a log with commits begins a new one
+ *  16  first version    f64, of the first commit; the other commits have the next versions
+ *  24  durable version  f64, of the newest commit that was durable when the frame was written; damage to a commit
+ *                       up to this version is corruption, damage to a later one is a torn tail
  *  32  commits          u32
- *  36  previous crc     u32, of the frame before, in whatever segment it is: a log of another store, or one with a gap,
- *                       doesn't fit
+ *  36  previous crc     u32, the crc of the frame before, possibly in an earlier segment; it reveals a gap, or a frame
+ *                       of another store
  *  40  for each commit  f64 time, u32 changes, and for each change
- *        u8 flags (1 tree as in the change before, 2 removal, 4 expires, 8 drop of the whole tree, 16 time of its own),
+ *        u8 flags (1 same tree as the change before, 2 removal, 4 expires, 8 drop of the whole tree, 16 own time),
  *        u16 key length, u32 value length, [u8 tag, u16 scope length, scope], [f64 expiresAt], [f64 time], key, value
  *
- * The heads of logs are left out: they follow from the appends.
+ * Heads of logs are not stored, because recovery derives them from the appends.
  */
 const FRAME_HEADER_BYTES = 40
 const CHECKED_AT = 8
 export const FRAME_ALIGN = 8
 /**
- * Zeros that every write leaves behind its frame, for the next one to overwrite. A log that ends without them was cut,
- * even if it was cut between two frames.
+ * The number of zeros that every write adds after its frame. The next frame overwrites them. A log without them at its
+ * end was truncated, even if it was truncated exactly between two frames.
  */
 export const END_BYTES = 8
-/** Far above what a commit may hold: no sound frame is longer. */
+/** Longer than any valid frame, because commits have a much lower limit. */
 const FRAME_BYTES_MAX = 1024 * 1024 * 1024
 const MAGIC = 0x4652_4e41
-/** What a change takes at least: flags and lengths. */
+/** The fixed part of a change: flags and lengths. */
 const CHANGE_BYTES = 7
 const SAME_TREE = 1
 const REMOVAL = 2
@@ -43,12 +43,13 @@ const DROP = 8
 const OWN_TIME = 16
 const BUFFER_KEPT_BYTES = 8 * 1024 * 1024
 
+/** Encodes commits into a frame. The buffer is reused for the next frame. */
 export class FrameWriter {
   commits = 0
   firstVersion = 0
   #buffer = Buffer.allocUnsafeSlow(64 * 1024)
   #view = viewOf(this.#buffer)
-  /** Of a frame from its start, and of what its checksum is of. */
+  /** Views of the whole frame, and of the part that the checksum covers. */
   #frames = new Views(this.#buffer)
   #checked = new Views(this.#buffer, CHECKED_AT)
   #used = FRAME_HEADER_BYTES
@@ -59,7 +60,7 @@ export class FrameWriter {
   #scope: ByteString = ''
   #tag = -1
 
-  /** Begins a commit; its changes follow. */
+  /** Begins a commit, to which the following changes belong. */
   begin(version: number, time: number): void {
     this.#close()
     if (this.commits === 0) this.firstVersion = version
@@ -72,7 +73,7 @@ export class FrameWriter {
     this.#used += 12
   }
 
-  /** Takes back the commit that was begun last. */
+  /** Removes the commit that was begun last. */
   abandon(): void {
     this.commits--
     this.#used = this.#begunAt
@@ -82,6 +83,7 @@ export class FrameWriter {
     this.#scope = ''
   }
 
+  /** Adds a change to the current commit. */
   change(scope: ByteString, tag: number, change: Change): void {
     const { key, value, time, expiresAt, removes } = change
     this.#room(32 + scope.length + key.length + value.length)
@@ -120,12 +122,12 @@ export class FrameWriter {
     this.#changes++
   }
 
-  /** The finished frame and the end behind it, valid until `reset`. */
+  /** Completes the frame. Returns it with the zeros after it, valid until `reset`. */
   finish(segment: number, durableVersion: number, previousCrc: number): Buffer {
     this.#close()
     const padding = -this.#used & (FRAME_ALIGN - 1)
     this.#room(padding + END_BYTES)
-    // By hand: `fill` is made for more.
+    // For so few bytes a loop is faster than `fill`.
     for (let i = this.#used + padding + END_BYTES; --i >= this.#used; ) this.#buffer[i] = 0
     const length = this.#used + padding
     const view = this.#view
@@ -140,7 +142,7 @@ export class FrameWriter {
     return this.#frames.upTo(length + END_BYTES)
   }
 
-  /** So far. */
+  /** The size of the frame so far. */
   get bytes(): number {
     return this.#used
   }
@@ -156,7 +158,7 @@ export class FrameWriter {
     this.#changes = 0
     this.#tag = -1
     this.#scope = ''
-    // One large commit must not hold on to its buffer for good.
+    // Otherwise one large commit would keep its buffer in memory for ever.
     if (this.#buffer.length > BUFFER_KEPT_BYTES) this.#grow(64 * 1024)
   }
 
@@ -180,6 +182,7 @@ export class FrameWriter {
   }
 }
 
+/** The header of a valid frame, and its offset in the segment. */
 export interface Frame {
   readonly offset: number
   readonly length: number
@@ -190,12 +193,12 @@ export interface Frame {
   readonly durableVersion: number
 }
 
-/** Of a finished frame. */
+/** The checksum of a finished frame. */
 export function crcOf(frame: Buffer): number {
   return frame.readUInt32LE(4)
 }
 
-/** The frame of this segment at `offset`, if there is a sound one. */
+/** The frame at `offset`; undefined if there is no valid frame of this segment. */
 export function frameAt(bytes: Buffer, view: DataView, offset: number, segment: number): Frame | undefined {
   if (offset + FRAME_HEADER_BYTES > bytes.length || view.getUint32(offset, true) !== MAGIC) return undefined
   const length = view.getUint32(offset + 8, true)
@@ -216,16 +219,16 @@ export function frameAt(bytes: Buffer, view: DataView, offset: number, segment: 
   }
 }
 
-/** Hears what a frame holds, in order: a commit, then its changes. */
+/** Receives the content of a frame in order: each commit, followed by its changes. */
 export interface FrameVisitor {
   commit(version: number, time: number): void
-  /** `offset` is for `decodeChange`. A drop has no key, and nothing else has none. */
+  /** `offset` is the argument for `decodeChange`. The key is empty for a drop, and only for a drop. */
   change(scope: ByteString, tag: number, key: ByteString, offset: number): void
 }
 
 const CHANGES_A_PAUSE = 256
 
-/** Reads a sound frame; returns the last commit's time. Values are not decoded. One commit may have very many changes. */
+/** Passes a valid frame to the visitor without decoding values. Returns the time of the last commit. */
 export function* readFrame(
   frame: Frame,
   bytes: Buffer,
@@ -263,7 +266,7 @@ export function* readFrame(
   return time
 }
 
-/** The change at `offset`, of a commit of which the visitor was told. */
+/** Decodes the change at `offset`. Version and time are those of its commit. */
 export function decodeChange(
   bytes: Buffer,
   view: DataView,

@@ -5,25 +5,29 @@ import { RecoveredTail } from './recovered-tail.ts'
 import { END_BYTES, FRAME_ALIGN, type Frame, frameAt, readFrame } from './wal-frame.ts'
 import { cutSegment, nextOf, SEGMENT_START } from './wal-segment.ts'
 
+/** The result of reading the log. */
 export interface Replayed {
-  /** Of the last commit found. */
+  /** The version of the last commit. */
   readonly version: number
+  /** The time of the last commit. */
   readonly time: number
-  /** Of the last frame. */
+  /** The checksum of the last frame. */
   readonly crc: number
-  /** How many segments the log has, and the number of the last one. */
+  /** How many segments the log has. */
   readonly segments: number
+  /** The number of the last segment. */
   readonly lastSegment: number
-  /** The first number that no segment has. */
+  /** The number for the next new segment. */
   readonly nextSegment: number
+  /** The size of all frames. */
   readonly tailBytes: number
   readonly tail: RecoveredTail
   readonly torn: TornTail | undefined
-  /** Bytes behind a segment's end that should be zero and are not. No commit was there: the log goes on elsewhere. */
+  /** Places of unexpected bytes at a segment's end or link. No commit is lost, because the log is complete without them. */
   readonly stray: readonly { readonly file: string; readonly offset: number }[]
 }
 
-/** Of a store that is not created yet. */
+/** The result for a store that was not created yet. */
 export const NO_LOG: Replayed = {
   version: 0,
   time: 0,
@@ -37,7 +41,7 @@ export const NO_LOG: Replayed = {
   stray: [],
 }
 
-/** What is read, or searched, before a pause. */
+/** How many bytes are read or searched between two `yield`s. */
 const PIECE_BYTES = 1024 * 1024
 
 interface SegmentBytes {
@@ -47,18 +51,20 @@ interface SegmentBytes {
   readonly view: DataView
 }
 
+/** The first place of the log that is not a valid frame. */
 interface Damage {
   readonly segment: SegmentBytes
   readonly offset: number
 }
 
-/** What the log has to go on from. */
+/** The end of the valid log so far. The next frame must continue it. */
 interface LogEnd {
   version: number
   time: number
   crc: number
 }
 
+/** The part of the manifest that says where the log begins. */
 export interface LogStart {
   readonly storeId: string
   readonly segment: number
@@ -69,9 +75,9 @@ export interface LogStart {
 }
 
 /**
- * Reads the log from `segment` on, where it has to go on from `version`. A segment that is missing, or of another store,
- * is corruption. So is an end that is not whole, if something behind it proves that it once was durable; otherwise it is
- * cut off. Doing this twice changes nothing. It can pause at each `yield`, because a log may be long.
+ * Reads the log from `segment` on. Its first commit must follow `version`. A segment that is missing or of another store
+ * is corruption. A damaged end is corruption if a later frame proves that it was durable. Otherwise it is a torn tail, and
+ * is cut off. Repeating this changes nothing. The caller may pause at each `yield`.
  */
 export function* replay(disk: Disk, from: LogStart): Generator<void, Replayed, void> {
   const ids = disk
@@ -113,7 +119,7 @@ export function* replay(disk: Disk, from: LogStart): Generator<void, Replayed, v
   return { ...found, torn }
 }
 
-/** The segments in their order: the first one, and each one that the one before it names. */
+/** Reads the segments in order, from the first one along the links. */
 function* readChain(
   disk: Disk,
   { segment: first, storeId, readOnly }: LogStart,
@@ -128,12 +134,12 @@ function* readChain(
     const segment = yield* readSegment(disk, id, readOnly)
     const header = readHeader('W', id, segment.bytes, storeId)
     if (previous !== undefined && header.previous !== previous) {
-      throw corrupt(name, HEADER_BYTES - 8, `it follows segment ${header.previous}, not ${previous}`)
+      throw corrupt(name, HEADER_BYTES - 8, `its predecessor is ${header.previous}, expected ${previous}`)
     }
-    if (segment.bytes.length < SEGMENT_START) throw corrupt(name, segment.bytes.length, 'it ends early')
+    if (segment.bytes.length < SEGMENT_START) throw corrupt(name, segment.bytes.length, 'it is too short')
     chain.push(segment)
     const next = nextOf(segment.bytes, id)
-    // A power cut may tear a link that is being written. The segment that it was to name is empty then.
+    // A power cut can damage a link that is being written. The next segment is still empty then.
     if (next === undefined) stray.push({ file: name, offset: HEADER_BYTES })
     previous = id
     id = next ?? 0
@@ -142,19 +148,19 @@ function* readChain(
   return chain
 }
 
-/** A segment that none names was about to be used, and is empty. If it holds commits, then the link to it is lost. */
+/** Checks that segments without a link to them are empty. If one has commits, the link was lost. */
 function* refuseUnnamed(disk: Disk, ids: readonly number[], last: SegmentBytes): Generator<void, void, void> {
   for (const id of ids) {
     const segment = yield* readSegment(disk, id, true)
     for (let offset = SEGMENT_START; offset < segment.bytes.length; offset += FRAME_ALIGN) {
       if (offset % PIECE_BYTES === 0) yield
       if (frameAt(segment.bytes, segment.view, offset, id) === undefined) continue
-      throw corrupt(last.name, HEADER_BYTES, `${segment.name} holds commits, and no segment leads to it`)
+      throw corrupt(last.name, HEADER_BYTES, `the link to ${segment.name}, which contains commits, is lost`)
     }
   }
 }
 
-/** Whether the next commit stands in a later segment: then nothing is missing before it. */
+/** Whether the next commit is in a later segment. Then no commit is missing. */
 function goesOn(later: readonly SegmentBytes[], end: LogEnd): boolean {
   for (const { bytes, view, id } of later) {
     const frame = frameAt(bytes, view, SEGMENT_START, id)
@@ -163,7 +169,7 @@ function goesOn(later: readonly SegmentBytes[], end: LogEnd): boolean {
   return false
 }
 
-/** No gap, and no frame of another log. */
+/** Whether the frame directly continues the log. */
 function follows(frame: Frame, end: LogEnd): boolean {
   return frame.firstVersion === end.version + 1 && frame.previousCrc === end.crc
 }
@@ -172,7 +178,7 @@ function* readSegment(disk: Disk, id: number, readOnly: boolean): Generator<void
   const name = fileName('W', id)
   const file = disk.open(name, readOnly ? 'read' : 'write')
   try {
-    // What a killed process wrote may be in the system's memory only. Nobody may build on it before it is on disk.
+    // The writes of a killed process may be only in the page cache. They must be durable before we depend on them.
     if (!readOnly) file.sync()
     const buffer = Buffer.allocUnsafeSlow(file.size())
     let length = 0
@@ -189,7 +195,7 @@ function* readSegment(disk: Disk, id: number, readOnly: boolean): Generator<void
   }
 }
 
-/** Visits frames, and moves the end on; answers where the segment stops making sense, undefined if it ends well. */
+/** Visits the segment's frames and advances `end`. Returns the offset of damage; undefined if the segment is intact. */
 function* readFrames(
   { id, bytes, view }: SegmentBytes,
   end: LogEnd,
@@ -209,7 +215,7 @@ function* readFrames(
   return bytes.length - offset >= END_BYTES && (yield* isZero(bytes, offset)) ? undefined : offset
 }
 
-/** A sound frame behind the damage that says this version was durable makes the damage corruption. */
+/** Throws `CORRUPT` if a valid frame after the damage says that this version was durable. */
 function* refuseIfDurable(
   segments: readonly SegmentBytes[],
   damage: Damage,
@@ -222,7 +228,7 @@ function* refuseIfDurable(
       if (offset % PIECE_BYTES === 0) yield
       const frame = frameAt(segment.bytes, segment.view, offset, segment.id)
       if (frame !== undefined && frame.durableVersion >= version) {
-        throw corrupt(damage.segment.name, damage.offset, `commit ${version} was durable and can't be read`)
+        throw corrupt(damage.segment.name, damage.offset, `commit ${version} was durable, but can't be read`)
       }
     }
   }
@@ -237,7 +243,10 @@ function tornTail(segments: readonly SegmentBytes[], { segment, offset }: Damage
   return { file: segment.name, offset, bytes: Math.max(0, bytes) }
 }
 
-/** Later segments first: as long as the damage is there, they don't count. They stay, since the one before names them. */
+/**
+ * Cuts off the torn tail. Later segments are emptied first, because recovery ignores them only while the damage is there.
+ * They are not removed, because the links name them.
+ */
 function cut(disk: Disk, segments: readonly SegmentBytes[], { segment, offset }: Damage): void {
   for (const later of segments) if (later.id > segment.id) cutFile(disk, later.name, SEGMENT_START)
   cutFile(disk, segment.name, offset)
@@ -260,7 +269,7 @@ function* isZero(bytes: Buffer, from: number): Generator<void, boolean, void> {
   return true
 }
 
-/** Where the zeros at the end begin. */
+/** The length of the bytes without the zeros at their end. */
 function contentEnd(bytes: Buffer): number {
   const zeros = Buffer.alloc(4096)
   let end = bytes.length

@@ -4,21 +4,21 @@ import { HEADER_BYTES, header } from './format.ts'
 import { END_BYTES } from './wal-frame.ts'
 
 /**
- * A segment of the log: the header of every file, which names the segment before it, then a link to the segment behind
- * it, then frames.
+ * A segment of the log has the header of every file, which names the previous segment, then a link to the next segment,
+ * then frames.
  *
- *  40  next    u32, the number of the segment that follows
- *  44  crc     u32, of that number and the segment's own; both are 0 as long as no segment follows
+ *  40  next    u32, the number of the next segment
+ *  44  crc     u32, of that number and the segment's own number; `next` and `crc` are 0 while there is no next segment
  *  48  frames
  *
- * The manifest names the first segment, and each segment the next one. A segment is on the device, by its name too,
- * before anything names it; and it is named, on the device, before it gets its first frame. So a segment that is missing
- * was lost, and one that nothing names has never held a commit.
+ * The manifest names the first segment, and each segment names the next one. A segment and its directory entry are durable
+ * before a link names it, and the link is durable before the segment gets its first frame. So a named segment that is
+ * missing was lost, and a segment without a link never contained a commit.
  */
 export const SEGMENT_START: number = HEADER_BYTES + 8
 const NEXT_AT = HEADER_BYTES
 
-/** The beginning of a segment that holds nothing yet. */
+/** The bytes of an empty segment. */
 export function segmentStart(id: number, storeId: string, previous: number): Buffer {
   return Buffer.concat([
     header('W', id, { storeId, previous }),
@@ -26,7 +26,7 @@ export function segmentStart(id: number, storeId: string, previous: number): Buf
   ])
 }
 
-/** The bytes that name the successor of segment `id`, and where they go. */
+/** The link from segment `id` to segment `next`, and its offset. */
 export function linkTo(next: number, id: number): { readonly bytes: Buffer; readonly at: number } {
   const bytes = Buffer.alloc(8)
   bytes.writeUInt32LE(next, 0)
@@ -34,7 +34,7 @@ export function linkTo(next: number, id: number): { readonly bytes: Buffer; read
   return { bytes, at: NEXT_AT }
 }
 
-/** The number of the segment that follows `id`; 0 if there is none, undefined if the link makes no sense. */
+/** The number of the segment after `id`; 0 if there is none, undefined if the link is invalid. */
 export function nextOf(bytes: Buffer, id: number): number | undefined {
   if (bytes.length < SEGMENT_START) return undefined
   const link = bytes.subarray(NEXT_AT, SEGMENT_START)
@@ -43,15 +43,15 @@ export function nextOf(bytes: Buffer, id: number): number | undefined {
   return next > id && link.equals(linkTo(next, id).bytes) ? next : undefined
 }
 
-/** Ends a segment at `position` for good. */
+/** Truncates a segment after `position`, and syncs it. */
 export function cutSegment(file: DiskFile, position: number): void {
   let size = position
   try {
-    // Over what is there, so that it takes no room.
+    // This overwrites existing bytes before the file is truncated, so it usually needs no room.
     writeAll(file, Buffer.alloc(END_BYTES), position)
     size += END_BYTES
   } catch (error) {
-    // On a full disk there may be none. Then the next opening will find that the log was cut, and nothing missing.
+    // On a full disk there may be no room for the zeros. Then the next opening reports a torn tail without lost commits.
     if (!isFull(error)) throw error
   }
   file.truncate(size)

@@ -3,79 +3,83 @@ import { fileId, fileName } from './format.ts'
 import { crcOf, END_BYTES } from './wal-frame.ts'
 import { cutSegment, linkTo, SEGMENT_START, segmentStart } from './wal-segment.ts'
 
+/** The state of the log when its writer starts, and the writer's settings. */
 export interface WalOptions {
   readonly storeId: string
-  /** The last segment of the log. It is written to only if the log holds nothing yet. */
+  /** The last segment of the log. It gets frames only if the log is empty. */
   readonly segment: number
-  /** The first number that no segment has. */
+  /** The number for the next new segment. */
   readonly nextSegment: number
-  /** Of the last frame there is; 0 if there is none. */
+  /** The checksum of the last frame; 0 if there is none. */
   readonly crc: number
-  /** Commits are on the device before they are answered. */
+  /** Whether commits are synced before they are acknowledged. */
   readonly durable: boolean
-  /** How many zeros to lay out ahead in each segment; 0 for none. */
+  /** How many zeros to write in advance to each segment; 0 for none. */
   readonly prepareBytes: number
 }
 
+/** The result of `Wal.rotate`. */
 export interface Rotation {
+  /** The number of the new segment. */
   readonly segment: number
-  /** Of the last frame before it. */
+  /** The checksum of the last frame before it. */
   readonly crc: number
-  /** Written since the rotation before. */
+  /** The bytes that were written since the rotation before. */
   readonly bytes: number
+  /** Syncs and closes the old segment. */
   readonly finish: () => Promise<void>
 }
 
 interface Segment {
   readonly id: number
   readonly file: DiskFile
-  /** Its zeros are there, and where syncs count also on the device: a sync within them need not touch the file system's metadata. */
+  /** Whether the zeros are written and synced. Then syncs don't have to update the file's metadata. */
   prepared: boolean
 }
 
-/** A segment that exists and is empty, and how far the link to it has got. */
+/** The next segment, which exists and is empty, and the state of the link to it. */
 interface Ahead {
   readonly segment: Segment
   link: 'missing' | 'written' | 'durable'
 }
 
 const ZEROS = Buffer.alloc(256 * 1024)
-/** A segment is prepared ahead once this much was written, or a part of one: a short visit should cost nothing. */
+/** The next segment is prepared after this many bytes, or this part of a segment. So short sessions cost nothing. */
 const PREPARE_AFTER_BYTES = 64 * 1024
 const PREPARE_AFTER_PART = 0.25
-/** More than what a file has left in its last block. */
+/** More bytes than a file's last block can have free, so that a full disk is noticed. */
 const PROBE_BYTES = 4_096
 
 /**
- * The segments of the write-ahead log, as their writer sees them. While one is written, the next one is prepared:
- * created, filled with zeros, synced and linked in the background, so that a commit's sync has nothing but its own bytes
- * to write (a quarter faster, measured), and its write no pages to add to the file (a third).
+ * Writes the segments of the write-ahead log. While one segment is in use, the next one is prepared in the background:
+ * created, filled with zeros, synced and linked. Then a commit's sync writes only the commit's bytes, which is a quarter
+ * faster, and its write adds no pages to the file, which is a third faster.
  *
- * A segment is used only once the link to it, in the segment before it, is on the device. Where commits are durable, the
- * sync of a commit that comes after the link takes it along: a sync of its own could fail in place of the commit's.
+ * A segment is used only after the link to it is durable. If commits are durable, the next commit's sync also makes the link
+ * durable. A separate sync could consume an error that the commit's sync would have reported.
  */
 export class Wal {
-  /** Written since the last rotation for a checkpoint: what a recovery would have to read. */
+  /** The bytes written since the last checkpoint's rotation, which a recovery would have to read. */
   tailBytes = 0
-  /** Of the last frame: the next one refers to it. */
+  /** The checksum of the last frame, to which the next one refers. */
   lastCrc: number
   readonly #disk: Disk
   readonly #storeId: string
   readonly #prepareBytes: number
   readonly #prepareAfter: number
   readonly #durable: boolean
-  /** Of the segment that is written. */
+  /** The number of the current segment. */
   #id: number
   #next: number
-  /** Opened when it is needed. */
+  /** Opened with the first write. */
   #current: Segment | undefined
   #position = SEGMENT_START
   #making: Promise<void> | undefined
   #ahead: Ahead | undefined
   #closed = false
-  /** There was no room to prepare a segment. */
+  /** Preparing is off until the next rotation, to save disk space. */
   #isShort = false
-  /** A sync in the background has failed. */
+  /** The error of a failed sync in the background. Nothing is written after it. */
   #failure: unknown
 
   constructor(disk: Disk, options: WalOptions) {
@@ -86,12 +90,12 @@ export class Wal {
     this.lastCrc = options.crc
     this.#prepareBytes = options.prepareBytes
     const part = options.prepareBytes * PREPARE_AFTER_PART
-    // Unless somebody waits for syncs, the next one is early enough.
+    // Relaxed commits don't wait for syncs, so they don't need the next segment as early.
     this.#prepareAfter = options.durable ? Math.min(PREPARE_AFTER_BYTES, part) : part
     this.#durable = options.durable
   }
 
-  /** The segment that the next frame will go to. */
+  /** The number of the segment for the next frame. */
   segment(): number {
     return this.#movesOn() ? (this.#ahead as Ahead).segment.id : this.#id
   }
@@ -101,7 +105,7 @@ export class Wal {
     this.#disk.check()
   }
 
-  /** Writes a frame made for `segment()`, with its end; complete or thrown. */
+  /** Writes a frame for `segment()`, with the zeros after it. Throws if it can't be written completely. */
   write(frame: Buffer): void {
     if (this.#failure !== undefined) throw this.#failure
     if (this.#movesOn()) this.#moveOn()?.close()
@@ -112,31 +116,33 @@ export class Wal {
     if (this.#position > this.#prepareAfter) this.#prepare()
   }
 
-  /** Throws if a frame could not be written now. Leaves zeros, which the next frame overwrites. */
+  /** Throws if a frame can't be written now. Tries it with zeros, which the next frame overwrites. */
   probe(): void {
     if (this.#failure !== undefined) throw this.#failure
     if (!this.#closed) this.#put(ZEROS.subarray(0, PROBE_BYTES))
   }
 
+  /** Makes all written frames durable. */
   sync(): void {
     const linked = this.#linkWritten()
     this.#current?.file.sync()
     if (linked !== undefined) linked.link = 'durable'
   }
 
+  /** `sync`, off the main thread. */
   async syncLater(): Promise<void> {
     const linked = this.#linkWritten()
     await this.#current?.file.syncLater()
     if (linked !== undefined) linked.link = 'durable'
   }
 
-  /** After a write that failed: the bytes that got through must not come back as a commit. Throws if that can't be had. */
+  /** Cuts off a frame whose write failed. Otherwise recovery could find it as a commit. Throws if the cut fails too. */
   cutBack(): void {
     if (this.#current === undefined) return
     cutSegment(this.#current.file, this.#position)
   }
 
-  /** Resolves once there is a segment to rotate to. A commit may take it all the same: see `isReady`. */
+  /** Resolves when there is a segment to rotate to. A commit may use it before that, so check `isReady` then. */
   async makeReady(): Promise<void> {
     while (this.#making !== undefined) await this.#making
     if (this.#failure !== undefined) throw this.#failure
@@ -149,8 +155,8 @@ export class Wal {
   }
 
   /**
-   * From now on frames go to a new segment, the one that `makeReady` has made. Answers its number, and how to sync and
-   * close the segment that ends here.
+   * Continues the log in the segment that `makeReady` has made. The caller must call `finish` of the result, which syncs and
+   * closes the old segment.
    */
   rotate(): Rotation {
     if (this.#failure !== undefined) throw this.#failure
@@ -177,7 +183,7 @@ export class Wal {
     }
   }
 
-  /** Gives back the room that prepared segments hold, ahead and behind the newest frame. Answers whether there was any. */
+  /** Frees the disk space of zeros in the current and the next segment. Returns whether there was any. */
   async giveRoom(): Promise<boolean> {
     while (this.#making !== undefined) await this.#making
     const current = this.#current !== undefined && this.#shorten(this.#current, this.#position)
@@ -193,7 +199,7 @@ export class Wal {
     this.#current = undefined
   }
 
-  /** A segment that was not prepared ends as soon as one is that was; unless nobody waits for syncs. */
+  /** Whether to leave an unprepared segment for a prepared one. Relaxed commits stay, because they don't wait for syncs. */
   #movesOn(): boolean {
     const ahead = this.#ahead
     return (
@@ -205,7 +211,7 @@ export class Wal {
     )
   }
 
-  /** Answers the file that ends here, if it is open. */
+  /** Makes the next segment the current one. Returns the file of the old one, if it is open. */
   #moveOn(): DiskFile | undefined {
     const old = this.#current?.file
     const { segment } = this.#ahead as Ahead
@@ -235,22 +241,22 @@ export class Wal {
     return this.#current
   }
 
-  /** It stays, as the segment before names it. */
+  /** Frees the zeros of the next segment. The segment itself stays, because the current one names it. */
   #shortenAhead(): boolean {
     return this.#ahead !== undefined && this.#shorten(this.#ahead.segment, SEGMENT_START)
   }
 
-  /** Gives back the zeros behind `position`. Until a checkpoint has made room, nothing is prepared again. */
+  /** Cuts off the zeros after `position`. Nothing is prepared again before the next rotation. */
   #shorten(segment: Segment, position: number): boolean {
     if (!segment.prepared) return false
     segment.prepared = false
     this.#isShort = true
-    // If this fails it holds zeros, which harm nobody.
+    // If this fails, the zeros stay, which is harmless.
     ignoreFailure(() => segment.file.truncate(position + END_BYTES))
     return true
   }
 
-  /** Preparing is a favour: where it fails (a full disk, say), the segment is made when it is needed, and fails there. */
+  /** Prepares the next segment. A failure is not reported, because the segment is then made when needed, and fails there. */
   #prepare(): void {
     const isBusy = this.#making !== undefined || this.#ahead !== undefined
     if (isBusy || this.#prepareBytes === 0 || this.#isShort || this.#closed) return
@@ -259,7 +265,7 @@ export class Wal {
     })
   }
 
-  /** Makes the next segment, with so many zeros, and links it. Only one is made at a time. */
+  /** Makes the next segment with this many zeros, and links it. Only one is made at a time. */
   #makeAhead(bytes: number): Promise<void> {
     const made = this.#create(bytes).then(segment => {
       this.#ahead = { segment, link: 'missing' }
@@ -272,7 +278,7 @@ export class Wal {
     return made
   }
 
-  /** By the end it is on the device, its name as well. */
+  /** Creates a segment. The file and its directory entry are durable when this resolves. */
   async #create(bytes: number): Promise<Segment> {
     const id = this.#next++
     const name = fileName('W', id)
@@ -289,13 +295,13 @@ export class Wal {
       return { id, file, prepared: bytes > 0 }
     } catch (error) {
       file.close()
-      // It may hold the last free bytes of a full disk. If this fails, a later checkpoint removes it: nothing names it.
+      // The file may use the last free bytes of the disk. If it can't be removed now, a later checkpoint removes it.
       ignoreFailure(() => this.#disk.remove(name))
       throw error
     }
   }
 
-  /** Names the segment ahead in the current one. */
+  /** Writes the link from the current segment to the next one. Relaxed logs also sync it here. */
   async #link(ahead: Ahead): Promise<void> {
     if (ahead.link === 'missing') {
       const { bytes, at } = linkTo(ahead.segment.id, this.#id)
@@ -312,7 +318,7 @@ export class Wal {
     }
   }
 
-  /** The link that a sync which begins now takes along. */
+  /** The next segment, if a sync that begins now makes the link to it durable. */
   #linkWritten(): Ahead | undefined {
     return this.#ahead?.link === 'written' ? this.#ahead : undefined
   }
@@ -331,6 +337,6 @@ function ignoreFailure(action: () => void): void {
   try {
     action()
   } catch {
-    // The caller said why this may fail.
+    // Each caller says why a failure is harmless.
   }
 }
