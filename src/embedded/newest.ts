@@ -7,22 +7,24 @@ import type { Forest, Tree } from './forest.ts'
 import { allPending, pendingUnder } from './pending.ts'
 import type { Span } from './tree.ts'
 
-/** What a commit sees and continues: everything before it in order, durable or still pending. */
+/** Reads for commits. A commit sees every commit before it, including those that are still pending. */
 
+/** The newest entry at a place, unless it is removed or expired. */
 export function newest(forest: Forest, { scope, tag, key }: Place, now: number): Entry | undefined {
   const tree = forest.treeIfAny(scope, tag)
   const entry = tree === undefined ? undefined : newestChange(forest, tree, key)
   return entry === undefined || isGone(entry, now) ? undefined : entry
 }
 
-/** The newest change under a key: an entry, which may have expired, or a removal. */
+/** The newest change of a key: an entry, possibly expired, or a removal. */
 export function newestChange(forest: Forest, tree: Tree, key: ByteString): Change | undefined {
   const pending = pendingUnder(tree.pending, key)
   if (pending !== undefined) return pending
-  // Behind a drop that is pending, nothing is there any more.
+  // A pending drop hides all entries in the tree.
   return tree.drop === undefined ? forest.find(tree, key) : undefined
 }
 
+/** The span of a range, for entries that have not expired at `now`. */
 export function spanOf(range: Range, now: number): Span {
   return {
     from: range.from,
@@ -38,7 +40,7 @@ function newestRange(forest: Forest, tree: Tree, range: Range, now: number): Ent
   const span = spanOf(range, now)
   const pending = allPending(tree.pending)
   if (pending.length === 0 && tree.drop === undefined) return forest.scan(tree, span)
-  // A pending commit can hide as many durable entries as it has keys.
+  // Each pending change can hide one durable entry, so the scan reads that many more.
   const entries = new Map<ByteString, Entry>()
   const durable = { ...span, limit: span.limit + pending.length }
   for (const entry of tree.drop === undefined ? forest.scan(tree, durable) : []) {
@@ -55,7 +57,7 @@ function newestRange(forest: Forest, tree: Tree, range: Range, now: number): Ent
   return sorted.slice(0, span.limit)
 }
 
-/** The first declared read that would not read the same again. */
+/** A conflict for the first declared read whose result has changed since. */
 export function conflictOf(forest: Forest, commit: Commit, now: number): Conflict | undefined {
   for (const point of commit.points ?? []) {
     const { scope, tag, key } = point
@@ -74,7 +76,7 @@ export function conflictOf(forest: Forest, commit: Commit, now: number): Conflic
   return undefined
 }
 
-/** The answer to an append whose dedupe key is known. `isAbsent`: it was not when the commit began. */
+/** The result of an earlier append with the same dedupe key. `isAbsent`: the key did not exist before this commit. */
 export function duplicateOf(
   forest: Forest,
   append: Append,
@@ -85,12 +87,12 @@ export function duplicateOf(
   const { scope, tag, dedupe } = append
   const tree = forest.treeIfAny(scope, dedupeTag(tag))
   if (tree === undefined) return undefined
-  // Searched for in vain before this commit; what the commit itself has appended is pending.
+  // If the key did not exist before this commit, only the commit's own appends can have it, and they are pending.
   const entry = isAbsent ? pendingUnder(tree.pending, dedupe.key) : newestChange(forest, tree, dedupe.key)
   return entry === undefined || isGone(entry, now) ? undefined : parseDedupe(entry)
 }
 
-/** Where a log stands: what the next append continues. */
+/** The length and last hash of a log, which the next append continues. */
 export function headOf(forest: Forest, { scope, tag }: TreeId): LogHead {
   const known = forest.treeIfAny(scope, tag)?.head
   return known ?? parseHead(newest(forest, { scope, tag: headTag(tag), key: HEAD_KEY }, 0))

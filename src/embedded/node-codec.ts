@@ -3,7 +3,7 @@ import type { Entry } from '../engine/storage.ts'
 import { ENTRY_OVERHEAD_BYTES, type Inner, type Node, stub } from './node.ts'
 
 /**
- * A node on disk. All numbers little-endian.
+ * The format of nodes on disk. All numbers are little-endian.
  *
  *   leaf    u8 0, u32 count, then for each entry
  *             u32 value length (top bit: expires), u16 key length, f64 version, f64 time,
@@ -11,20 +11,22 @@ import { ENTRY_OVERHEAD_BYTES, type Inner, type Node, stub } from './node.ts'
  *   inner   u8 level, u32 count, then for each child
  *             u32 file, u32 offset, u32 length, i32 crc, u16 key length (0 for the first), key
  *
- * The checksum of a node stands in its parent (the root's in the directory or
- * the manifest), so that a block of another time or place can't pass for it.
+ * A node's checksum is stored in its parent, and a root's in the directory or the manifest. So an outdated or misplaced
+ * block does not pass the check.
  */
 const PREFIX_BYTES = 5
 const EXPIRES = 0x8000_0000
 const LENGTH_BITS = 0x7fff_ffff
 const CHILD_BYTES = 18
-/** A value of 16 MiB and its key, generously: no sound block is longer. */
+/** Longer than any valid block. The largest value has 16 MiB. */
 export const BLOCK_BYTES_MAX: number = 32 * 1024 * 1024
 
+/** The length of the node's block on disk. */
 export function blockBytes(node: Node): number {
   return PREFIX_BYTES + node.bytes
 }
 
+/** Writes a leaf block of these entries at `at`. */
 export function writeLeaf(entries: readonly Entry[], into: Buffer, view: DataView, at: number): void {
   view.setUint8(at, 0)
   view.setUint32(at + 1, entries.length, true)
@@ -50,9 +52,8 @@ function writeEntry(entry: Entry, into: Buffer, view: DataView, at: number): num
 }
 
 /**
- * Writes the block that `from` becomes with these changes, and returns its
- * length; undefined if `from` is no leaf. The entries in between are copied as
- * they are: a leaf that nobody reads need not come into memory to be changed.
+ * Merges the changes of `delta` into the leaf block `from`, writes the result at `at` and returns its length; undefined
+ * if `from` is not a valid leaf. Unchanged entries are copied as bytes, so the leaf is never decoded.
  */
 export function mergeLeaf(
   from: Buffer,
@@ -97,6 +98,7 @@ export function mergeLeaf(
   return o - at
 }
 
+/** Writes an inner node's block at `at`. Its children must have their places already. */
 export function writeInner(node: Inner, into: Buffer, view: DataView, at: number): void {
   const keys = node.keys as ByteString[]
   view.setUint8(at, node.level)
@@ -115,7 +117,7 @@ export function writeInner(node: Inner, into: Buffer, view: DataView, at: number
   }
 }
 
-/** The entries of a leaf block, or undefined if it isn't one. Strings are flat copies: they don't keep the block alive. */
+/** The entries of a leaf block; undefined if it is not a valid leaf. The strings are copies that don't retain the block. */
 export function readLeaf(from: Buffer, view: DataView, length: number): Entry[] | undefined {
   if (length < PREFIX_BYTES || view.getUint8(0) !== 0) return undefined
   const count = view.getUint32(1, true)
@@ -145,7 +147,7 @@ export function readLeaf(from: Buffer, view: DataView, length: number): Entry[] 
   return o === length ? entries : undefined
 }
 
-/** One entry of a leaf block that passed its checksum. */
+/** Finds an entry in a leaf block, whose checksum the caller has verified. */
 export function findInBlock(
   from: Buffer,
   view: DataView,
@@ -172,13 +174,13 @@ export function findInBlock(
   return undefined
 }
 
-/** From the end: keys of one leaf begin alike. */
+/** Compares from the end, because keys of a leaf often share a prefix. */
 function hasBytes(from: Buffer, at: number, key: ByteString): boolean {
   for (let i = key.length - 1; i >= 0; i--) if (from[at + i] !== key.charCodeAt(i)) return false
   return true
 }
 
-/** Fills an inner node's keys and its children's places; false if the block isn't one of its level. */
+/** Sets a node's keys and the places of its children; false if the block is not a valid inner node of that level. */
 export function readInner(node: Inner, from: Buffer, view: DataView, length: number): boolean {
   if (length < PREFIX_BYTES || view.getUint8(0) !== node.level) return false
   const count = view.getUint32(1, true)
@@ -204,7 +206,7 @@ export function readInner(node: Inner, from: Buffer, view: DataView, length: num
 
 const ADDRESS_BYTES = 17
 
-/** Where a root lies, as the value of a directory entry. */
+/** Encodes the place of a root. It is the value of a directory entry. */
 export function encodeAddress(root: Node): ByteString {
   const bytes = Buffer.allocUnsafe(ADDRESS_BYTES)
   bytes.writeUInt8(root.level, 0)
@@ -215,6 +217,7 @@ export function encodeAddress(root: Node): ByteString {
   return bytes.latin1Slice()
 }
 
+/** The root at an encoded place, as a stub. */
 export function decodeAddress(value: ByteString): Node {
   const bytes = Buffer.from(value, 'latin1')
   return stub(

@@ -9,27 +9,26 @@ import { blockBytes, findInBlock, readInner, readLeaf, writeLeaf } from './node-
 import { Slabs } from './slabs.ts'
 import type { NodeKeeper } from './tree.ts'
 
-/** Of the leaves that a scan reads while memory is full, one in so many stays. */
+/** While the cache is full, one of this many leaves that scans read enters the cache. */
 const PASSED_PER_KEPT = 8
-/** Memory with less room than this is full; a leaf takes as much at most, unless it has very large entries. */
+/** The cache is full if it has less room than this. Most leaves need less; only leaves with large entries need more. */
 const ROOM_BYTES = 5 * LEAF_BYTES_MAX
 
 /**
- * Which nodes are in memory. Clean nodes stay under a limit: a clock hand goes
- * round them and unloads those that were not used since its last visit. Dirty
- * nodes can't be unloaded; the checkpoint bounds them. What was written
- * and nobody reads before the next checkpoint is not worth the memory: most of
- * what runs log is never looked at.
+ * Decides which nodes are in memory. Clean nodes share a cache with a limit. Its clock algorithm unloads nodes that were
+ * not used since the clock hand's last visit. Dirty nodes can't be unloaded; checkpoints bound their number. A node that
+ * a checkpoint wrote enters the cache only if it is read before the next checkpoint, because most events of runs are
+ * never read.
  */
 export class NodeStore implements NodeKeeper {
   generation = 1
-  /** Of dirty nodes, roughly; the checkpoint takes it back to zero. */
+  /** The approximate size of dirty nodes. A checkpoint resets it. */
   dirtyBytes = 0
-  /** Of clean nodes that are loaded. */
+  /** The size of loaded clean nodes. */
   cachedBytes = 0
-  /** Since the last checkpoint began: what the next one may release. */
+  /** The homes of nodes that were freed since the last checkpoint began. The next one releases their bytes. */
   freed: Home[] = []
-  /** How often `findOnDisk` was asked. */
+  /** How many lookups have read a leaf from disk without loading it. */
   diskFinds = 0
   readonly #data: DataFiles | undefined
   readonly #limitBytes: number
@@ -37,14 +36,14 @@ export class NodeStore implements NodeKeeper {
   readonly #slabs = new Slabs()
   #hand = 0
   #passed = 0
-  /** By the last checkpoint, children before their parents; those that are read will come to the clock. */
+  /** Nodes that the last checkpoint wrote, children before parents, and that are not in the cache yet. */
   #written: Node[] = []
-  /** Leaves in which somebody looked for something lately, while they were not loaded. */
+  /** Places of leaves that had a lookup recently while not loaded. `#missedBefore` is the older generation. */
   #missed = new Set<number>()
   #missedBefore = new Set<number>()
   readonly #missesMax: number
 
-  /** Without data files nothing is ever clean, so nothing is ever loaded: a store in memory. */
+  /** Without data files the store is in memory: no node ever becomes clean, so none is ever unloaded. */
   constructor(data: DataFiles | undefined, limitBytes: number) {
     this.#data = data
     this.#limitBytes = limitBytes
@@ -62,12 +61,12 @@ export class NodeStore implements NodeKeeper {
       node.block = undefined
       node.delta = undefined
       node.bytes = bytesOf(node.entries)
-      // What is sealed was counted when it was written.
+      // A sealed leaf was counted when its entries were added.
       if (node.dirty && !isSealed) this.grew(node.memoryBytes())
     } else {
       const { bytes, view } = this.#blockOf(node)
       if (!readInner(node, bytes, view, node.length))
-        throw corrupt(fileName('D', node.file), node.offset, 'an inner node makes no sense')
+        throw corrupt(fileName('D', node.file), node.offset, 'an inner node is invalid')
     }
     if (node.dirty) return
     node.used = true
@@ -75,21 +74,21 @@ export class NodeStore implements NodeKeeper {
     if (!node.cached) this.#enter(node)
   }
 
-  /** What the leaf holds, changes that wait included. */
+  /** The entries of an unloaded leaf, with its delta applied. */
   #read(leaf: Leaf): Entry[] {
     const { bytes, view } = this.#blockOf(leaf)
     const entries = readLeaf(bytes, view, leaf.length)
-    if (entries === undefined) throw corrupt(fileName('D', leaf.file), leaf.offset, 'a leaf makes no sense')
+    if (entries === undefined) throw corrupt(fileName('D', leaf.file), leaf.offset, 'a leaf is invalid')
     return leaf.delta === undefined ? entries : merge(entries, leaf.delta)
   }
 
   /**
-   * A scan over more than memory may hold would throw out each leaf before it comes round to it again. So once memory is
-   * full, most leaves are let go of at once, and some stay: whoever scans the same again finds more and more of it.
+   * A repeated scan over more data than the cache holds would evict each leaf before it needs it again. So while the
+   * cache is full, only some of the leaves enter it, and each repetition finds more of them there.
    */
   passing(leaf: Leaf, once: boolean): readonly Entry[] {
     if (once) return this.#read(leaf)
-    // To load what waits to be written brings it back into the heap: for who comes a second time.
+    // Loading a sealed leaf brings its entries back into the heap, so only the second scan does it.
     if (leaf.block !== undefined && !leaf.used) {
       leaf.used = true
       return this.#read(leaf)
@@ -101,8 +100,8 @@ export class NodeStore implements NodeKeeper {
   }
 
   /**
-   * A leaf is loaded at the second miss, if the first one was not long ago: to read single entries all over a large
-   * store must not fill the memory with their neighbours.
+   * True at the second recent lookup in a leaf that is not loaded. Otherwise reading single entries all over a large
+   * store would fill the cache with their neighbours.
    */
   isWanted(leaf: Leaf): boolean {
     if (leaf.block !== undefined) return false
@@ -123,28 +122,28 @@ export class NodeStore implements NodeKeeper {
   }
 
   #blockOf(node: Node): { readonly bytes: Buffer; readonly view: DataView } {
-    invariant(this.#data !== undefined, 'in memory nothing is unloaded')
+    invariant(this.#data !== undefined, 'a store in memory has no unloaded nodes')
     return this.#data.read(node)
   }
 
   /**
-   * Puts the leaf's block together now, while its entries are at hand, and lets go of them: till the checkpoint they would only grow
-   * old. Reads find them in the block.
+   * Encodes the leaf's block outside of the heap and releases its entries. Otherwise the garbage collector would move them
+   * to the old generation before the checkpoint writes them. Reads use the block.
    */
   seal(leaf: Leaf): void {
-    // In memory nothing is ever written.
+    // A store in memory has no checkpoints, which write sealed blocks.
     if (this.#data === undefined) return
     const { entries } = leaf
     const bytes = blockBytes(leaf)
     leaf.block = this.#slabs.cut(bytes, (into, view, at) => writeLeaf(entries as Entry[], into, view, at))
     if (leaf.block === undefined) return
-    // Before it has another length: one without a home has never been anywhere.
+    // The home must record the old length, so it is created before the length changes.
     homeOf(leaf)
     leaf.length = bytes
     leaf.entries = undefined
     leaf.bytes = 0
     leaf.used = false
-    // Should it be loaded again, it was sealed too early.
+    // If the leaf is loaded again, it was sealed too early, so its count starts anew.
     leaf.lastNew = -1
     leaf.inRow = 0
   }
@@ -157,7 +156,7 @@ export class NodeStore implements NodeKeeper {
   }
 
   free(node: Node): void {
-    // In memory nothing has a place, and no checkpoint would ever ask.
+    // A store in memory has no places on disk, and no checkpoint would empty the list.
     if (this.#data !== undefined) this.freed.push(homeOf(node))
   }
 
@@ -165,14 +164,17 @@ export class NodeStore implements NodeKeeper {
     this.dirtyBytes += bytes
   }
 
-  /** A node was written, and is clean now. */
+  /** Counts a node as clean, after a checkpoint has written it. */
   settle(node: Node): void {
     if (!node.loaded) return
     this.cachedBytes += node.memoryBytes()
     if (!node.cached) this.#written.push(node)
   }
 
-  /** Before another checkpoint, or when memory is short: what nobody has read by now goes. */
+  /**
+   * Moves the written nodes that were read since into the cache, and unloads the others. Called before the next
+   * checkpoint, and when memory is short.
+   */
   retireWritten(): void {
     for (const node of this.#written) {
       if (node.dirty || node.cached || !node.loaded) continue
@@ -191,7 +193,7 @@ export class NodeStore implements NodeKeeper {
     if (this.cachedBytes <= this.#limitBytes) return
     this.retireWritten()
     const ring = this.#ring
-    // Two rounds clear every mark; what is left then can't go.
+    // After two rounds every mark is cleared, and the nodes that are left can't be unloaded.
     for (let steps = ring.length * 2; steps > 0 && this.cachedBytes > this.#limitBytes; steps--) {
       if (this.#hand >= ring.length) this.#hand = 0
       const node = ring[this.#hand]
@@ -208,7 +210,7 @@ export class NodeStore implements NodeKeeper {
     }
   }
 
-  /** From now on nothing that exists may change in place: a snapshot is about to share it. */
+  /** Ends the current generation and returns its number. Existing nodes no longer change, so snapshots can share them. */
   freeze(): number {
     return this.generation++
   }
@@ -232,7 +234,7 @@ export class NodeStore implements NodeKeeper {
   }
 }
 
-/** It can't go before its children. */
+/** Whether an inner node has children in memory. Such a node can't be unloaded before them. */
 function isParentInUse(node: Node): boolean {
   return node instanceof Inner && node.children.some(isInUse)
 }

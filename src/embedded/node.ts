@@ -4,39 +4,34 @@ import type { Entry } from '../engine/storage.ts'
 /**
  * Nodes of a copy-on-write B+tree.
  *
- * A node is **dirty** until it is written, and so are its ancestors; then it
- * is clean and has a place on disk (`file`, `offset`, `length`, `crc`). A clean
- * node may be **unloaded**: its content leaves memory and is read back when
- * needed. A node belongs to a **generation**; only one of the current
- * generation may change, others are shared with a snapshot and get copied
- * first. What comes from disk belongs to generation 0.
- *
- * An unloaded leaf takes puts without being read: they wait in its `delta`
- * until the content is needed. So recovery and random writes to cold data cost
- * no reads.
- *
- * A leaf that is full enough, and behind which the writing goes on, is **sealed**: it
- * is dirty, and unloaded nevertheless, as its `block` is put together already.
+ * - A node is **dirty** until a checkpoint writes it. The ancestors of a dirty node are dirty too. A written node is
+ *   **clean** and has a place on disk (`file`, `offset`, `length`, `crc`).
+ * - A clean node may be **unloaded**. Its content leaves memory and is read again when needed.
+ * - A node belongs to a **generation**. Only nodes of the current generation change in place. Older ones may be shared
+ *   with a snapshot, so they are copied first. Nodes that are read from disk have generation 0.
+ * - An unloaded leaf takes puts without being read. They wait in its **delta** until the content is needed, so random
+ *   writes to cold data cost no reads.
+ * - A full leaf that the writer has moved past is **sealed**. It is dirty but unloaded, and its `block` is encoded already.
  */
 export const LEAF_BYTES_MAX = 4096
 export const LEAF_ENTRIES_MAX = 128
-/** The last leaf of a tree takes so much at its end before it is cut into several: to cut it for each few takes longer. */
+/** The last leaf of a tree grows to this size before it is split, because splitting it less often is faster. */
 export const EDGE_BYTES_MAX: number = 4 * LEAF_BYTES_MAX
 export const INNER_CHILDREN_MAX = 128
 export const INNER_BYTES_MAX = 16_384
 
-/** What an entry costs on disk beside its key and value; see node-codec.ts. */
+/** The bytes of an entry on disk without its key and value; see node-codec.ts. */
 export const ENTRY_OVERHEAD_BYTES = 22
-/** What a child costs in an inner node beside its key. */
+/** The bytes of a child in an inner node without its key. */
 export const CHILD_OVERHEAD_BYTES = 18
-/** What objects cost in memory beyond their bytes on disk; measured. */
+/** Measured memory use per entry or child, in addition to the bytes on disk. */
 const LEAF_ENTRY_MEMORY_BYTES = 110
 const CHILD_MEMORY_BYTES = 160
 const CHILD_PLACE_MEMORY_BYTES = 64
-/** File, offset, length, crc. */
+/** The words of a place: file, offset, length, crc. */
 const PLACE_WORDS = 4
 
-/** Where the newest written version of a node lies (file 0: nowhere yet): what its next version frees. */
+/** The place of a node's newest written version, whose bytes the next version frees. File 0 means not written yet. */
 export interface Home {
   file: number
   length: number
@@ -44,7 +39,7 @@ export interface Home {
 
 export type Node = Leaf | Inner
 
-/** What leaves and inner nodes have in common: an age, and a place on disk. */
+/** The common part of leaves and inner nodes: a generation, a place on disk and the state of the cache. */
 abstract class Block {
   /** 0 for a leaf. */
   readonly level: number
@@ -55,11 +50,11 @@ abstract class Block {
   crc = 0
   home: Home | undefined = undefined
   dirty: boolean
-  /** Set by each use, cleared by the cache's clock hand. */
+  /** Set by each use; cleared by the cache's clock hand. */
   used = false
-  /** The cache's clock has it. */
+  /** Whether the node is in the cache's ring. */
   cached = false
-  /** On disk, of what is in memory. */
+  /** The size on disk of the content that is in memory. */
   bytes = 0
 
   constructor(level: number, generation: number, dirty: boolean) {
@@ -70,18 +65,21 @@ abstract class Block {
 }
 
 export class Leaf extends Block {
-  /** In key order; undefined while unloaded. */
+  /** Sorted by key; undefined while unloaded. */
   entries: Entry[] | undefined
-  /** Newer than what is on disk; only while unloaded. */
+  /** Changes that are newer than the block; only while unloaded. */
   delta: Map<ByteString, Entry> | undefined = undefined
-  /** What the next checkpoint will write, but for the delta; only while unloaded. */
+  /** The encoded content of a sealed leaf, without the delta, for the next checkpoint; only while unloaded. */
   block: Buffer | undefined = undefined
-  /** Where the last new entry went, or the one before it if that lies behind: a hint, which says nothing after other changes. */
+  /**
+   * The index of the last new entry, or of the one before it if that has the higher key. Other changes may shift the
+   * entries, so this is only a hint.
+   */
   lastNew = -1
-  /** How many new entries in a row went there or a little behind. */
+  /** How many new entries in a row were inserted at `lastNew` or a few places after it. */
   inRow = 0
 
-  /** A new leaf with entries, or with none the stub of one on disk. */
+  /** With entries, a new dirty leaf. Without, the stub of a leaf on disk. */
   constructor(generation: number, entries: Entry[] | undefined) {
     super(0, generation, entries !== undefined)
     this.entries = entries
@@ -101,7 +99,7 @@ export class Leaf extends Block {
     copy.bytes = this.bytes
     copy.dirty = true
     if (copy.entries === undefined) {
-      // Its content is still only on disk: the copy reads it from there too.
+      // The content is only on disk, where the copy reads it too.
       copy.file = this.file
       copy.offset = this.offset
       copy.length = this.length
@@ -115,12 +113,12 @@ export class Leaf extends Block {
 export class Inner extends Block {
   /** `keys[i]` is the lowest key that may be in `children[i + 1]`; undefined while unloaded. */
   keys: ByteString[] | undefined
-  /** Undefined: on disk, at the place of the same index, and nobody has asked for it yet. */
+  /** Undefined for a child that was not used yet. `places` has its place on disk. */
   children: (Node | undefined)[]
-  /** Where the children lie, four words each, as the block had it; children that are there know better. */
+  /** The children's places as read from the block, four words each. A child in `children` has its own, newer place. */
   places: Uint32Array | undefined = undefined
 
-  /** A new inner node with keys, or with none the stub of one on disk. */
+  /** With keys, a new dirty node. Without, the stub of a node on disk. */
   constructor(
     level: number,
     generation: number,
@@ -133,14 +131,14 @@ export class Inner extends Block {
     if (keys !== undefined) this.bytes = innerBytes(keys)
   }
 
-  /** The child; from now on the node has it. */
+  /** The child, which is kept in `children`. */
   child(index: number): Node {
     const child = this.peek(index)
     this.children[index] = child
     return child
   }
 
-  /** The child, or if nobody has asked for it yet a stub that is gone after use. */
+  /** The child, or a temporary stub if it was not used yet. */
   peek(index: number): Node {
     const child = this.children[index]
     if (child !== undefined) return child
@@ -148,7 +146,7 @@ export class Inner extends Block {
     return stub(this.level - 1, file, offset, length, crc | 0)
   }
 
-  /** Before children come or go: their indexes are no longer those of the places. */
+  /** Replaces `places` by stubs. Needed before children are added or removed, which would shift their indexes. */
   expand(): void {
     if (this.places === undefined) return
     for (let i = 0; i < this.children.length; i++) this.child(i)
@@ -175,7 +173,7 @@ export class Inner extends Block {
   }
 }
 
-/** A node that is on disk only. */
+/** A node whose content is only on disk. */
 export function stub(level: number, file: number, offset: number, length: number, crc: number): Node {
   const node = level === 0 ? new Leaf(0, undefined) : new Inner(level, 0, undefined, [])
   node.file = file
@@ -191,21 +189,21 @@ function innerBytes(keys: readonly ByteString[]): number {
   return bytes
 }
 
-/** What the entry takes on disk, exactly. */
+/** The exact size of an entry on disk. */
 export function entryBytes(entry: Entry): number {
   return entry.key.length + entry.value.length + ENTRY_OVERHEAD_BYTES + (entry.expiresAt === 0 ? 0 : 8)
 }
 
 /**
- * The record of where a node's line of copies lies on disk, shared by all of them. It is made before there is anything
- * to record: a copy may be taken while its original still waits to be written.
+ * The node's home, which all its copies share. It is created even before the node is written, because the node may be
+ * copied before that.
  */
 export function homeOf(node: Node): Home {
   node.home ??= { file: node.file, length: node.length }
   return node.home
 }
 
-/** The first entry whose key is not below `key`. */
+/** The index of the first entry whose key is `key` or higher. */
 export function lowerBound(entries: readonly Entry[], key: ByteString): number {
   let low = 0
   let high = entries.length
@@ -217,17 +215,17 @@ export function lowerBound(entries: readonly Entry[], key: ByteString): number {
   return low
 }
 
-/** Whether the entry there has this key, and not the next higher one. */
+/** Whether the entry at the index has this key. */
 export function isAt(entries: readonly Entry[], index: number, key: ByteString): boolean {
   return index < entries.length && entries[index].key === key
 }
 
-/** How many neighbours of the last new entry are looked at: less than half of what a search does. */
+/** How many neighbours of the last new entry are compared: less than half as many as a binary search compares. */
 const NEIGHBOURS = 3
 
 /**
- * The same in a leaf that is loaded. Keys that come one after the other mostly lie side by side, and what lies there was
- * touched a moment ago: so it looks around the last new one first.
+ * `lowerBound` in a loaded leaf. It looks next to the last new entry first: successive keys are often neighbours, and
+ * that memory was used a moment ago.
  */
 export function placeIn(leaf: Leaf, key: ByteString): number {
   const entries = leaf.entries as Entry[]
@@ -243,7 +241,7 @@ export function placeIn(leaf: Leaf, key: ByteString): number {
   return lowerBound(entries, key)
 }
 
-/** Which child may hold `key`. */
+/** The index of the child that may contain `key`. */
 export function childIndex(keys: readonly ByteString[], key: ByteString): number {
   let low = 0
   let high = keys.length
@@ -255,7 +253,7 @@ export function childIndex(keys: readonly ByteString[], key: ByteString): number
   return low
 }
 
-/** The shortest key above `left` and not above `right`: what an inner node needs to tell them apart. */
+/** The shortest key above `left` and at most `right`. Inner nodes use it to separate two children. */
 export function separator(left: ByteString, right: ByteString): ByteString {
   let common = 0
   while (common < left.length && left.charCodeAt(common) === right.charCodeAt(common)) common++

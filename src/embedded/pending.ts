@@ -1,14 +1,16 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Change } from './change.ts'
 
-/** The newest change of each key that waits for its batch. One change alone needs no map, which would cost more than the change. */
+/** The newest pending change of each key in a tree. A single change has no map, which would cost more than the change. */
 export type Pending = Change | Map<ByteString, Change>
 
+/** The pending change of a key. */
 export function pendingUnder(pending: Pending | undefined, key: ByteString): Change | undefined {
   if (pending instanceof Map) return pending.get(key)
   return pending?.key === key ? pending : undefined
 }
 
+/** Adds a change, which replaces an earlier one of the same key. */
 export function withPending(pending: Pending | undefined, change: Change): Pending {
   if (pending instanceof Map) return pending.set(change.key, change)
   if (pending === undefined || pending.key === change.key) return change
@@ -18,11 +20,11 @@ export function withPending(pending: Pending | undefined, change: Change): Pendi
   ])
 }
 
-/** A later one under the same key stays. */
+/** Removes a change, unless a later change of the same key has replaced it. */
 export function withoutPending(pending: Pending | undefined, change: Change): Pending | undefined {
   if (!(pending instanceof Map)) return pending === change ? undefined : pending
   if (pending.get(change.key) !== change) return pending
-  // To empty a map makes a new table for it.
+  // Deleting the last key would allocate a new table for the map.
   if (pending.size === 1) return undefined
   pending.delete(change.key)
   return pending

@@ -19,7 +19,7 @@ async function timesIn(store: EmbeddedStore): Promise<unknown> {
   return entries.map(({ key, value, time, expiresAt }) => ({ key, value, time, expiresAt }))
 }
 
-test('P13: the time of an entry comes back from the log and from a checkpoint', async () => {
+test('P13: entries keep their times when they are read from the log and from a checkpoint', async () => {
   const disk = new SimulatedDisk()
   const open = (from: SimulatedDisk): Promise<EmbeddedStore> =>
     openEmbedded({ disk: from.handle(), warn: () => undefined })

@@ -4,19 +4,20 @@ import type { NodeKeeper } from './tree.ts'
 import { writable } from './tree-changes.ts'
 
 /**
- * Space is reclaimed by making the last live nodes of a sparse file dirty: the
- * checkpoint then writes them elsewhere, and the file can go.
+ * Reclaims space: makes the remaining live nodes of sparse files dirty, so that the checkpoint writes them to another
+ * file and the sparse files can be removed.
  */
 export interface Relocation {
   readonly keeper: NodeKeeper
+  /** The files to empty. */
   readonly files: ReadonlySet<number>
-  /** Asked after each leaf's parent; true to stop for now. */
+  /** Called after each parent of leaves. Returns true to pause. */
   readonly enough: () => boolean
-  /** Where to go on after a stop. */
+  /** The key to continue from after a pause; undefined when done. */
   next: ByteString | undefined
 }
 
-/** The root after all nodes from `from` on that lie in those files were made dirty. */
+/** Makes the nodes in those files dirty, from the key `from` on. Returns the new root. */
 export function relocate(work: Relocation, root: Node, from: ByteString | undefined): Node {
   work.next = undefined
   return visit(work, root, from)

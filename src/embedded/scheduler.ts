@@ -1,19 +1,19 @@
 import { performance } from 'node:perf_hooks'
 
-/** When things run, and how long they take: a parameter, so that tests decide. */
+/** Runs tasks later and measures time. Tests replace it to control both. */
 export interface Scheduler {
-  /** Before anything else that waits. */
+  /** Runs the task as a microtask, before the event loop continues. */
   soon(task: () => void): void
-  /** After what waits already: a new turn of the event loop. */
+  /** Runs the task in a new turn of the event loop. */
   later(task: () => void): void
-  /** Milliseconds from some start; never goes back. */
+  /** Monotonic time in milliseconds, from an arbitrary start. */
   now(): number
 }
 
 const resolved = Promise.resolve()
 
 export const nodeScheduler: Scheduler = {
-  // `queueMicrotask` makes an async resource for each call, which takes longer than what it is to run.
+  // `queueMicrotask` creates an async resource for each call, which takes longer than the tasks themselves.
   soon: task => void resolved.then(task),
   later: task => void setImmediate(task),
   now: () => performance.now(),

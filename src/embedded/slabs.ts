@@ -1,19 +1,19 @@
 import { viewOf } from '../disk/disk.ts'
 
 const SLAB_BYTES = 256 * 1024
-/** What is longer is not worth the room that it would leave unused. */
+/** Longer pieces would leave too much of a slab unused. */
 const PIECE_BYTES_MAX: number = SLAB_BYTES / 8
 
 /**
- * Memory outside of the heap, in large slabs of which pieces are cut one after the other. The garbage collector copies what
- * lives in the heap, again and again until it is old, but not what is here; a slab goes when all of its pieces have gone.
+ * Allocates pieces of memory from large slabs outside of the JavaScript heap, where the garbage collector does not copy
+ * them. A slab is released when none of its pieces is in use.
  */
 export class Slabs {
   #slab = Buffer.alloc(0)
   #view = viewOf(this.#slab)
   #used = 0
 
-  /** A piece that `write` has filled, from `at` on; undefined if it is too long. */
+  /** Allocates a piece, which `write` fills from `at` on; undefined if it is too long. */
   cut(bytes: number, write: (into: Buffer, view: DataView, at: number) => void): Buffer | undefined {
     if (bytes > PIECE_BYTES_MAX) return undefined
     if (this.#used + bytes > this.#slab.length) {

@@ -21,7 +21,7 @@ testStorage('embedded, in memory', options => openEmbedded({ ...options }))
 testStorage('embedded, on disk, durable', options =>
   openEmbedded({ ...options, disk: openNodeDisk(newFolder(), {}) }),
 )
-testStorage('embedded, on disk, relaxed, with checkpoints all the time and next to no cache', options =>
+testStorage('embedded, on disk, relaxed, with frequent checkpoints and almost no cache', options =>
   openEmbedded({
     ...options,
     disk: openNodeDisk(newFolder(), {}),

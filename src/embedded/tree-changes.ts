@@ -15,7 +15,7 @@ import {
 } from './node.ts'
 import { emptyRoot, type NodeKeeper, Spot } from './tree.ts'
 
-/** Puts an entry, or takes one away if it is a removal; returns the new root, whose spot `spot` is from then on. */
+/** Applies a put or a removal, and returns the new root. `spot` belongs to the old root, and afterwards to the new one. */
 export function apply(keeper: NodeKeeper, root: Node, entry: Change, spot: Spot = new Spot()): Node {
   if (applyNear(keeper, spot, entry)) return root
   spot.begin()
@@ -38,14 +38,14 @@ function rootAfter(keeper: NodeKeeper, changed: Node, split: Split | undefined):
   return new Inner(changed.level + 1, keeper.generation, split.bounds, split.nodes)
 }
 
-/** Whether the tree's last leaf has grown beyond what a leaf has. */
+/** Whether the tree's last leaf is longer than a leaf on disk may be. */
 export function hasLongEdge(root: Node): boolean {
   let node: Node | undefined = root
   while (node instanceof Inner) node = node.children.at(-1)
   return node?.entries !== undefined && node.entries.length > 1 && node.bytes > LEAF_BYTES_MAX
 }
 
-/** Cuts such a leaf; returns the new root. On disk each leaf is short: one is read and written as a whole. */
+/** Splits the last leaf, and returns the new root. Leaves on disk are short, because each is read and written whole. */
 export function cutEdge(keeper: NodeKeeper, root: Node): Node {
   const changed = writable(keeper, root)
   return rootAfter(keeper, changed, cutLast(keeper, changed))
@@ -60,14 +60,14 @@ function cutLast(keeper: NodeKeeper, node: Node): Split | undefined {
   return split === undefined ? undefined : takeSplit(keeper, node, last, split)
 }
 
-/** The node itself if it may change, else a copy that may. */
+/** The node itself, marked as dirty, if it may change in place; otherwise a copy. */
 export function writable(keeper: NodeKeeper, node: Node): Node {
   if (node.generation === keeper.generation) {
     if (!node.dirty) keeper.dirty(node)
     return node
   }
-  // The copy of a clean stub can read the same block. That of a dirty one could not: once the original is written, the
-  // block that both lean on is free.
+  // A copy of a clean stub can read the same block. A copy of a dirty stub can't: when the original is written, the old
+  // block is freed.
   if (!node.loaded && (node.dirty || node instanceof Inner)) keeper.load(node)
   const copy = node.copy(keeper.generation)
   keeper.grew(copy.memoryBytes())
@@ -77,7 +77,7 @@ export function writable(keeper: NodeKeeper, node: Node): Node {
 function applyTo(keeper: NodeKeeper, node: Node, entry: Change, spot: Spot): Split | undefined {
   if (node instanceof Leaf) {
     const split = applyToLeaf(keeper, node, entry, spot)
-    // After a split other keys belong there, and after a removal it may move in with its neighbour.
+    // A split changes the leaf's key range, and after a removal the leaf may be merged into its neighbour.
     if (split === undefined && entry.removes === undefined) spot.leaf = node
     return split
   }
@@ -96,7 +96,7 @@ function applyTo(keeper: NodeKeeper, node: Node, entry: Change, spot: Spot): Spl
   return takeSplit(keeper, node, index, split)
 }
 
-/** Several children take the place of one. */
+/** Replaces a child by the nodes that it was split into. Splits the node too if it is full then. */
 function takeSplit(keeper: NodeKeeper, node: Inner, index: number, split: Split): Split | undefined {
   const keys = node.keys as ByteString[]
   node.expand()
@@ -122,14 +122,14 @@ function dropKey(node: Inner, index: number): void {
   node.bytes -= key.length + CHILD_OVERHEAD_BYTES
 }
 
-/** A leaf that shrank moves in with a neighbour, so that deleted data leave no chain of almost empty leaves. */
+/** Merges a small leaf with a neighbour. Otherwise deletions would leave a chain of almost empty leaves. */
 function joinNeighbour(keeper: NodeKeeper, parent: Inner, index: number): void {
   const leaf = parent.children[index] as Leaf
   if (leaf.entries === undefined || leaf.bytes > LEAF_BYTES_MAX / 4) return
   if (!joinNext(keeper, parent, index - 1)) joinNext(keeper, parent, index)
 }
 
-/** Joins a child with the next one, if there are both and they fit one leaf. Nothing is read for tidiness' sake alone. */
+/** Merges a child with the next one if both are loaded and fit into one leaf. It never reads a leaf just to merge it. */
 function joinNext(keeper: NodeKeeper, parent: Inner, index: number): boolean {
   const first = parent.children[index] as Leaf | undefined
   const second = parent.children[index + 1] as Leaf | undefined

@@ -2,39 +2,39 @@ import type { ByteString } from '../core/bytes.ts'
 import type { Entry } from '../engine/storage.ts'
 import { childIndex, Inner, isAt, Leaf, lowerBound, type Node, placeIn } from './node.ts'
 
-/** What a tree needs of the place where its nodes are kept. */
+/** The functions that trees need from the store of nodes. */
 export interface NodeKeeper {
   /** Nodes of this generation may change in place. */
   readonly generation: number
-  /** Brings an unloaded node's content into memory. */
+  /** Loads a node's content into memory. */
   load(node: Node): void
-  /** Whether an unloaded leaf is asked for often enough to be worth loading. */
+  /** Whether an unloaded leaf is used often enough to load it. */
   isWanted(leaf: Leaf): boolean
-  /** One entry of an unloaded leaf, which stays so. */
+  /** Finds an entry in an unloaded leaf without loading it. */
   findOnDisk(leaf: Leaf, key: ByteString): Entry | undefined
-  /** The entries of an unloaded leaf for a scan, which may leave it unloaded. `once`: and should. */
+  /** The entries of an unloaded leaf for a scan. May load the leaf, unless `once`. */
   passing(leaf: Leaf, once: boolean): readonly Entry[]
-  /** The node is about to change in place. */
+  /** Marks a clean node as dirty before it changes in place. */
   dirty(node: Node): void
-  /** The writing goes on behind the leaf: nobody is likely to change it again before it is written. */
+  /** Encodes a full leaf that the writer has moved past, because it will hardly change again before the checkpoint. */
   seal(leaf: Leaf): void
-  /** No newer version of this node will come: what it has on disk is free after the next checkpoint. */
+  /** Frees the node's bytes on disk with the next checkpoint. Called when the node leaves the tree without a newer version. */
   free(node: Node): void
-  /** So many bytes were added to dirty nodes. */
+  /** Counts bytes that were added to dirty nodes. */
   grew(bytes: number): void
-  /** Unloads what is over the memory limit; never in the middle of a change. */
+  /** Unloads clean nodes until the cache is within its limit. Must not be called during a change. */
   trim(): void
 }
 
-/** The first and last key of interest, in either direction. */
+/** A range of keys to scan, from `from` (inclusive) to `to` (exclusive). */
 export interface Span {
   readonly from: ByteString | undefined
   readonly to: ByteString | undefined
   readonly reverse: boolean
   readonly limit: number
-  /** Entries that expire by then are not there. */
+  /** Entries that have expired at this time are skipped. */
   readonly now: number
-  /** Nobody will come back for them soon. */
+  /** Bypasses the cache, because the entries will not be read again soon. */
   readonly once?: boolean
 }
 
@@ -43,37 +43,37 @@ export function emptyRoot(generation: number): Leaf {
 }
 
 /**
- * The leaf of a tree to which the last search came, and the keys that belong there: who looks for a key and then writes under it,
- * and whoever writes key after key, comes there again. It holds for one root: a tree that gets another forgets it.
+ * Remembers the leaf that the last search in a tree found, and its key range. A read followed by a write of the same key,
+ * and writes of successive keys, then need no search. A spot is valid for one root only.
  */
 export class Spot {
   leaf: Leaf | undefined = undefined
   low: ByteString = ''
   high: ByteString | undefined = undefined
-  /** The leaf to which the last new entry went, and where its keys end. */
+  /** The leaf that got the last new entry, and the end of its key range. */
   written: Leaf | undefined = undefined
   writtenHigh: ByteString | undefined = undefined
 
-  /** From the root down, before the way down is noted. */
+  /** Resets the range to all keys, before a search begins at the root. */
   begin(): void {
     this.leaf = undefined
     this.low = ''
     this.high = undefined
   }
 
-  /** The tree has another root. */
+  /** Clears the spot, because the root was replaced. */
   forget(): void {
     this.begin()
     this.written = undefined
   }
 
-  /** The way goes on to the child behind `keys[index - 1]`. */
+  /** Narrows the range to the child at `index`. */
   narrow(keys: readonly ByteString[], index: number): void {
     if (index > 0) this.low = keys[index - 1]
     if (index < keys.length) this.high = keys[index]
   }
 
-  /** The leaf, if it is loaded and the key belongs there. */
+  /** The remembered leaf, if it is loaded and its range contains the key. */
   leafOf(key: ByteString): Leaf | undefined {
     const { leaf } = this
     if (leaf?.entries === undefined || key < this.low) return undefined
@@ -81,7 +81,7 @@ export class Spot {
   }
 }
 
-/** The newest entry under `key`, a removal or expired one included. `spot` is that of the root, if it has one. */
+/** The newest entry of `key`, possibly a removal or expired. `spot`, if given, must belong to the root. */
 export function find(keeper: NodeKeeper, root: Node, key: ByteString, spot?: Spot): Entry | undefined {
   const near = spot?.leafOf(key)
   if (near !== undefined) {
@@ -120,8 +120,8 @@ function findInLeaf(leaf: Leaf, key: ByteString): Entry | undefined {
 }
 
 /**
- * Adds the entries of the span to `out`, until it has `limit`. Stops earlier if `isEnough` says so after a leaf, and then
- * answers with the key at which to go on: as `from`, or as `to` of a reverse span.
+ * Adds the entries of the span to `out`, up to `limit`. If `isEnough` returns true after a leaf, it stops there and returns
+ * the key to continue from, which is the next `from`, or the next `to` of a reverse span.
  */
 export function collect(
   keeper: NodeKeeper,
@@ -178,7 +178,7 @@ function collectInner(
   return undefined
 }
 
-/** A long scan must not fill the memory: what was read may go again, and so may the node whose children it reads. */
+/** A child of a node that is being scanned. Trimming during a long scan may have unloaded the node, so it is loaded again. */
 function childAgain(keeper: NodeKeeper, node: Inner, index: number): Node {
   if (node.keys === undefined) keeper.load(node)
   return node.child(index)

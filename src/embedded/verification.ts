@@ -6,12 +6,13 @@ import { type Forest, parseDirectoryKey } from './forest.ts'
 import { fileName } from './format.ts'
 import { type Inner, Leaf, type Node } from './node.ts'
 
-/** Bytes on disk, by file, that nodes refer to. */
+/** The bytes that nodes refer to, by data file. */
 type Reachable = Map<number, number>
 
 /**
- * Reads everything that is stored: each block passes its checksum, each key is where a search would look for it, and,
- * where nothing waits to be written, the live bytes of each file are those that can be reached. It can pause at each `yield`; nothing may be written meanwhile.
+ * Reads and checks all stored data. Every block must pass its checksum, and every key must be where a search looks for
+ * it. If no change waits for a checkpoint, the live bytes of each file must be those that can be reached. The caller may
+ * pause at each `yield`, but nothing may be written meanwhile.
  */
 export function* verifyForest(
   forest: Forest,
@@ -20,7 +21,7 @@ export function* verifyForest(
   const reachable: Reachable = new Map()
   for (const { scope, tag } of listTrees(forest)) {
     yield* verifyNode(forest, forest.tree(scope, tag).root, '', undefined, reachable)
-    // Many trees are one leaf each, and nothing within them pauses.
+    // A tree of one leaf has no `yield` of its own.
     yield
   }
   yield* verifyNode(forest, forest.directory, '', undefined, reachable)
@@ -31,7 +32,7 @@ export function* verifyForest(
   }
 }
 
-/** Every tree that the last checkpoint knows. */
+/** The trees in the directory, which are those of the last checkpoint. */
 function* listTrees(forest: Forest): Generator<{ scope: ByteString; tag: number }> {
   let from: ByteString | undefined
   for (;;) {
@@ -53,10 +54,10 @@ function* verifyNode(
   if (!node.dirty) reachable.set(node.file, (reachable.get(node.file) ?? 0) + node.length)
   if (node instanceof Leaf) {
     let before: Entry | undefined
-    // A leaf that is read for this alone is not kept: moving it through the heap takes longer than reading it.
+    // Leaves bypass the cache, because keeping them takes longer than reading them.
     const entries = node.loaded ? (node.entries as Entry[]) : forest.nodes.passing(node, true)
     for (const entry of entries) {
-      invariant(before === undefined || before.key < entry.key, 'keys of a leaf are in order')
+      invariant(before === undefined || before.key < entry.key, 'the keys of a leaf are sorted')
       invariant(low <= entry.key && (high === undefined || entry.key < high), 'a key is in its leaf')
       before = entry
     }
@@ -77,7 +78,7 @@ function* verifyNode(
   }
 }
 
-/** Reading one child may have unloaded its parent. */
+/** The child of a node, which is loaded again if trimming has unloaded it. */
 function childOf(forest: Forest, node: Inner, index: number): Node {
   if (!node.loaded) forest.nodes.load(node)
   return node.child(index)
