@@ -20,22 +20,29 @@ import { appendOf, checkType, contentOf, type Event, readEvent, readEvents, veri
 
 const TAG = TAGS.event
 
+/** An event for `appendBatch`, before it has a place in the log. */
 export interface NewEvent {
+  /** The event's kind, such as `tool_call`: 1 to 256 bytes of UTF-8. */
   readonly type: string
+  /** The event's content. */
   readonly payload: Value
 }
 
 /** The place of an appended event. */
 export interface EventReceipt {
+  /** The event's place in its log. The first event has sequence 0. */
   readonly sequence: number
+  /** The event's hash in hex (64 digits), which covers every event before it. */
   readonly hash: string
 }
 
+/** Options of `iterate`. */
 export interface IterateOptions {
   /** The first sequence to deliver; 0 by default. */
   readonly from?: number
 }
 
+/** Options of `tail`. */
 export interface TailOptions extends IterateOptions {
   /** Ends the iteration without an error when it aborts. */
   readonly signal?: AbortSignal
@@ -201,12 +208,17 @@ export class ScopedEvents {
     this.#scope = scope
   }
 
+  /**
+   * Appends an event and returns its sequence and hash. In a transaction, reading either before the commit can cause a
+   * conflict.
+   */
   async append(type: string, payload: Value): Promise<EventReceipt> {
     const append = appendOf(this.#scope, type, payload)
     const [appended] = await this.#session.write([append instanceof Promise ? await append : append])
     return receiptOf(appended)
   }
 
+  /** Appends several events in one commit, in the given order. */
   async appendBatch(events: readonly NewEvent[]): Promise<readonly EventReceipt[]> {
     if (!Array.isArray(events)) {
       throw new AnnalsError('INVALID_ARGUMENT', 'events must be an array of { type, payload }', {
@@ -229,11 +241,13 @@ export class ScopedEvents {
     return Object.freeze(await mapInSlices(appended, receiptOf))
   }
 
+  /** Returns the event with this sequence, or undefined if there is none. */
   async read(sequence: number): Promise<Event | undefined> {
     const entry = await this.#session.get(this.#scope, TAG, keyOf(sequence))
     return entry === undefined ? undefined : readEvent(entry)
   }
 
+  /** Returns the events from `start` (inclusive) to `end` (exclusive), which may be `Infinity`. */
   async readRange(start: number, end: number): Promise<readonly Event[]> {
     checkWhole('start', start)
     const to = end === Number.POSITIVE_INFINITY ? undefined : u64(checkWhole('end', end))
@@ -242,21 +256,28 @@ export class ScopedEvents {
     return Object.freeze(await readEvents(found))
   }
 
+  /** Returns the newest event, or undefined if the log is empty. */
   async head(): Promise<Event | undefined> {
     const [entry] = await this.#session.scan({ ...this.#range(0), reverse: true, limit: 1 })
     return entry === undefined ? undefined : readEvent(entry)
   }
 
+  /** Returns the number of events. */
   async length(): Promise<number> {
     return (await headOf(this.#session, { scope: this.#scope, tag: TAG })).length
   }
 
+  /**
+   * Iterates over all events in order, reading them page by page. Throws `EVENT_CHAIN_BROKEN` if the run is deleted
+   * meanwhile.
+   */
   async *iterate(options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
     checkOptions('iterate', options, ['from'])
     const { from = 0 } = options
     yield* eventsFrom(this.#session, this.#scope, checkWhole('from', from))
   }
 
+  /** Returns the events of one type, in order. It reads the whole log. */
   async readByType(type: string): Promise<readonly Event[]> {
     const bytes = checkType(type)
     return this.#session.view(async reader => {
@@ -271,6 +292,7 @@ export class ScopedEvents {
     })
   }
 
+  /** Recomputes every hash, and reports the first event that does not match. */
   async verifyChain(options: StoppableOptions = {}): Promise<ChainReport> {
     return this.#session.view(async reader =>
       verifyEvents(stoppable(reader, 'verifyChain', options), this.#scope),
@@ -294,6 +316,7 @@ export class LiveEvents extends ScopedEvents {
     this.#scope = scope
   }
 
+  /** Iterates over all events in order, and then over new ones as they are appended. See {@link Events.tail}. */
   tail(options: TailOptions = {}): AsyncGenerator<Event, void, void> {
     return new Follower(endWith => followEvents(this.#database, this.#scope, options, endWith))
   }

@@ -13,12 +13,15 @@ import type { Entry, Put, Range } from '../engine/storage.ts'
 const TAG = TAGS.kv
 const KEY_BYTES_MAX = 1024
 
+/** Options of `put`. */
 export interface PutOptions {
   /** The lifetime in milliseconds, a positive integer. After it, the key reads as absent. Unlimited by default. */
   readonly ttlMs?: number
 }
 
+/** Selects the keys that `list` and `entries` return. */
 export interface ListOptions {
+  /** Only keys that begin with this text; all keys by default. */
   readonly prefix?: string
   /** The most items to return, a positive integer; unlimited by default. */
   readonly limit?: number
@@ -26,10 +29,13 @@ export interface ListOptions {
   readonly after?: string
 }
 
+/** A value with the version and time of its last change. */
 export interface VersionedValue {
+  /** The stored value. */
   readonly value: Value
   /** Grows with every change of the key. 0 for a value that the same transaction has put, which has no version yet. */
   readonly version: number
+  /** When the key was last written, in milliseconds since 1970. For an own put of a transaction, when that began. */
   readonly updatedAt: number
 }
 
@@ -155,32 +161,39 @@ export class ScopedKv {
     this.#scope = scope
   }
 
+  /** Returns the value, or undefined if the key is absent or has expired. */
   async get(key: string): Promise<Value | undefined> {
     return decoded(await this.#find(key))
   }
 
+  /** Returns the value with the version and time of the commit that wrote it, or undefined if the key is absent. */
   async getVersioned(key: string): Promise<VersionedValue | undefined> {
     return versioned(await this.#find(key))
   }
 
+  /** Writes the value, whatever the key had before. */
   async put(key: string, value: Value, options: PutOptions = {}): Promise<void> {
     const put = putOf(this.#session, this.#scope, key, value, options)
     await this.#session.write([put instanceof Promise ? await put : put])
   }
 
+  /** Deletes the key. Returns whether it existed; in a transaction, whether it existed when the transaction began. */
   async delete(key: string): Promise<boolean> {
     return this.#session.remove({ scope: this.#scope, tag: TAG, key: checkKey(key) })
   }
 
+  /** Returns whether the key exists and has not expired. */
   async exists(key: string): Promise<boolean> {
     return (await this.#find(key)) !== undefined
   }
 
+  /** Returns the keys, in byte order of their UTF-8. */
   async list(options: ListOptions = {}): Promise<readonly string[]> {
     const found = await this.#session.scan(rangeOf(this.#scope, options))
     return Object.freeze(await mapInSlices(found, ({ key }) => fromUtf8(key)))
   }
 
+  /** Returns keys and values, in byte order of the keys' UTF-8. */
   async entries(options: ListOptions = {}): Promise<readonly (readonly [string, Value])[]> {
     const found = await this.#session.scan(rangeOf(this.#scope, options))
     return Object.freeze(await mapInSlices(found, pairOf, valueBytes))

@@ -5,15 +5,21 @@ import type { Value } from '../core/value.ts'
 
 const STATE_BYTES_MAX = 256
 
+/** One allowed change of state. */
 export interface MachineTransition {
+  /** The state that the transition leaves. */
   readonly from: string
+  /** The event that triggers the transition. */
   readonly event: string
+  /** The state that the transition enters. It may be the same state. */
   readonly to: string
   /** The name of a guard passed to `open({ guards })`. The transition is taken only if the guard returns true. */
   readonly guard?: string
 }
 
+/** The states and transitions of a machine. Its states are all names in `initial`, `terminal` and `transitions`. */
 export interface MachineDefinition {
+  /** The state of a new machine. */
   readonly initial: string
   /**
    * The terminal states, which no transition may leave. By default, all states that no transition leaves. With `[]`, there is

@@ -187,11 +187,13 @@ export class ScopedCells {
     this.#scope = scope
   }
 
+  /** Returns the cell, or undefined if there is none. */
   async read(name: string): Promise<Cell | undefined> {
     const { scope, tag, key } = this.#place(name)
     return readCell(await this.#session.get(scope, tag, key))
   }
 
+  /** Creates a cell and returns its version. Throws `CELL_EXISTS` if there is one already. */
   async init(name: string, value: Value): Promise<number> {
     const encoded = encodeGiven(value)
     const bytes = typeof encoded === 'string' ? encoded : await encoded
@@ -201,16 +203,19 @@ export class ScopedCells {
     })
   }
 
+  /** Changes the cell if it has the expected version, and returns its new version. Throws `VERSION_MISMATCH` otherwise. */
   async cas(name: string, expectedVersion: number, value: Value): Promise<number> {
     return (await swap(this.#session, this.#scope, name, expectedVersion, value)).result
   }
 
+  /** Writes the cell whatever its version, creates it if it is missing, and returns its new version. */
   async set(name: string, value: Value): Promise<number> {
     const encoded = encodeGiven(value)
     const bytes = typeof encoded === 'string' ? encoded : await encoded
     return this.#change(name, () => bytes)
   }
 
+  /** Deletes the cell, and returns whether it existed. A new cell of the same name continues its version. */
   async delete(name: string): Promise<boolean> {
     const place = this.#place(name)
     const { result } = await this.#session.update([place], ([found]) => {
@@ -221,11 +226,13 @@ export class ScopedCells {
     return result
   }
 
+  /** Returns whether the cell exists. */
   async exists(name: string): Promise<boolean> {
     const { scope, tag, key } = this.#place(name)
     return isThere(await this.#session.get(scope, tag, key))
   }
 
+  /** Returns the names of all cells, in byte order. */
   async list(): Promise<readonly string[]> {
     return this.#session.view(async reader => {
       const names: string[] = []

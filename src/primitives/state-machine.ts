@@ -19,18 +19,23 @@ import {
 const TAG = TAGS.machine
 const NAME_BYTES_MAX = 1024
 
+/** A machine's state as it was read. */
 export interface MachineState {
+  /** The name of the current state. */
   readonly state: string
   /** 1 after `define`, and one more with each transition. */
   readonly version: number
+  /** When the machine was created or last took a transition, in milliseconds since 1970. */
   readonly updatedAt: number
 }
 
+/** The state after a transition, and the one before it. */
 export interface MachineStep extends MachineState {
   /** The state before the transition. */
   readonly from: string
 }
 
+/** A definition as it is stored, with defaults filled in. */
 export interface StoredDefinition extends Required<MachineDefinition> {
   /** 1 for the first definition, and one more with each change. */
   readonly version: number
@@ -160,6 +165,7 @@ export class ScopedMachines {
     this.#guards = guards
   }
 
+  /** Creates a machine in its initial state, or changes the definition of an existing one, which keeps its state. */
   async define(name: string, definition: MachineDefinition): Promise<MachineState> {
     const places = this.#places(name)
     const checked = checkDefinition(definition, this.#guards)
@@ -193,6 +199,7 @@ export class ScopedMachines {
     return result ?? Object.freeze({ state: initial, version: 1, updatedAt: time })
   }
 
+  /** Takes the transition for this event. Throws `INVALID_TRANSITION` if there is none. */
   async send(name: string, event: string, payload?: Value): Promise<MachineStep> {
     const places = this.#places(name)
     const input = checkPayload(payload)
@@ -211,16 +218,19 @@ export class ScopedMachines {
     return Object.freeze({ ...result, updatedAt: time })
   }
 
+  /** Returns the machine's state. Throws `MACHINE_NOT_FOUND` if the machine is not defined. */
   async current(name: string): Promise<MachineState> {
     const { scope, tag, key } = this.#places(name).state
     return stateOf(found(name, await this.#session.get(scope, tag, key)))
   }
 
+  /** Returns whether the machine is in a terminal state. See {@link MachineDefinition.terminal}. */
   async isTerminal(name: string): Promise<boolean> {
     const { state, definition } = await this.#both(name)
     return definition.terminal.includes(state)
   }
 
+  /** Returns whether `send` would take a transition now. */
   async can(name: string, event: string, payload?: Value): Promise<boolean> {
     checkText('event', event, { bytesMax: NAME_BYTES_MAX })
     const input = checkPayload(payload)
@@ -228,6 +238,7 @@ export class ScopedMachines {
     return this.#transition(definition, state, event, input) !== undefined
   }
 
+  /** Returns the definition, or an earlier version of it. */
   async definition(name: string, version?: number): Promise<StoredDefinition> {
     const places = this.#places(name)
     const { scope, tag, key } =
@@ -240,6 +251,7 @@ export class ScopedMachines {
     return definitionOf(found(name, entry))
   }
 
+  /** Returns the definition as a Mermaid state diagram. */
   async toMermaid(name: string): Promise<string> {
     return drawMachine(await this.definition(name))
   }

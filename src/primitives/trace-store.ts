@@ -222,6 +222,10 @@ export class ScopedTraces {
     this.#scope = scope
   }
 
+  /**
+   * Records a trace and returns its id. Throws `TRACE_EXISTS` if the id is taken, and `TRACE_NOT_FOUND` if the parent is
+   * missing.
+   */
   async record(trace: Trace, options: TraceOptions = {}): Promise<string> {
     checkOptions('record', options, ['id', 'parentId', 'tags', 'metadata'])
     const timestamp = this.#session.now()
@@ -255,6 +259,7 @@ export class ScopedTraces {
     return id
   }
 
+  /** Records a child of another trace, and returns its id. */
   async recordChild(
     parentId: string,
     trace: Trace,
@@ -265,21 +270,25 @@ export class ScopedTraces {
     return this.record(trace, { ...options, parentId })
   }
 
+  /** Returns the trace with this id, or undefined if there is none. */
   async get(id: string): Promise<StoredTrace | undefined> {
     const { scope, tag, key } = this.#place(recordKey(checkId('id', id)))
     const entry = await this.#session.get(scope, tag, key)
     return entry === undefined ? undefined : readTrace(entry)
   }
 
+  /** Returns the traces of one type, by timestamp, then id. Custom traces have the type `Custom`. */
   async queryByType(type: string): Promise<readonly StoredTrace[]> {
     return this.#query(this.#index(BY_TYPE, checkText('type', type, { bytesMax: ID_BYTES_MAX })))
   }
 
+  /** Returns the traces with this tag, by timestamp, then id. */
   async queryByTag(tag: string): Promise<readonly StoredTrace[]> {
     const [checked] = checkTags([tag])
     return this.#query(this.#index(BY_TAG, utf8(checked)))
   }
 
+  /** Returns the traces from `startMs` (inclusive) to `endMs` (exclusive), which may be `Infinity`. */
   async queryByTime(startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
     const start = checkTime('startMs', startMs)
     const end = checkEndTime('endMs', endMs)
@@ -287,10 +296,12 @@ export class ScopedTraces {
     return this.#query(this.#index(BY_TIME, '', start, end))
   }
 
+  /** Returns the direct children of a trace, by timestamp, then id. */
   async children(id: string): Promise<readonly StoredTrace[]> {
     return this.#query(this.#index(BY_PARENT, checkId('id', id)))
   }
 
+  /** Returns the trace with all its descendants, or undefined if there is none. */
   async tree(id: string): Promise<TraceTree | undefined> {
     const key = recordKey(checkId('id', id))
     return this.#session.view(async reader => {
@@ -299,6 +310,7 @@ export class ScopedTraces {
     })
   }
 
+  /** Returns the ids of all traces, by timestamp, then id. */
   async list(): Promise<readonly string[]> {
     return this.#session.view(async reader => {
       const ids: string[] = []
@@ -309,6 +321,7 @@ export class ScopedTraces {
     })
   }
 
+  /** Returns the number of traces. It reads the whole index by time. */
   async count(): Promise<number> {
     return (await this.list()).length
   }

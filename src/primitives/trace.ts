@@ -6,49 +6,73 @@ export type Trace = ToolCall | Decision | Query | Thought | ErrorTrace | CustomT
 
 /** A call of a tool. */
 export interface ToolCall {
+  /** Marks a tool call. */
   readonly type: 'ToolCall'
+  /** The name of the tool that was called. */
   readonly toolName: string
+  /** The arguments that the tool got. */
   readonly arguments: Value
+  /** The value that the tool returned; absent if none was recorded. */
   readonly result?: Value | undefined
+  /** How long the call took, in milliseconds: 0 or more. */
   readonly durationMs?: number | undefined
 }
 
 /** A choice among options. */
 export interface Decision {
+  /** Marks a decision. */
   readonly type: 'Decision'
+  /** The question that the agent decided. */
   readonly question: string
+  /** The options that the agent considered. */
   readonly options: readonly string[]
+  /** The option that the agent chose. It is not checked against `options`. */
   readonly chosen: string
+  /** Why the agent chose it, in free text. */
   readonly reasoning?: string | undefined
 }
 
 /** A query, for example of a database or a search engine. */
 export interface Query {
+  /** Marks a query. */
   readonly type: 'Query'
+  /** The kind of query, such as `sql` or `web-search`; any text. */
   readonly queryType: string
+  /** The query itself, as text. */
   readonly query: string
+  /** How many results the query returned: a whole number, 0 or more. */
   readonly resultsCount: number
 }
 
 /** A thought in free text. */
 export interface Thought {
+  /** Marks a thought. */
   readonly type: 'Thought'
+  /** The thought, in free text. */
   readonly content: string
+  /** How sure the agent is. The scale is the caller's own; any number is allowed. */
   readonly confidence?: number | undefined
 }
 
 /** A failure. */
 export interface ErrorTrace {
+  /** Marks a failure. */
   readonly type: 'Error'
+  /** The kind of failure, such as `TimeoutError`; any text. */
   readonly errorType: string
+  /** The error message. */
   readonly message: string
+  /** Whether the agent could go on after the failure. */
   readonly recoverable: boolean
 }
 
 /** A trace of the caller's own kind. Queries find it by the type `Custom`. */
 export interface CustomTrace {
+  /** Marks a trace of the caller's own kind. */
   readonly type: 'Custom'
+  /** The caller's own name for this kind of trace. It is not indexed. */
   readonly traceType: string
+  /** The content of the trace. */
   readonly data: Value
 }
 
