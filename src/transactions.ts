@@ -19,10 +19,15 @@ export interface ScopeContext {
 
 /** The primitives of one scope within a transaction. */
 export class ScopedTransaction {
+  /** The scope's keys and values. */
   readonly kv: ScopedKv
+  /** The scope's event log. It cannot be tailed within a transaction. */
   readonly events: ScopedEvents
+  /** The scope's cells. */
   readonly cells: ScopedCells
+  /** The scope's state machines. */
   readonly machines: ScopedMachines
+  /** The scope's traces. */
   readonly traces: ScopedTraces
 
   /** @internal Use `transaction` or `begin`. */
@@ -52,6 +57,7 @@ export class OpenTransaction extends ScopedTransaction implements AsyncDisposabl
     await this.#transaction.commit()
   }
 
+  /** Ends the transaction without writing anything. */
   async rollback(): Promise<void> {
     this.#ended = true
     await this.#transaction.rollback()
@@ -68,10 +74,15 @@ export class OpenTransaction extends ScopedTransaction implements AsyncDisposabl
 
 /** The primitives of one scope. Each call is its own transaction. */
 export class RunHandle {
+  /** The scope's keys and values. */
   readonly kv: ScopedKv
+  /** The scope's event log, which can also be tailed. */
   readonly events: LiveEvents
+  /** The scope's cells. */
   readonly cells: ScopedCells
+  /** The scope's state machines. */
   readonly machines: ScopedMachines
+  /** The scope's traces. */
   readonly traces: ScopedTraces
   readonly #context: ScopeContext
 

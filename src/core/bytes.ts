@@ -37,10 +37,12 @@ export function flat(bytes: ByteString): ByteString {
   return bytes.length < LEANING_CHARS ? bytes : Buffer.from(bytes, 'latin1').latin1Slice()
 }
 
+/** A new buffer with a copy of the bytes. */
 export function toBuffer(bytes: ByteString): Buffer {
   return Buffer.from(bytes, 'latin1')
 }
 
+/** The bytes of a buffer, copied into a string. */
 export function fromBuffer(buffer: Uint8Array): ByteString {
   return Buffer.from(buffer.buffer, buffer.byteOffset, buffer.byteLength).latin1Slice()
 }
@@ -95,6 +97,7 @@ export function u64(value: number): ByteString {
   )
 }
 
+/** The whole number that `u64` encoded into the 8 bytes from `at`. It is exact up to `Number.MAX_SAFE_INTEGER`. */
 export function fromU64(bytes: ByteString, at = 0): number {
   return u32(bytes, at) * 0x1_0000_0000 + u32(bytes, at + 4)
 }

@@ -1,6 +1,7 @@
 import { AnnalsError, type ErrorCode } from './errors.ts'
 import { pause } from './pause.ts'
 
+/** How long to wait before each retry. */
 export interface Backoff {
   /** The wait before the first retry. Every further wait is twice as long. */
   readonly firstMs: number
@@ -21,6 +22,7 @@ export function backoffMs(
   return jitter === 0 ? ms : ms * (1 - jitter + jitter * random())
 }
 
+/** How failed calls are retried: how often, and after which waits. */
 export interface RetryOptions {
   /** The most retries after the first attempt; 8 by default. */
   readonly retries?: number

@@ -41,6 +41,7 @@ export interface ProducerOptions extends RunHeading {
   readonly clock?: () => number
 }
 
+/** The payload of an event that a producer sends: a JSON object. */
 export type Payload = NonNullable<RunEventWrite['payload']>
 
 /** How many records the producer reads at a time while it learns the run's state. */
