@@ -24,7 +24,7 @@ import { type RunRecord, recordBytes } from '../primitives/run-records.ts'
 export const BUNDLE_VERSION = 1
 
 /** A snapshot line nests six containers around a value: an error, its attempt, the attempts, a step, the steps, the snapshot. */
-export const LINE_LIMITS: JsonLimits = { depthMax: DEPTH_MAX + 6, bytesMax: Number.POSITIVE_INFINITY }
+const LINE_LIMITS: JsonLimits = { depthMax: DEPTH_MAX + 6, bytesMax: Number.POSITIVE_INFINITY }
 
 /** The length of a log, and how it ends. */
 export interface LogLength {

@@ -51,7 +51,7 @@ export function isRfc3339(text: string): boolean {
  * Whether the text looks like `2026-01-28T07:45:00.123Z`, as most times do. This is faster than parsing. False for the days 29
  * to 31, which only some months have.
  */
-export function isPlainTime(text: unknown): text is string {
+function isPlainTime(text: unknown): text is string {
   if (typeof text !== 'string' || text.length !== 24) return false
   const month = twoDigits(text, 5)
   const day = twoDigits(text, 8)
