@@ -4,18 +4,18 @@ import type { Entry, Place } from '../engine/storage.ts'
 import type { Forest, Tree } from './forest.ts'
 
 /**
- * Which entries expire, in order of time: a tree of the engine's own, so that
- * removing them later needs no search. An entry reads as absent from its time
- * on, whether it was removed yet or not.
+ * The engine's own tree of reminders: one for each expiring entry, in order of time, so that expired entries are found without a
+ * search. Readers treat an entry as absent from its time on, even if it is not removed yet.
  */
 const SCOPE = ''
 const TAG = 0xff
 
+/** The tree of reminders. */
 export function expiryTree(forest: Forest): Tree {
   return forest.tree(SCOPE, TAG)
 }
 
-/** Belongs into the commit that writes the entry: one day it will have to go. */
+/** The reminder for an expiring entry. It must be in the commit that puts the entry. */
 export function reminder(
   tree: Tree,
   key: ByteString,
@@ -27,12 +27,13 @@ export function reminder(
   return { key: place, value: '', version, time, expiresAt: 0 }
 }
 
+/** A reminder that is due: its key, and the entry to remove. */
 export interface Due extends Place {
   readonly reminder: ByteString
   readonly expiresAt: number
 }
 
-/** The oldest reminders whose time has come. */
+/** The oldest reminders that are due at `now`, at most `limit`. */
 export function due(forest: Forest, now: number, limit: number): Due[] {
   const span = { from: undefined, to: u64(now + 1), reverse: false, limit, now }
   return forest.scan(expiryTree(forest), span).map(({ key }) => {
@@ -40,7 +41,7 @@ export function due(forest: Forest, now: number, limit: number): Due[] {
   })
 }
 
-/** When the next entry after `now` will have to go; infinity if none. */
+/** The time of the first reminder after `now`, or infinity. */
 export function nextExpiry(forest: Forest, now: number): number {
   const span = { from: u64(now + 1), to: undefined, reverse: false, limit: 1, now: 0 }
   const [first] = forest.scan(expiryTree(forest), span)

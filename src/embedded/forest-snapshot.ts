@@ -9,7 +9,7 @@ import type { Forest } from './forest.ts'
 import { collectRest, collectSlice, sliceFor } from './long-scan.ts'
 import { spanOf } from './newest.ts'
 
-/** Everything as of a commit: a generation of the forest, which keeps the roots of that time. */
+/** All data as of a commit. It holds a generation of the forest, which keeps the roots of that time until `release`. */
 export class ForestSnapshot implements Snapshot {
   readonly version: number
   readonly time: number

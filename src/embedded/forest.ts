@@ -11,45 +11,47 @@ import { DROP_KEY, type RecoveredChanges, type RecoveredTail } from './recovered
 import { collect, emptyRoot, find, type Span, Spot } from './tree.ts'
 import { apply } from './tree-changes.ts'
 
-/** Trees kept at hand beyond this are forgotten once they are clean. */
+/** With more open trees than this, clean ones are forgotten. */
 const TREES_MAX = 20_000
-/** Scopes that are looked at before a pause. */
+/** How many scopes are visited between two pauses. */
 const SCOPES_A_PAUSE = 1_024
+/** How many scopes `#trimTrees` visits each time. */
 const TRIM_STEPS = 4
-/** What an entry costs in memory beyond its bytes, in a map; measured. */
+/** The measured memory of an entry in a map, beyond its bytes. */
 const POINT_MEMORY_BYTES = 160
 
-/** A root that a later change has replaced, and how many snapshots still stand on it. */
+/** A replaced root that snapshots still read. */
 interface PastRoot {
-  /** The last generation that it stands for. */
+  /** The last generation in which it was the root. */
   readonly until: number
   readonly root: Node
+  /** How many snapshots read it. */
   holders: number
 }
 
-/** One (scope, tag): its newest root, older roots that snapshots still see, and commits that are not yet durable. */
+/** The tree of one (scope, tag): its newest root, older roots that snapshots still read, and pending changes. */
 export class Tree {
   readonly scope: ByteString
   readonly tag: number
   root: Node
-  /** Of the root. */
+  /** The leaf of the root that was used last. */
   readonly spot: Spot = new Spot()
   /** The generation in which the root last changed. */
   changed = 0
-  /** Roots before that, each with the last generation it stood for; only while snapshots need them. */
+  /** Older roots that snapshots still read, oldest first. */
   past: PastRoot[] = []
-  /** By key, written to the log or about to be; readers don't see them. */
+  /** Changes of batches that are not done yet. Readers don't see them. */
   pending: Pending | undefined = undefined
-  /** The newest drop that is pending: what is pending came after it, and the root is as good as empty. */
+  /** The newest pending drop. It hides the root from commits, and all changes in `pending` came after it. */
   drop: Change | undefined = undefined
-  /** From the log, and not in the root yet; before the first commit after an opening only. */
+  /** Changes that opening found in the log and that are not in the root yet. The first commit waits until they are. */
   recovered: RecoveredChanges | undefined = undefined
-  /** Of a log, pending appends included; undefined while unknown. */
+  /** The head of a log, including pending appends. Undefined while it is unknown. */
   head: LogHead | undefined = undefined
   dirty = false
-  /** The version up to which its listeners were told of changes. */
+  /** The version of the last batch that its listeners were notified of. */
   toldOf = 0
-  /** Entries that were looked up and never expire, by key: a hit costs half of a search. */
+  /** A cache of entries that were looked up and don't expire. A hit costs half as much as a search in the tree. */
   points: Map<ByteString, Entry> | undefined = undefined
 
   constructor(scope: ByteString, tag: number, root: Node) {
@@ -60,30 +62,30 @@ export class Tree {
 }
 
 /**
- * All trees, found through a directory that is itself a tree: scope, 00, tag →
- * where the root lies. A snapshot of everything is a generation number: trees
- * that change afterwards keep their old root for it.
+ * All trees of a store. They are found through the directory, a tree that maps `scope 00 tag` to the address of a root. A snapshot
+ * is just a generation number: a tree that changes later keeps its old root for it.
  */
 export class Forest {
   readonly nodes: NodeStore
-  /** As of the last checkpoint. */
+  /** The root of the directory, as of the last checkpoint. */
   directory: Node
   readonly dirtyTrees: Set<Tree> = new Set()
-  /** Roots of trees that were dropped since the last checkpoint began: what is below them is to be freed. */
+  /** Roots of trees that were dropped since the last checkpoint began. The next one frees the nodes below them. */
   graves: Node[] = []
-  /** While a checkpoint writes, the directory lags behind: no tree may be forgotten. */
+  /** True while a checkpoint writes. No tree may be forgotten then, because the directory still has old addresses. */
   keepAll = false
   readonly #scopes = new Map<ByteString, Tree[]>()
   #count = 0
-  /** By generation, with the roots of the past that each one stands on. */
+  /** The open snapshots by generation, each with the old roots that it reads. */
   readonly #snapshots = new Map<number, { readonly tree: Tree; readonly past: PastRoot }[]>()
   #newestSnapshot = -1
-  /** Trees that have not taken in what the log holds for them. */
+  /** Open trees with changes in the log that are not applied yet. */
   readonly #recovering = new Set<Tree>()
-  /** Where `trim` goes on. */
+  /** Where `#trimTrees` continues. */
   #hand: Iterator<[ByteString, Tree[]]> | undefined
   readonly #pointsBytesMax: number
   #pointsBytes = 0
+  /** The changes that opening found in the log, until all of them are applied. */
   #tail: RecoveredTail | undefined
 
   constructor(
@@ -98,7 +100,7 @@ export class Forest {
     this.directory = directory ?? emptyRoot(0)
   }
 
-  /** An entry that was looked up before and never expires; undefined says nothing. */
+  /** An entry from the cache of lookups. Undefined does not mean that there is none. */
   known(scope: ByteString, tag: number, key: ByteString): Entry | undefined {
     const trees = this.#scopes.get(scope)
     if (trees === undefined) return undefined
@@ -106,12 +108,12 @@ export class Forest {
     return undefined
   }
 
-  /** The tree, made if it is missing; for those who may write to it. */
+  /** Opens a tree, and creates it if it does not exist. For writers. */
   tree(scope: ByteString, tag: number): Tree {
     return this.treeIfAny(scope, tag) ?? this.#register(new Tree(scope, tag, emptyRoot(0)))
   }
 
-  /** The tree, if anything was ever written to it. */
+  /** Opens a tree if it exists. For readers: a lookup must not create trees. */
   treeIfAny(scope: ByteString, tag: number): Tree | undefined {
     const known = this.#scopes.get(scope)
     if (known !== undefined) for (const tree of known) if (tree.tag === tag) return tree
@@ -133,20 +135,20 @@ export class Forest {
     return tree
   }
 
-  /** The newest durable change under a key: an entry, which may have expired, or a removal that is still in the log. */
+  /** The newest applied change under a key: an entry, which may have expired, or a removal that is still in the log only. */
   find(tree: Tree, key: ByteString): Change | undefined {
     const known = tree.points?.get(key)
     if (known !== undefined) return known
     const before = this.nodes.diskFinds
     const entry =
       tree.recovered === undefined ? this.findIn(tree.root, key, tree.spot) : this.#findBehind(tree, key)
-    // What is not worth keeping its leaf in memory is not worth keeping itself.
+    // If the leaf was read from disk and not kept in memory, its entry is not worth caching either.
     const kept = this.nodes.diskFinds === before
     if (kept && entry !== undefined && isLasting(entry)) this.#remember(tree, entry)
     return entry
   }
 
-  /** In the log first, and in the root only if the log has not dropped what was there. */
+  /** Looks in the recovered log first, and in the root only if the log has no drop of the tree. */
   #findBehind(tree: Tree, key: ByteString): Change | undefined {
     const changes = tree.recovered as RecoveredChanges
     const number = changes.get(key)
@@ -154,7 +156,7 @@ export class Forest {
     return changes.has(DROP_KEY) ? undefined : this.findIn(tree.root, key)
   }
 
-  /** Tags of the scope's trees; some may be empty. */
+  /** The tags of the scope's trees. Some of the trees may be empty. */
   tagsOf(scope: ByteString): number[] {
     const span = { from: directoryKey(scope, 0), to: `${scope}\x01`, reverse: false, limit: 256, now: 0 }
     const listed = this.collect(this.directory, span).map(({ key }) => parseDirectoryKey(key).tag)
@@ -162,7 +164,10 @@ export class Forest {
     return [...new Set([...listed, ...known])]
   }
 
-  /** Scopes of which a tree holds something; the engine's own, which has no name, is none. All that the log holds must have been taken in. It can pause at each `yield`: what is written meanwhile may or may not be there. */
+  /**
+   * Scopes that have entries, in order, without the engine's own scope (''). Call it after `takeInAll`. It may pause at each
+   * `yield`, and scopes that are written meanwhile may be missing.
+   */
   *scopes({ from, to, limit }: ScopeRange): Generator<void, ByteString[], void> {
     const isInside = (scope: ByteString): boolean =>
       scope !== '' && (from === undefined || scope >= from) && (to === undefined || scope < to)
@@ -172,7 +177,7 @@ export class Forest {
       if (isInside(scope)) candidates.add(scope)
       if (++looked % SCOPES_A_PAUSE === 0) yield
     }
-    // Those that only the directory knows are as it says.
+    // Every scope that only the directory has is not empty, so `limit` of them are enough.
     let listed = 0
     for (const scope of this.#listedScopes(from, to)) {
       if (++looked % SCOPES_A_PAUSE === 0) yield
@@ -189,11 +194,12 @@ export class Forest {
     return found
   }
 
+  /** Whether the scope has entries. */
   #holds(scope: ByteString): boolean {
     return this.tagsOf(scope).some(tag => !isEmpty(this.tree(scope, tag).root))
   }
 
-  /** In order, from the one to which the key `from` belongs. */
+  /** The scopes in the directory, in order, from `from` on. */
   *#listedScopes(
     from: ByteString | undefined,
     to: ByteString | undefined,
@@ -209,6 +215,7 @@ export class Forest {
     }
   }
 
+  /** Adds an entry to the cache of lookups. If the cache exceeds its budget, it is emptied first. */
   #remember(tree: Tree, entry: Entry): void {
     this.#pointsBytes += entryBytes(entry) + POINT_MEMORY_BYTES
     if (this.#pointsBytes > this.#pointsBytesMax) {
@@ -219,31 +226,34 @@ export class Forest {
     tree.points.set(entry.key, entry)
   }
 
+  /** The entry under a key below a root. `spot` must be the root's own. */
   findIn(root: Node, key: ByteString, spot?: Spot): Entry | undefined {
     const entry = find(this.nodes, root, key, spot)
     this.nodes.trim()
     return entry
   }
 
-  /** Entries of the newest durable state. */
+  /** The entries of the span, without pending changes. */
   scan(tree: Tree, span: Span): Entry[] {
     this.takeIn(tree)
     return this.collect(tree.root, span)
   }
 
+  /** The entries of the span below a root. */
   collect(root: Node, span: Span): Entry[] {
     const out: Entry[] = []
     this.collectInto(out, root, span)
     return out
   }
 
-  /** The same, until `isEnough`; then answers with the key at which to go on. */
+  /** Adds entries to `out` until the span ends or `isEnough` is true. In the second case, returns the key to continue at. */
   collectInto(out: Entry[], root: Node, span: Span, isEnough?: () => boolean): ByteString | undefined {
     const next = collect(this.nodes, root, span, out, isEnough)
     this.nodes.trim()
     return next
   }
 
+  /** Applies a committed change to the tree, so that readers see it. */
   apply(tree: Tree, change: Change): void {
     if (change.removes === 'tree') {
       this.#drop(tree)
@@ -262,7 +272,7 @@ export class Forest {
     this.nodes.trim()
   }
 
-  /** One step, whatever the tree holds; the next checkpoint frees what is below the old root. */
+  /** Empties the tree in one step, whatever its size. The next checkpoint frees the nodes of the old root. */
   #drop(tree: Tree): void {
     for (const entry of tree.points?.values() ?? [])
       this.#pointsBytes -= entryBytes(entry) + POINT_MEMORY_BYTES
@@ -270,19 +280,21 @@ export class Forest {
     this.change(tree, root => this.#bury(root))
   }
 
+  /** Leaves the nodes of a root to the next checkpoint to free. Returns an empty root. */
   #bury(root: Node): Node {
-    // In memory nothing has a place to free.
+    // A store in memory has no blocks to free.
     if (this.nodes.hasFiles && !isEmpty(root)) this.graves.push(root)
     return emptyRoot(this.nodes.generation)
   }
 
-  /** Gives the tree another root; snapshots keep the one they know. */
+  /** Replaces the tree's root. Snapshots keep the old one. */
   change(tree: Tree, step: (root: Node) => Node): void {
     this.#beginChange(tree)
     tree.spot.forget()
     tree.root = step(tree.root)
   }
 
+  /** Must precede every change of a root: keeps the old root for snapshots and marks the tree as dirty. */
   #beginChange(tree: Tree): void {
     const { generation } = this.nodes
     if (tree.changed !== generation) {
@@ -292,30 +304,31 @@ export class Forest {
     this.markDirty(tree)
   }
 
+  /** Makes the next checkpoint write the tree. */
   markDirty(tree: Tree): void {
     if (tree.dirty) return
     tree.dirty = true
     this.dirtyTrees.add(tree)
   }
 
-  /** Applies what the log holds for this tree. It was always part of it, for snapshots too, so they see it as well. */
+  /** Applies the recovered changes of this tree. Snapshots see them too, because the changes are older than any snapshot. */
   takeIn(tree: Tree): void {
     if (tree.recovered === undefined) return
     for (const _ of this.takeInSteps(tree));
   }
 
-  /** Applies all that the log holds; stops after each change, so that others may run. They may open trees meanwhile. */
+  /** Applies the recovered changes of all trees. It yields after each change, and others may open trees meanwhile. */
   *takeInAll(): Generator<void, void, void> {
     while (this.#tail !== undefined) {
       for (const tree of this.#recovering) yield* this.takeInSteps(tree)
-      // Somebody else may have taken in the rest meanwhile.
+      // Another caller may have applied the rest meanwhile.
       const next = this.#tail?.next()
       if (next !== undefined) this.tree(next.scope, next.tag)
       else if (this.#recovering.size === 0) this.#tail = undefined
     }
   }
 
-  /** The same for one tree. */
+  /** Applies the recovered changes of one tree. It yields after each change. */
   *takeInSteps(tree: Tree): Generator<void, void, void> {
     if (tree.recovered === undefined || this.#tail === undefined) return
     for (const change of this.#tail.drain(tree.recovered)) {
@@ -335,11 +348,11 @@ export class Forest {
   #endTakeIn(tree: Tree): void {
     tree.recovered = undefined
     this.#recovering.delete(tree)
-    // A snapshot shares these nodes from now on.
+    // Open snapshots read this root, so its nodes must not change in place any more.
     this.nodes.freeze()
   }
 
-  /** The root is about to be replaced; snapshots taken since it was new stand on it. */
+  /** Keeps the current root for the snapshots that were taken since it last changed. */
   #keepForSnapshots(tree: Tree): void {
     if (!this.isHeld(tree)) return
     const past: PastRoot = { until: this.nodes.generation - 1, root: tree.root, holders: 0 }
@@ -351,7 +364,7 @@ export class Forest {
     if (past.holders > 0) tree.past.push(past)
   }
 
-  /** A generation that stays readable until it is released. */
+  /** Takes a snapshot. Returns its generation, which stays readable until `release`. */
   snapshot(): number {
     const generation = this.nodes.freeze()
     this.#snapshots.set(generation, [])
@@ -359,6 +372,7 @@ export class Forest {
     return generation
   }
 
+  /** Releases a snapshot, and the old roots that no other snapshot reads. */
   release(generation: number): void {
     const held = this.#snapshots.get(generation)
     if (held === undefined) return
@@ -369,18 +383,19 @@ export class Forest {
     }
   }
 
-  /** Whether a snapshot may stand on the tree's newest root. */
+  /** Whether a snapshot may read the tree's newest root. */
   isHeld(tree: Tree): boolean {
     return this.#snapshots.size > 0 && this.#newestSnapshot >= tree.changed
   }
 
+  /** The generation of the oldest open snapshot. */
   oldestSnapshot(): number | undefined {
-    // Generations only grow, and a Map keeps its order.
+    // A Map iterates in the order of insertion, and generations only grow.
     for (const generation of this.#snapshots.keys()) return generation
     return undefined
   }
 
-  /** The entry as a snapshot sees it. What the log holds was always there, so it need not be taken in for that. */
+  /** The entry as a snapshot sees it. Recovered changes are part of every snapshot and need not be applied for this. */
   findAt(tree: Tree, generation: number, key: ByteString): Entry | undefined {
     if (tree.recovered !== undefined) return this.#findBehind(tree, key)
     return this.findIn(this.rootAt(tree, generation), key)
@@ -395,8 +410,8 @@ export class Forest {
   }
 
   /**
-   * Forgets clean trees when there are many; they are found again through the directory. A few are looked at whenever one
-   * more is opened, so this never takes long.
+   * Forgets clean trees if too many are open. The directory finds them again. Each opened tree visits only a few scopes, so this
+   * never takes long.
    */
   #trimTrees(opened: Tree): void {
     if (this.#count <= TREES_MAX || this.keepAll) return
@@ -420,22 +435,23 @@ function isEmpty(root: Node): boolean {
   return root instanceof Leaf && root.entries?.length === 0
 }
 
-/** Whether the tree is more than what the directory knows of it. */
+/** Whether the tree has state that the directory lacks, so that it must not be forgotten. */
 function isNeeded(tree: Tree): boolean {
   const { dirty, pending, drop, recovered, past } = tree
   return dirty || pending !== undefined || drop !== undefined || recovered !== undefined || past.length > 0
 }
 
-/** The tree that a directory's key stands for. */
+/** The scope and tag of a directory key. */
 export function parseDirectoryKey(key: ByteString): { scope: ByteString; tag: number } {
   return { scope: key.slice(0, -2), tag: key.charCodeAt(key.length - 1) }
 }
 
-/** Whether a change puts an entry that is there until it is changed: only such an entry can be kept for later reads. */
+/** Whether a change puts an entry that does not expire. Only such entries may be cached. */
 function isLasting({ removes, expiresAt }: Change): boolean {
   return removes === undefined && expiresAt === 0
 }
 
+/** The key of a tree in the directory. */
 export function directoryKey(scope: ByteString, tag: number): ByteString {
   return `${scope}\0${String.fromCharCode(tag)}`
 }

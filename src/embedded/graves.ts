@@ -2,9 +2,8 @@ import { type Home, homeOf, Leaf, type Node } from './node.ts'
 import type { NodeKeeper } from './tree.ts'
 
 /**
- * Where a dropped tree lies on disk, node by node. Only inner nodes are read:
- * they say where the leaves are. Others may run in between; a dropped tree
- * doesn't change any more, but its nodes may be unloaded.
+ * Yields the home of each node of a dropped tree. It reads only inner nodes, because they have the places of the leaves. Other code
+ * may run in between. A dropped tree does not change, but its nodes may be unloaded.
  */
 export function* homesBelow(keeper: NodeKeeper, node: Node): Generator<Home, void, void> {
   yield homeOf(node)

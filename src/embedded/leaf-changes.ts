@@ -15,12 +15,12 @@ import {
 } from './node.ts'
 import type { NodeKeeper, Spot } from './tree.ts'
 
-/** So many new entries in a row, and more are expected behind them. */
+/** After this many new entries in a row, more are expected to follow them. */
 const IN_ROW_MIN = 8
-/** How far behind the last new entry the next one may go and still is in a row with it: older ones may lie in between. */
+/** How many places after the last new entry the next one may go and still count as in a row. Older entries may be in between. */
 const IN_ROW_REACH = 8
 
-/** What took a node's place: neighbours, and the keys that tell them apart. No neighbours: it became empty. */
+/** The nodes that replace a node, and the keys that separate them. No nodes means that the node became empty. */
 export interface Split {
   readonly nodes: Node[]
   readonly bounds: ByteString[]
@@ -28,10 +28,10 @@ export interface Split {
 
 export const EMPTY: Split = { nodes: [], bounds: [] }
 
-/** Puts the entry where the last one went, if it fits there and the way down to there needs no change. */
+/** Puts an entry into the leaf that was used last, without a search from the root. Returns false if that is not possible. */
 export function applyNear(keeper: NodeKeeper, spot: Spot, entry: Change): boolean {
   const leaf = spot.leafOf(entry.key)
-  // A leaf that may change in place has ancestors that may.
+  // If a leaf may change in place, so may its ancestors.
   if (leaf === undefined || !mayChange(keeper, leaf) || entry.removes !== undefined) return false
   const count = (leaf.entries as Entry[]).length
   const index = placeOf(leaf, entry.key)
@@ -42,15 +42,16 @@ export function applyNear(keeper: NodeKeeper, spot: Spot, entry: Change): boolea
   return true
 }
 
+/** Whether the leaf may change in place: it is dirty, and no snapshot or checkpoint shares it. */
 function mayChange(keeper: NodeKeeper, leaf: Leaf): boolean {
   return leaf.dirty && leaf.generation === keeper.generation
 }
 
-/** Puts the entry into the leaf, or takes one away; answers what takes the leaf's place, unless it stays. */
+/** Applies a put or a removal to the leaf. Returns the nodes that replace the leaf, or undefined if it stays. */
 export function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Change, spot: Spot): Split | undefined {
   if (leaf.entries === undefined) {
-    // A removal may leave the leaf empty, and then it has to go; one that waits would leave an empty leaf for good.
-    // What waits is not cut: all of it has to fit one block.
+    // A removal can't wait in the delta, because it may empty the leaf, and an empty leaf must leave its tree now.
+    // A delta is not split, so the leaf with its delta must fit one block.
     const bytes = leaf.length + leaf.bytes + entryBytes(entry)
     if (entry.removes === undefined && bytes < 2 * LEAF_BYTES_MAX) return defer(keeper, leaf, entry)
     keeper.load(leaf)
@@ -67,12 +68,12 @@ export function applyToLeaf(keeper: NodeKeeper, leaf: Leaf, entry: Change, spot:
   const front = frontAt(leaf, index, entry.key)
   if (put(keeper, leaf, index, entry)) wroteTo(keeper, spot, leaf)
   if (!leafFull(leaf, bytesMaxOf(spot, front === entries.length - 1))) return undefined
-  // Where its keys end now is not known here.
+  // The split changes the leaf's upper bound, which is not known here.
   spot.written = undefined
   return splitLeaf(keeper, leaf, front)
 }
 
-/** Puts the entry to its place: over the one under the same key, or before the first with a higher one. Answers whether it is new. */
+/** Puts the entry at its index: replaces the one with the same key, or inserts it. Returns whether its key is new. */
 function put(keeper: NodeKeeper, leaf: Leaf, index: number, entry: Entry): boolean {
   const entries = leaf.entries as Entry[]
   const bytes = entryBytes(entry)
@@ -90,7 +91,10 @@ function put(keeper: NodeKeeper, leaf: Leaf, index: number, entry: Entry): boole
   return true
 }
 
-/** A new entry went there. If those before it filled the neighbour before this leaf, the writing has gone on, and that one is sealed. */
+/**
+ * Records that a new entry went to the leaf. If the previous one went to the left neighbour, the writer has moved on. Then the
+ * neighbour is sealed if entries in a row have filled it.
+ */
 function wroteTo(keeper: NodeKeeper, spot: Spot, leaf: Leaf): void {
   const before = spot.written
   if (leaf === before) return
@@ -99,17 +103,18 @@ function wroteTo(keeper: NodeKeeper, spot: Spot, leaf: Leaf): void {
   spot.writtenHigh = spot.high
 }
 
+/** Whether a leaf was filled by entries in a row, so that sealing it is worthwhile. */
 function isDone(keeper: NodeKeeper, leaf: Leaf): boolean {
   const { loaded, inRow, bytes } = leaf
   return loaded && inRow >= IN_ROW_MIN && bytes >= LEAF_BYTES_MAX / 4 && mayChange(keeper, leaf)
 }
 
-/** What a leaf may have with one entry more: more than others where it is the tree's last one, and so is the entry. */
+/** The size limit of a leaf. It is higher for the last leaf of a tree if the new entry goes to its end. */
 function bytesMaxOf(spot: Spot, atEnd: boolean): number {
   return atEnd && spot.high === undefined ? EDGE_BYTES_MAX : LEAF_BYTES_MAX
 }
 
-/** Where a key is, or belongs. */
+/** The index of a key, or the one where it belongs. Checks the end first, where most writers append. */
 function placeOf(leaf: Leaf, key: ByteString): number {
   const entries = leaf.entries as Entry[]
   const count = entries.length
@@ -117,8 +122,9 @@ function placeOf(leaf: Leaf, key: ByteString): number {
 }
 
 /**
- * Where the writing goes on behind, once the entry has gone to `index`; -1 if nothing says so. Behind all others, as logs and
- * bulk loads write; and behind several in a row, as where numbers count up between older ones.
+ * The index after which more entries are expected once the entry is at `index`, or -1. They are expected after the last entry of the
+ * leaf, because logs and bulk loads append. They are also expected after several entries in a row, such as numbers that count up
+ * between older keys.
  */
 function frontAt(leaf: Leaf, index: number, key: ByteString): number {
   const entries = leaf.entries as Entry[]
@@ -127,16 +133,20 @@ function frontAt(leaf: Leaf, index: number, key: ByteString): number {
   return lastNewAt(leaf, index)
 }
 
+/** Whether a new entry at `index` continues the row of new entries. */
 function isInRow({ lastNew }: Leaf, index: number): boolean {
   return lastNew >= 0 && index >= lastNew && index - lastNew <= IN_ROW_REACH
 }
 
-/** Of two that come in pairs, as a step's beginning and its end, the second may go before the first: but not a third. */
+/**
+ * The `lastNew` after a new entry went to `index`. Entries may come in pairs, such as start and end of a step, and the second of a
+ * pair may sort before the first. A third entry before both of them ends the row.
+ */
 function lastNewAt({ lastNew }: Leaf, index: number): number {
   return index === lastNew ? index + 1 : index
 }
 
-/** The leaf is not in memory: remember the change until it is. */
+/** Adds the change to the delta of a leaf that is not in memory. */
 function defer(keeper: NodeKeeper, leaf: Leaf, entry: Entry): undefined {
   leaf.delta ??= new Map()
   const before = leaf.delta.get(entry.key)
@@ -146,7 +156,7 @@ function defer(keeper: NodeKeeper, leaf: Leaf, entry: Entry): undefined {
   keeper.grew(bytes)
 }
 
-/** Lays a delta over the entries read from disk. */
+/** Applies a delta to the entries that were read from disk. */
 export function merge(entries: Entry[], delta: ReadonlyMap<ByteString, Entry>): Entry[] {
   for (const entry of delta.values()) {
     const index = lowerBound(entries, entry.key)
@@ -162,8 +172,8 @@ function leafFull(leaf: Leaf, bytesMax: number): boolean {
 }
 
 /**
- * Splits in halves; but where the writing goes on behind `front`, so that what is before stays full, as nobody comes back to it, and
- * what is behind is not in the way.
+ * Splits a leaf: after `front` if more entries are expected there, otherwise in halves (a very long leaf in more parts). Splitting
+ * after `front` leaves full leaves before it, where no more entries are expected, and moves later entries out of the way.
  */
 export function splitLeaf(keeper: NodeKeeper, leaf: Leaf, front: number): Split {
   const entries = leaf.entries as Entry[]
@@ -174,7 +184,7 @@ export function splitLeaf(keeper: NodeKeeper, leaf: Leaf, front: number): Split 
   let start = 0
   let bytes = 0
   const cut = (end: number): void => {
-    // The first piece is the leaf itself: it keeps its line of versions on disk.
+    // The first piece is the leaf itself, so that its block on disk is replaced and freed.
     const piece = start === 0 ? leaf : new Leaf(keeper.generation, [])
     piece.entries = entries.slice(start, end)
     piece.bytes = bytes

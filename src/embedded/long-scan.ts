@@ -5,22 +5,22 @@ import type { Forest } from './forest.ts'
 import type { Node } from './node.ts'
 import type { Span } from './tree.ts'
 
-/** So few entries are read at once, whatever the time: to let others run would take longer. */
+/** Scans of at most this many entries never pause, because a pause would take longer than the scan. */
 const FEW = 128
 
-/** Waits for a slice, if the span may be long and the current slice is over. */
+/** Waits for the next slice if the span may be long and the current slice is over. */
 export function sliceFor(span: Span): Promise<void> | undefined {
   return span.limit > FEW && isSliceOver() ? nextSlice() : undefined
 }
 
-/** Adds entries until the slice is over; answers with the key at which to go on, undefined at the end of the span. */
+/** Adds entries to `out` until the slice is over. Returns the key to continue at, or undefined at the end of the span. */
 export function collectSlice(forest: Forest, root: Node, span: Span, out: Entry[]): ByteString | undefined {
   return forest.collectInto(out, root, span, span.limit > FEW ? isSliceOver : undefined)
 }
 
 /**
- * Adds the rest of the span, from `next` on, in slices. The root must be held by a snapshot: others write meanwhile.
- * `check` throws if the scan may not go on.
+ * Adds the rest of the span, from `next` on, in slices. A snapshot must hold the root, because others write meanwhile. `check` throws
+ * if the scan must stop.
  */
 export async function collectRest(
   forest: Forest,
