@@ -9,7 +9,7 @@ interface Waiter {
   readonly reject: (error: unknown) => void
 }
 
-/** Commits that wait for one write and one sync, and who waits for them. Until then their changes are pending. */
+/** Commits that share one write and one sync, with the callers that wait for them. Until then their changes are pending. */
 export class Batch {
   readonly frame: FrameWriter = new FrameWriter()
   #trees: Tree[] = []
@@ -22,49 +22,50 @@ export class Batch {
 
   #begunAt = 0
 
-  /** Begins a commit; its changes follow. */
+  /** Begins a commit. The changes that follow belong to it. */
   begin(version: number, time: number): void {
     this.#begunAt = this.#changes.length
     this.frame.begin(version, time)
   }
 
-  /** Takes back the commit that was begun last; answers the trees that it has touched, for `restore`. */
+  /** Removes the commit that was begun last. Returns the trees that it touched, for `restore`. */
   abandon(): readonly Tree[] {
     this.frame.abandon()
     this.#changes.length = this.#begunAt
     return this.#trees.splice(this.#begunAt)
   }
 
-  /** Makes the changes to these trees pending again, after those of earlier batches. */
+  /** Marks this batch's changes to the given trees as pending again. Earlier batches must be restored first. */
   restore(trees: ReadonlySet<Tree>): void {
     for (const [i, tree] of this.#trees.entries()) {
       if (!trees.has(tree)) continue
       hold(tree, this.#changes[i])
-      // Found again from what is pending.
+      // The next append finds the head again among the pending changes.
       tree.head = undefined
     }
   }
 
+  /** Adds a change to the commit and to the frame for the log. */
   change(tree: Tree, change: Change): void {
     this.frame.change(tree.scope, tree.tag, change)
     this.imply(tree, change)
   }
 
-  /** A change that follows from the one before it: recovery finds it again, so the log need not hold it. */
+  /** Adds a change that is not written to the log, because recovery derives it from the change before it. */
   imply(tree: Tree, change: Change): void {
     this.#trees.push(tree)
     this.#changes.push(change)
     hold(tree, change)
   }
 
-  /** Resolves with the answer once the batch is through. */
+  /** Resolves with the answer when the batch is done. */
   wait<T>(answer: T): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       this.#waiters.push({ answer, resolve: resolve as (answer: unknown) => void, reject })
     })
   }
 
-  /** Brings the changes into the trees, where readers see them; answers those that changed. */
+  /** Applies the changes to the trees, where readers see them. Returns the tree of each change. */
   apply(forest: Forest): readonly Tree[] {
     const trees = this.#trees
     const changes = this.#changes
@@ -78,12 +79,12 @@ export class Batch {
     return trees
   }
 
-  /** Of the last commit. */
+  /** The last change of the last commit. */
   get last(): Change | undefined {
     return this.#changes.at(-1)
   }
 
-  /** Takes the changes back: they never happened. So did none that came after and saw them. */
+  /** Removes all pending changes of the trees. Later batches may build on these, so they must be discarded as well. */
   discard(): void {
     for (const tree of this.#trees) {
       tree.pending = undefined
@@ -92,7 +93,7 @@ export class Batch {
     }
   }
 
-  /** Answers everybody, with an error if there is one, and is as new. */
+  /** Resolves all waiting callers, or rejects them with the error, and empties the batch for its next use. */
   end(error?: unknown): void {
     this.#trees = emptied(this.#trees)
     this.#changes = emptied(this.#changes)
@@ -105,18 +106,18 @@ export class Batch {
   }
 }
 
-/** Room for more than this is given back. */
+/** A longer array is replaced by a new one, so that a large batch does not keep its memory. */
 const KEPT_MAX = 16
 
-/** A list with nothing in it. A short one keeps its room for the next batch: mostly that is as short. */
+/** Empties a list. A short one keeps its memory for the next batch, which is usually as short. */
 function emptied<T>(list: T[]): T[] {
   if (list.length > KEPT_MAX) return []
-  // To set the length to zero would give the room back.
+  // Setting the length to zero would release the memory.
   while (list.length > 0) list.pop()
   return list
 }
 
-/** The change is pending from now on. */
+/** Marks the change as pending. A drop replaces everything that was pending before it. */
 function hold(tree: Tree, change: Change): void {
   if (change.removes === 'tree') {
     tree.drop = change

@@ -34,39 +34,40 @@ import type { Wal } from './wal.ts'
 
 export interface CommitterOptions {
   readonly forest: Forest
-  /** Absent for a store in memory. */
+  /** Undefined for a store in memory. */
   readonly wal: Wal | undefined
   readonly durable: boolean
   readonly version: number
   readonly time: number
   readonly clock: () => number
   readonly scheduler: Scheduler
-  /** A batch was applied: readers see it now. */
+  /** Called after a batch was applied, with the trees that readers now see changed. */
   readonly applied: (trees: readonly Tree[]) => void
 }
 
 /**
- * Judges commits. Each one is judged at once, in one synchronous step, against
- * everything before it, pending commits included; so there is nothing to lock
- * and nothing to retry. What it changes is pending until its batch is through. An
- * answer that wrote nothing waits for what it saw: nobody hears of what may
- * still be lost.
+ * Validates commits and adds them to the current batch. Each commit is checked in one synchronous step against all commits before
+ * it, including pending ones, so it needs no locks and no retries. Its changes are pending until its batch is done.
+ *
+ * An answer that wrote nothing, such as a conflict, waits for the pending commits that it saw. Otherwise a caller could learn of
+ * data that a crash still undoes.
  */
 export class Committer {
-  /** Of the newest commit that readers see. */
+  /** The version of the newest commit that readers see; `time` is its time. */
   version: number
   time: number
   readonly group: GroupCommit
   readonly #forest: Forest
   readonly #clock: () => number
   readonly #applied: (trees: readonly Tree[]) => void
-  /** Of the newest commit, pending or not. */
+  /** The version of the newest commit, pending or not. */
   #lastVersion: number
   #lastTime: number
+  /** The latest time that was given out. */
   #latest: number
-  /** What the clock said at the last commit. */
+  /** The clock's value at the last commit. */
   #lastClock = 0
-  /** The time of the first reminder, or before it: unknown until the first look. */
+  /** No reminder is due before this time. 0 until the first check. */
   #nextExpiry = 0
   readonly #recording = new Recording()
 
@@ -86,17 +87,18 @@ export class Committer {
     })
   }
 
-  /** As it is now: lifetimes follow it. */
+  /** The current clock, which decides whether entries have expired. It may jump back. */
   clock(): number {
     return this.#clock()
   }
 
-  /** The time for what others may build upon: never before what was given out already, whatever the clock does. */
+  /** The current time for commits and snapshots. It never goes back, even if the clock does. */
   now(clock: number = this.#clock()): number {
     if (clock > this.#latest) this.#latest = clock
     return this.#latest
   }
 
+  /** Applies the operations, unless a read of the commit is outdated. Then the answer is the conflict. */
   commit(commit: Commit): Promise<CommitOutcome> {
     this.#guard(commit.operations)
     const clock = this.#look()
@@ -106,6 +108,7 @@ export class Committer {
     return this.#write(commit.operations, now, undefined, NOTHING, NOTHING)
   }
 
+  /** Runs the step on the newest entries, pending ones included, and applies the operations that it returns. */
   update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     this.#guard([])
     const clock = this.#look()
@@ -123,12 +126,12 @@ export class Committer {
     return this.#write(outcome.operations, now, outcome.result, reads, found)
   }
 
-  /** Whether there may be something to expire. */
+  /** Whether an entry may have expired that is not removed yet. */
   isExpiryDue(): boolean {
     return this.#nextExpiry <= this.#lastClock
   }
 
-  /** Removes entries whose time has come, some at a time; resolves with how many reminders it took care of. */
+  /** Removes expired entries, for at most `limit` reminders. Resolves with the number of reminders handled. */
   async expire(limit: number): Promise<number> {
     const clock = this.#look()
     if (this.group.broken !== undefined) return 0
@@ -142,7 +145,7 @@ export class Committer {
         recording.remove(expiryTree(this.#forest), reminder)
         const tree = this.#forest.tree(scope, tag)
         const entry = newestChange(this.#forest, tree, key)
-        // It may have been put again since, to stay longer or for good.
+        // A later put may have given the entry another lifetime, or none.
         if (entry?.expiresAt === expiresAt) recording.remove(tree, key)
       }
     } catch (error) {
@@ -153,6 +156,7 @@ export class Committer {
     return reminders.length
   }
 
+  /** Reads the clock and remembers it for `isExpiryDue`. */
   #look(): number {
     this.#lastClock = this.#clock()
     return this.#lastClock
@@ -196,7 +200,7 @@ export class Committer {
     return begun ? this.group.join(answer) : this.group.settled(answer)
   }
 
-  // A tree is forgotten when others are opened, unless it is dirty or has something pending: ask for it when it is needed.
+  // Opening a tree may make the forest forget another one that is clean and has nothing pending. So get each tree right before its use.
 
   #put(recording: Recording, { scope, tag, key, value, expiresAt = 0, time: own }: Put): void {
     const { version, time } = recording
@@ -208,7 +212,7 @@ export class Committer {
   }
 
   #drop(recording: Recording, { scope }: Drop): void {
-    // A recovery finds a head wherever it finds an event: the drop has to take that tree along.
+    // Recovery derives a head from every append. Writing the head now lets the drop include the tree of heads.
     this.#endLog(recording)
     for (const tag of this.#forest.tagsOf(scope)) recording.drop(this.#forest.tree(scope, tag))
   }
@@ -237,7 +241,7 @@ export class Committer {
     return { sequence, hash, time: stamp, duplicate: false, memo }
   }
 
-  /** Writes the log's head, once for all that was appended to it in a row. */
+  /** Writes the head of a log, once for all consecutive appends to it. */
   #endLog(recording: Recording): void {
     const { log, version, time } = recording
     if (log?.head === undefined) return
@@ -247,7 +251,7 @@ export class Committer {
     recording.log = undefined
   }
 
-  /** A commit that changed nothing was none: it takes no version. */
+  /** Ends a commit. One without changes does not get a version. */
   #recorded(recording: Recording): void {
     const { begun, version, time } = recording
     recording.end()
@@ -256,7 +260,7 @@ export class Committer {
     this.#lastTime = time
   }
 
-  /** Nor was one that stopped half-way, unable to read. */
+  /** Undoes a commit that failed halfway because a read failed, and throws the error. */
   #takeBack(recording: Recording, error: unknown): never {
     recording.end()
     if (recording.begun) this.group.abandon()
@@ -282,24 +286,23 @@ export class Committer {
 const NOTHING: readonly never[] = []
 
 /**
- * One commit on its way into a batch; it begins with its first change. The same object serves one after the other: of things
- * that come and go with each commit V8 forgets what they look like whenever it collects all garbage, and with that the machine code
- * that it has made for them.
+ * A commit that is being added to a batch. It begins with its first change. One object is reused for all commits. With a new object for
+ * each commit, V8 would drop the object's hidden class at a full garbage collection, and the optimized code with it.
  */
 class Recording {
   version = 0
   time = 0
   begun = false
-  /** Appends that a feed lists. */
+  /** The number of appends that a feed lists. */
   listed = 0
-  /** The log that was appended to last, if its head is still to be written. */
+  /** The last log that was appended to, if its head is not written yet. */
   log: Tree | undefined = undefined
   #batch: Batch | undefined = undefined
   #reads: readonly Place[] = NOTHING
   #found: readonly (Entry | undefined)[] = NOTHING
   #read = 0
 
-  /** `reads` and `found` is what a step has looked for. */
+  /** Begins the next commit. `reads` and `found` are the reads of its step and their results. */
   start(
     batch: Batch,
     version: number,
@@ -318,7 +321,7 @@ class Recording {
     this.#read = 0
   }
 
-  /** Lets go of what it was about. */
+  /** Releases references to the commit's data. */
   end(): void {
     this.#batch = undefined
     this.#reads = NOTHING
@@ -326,8 +329,8 @@ class Recording {
   }
 
   /**
-   * Whether the step has looked for the append's dedupe key in vain: mostly it appends under the keys that it did not find, in their
-   * order. Those before it are not asked for again: false says nothing.
+   * Whether the step already read the append's dedupe key and found nothing, which saves a second lookup. A step usually appends in
+   * the order of its reads, so each read is compared only once. False means unknown.
    */
   isAbsent({ scope, tag, dedupe }: Append): boolean {
     if (dedupe === undefined) return false
@@ -350,11 +353,12 @@ class Recording {
     batch.change(tree, change)
   }
 
-  /** To stay until it is changed again. */
+  /** Puts an entry that does not expire. */
   put(tree: Tree, key: ByteString, value: ByteString): void {
     this.change(tree, { key, value, version: this.version, time: this.time, expiresAt: 0 })
   }
 
+  /** Puts an entry that recovery derives, so that the log need not hold it. */
   imply(tree: Tree, entry: Entry): void {
     ;(this.#batch as Batch).imply(tree, entry)
   }

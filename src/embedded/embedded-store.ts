@@ -34,29 +34,30 @@ import type { Span } from './tree.ts'
 import { verifyForest } from './verification.ts'
 import type { Wal } from './wal.ts'
 
+/** Receives warnings about background work that failed. */
 export type Warn = (message: string, code: string) => void
 
-/** What a store on disk has beside its trees. */
+/** The parts of a store that only a store on disk has. */
 export interface Persistence {
   readonly disk: Disk
   readonly storeId: string
   readonly data: DataFiles
   readonly wal: Wal
   readonly checkpointer: Checkpointer
-  /** A checkpoint begins when the log or the dirty nodes are beyond this. */
+  /** A checkpoint starts when the log exceeds `walBytes` or the dirty nodes exceed `dirtyBytes`. */
   readonly walBytes: number
   readonly dirtyBytes: number
-  /** The first commit has to wait for one: see `#settleRecovered`. */
+  /** Whether the first commit must wait for a checkpoint. `#settleRecovered` has the reason. */
   readonly needsCheckpoint: boolean
 }
 
-/** Commits wait when a checkpoint falls behind by this factor. */
+/** Commits wait while a checkpoint runs and the log or the dirty nodes exceed their limit by this factor. */
 const HOLD_FACTOR = 2
 const EXPIRE_LIMIT = 1_000
 
 type State = 'open' | 'closing' | 'closed'
 
-/** The embedded engine behind the port; the edge where its synchronous core becomes asynchronous. */
+/** The storage port on a folder or in memory. It wraps the synchronous engine in the port's asynchronous calls. */
 export class EmbeddedStore implements Storage {
   readonly engine: EngineInfo
   readonly readOnly: boolean
@@ -69,12 +70,13 @@ export class EmbeddedStore implements Storage {
   readonly #listeners = new Map<ByteString, Map<number, Set<() => void>>>()
   #state: State = 'open'
   #closing: Promise<void> | undefined
+  /** After a failed checkpoint, the next one starts when the log is this long. */
   #retryBytes = 0
   #expiring = false
-  /** Opening found something in the log, or no room to create the store, and there was no checkpoint since. */
+  /** Whether opening found data in the log, or no room to create the store, and no checkpoint has succeeded since. */
   #recovered: boolean
   #settling: Promise<void> | undefined
-  /** What needs the disk beyond a commit's own write: closing waits for it. */
+  /** Checkpoints, backups and other calls that use the disk. Closing waits for them. */
   readonly #underWay = new Set<Promise<unknown>>()
 
   /** @internal Use `openEmbedded`. */
@@ -103,7 +105,7 @@ export class EmbeddedStore implements Storage {
   }
 
   get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
-    // Most reads end here, and what was found before needs no checks: nothing malformed is ever found.
+    // The fast path for most reads. A hit needs no argument checks, because invalid arguments never hit.
     const sound = this.#state === 'open' && this.#committer.group.lost === undefined
     const known = sound ? this.#forest.known(scope, tag, key) : undefined
     return known === undefined ? this.#find(scope, tag, key) : Promise.resolve(known)
@@ -135,7 +137,7 @@ export class EmbeddedStore implements Storage {
     return out
   }
 
-  /** Holds the root as it is now. Only a scan that takes longer than a slice does: whoever writes pays for it. */
+  /** Continues a scan on the root as it is now. It takes a snapshot, which makes writes slower, so short scans avoid it. */
   async #collectRest(root: Node, span: Span, out: Entry[], next: ByteString): Promise<void> {
     const pin = this.#forest.snapshot()
     try {
@@ -165,7 +167,7 @@ export class EmbeddedStore implements Storage {
     return new ForestSnapshot(this.#forest, this.#committer, () => this.#check())
   }
 
-  // Not `async`: handing on a promise through an async function costs three turns of the microtask queue.
+  // Not `async`, because returning a promise from an async function costs three turns of the microtask queue.
   commit(commit: Commit): Promise<CommitOutcome> {
     try {
       this.#checkWritable()
@@ -223,7 +225,7 @@ export class EmbeddedStore implements Storage {
     }
   }
 
-  /** Everything committed before is in the trees on disk; opening will not need the log for it. */
+  /** Writes all earlier commits to the trees on disk, so that opening does not need the log for them. */
   async checkpoint(): Promise<void> {
     this.#checkWritable()
     await this.#await(this.#checkpoint())
@@ -236,12 +238,12 @@ export class EmbeddedStore implements Storage {
     await this.#persistence?.checkpointer.run()
   }
 
-  /** Copies everything committed so far into an empty folder outside of the store's own, while reads and writes go on. */
+  /** Copies all commits so far into an empty folder, which must be outside of the store's folder. Reads and writes continue. */
   async backup(to: string | Disk): Promise<void> {
     this.#check()
     const p = this.#persistence
     if (p === undefined) {
-      throw new AnnalsError('INVALID_OPERATION', 'a store in memory has no files to back up')
+      throw new AnnalsError('INVALID_OPERATION', 'cannot back up a store in memory: it has no files')
     }
     await this.#await(this.#backup(p, typeof to === 'object' ? to : backupFolder(p.disk, to)))
   }
@@ -250,7 +252,7 @@ export class EmbeddedStore implements Storage {
     try {
       if (!this.readOnly) await this.#checkpoint()
       const pin = this.#forest.snapshot()
-      // A read-only store can't write a checkpoint, so the log that its trees lack is copied too.
+      // A read-only store can't write a checkpoint, so the log is copied too.
       const copied = copyCheckpoint(p.disk, to, p.storeId, p.checkpointer.current, this.readOnly)
       await copied.finally(() => this.#forest.release(pin))
     } catch (error) {
@@ -260,14 +262,14 @@ export class EmbeddedStore implements Storage {
     }
   }
 
-  /** Reads every node and checks it; throws `CORRUPT` at the first that is damaged. */
+  /** Reads and checks every node. Throws `CORRUPT` at the first damaged one. */
   async verify(): Promise<void> {
     this.#check()
-    // In one go: others may write in a pause.
+    // Without pauses, because a commit in between would change the counts that are being compared.
     for (const _ of verifyForest(this.#forest, this.#persistence?.data.uses ?? new Map()));
   }
 
-  /** Throws why no commit can succeed now. Commits nothing; but what opening found in the log gets its checkpoint. */
+  /** Throws the reason if no commit can succeed now. It commits nothing, but runs the checkpoint that a recovery requires. */
   async checkWritable(): Promise<void> {
     this.#checkWritable()
     const { group } = this.#committer
@@ -286,6 +288,7 @@ export class EmbeddedStore implements Storage {
     }
   }
 
+  /** The reason why commits can't succeed, as far as it is known without writing. */
   #writeProblem(): AnnalsError | undefined {
     try {
       this.#checkWritable()
@@ -321,7 +324,7 @@ export class EmbeddedStore implements Storage {
     return this.#closing
   }
 
-  /** @internal Tells the subscribers, and sees to it that the log stays short. Called after each batch. */
+  /** @internal Called after each batch. Notifies subscribers, and starts checkpoints and the removal of expired entries. */
   applied(trees: readonly Tree[]): void {
     if (this.#listeners.size > 0) this.#notify(trees)
     if (this.#committer.isExpiryDue() && !this.#expiring) void this.#expireInBackground()
@@ -338,13 +341,13 @@ export class EmbeddedStore implements Storage {
       await p.checkpointer.run()
       this.#retryBytes = 0
     } catch (error) {
-      // On a full disk the log goes on as long as it can; a new attempt makes sense only after a while.
+      // The disk may be full. The log continues while it can, and the next attempt comes after another `walBytes` of it.
       this.#retryBytes = p.wal.tailBytes + p.walBytes
       this.#warn(String(error), (error as AnnalsError).code)
     }
   }
 
-  /** Removes what has expired; readers don't see it any more anyway. */
+  /** Removes expired entries, which readers no longer see, to free their space. */
   async #expire(): Promise<void> {
     while ((await this.#committer.expire(EXPIRE_LIMIT)) === EXPIRE_LIMIT);
   }
@@ -354,15 +357,15 @@ export class EmbeddedStore implements Storage {
     try {
       await this.#expire()
     } catch (error) {
-      this.#warn(`what has expired could not be removed: ${error}`, (error as AnnalsError).code)
+      this.#warn(`cannot remove expired entries: ${error}`, (error as AnnalsError).code)
     }
     this.#expiring = false
   }
 
   /**
-   * What was replayed from the log may be in the system's memory only, if the sync of who wrote it failed: then no sync
-   * of ours would bring it to the device, and commits behind it would one day stand behind a hole. So before the first
-   * of them the trees are written anew.
+   * Runs the checkpoint that precedes the first commit after a recovery. If the previous process failed to sync the log, the log may
+   * be in the page cache only. Our sync would not write it to the device, and new commits would follow a gap. With the
+   * checkpoint they don't depend on the old log.
    */
   async #settleRecovered(): Promise<void> {
     this.#settling ??= (this.#persistence as Persistence).checkpointer.run()
@@ -390,7 +393,7 @@ export class EmbeddedStore implements Storage {
     if (p !== undefined) {
       const clean = p.wal.tailBytes === 0 && this.#forest.dirtyTrees.size === 0 && !p.checkpointer.running
       if (!clean && !this.readOnly && this.#committer.group.broken === undefined) {
-        // What was answered is safe in the log; still, whoever closes should hear that the disk fails.
+        // The log has all acknowledged commits, but the caller should learn that the disk fails.
         await p.checkpointer.run().catch((error: unknown) => (failure = error))
       }
       await p.wal.close()
@@ -403,6 +406,7 @@ export class EmbeddedStore implements Storage {
     if (failure !== undefined) throw failure
   }
 
+  /** Makes `close` wait for the work. */
   #await<T>(work: Promise<T>): Promise<T> {
     this.#underWay.add(work)
     const end = (): void => void this.#underWay.delete(work)
@@ -410,7 +414,7 @@ export class EmbeddedStore implements Storage {
     return work
   }
 
-  /** Once of a batch, however often it has changed the tree. */
+  /** Notifies the listeners of each changed tree, once per batch. */
   #notify(trees: readonly Tree[]): void {
     const { version } = this.#committer
     for (const tree of trees) {
@@ -432,7 +436,7 @@ export class EmbeddedStore implements Storage {
   }
 }
 
-/** The copy must not be in the store's folder: losing that folder would lose both, and its files belong to the store. */
+/** Opens the backup's folder. Refuses one in the store's folder, because losing that folder would lose both. */
 function backupFolder(store: Disk, folder: string): Disk {
   const path = store.location?.path
   if (path !== undefined && typeof folder === 'string' && isWithin(path, folder)) {
@@ -448,13 +452,14 @@ function call(listeners: Iterable<() => void>): void {
 const resolved = Promise.resolve()
 
 /**
- * A function of its own, so that one listener may subscribe twice; the listener runs by itself, so that one which throws can't keep
- * a commit from being answered.
+ * Wraps a listener. The wrapper is a new function, so the same listener can subscribe twice. The listener runs in a microtask, so one
+ * that throws can't affect the commit.
  */
 function atOnce(listener: () => void): () => void {
   return () => void resolved.then(listener)
 }
 
+/** The value under a key, made and stored if it is missing. */
 function entryOf<K, V>(map: Map<K, V>, key: K, make: () => V): V {
   let value = map.get(key)
   if (value === undefined) {

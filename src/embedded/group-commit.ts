@@ -5,40 +5,42 @@ import type { Scheduler } from './scheduler.ts'
 import type { Wal } from './wal.ts'
 
 export interface GroupCommitOptions {
-  /** Absent for a store in memory. */
+  /** Undefined for a store in memory. */
   readonly wal: Wal | undefined
   readonly durable: boolean
-  /** Of the newest commit that is on the device. */
+  /** The version of the newest durable commit. */
   readonly version: number
   readonly scheduler: Scheduler
-  /** The batch is as safe as it was asked to be: readers may see it. */
+  /** Applies a batch that is as durable as the options require, so that readers see it. */
   readonly through: (batch: Batch) => void
-  /** These batches failed: nothing of them may be left. */
+  /** Removes all pending changes of batches that failed. */
   readonly undo: (batches: readonly Batch[]) => void
 }
 
-/** A sync that takes longer than this is worth a thread even for one commit: meanwhile the event loop lives. */
+/** If syncs take longer than this, even a lone commit syncs on another thread, to keep the event loop free. */
 const INLINE_SYNC_MS = 1
-/** Commits that follow one another without a pause must let others run so often. */
+/** A sequence of commits without pauses yields to the event loop after this time. */
 const TURN_MS = 2
-/** A batch that has grown so far takes no more commits. */
+/** A batch of this size takes no more commits. */
 const BATCH_BYTES_MAX = 32 * 1024 * 1024
 
 /**
- * One write and one sync for all commits that wait. Commits join the batch that
- * is **building**. When its turn comes it is **flushing**: written as one frame
- * and synced, inline for a lone commit, on another thread for a crowd, while the
- * next one builds. Then it is through, and everybody is answered.
+ * Writes all waiting commits with one write and one sync. A batch has three states:
  *
- * A write that fails refuses all that waits, and the log is cut back. A sync that
- * fails leaves the outcome unknown, and nothing is ever written again.
+ * - **building**: new commits join it.
+ * - **flushing**: it is written as one frame and synced, while the next batch is building. A lone commit is synced inline, several
+ *   commits on another thread.
+ * - **done**: its changes are applied, and its callers have their answers.
+ *
+ * If a write fails, the log is cut back and all waiting commits are refused. If a sync fails, the outcome is unknown, and the store
+ * never writes again.
  */
 export class GroupCommit {
-  /** Why nothing can be written any more. */
+  /** The reason why the store can only read from now on. */
   broken: AnnalsError | undefined
-  /** Why the last commit was refused, if it was, for want of something that may come back. */
+  /** The reason why the last commit was refused, if it may be temporary, such as a full disk. */
   refused: AnnalsError | undefined
-  /** Why nothing can be read any more, either. */
+  /** The reason why the store can't even read any more. */
   lost: AnnalsError | undefined
   readonly #wal: Wal | undefined
   readonly #durable: boolean
@@ -46,18 +48,19 @@ export class GroupCommit {
   readonly #through: (batch: Batch) => void
   readonly #undo: (batches: readonly Batch[]) => void
   #building = new Batch()
-  /** Full ones, in order, before the one that is building. */
+  /** Full batches, in order, that are flushed before the one that is building. */
   #full: Batch[] = []
   #flushing: Batch | undefined
   #spare: Batch | undefined
   #held = false
   #scheduled = false
   #durableVersion: number
-  /** How many commits the last batch had, or half as many as that before it. */
+  /** The size of the last batch, or half of the previous value if that is more. Above 1, more commits are expected to arrive together. */
   #crowd = 0
   #turnStart = 0
-  /** In this turn of the event loop. */
+  /** Whether the folder was checked in this turn of the event loop. */
   #folderChecked = false
+  /** The moving average of the time that an inline sync takes. */
   #syncMs = 0
   #idle: (() => void)[] = []
   readonly #flushNow = (): void => this.#flush()
@@ -71,7 +74,7 @@ export class GroupCommit {
     this.#undo = options.undo
   }
 
-  /** Where the next commit goes. */
+  /** The batch that takes the next commit. */
   get building(): Batch {
     if (this.#building.frame.bytes > BATCH_BYTES_MAX) {
       this.#full.push(this.#building)
@@ -80,7 +83,7 @@ export class GroupCommit {
     return this.#building
   }
 
-  /** Takes back the commit that was begun last, of which something is missing. Those before it stay pending. */
+  /** Undoes the commit that was begun last and is incomplete. Earlier commits stay pending. */
   abandon(): void {
     const trees = new Set(this.#building.abandon())
     for (const tree of trees) {
@@ -91,58 +94,61 @@ export class GroupCommit {
     for (const batch of [this.#flushing, ...this.#full, this.#building]) batch?.restore(trees)
   }
 
-  /** Answers once the batch that is building is through. */
+  /** Resolves with the answer when the batch that is building is done. */
   join<T>(answer: T): Promise<T> {
     const waiting = this.#building.wait(answer)
     this.#schedule()
     return waiting
   }
 
-  /** Answers without a write, once all that the answer may rest on is through. */
+  /** Resolves with an answer that wrote nothing, when all commits that it may depend on are done. */
   settled<T>(answer: T): Promise<T> {
     if (!this.#building.isEmpty || this.#full.length > 0) return this.join(answer)
     return this.#flushing?.wait(answer) ?? Promise.resolve(answer)
   }
 
-  /** Resolves once nothing waits and nothing is under way. */
+  /** Resolves when no batch is waiting or flushing. */
   async settle(): Promise<void> {
     while (this.#flushing !== undefined || this.#waits) await this.#nextEnd()
   }
 
-  /** Runs `action` at a moment when every commit is either through or not yet written. */
+  /** Runs `action` at a moment when every commit is either done or not yet written. */
   async betweenBatches<T>(action: () => T): Promise<T> {
     while (this.#flushing !== undefined) await this.#nextEnd()
     return action()
   }
 
-  /** Batches wait until `release`: a checkpoint has to catch up. */
+  /** Makes batches wait until `release`, so that a checkpoint can catch up. */
   hold(): void {
     this.#held = true
   }
 
+  /** Ends `hold`. */
   release(): void {
     this.#held = false
     if (this.#waits) this.#schedule()
   }
 
-  /** Everything up to this version is on the device, though not by a sync of ours. */
+  /** Records that a checkpoint made all commits up to this version durable. */
   durableUpTo(version: number): void {
     this.#durableVersion = Math.max(this.#durableVersion, version)
   }
 
-  /** From now on nothing is written. What is under way comes to its own end. */
+  /** Stops all writing and refuses the waiting batches. A batch that is flushing ends by itself. */
   break(error: AnnalsError): void {
     this.broken ??= error
     this.#refuse([], this.readOnly())
     this.#wake()
   }
 
+  /** The error for calls that want to write to a broken store. */
   readOnly(): AnnalsError {
     const why = this.broken as AnnalsError
-    const message = `nothing can be written any more: ${why.message}; reopen the store`
+    const message = `the store became read-only and must be reopened. The cause: ${why.message}`
     return new AnnalsError('READ_ONLY', message, { cause: why.code }, why)
   }
 
+  /** Whether commits wait to be flushed. */
   get #waits(): boolean {
     return !this.#building.isEmpty || this.#full.length > 0
   }
@@ -150,7 +156,8 @@ export class GroupCommit {
   #schedule(): void {
     if (this.#scheduled || this.#flushing !== undefined || this.#held) return
     this.#scheduled = true
-    // A crowd is worth a turn of the event loop: all of it gets on the same write. So is letting others run.
+    // If several commits are expected, waiting for the next turn of the event loop lets them share one write. A long sequence of
+    // commits waits for it as well, so that other code can run.
     if (this.#crowd > 1 || this.#scheduler.now() - this.#turnStart > TURN_MS) {
       this.#scheduler.later(() => {
         this.#turnStart = this.#scheduler.now()
@@ -164,7 +171,7 @@ export class GroupCommit {
     if (this.#held || this.#flushing !== undefined || !this.#waits) return
     const batch = this.#takeNext()
     this.#flushing = batch
-    // One that is alone between two crowds is one of them: a sync inline would keep the others waiting.
+    // A lone commit between two large batches counts as part of them. An inline sync would delay the commits that follow.
     this.#crowd = Math.max(batch.frame.commits, this.#crowd >> 1)
     if (this.#wal === undefined || batch.frame.commits === 0) this.#end(batch)
     else if (this.#write(this.#wal, batch)) {
@@ -198,7 +205,10 @@ export class GroupCommit {
     }
   }
 
-  /** Before each batch. Where commits are relaxed, that would cost more than they do: once in a turn of the event loop. */
+  /**
+   * Checks before each batch that the folder is still there. With relaxed durability it does so once per turn of the event loop,
+   * because the check costs more than a commit.
+   */
   #checkFolder(wal: Wal): void {
     if (this.#folderChecked) return
     wal.checkFolder()
@@ -211,7 +221,7 @@ export class GroupCommit {
 
   #sync(wal: Wal, batch: Batch): void {
     if (this.#crowd > 1 || this.#syncMs > INLINE_SYNC_MS) {
-      // A lone commit will try again, one day, whether the disk has become quick.
+      // The average decays, so that an inline sync is tried again later. The disk may be faster then.
       if (this.#crowd === 1) this.#syncMs *= 0.95
       void wal.syncLater().then(
         () => this.#synced(batch),
@@ -235,6 +245,7 @@ export class GroupCommit {
     this.#end(batch)
   }
 
+  /** Applies the batch, resolves its callers and schedules the next one. */
   #end(batch: Batch): void {
     this.#flushing = undefined
     try {
@@ -250,9 +261,9 @@ export class GroupCommit {
     if (this.#waits) this.#schedule()
   }
 
-  /** It is in the log, but the trees in memory have only a part of it: they are of no use any more. */
+  /** Makes the store unusable. The batch is in the log, but the trees in memory have only a part of it. */
   #applyFailed(batch: Batch, error: unknown): void {
-    const message = `what was committed could not be taken in (${error}): reopen the store`
+    const message = `a commit is in the log but could not be applied (${error}). Reopen the store`
     this.lost ??=
       error instanceof AnnalsError
         ? new AnnalsError(error.code, message, error.details, error)
@@ -260,7 +271,7 @@ export class GroupCommit {
     this.#outcomeUnknown(batch, message, error)
   }
 
-  /** Nothing of it counts, if the log can be cut back to where it was; else nobody knows. */
+  /** Refuses the batch if the log can be cut back to its previous end. Otherwise the outcome is unknown. */
   #writeFailed(wal: Wal, batch: Batch, error: unknown): void {
     if (isUnconfirmed(error)) {
       this.#syncFailed(batch, error)
@@ -282,7 +293,7 @@ export class GroupCommit {
     this.#wake()
   }
 
-  /** Nothing of the batch was written. What is in the folder stays as it is, wherever that may be now. */
+  /** Refuses the batch and all later writes. Nothing was written, and the files of the moved or replaced folder stay as they are. */
   #folderLost(batch: Batch, error: AnnalsError): void {
     this.#flushing = undefined
     this.broken ??= error
@@ -290,9 +301,12 @@ export class GroupCommit {
     this.#wake()
   }
 
-  /** Whether it is on the device is known only after reopening. A second sync could lie: it is never tried. */
+  /**
+   * Stops all writing, because only reopening shows whether the batch is on the device. The sync is not retried: a second one may
+   * report success without writing.
+   */
   #syncFailed(batch: Batch, error: unknown): void {
-    const message = `the disk failed to confirm the write (${error}): reopen the store to see what it holds`
+    const message = `the disk failed to confirm the write, so the commit may or may not be stored (${error}). Reopen the store to find out`
     this.#outcomeUnknown(batch, message, error)
   }
 
@@ -306,13 +320,14 @@ export class GroupCommit {
     this.#wake()
   }
 
-  /** Rejects these batches and all that wait behind them: they may rest on them. */
+  /** Rejects these batches and all waiting ones, which may depend on them. */
   #refuse(failed: readonly Batch[], refusal: AnnalsError): void {
     const batches = [...failed, ...this.#full.splice(0), this.#building]
     this.#undo(batches)
     for (const batch of batches) batch.end(refusal)
   }
 
+  /** Resolves when the next batch ends. */
   #nextEnd(): Promise<void> {
     return new Promise(resolve => this.#idle.push(resolve))
   }
@@ -325,12 +340,13 @@ export class GroupCommit {
   }
 }
 
+/** The error for a batch whose write failed and was undone. */
 function refusalOf(error: unknown): AnnalsError {
   if (lackOfDescriptors(error) !== undefined) return outOfDescriptors('nothing was committed', error)
   if (isFull(error)) {
-    const message = 'the disk is full: nothing was committed; make room and try again'
+    const message = 'the disk is full, so nothing was committed. Free some space and try again'
     return new AnnalsError('DISK_FULL', message, {}, error)
   }
-  const message = `the log could not be written: nothing was committed (${error})`
+  const message = `nothing was committed because the log could not be written (${error})`
   return new AnnalsError('IO_ERROR', message, {}, error)
 }
