@@ -7,8 +7,8 @@ import { segmentStart } from './wal-segment.ts'
 const CHUNK_BYTES = 1024 * 1024
 
 /**
- * Copies the files that a manifest names into an empty folder. The manifest comes last, so that an interrupted copy can't be
- * opened. With `log` the segments of the log are copied too; nothing may write to them meanwhile.
+ * Copies the files that a manifest names into an empty folder. It writes the manifest last, so that an interrupted copy can't
+ * be opened. With `log` it also copies the log segments, which nothing may write to meanwhile.
  */
 export async function copyCheckpoint(
   from: Disk,
@@ -19,7 +19,7 @@ export async function copyCheckpoint(
 ): Promise<void> {
   await to.lock()
   if (to.list().length > 0) {
-    throw new AnnalsError('INVALID_ARGUMENT', 'the folder of a backup must be empty', { files: to.list() })
+    throw new AnnalsError('INVALID_ARGUMENT', 'the backup folder must be empty', { files: to.list() })
   }
   for (const { id, size } of manifest?.files ?? []) await copyFile(from, to, fileName('D', id), size)
   for (const name of log ? from.list() : []) {
@@ -31,7 +31,7 @@ export async function copyCheckpoint(
   if (manifest !== undefined) await writeManifest(to, storeId, manifest, true)
 }
 
-/** The manifest names the segment that its log goes on with; of what the original has written there, nothing is copied. */
+/** Creates the segment that the manifest names, without frames. The original's frames there are newer than the backup. */
 async function beginLog(to: Disk, storeId: string, segment: number): Promise<void> {
   const file = to.open(fileName('W', segment), 'create')
   try {
@@ -42,7 +42,7 @@ async function beginLog(to: Disk, storeId: string, segment: number): Promise<voi
   }
 }
 
-/** So many bytes of a file, or all of it. */
+/** Copies the first `bytes` bytes of a file, or the whole file. */
 async function copyFile(from: Disk, to: Disk, name: string, bytes?: number): Promise<void> {
   const source = from.open(name, 'read')
   const target = to.open(name, 'create')
@@ -52,7 +52,7 @@ async function copyFile(from: Disk, to: Disk, name: string, bytes?: number): Pro
     for (let at = 0; at < size; at += CHUNK_BYTES) {
       const piece = chunk.subarray(0, Math.min(CHUNK_BYTES, size - at))
       const got = source.read(piece, at)
-      if (got < piece.length) throw corrupt(name, at + got, `it ends early, ${size} bytes were written`)
+      if (got < piece.length) throw corrupt(name, at + got, `it ends early: ${size} bytes were written`)
       const written = await target.writeLater(piece, at)
       if (written < piece.length) writeAll(target, piece.subarray(written), at + written)
     }

@@ -25,27 +25,29 @@ export interface CheckpointerOptions {
   readonly scheduler: Scheduler
   readonly current: Manifest | undefined
   readonly previous: Manifest | undefined
-  /** `missing`: no store was created yet. `created`: by this handle. */
+  /** `found`: the store existed before. `created`: this handle created it. `missing`: there is no store on disk yet. */
   readonly origin: 'found' | 'created' | 'missing'
-  /** Opening found commits or links in the log. */
+  /** Whether opening found commits or links in the log. */
   readonly leansOnLog: boolean
-  /** Garbage below this is not worth rewriting anything. */
+  /** With less garbage than this, no file is rewritten. */
   readonly garbageBytes: number
 }
 
-/** How long a checkpoint may keep others from running. */
+/** How long a checkpoint may block the event loop at a time. */
 const SLICE_MS = 2
-/** Live bytes to move in one checkpoint, so that it stays short. */
+/** The most live bytes that one checkpoint moves, so that it stays short. */
 const RELOCATE_BYTES = 32 * 1024 * 1024
 const DIRECTORY_PAGE = 256
 
 /**
- * Writes what changed since the last checkpoint: moves the log to a new segment
- * and freezes the trees in one step, writes their dirty nodes, children first, a
- * slice at a time, syncs, and then replaces the older manifest. Only then may
- * files go that neither manifest names. At any moment before, the manifest that
- * is there and the log make the whole; a checkpoint that fails changes nothing
- * but the time until the next.
+ * Writes all changes since the last checkpoint to data files:
+ *
+ * 1. Moves the log to a new segment and freezes the trees, in one synchronous step.
+ * 2. Writes the dirty nodes in slices, children first, and syncs them.
+ * 3. Replaces the older manifest.
+ * 4. Removes files that neither manifest names.
+ *
+ * Until step 3 is complete, the old manifest and the log hold all data. So a checkpoint that fails loses nothing.
  */
 export class Checkpointer {
   /** The newest manifest on disk. */
@@ -57,13 +59,14 @@ export class Checkpointer {
   #sliceEnd = 0
   #confirmed = false
   /**
-   * What opening found in the log, commits and links, may be in the system's memory only. Commits are in the trees by the first
-   * checkpoint, but the manifest before it still needs that log, and would be the only one while a later opening confirms the newer one.
+   * Whether a manifest on disk still needs the log that opening found. That log may be in the page cache only. The first checkpoint
+   * writes its commits to the trees, but the older manifest still needs it. A crash while a later opening rewrites the newer
+   * manifest would leave only the older one.
    */
   #leansOnFound: boolean
-  /** Which of the two files this handle has written, with success. */
+  /** The manifest slots (0, 1) that this handle has written successfully. */
   readonly #ours = new Set<number>()
-  /** The generation at which the newest manifest was complete: older snapshots may read files that it no longer names. */
+  /** The generation at which the newest manifest was complete. Older snapshots may read files that it does not name. */
   #completedAt = 0
 
   constructor(options: CheckpointerOptions) {
@@ -76,7 +79,7 @@ export class Checkpointer {
     this.#ours.add(FIRST_MANIFEST.generation)
   }
 
-  /** Whether there is a store on the disk. */
+  /** Whether a store exists on disk. */
   get isCreated(): boolean {
     return this.#options.origin !== 'missing' || this.current !== undefined
   }
@@ -85,7 +88,7 @@ export class Checkpointer {
     return this.#running !== undefined
   }
 
-  /** One after the other; a caller hears of one that began after its call. */
+  /** Runs a checkpoint. If one is running, a new one starts after it, because the running one may lack the newest commits. */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running.catch(() => undefined)
     const run = this.#findingRoom()
@@ -94,11 +97,12 @@ export class Checkpointer {
       await run
     } finally {
       this.#running = undefined
-      // Whoever asked for it: batches may have been told to wait for it.
+      // Batches may be held until a checkpoint ends, no matter who started it.
       this.#options.committer.group.release()
     }
   }
 
+  /** Runs the checkpoint. On a full disk, gives up the prepared log segment and tries once more. */
   async #findingRoom(): Promise<void> {
     try {
       await this.#checkpoint()
@@ -111,7 +115,7 @@ export class Checkpointer {
 
   async #checkpoint(): Promise<void> {
     const { forest, committer } = this.#options
-    // The one before may have failed while this one waited: what it could not sync must not be synced again.
+    // The previous checkpoint may have failed at a sync, which must not be retried.
     this.#refuseIfBroken()
     this.#sliceEnd = 0
     let start: Start | undefined
@@ -129,11 +133,11 @@ export class Checkpointer {
       forest.keepAll = false
     }
     committer.group.durableUpTo(start.version)
-    // What can't be removed now, the next checkpoint finds again; this one is complete.
+    // This checkpoint is complete. The next one tries again to remove the files.
     await this.#removeUnneeded().catch(() => undefined)
   }
 
-  /** A commit may have taken the segment that was made for the rotation: then another one is made. */
+  /** Prepares a segment and freezes the trees. A commit may use the segment before that, and then another one is prepared. */
   async #start(): Promise<Start> {
     const { wal, committer } = this.#options
     for (;;) {
@@ -158,14 +162,15 @@ export class Checkpointer {
     this.count++
   }
 
+  /** Replaces the older manifest, the last one that needs the log that opening found. */
   async #giveUpFound(): Promise<void> {
     await this.#writeCopy()
-    // Snapshots may read what only the older manifest has named: as long as there are any, files stay.
+    // Snapshots may read files that only the replaced manifest named. No file is removed while a snapshot is open.
     this.#completedAt = Number.POSITIVE_INFINITY
     this.#leansOnFound = false
   }
 
-  /** In the place of the older manifest. */
+  /** Replaces the older manifest by a copy of the newest one. */
   async #writeCopy(): Promise<void> {
     const current = this.current as Manifest
     const copy = { ...current, generation: current.generation + 1 }
@@ -175,10 +180,11 @@ export class Checkpointer {
   }
 
   /**
-   * The manifest that opening found may be in the system's memory only, if the sync of who wrote it failed: then no
-   * sync of ours would bring it to the device. Written again, it gets there, before the other one is given up.
-   * If there is no other one, or none that can be read, the device may still hold what was there before somebody failed
-   * to replace it: newer than ours, and it names blocks that we are about to overwrite. A copy of ours takes its place.
+   * Writes the manifest that opening found once more. If its writer failed to sync it, it may be in the page cache only, and a
+   * sync without a write would not bring it to the device. This happens before the other manifest is replaced.
+   *
+   * If the other manifest is missing or unreadable, the device may still hold an old version of that file: one that is newer than
+   * ours and names blocks that this checkpoint overwrites. A copy of our manifest replaces it.
    */
   async #confirmManifest(): Promise<void> {
     if (this.#confirmed) return
@@ -193,26 +199,26 @@ export class Checkpointer {
   }
 
   /**
-   * A file that others left behind is replaced, not overwritten: its name may be in the system's memory only, and half
-   * of a manifest that it may hold must not become whole by a part of ours.
+   * Writes a manifest to its slot. A file of an earlier process is removed and created again, not overwritten. Its name may be in
+   * the page cache only, and a torn manifest in it could become valid together with a part of ours.
    */
   async #writeManifest(manifest: Manifest): Promise<void> {
     const slot = manifest.generation % 2
-    // The only one there is must not be gone for a moment. To write the same bytes again can't damage it.
+    // The only manifest must never be missing. Overwriting it with the same bytes can't damage it.
     const only = manifest === this.current && this.#previous === undefined
     const anew = !only && !this.#ours.delete(slot)
     await writeManifest(this.#options.disk, this.#options.storeId, manifest, anew)
     this.#ours.add(slot)
   }
 
-  /** The trees are as dirty as they were, but for what is written already. */
+  /** Restores the state before a failed checkpoint: the trees are dirty again, except for nodes that were written. */
   #undo(start: Start): void {
     const { forest, wal } = this.#options
     for (const { tree } of start.trees) forest.markDirty(tree)
     wal.tailBytes += start.rotation.bytes
     forest.nodes.freed = start.freed.concat(forest.nodes.freed)
     forest.graves = start.graves.concat(forest.graves)
-    // Snapshots may read what was written in vain, and the next one may free it: as long as there are any, files stay.
+    // Snapshots may read blocks that this checkpoint wrote, and the next one may free them. No file is removed while a snapshot is open.
     this.#completedAt = Number.POSITIVE_INFINITY
   }
 
@@ -221,11 +227,12 @@ export class Checkpointer {
     if (group.broken !== undefined) throw group.readOnly()
   }
 
+  /** Moves the log to the next segment and takes over the dirty trees. It is synchronous, so that no commit falls between. */
   #freeze(): Start {
     const { forest, wal, committer } = this.#options
-    // A commit may have been taken in by half.
+    // If the store is broken, the trees may contain half of a commit.
     this.#refuseIfBroken()
-    // First, because it may fail.
+    // The rotation may fail, so it comes before everything that would have to be undone.
     const rotation = wal.rotate()
     for (const tree of forest.dirtyTrees) this.#cutEdge(tree)
     const trees = [...forest.dirtyTrees].map(tree => ({ tree, root: tree.root }))
@@ -250,7 +257,7 @@ export class Checkpointer {
     }
   }
 
-  /** What opening found in the log belongs into the trees. */
+  /** Applies the commits that opening found in the log to the trees. */
   *#takeIn(): Steps {
     for (const _ of this.#options.forest.takeInAll()) if (this.#sliceOver()) yield
   }
@@ -258,12 +265,12 @@ export class Checkpointer {
   *#writeTrees(start: Start): Steps {
     for (const { tree, root } of start.trees) {
       yield* this.#writeTree(tree, root, start)
-      // Many trees are one leaf each, and nothing within them pauses.
+      // Writing a tree that is a single leaf never yields, and there may be many of them.
       if (this.#sliceOver()) yield
     }
     const { forest } = this.#options
     if (hasLongEdge(forest.directory)) forest.directory = cutEdge(forest.nodes, forest.directory)
-    // A store that never held anything has no data file: see `refuseLostManifest`.
+    // A store without entries must have no data file: `storeIdWithoutManifest` takes one as proof that a manifest was lost.
     if (!isEmpty(forest.directory)) yield* this.#write(forest.directory)
   }
 
@@ -273,12 +280,13 @@ export class Checkpointer {
     const empty = isEmpty(root)
     if (!empty) yield* this.#write(root)
     else if (root.home !== undefined) start.emptied.push(root.home)
-    // Only the newest directory is ever read, so it needs no snapshot of its own.
+    // The directory needs no snapshots, because only its newest version is read.
     const key = directoryKey(tree.scope, tree.tag)
     const change = empty
       ? removalOf(key, 0, 0)
       : { key, value: encodeAddress(root), version: 0, time: 0, expiresAt: 0 }
-    // What this frees of the directory is not in the one that is being written; others free what still is.
+    // Nodes that this change frees are not in the directory being written, so this checkpoint may free them. Nodes that other
+    // code frees meanwhile still are in it.
     const { freed } = forest.nodes
     forest.nodes.freed = start.freed
     try {
@@ -288,6 +296,7 @@ export class Checkpointer {
     }
   }
 
+  /** Appends a dirty node and its dirty descendants to the data files, children first. */
   *#write(node: Node): Steps {
     if (!node.dirty) return
     const { data } = this.#options
@@ -302,7 +311,7 @@ export class Checkpointer {
     data.append(node)
   }
 
-  /** What is below the roots of dropped trees is free, like them. One is done wholly or not at all: this may fail. */
+  /** Frees the blocks of dropped trees. If reading one fails, all of its blocks are left to the next checkpoint. */
   *#freeGraves(start: Start): Steps {
     for (let root = start.graves.at(-1); root !== undefined; root = start.graves.at(-1)) {
       const homes: Home[] = []
@@ -310,7 +319,7 @@ export class Checkpointer {
         homes.push(home)
         if (this.#sliceOver()) yield
       }
-      // Not as arguments: there may be more than a call takes.
+      // `push(...homes)` would fail for a large tree, because a call takes a limited number of arguments.
       for (const home of homes) start.freed.push(home)
       start.graves.pop()
     }
@@ -321,8 +330,8 @@ export class Checkpointer {
   }
 
   /**
-   * Others run only where the steps yield, and by then every appended node has its place for good: so they may copy or
-   * unload it. (An `await` in between would let them see places that are not written yet.)
+   * Runs the steps in slices. Other code runs only where a step yields, after all appended nodes are written. So it may copy or
+   * unload them. An `await` within a step would let it see places that are not written yet.
    */
   async #inSlices(steps: Steps): Promise<void> {
     const { data, forest, scheduler } = this.#options
@@ -358,7 +367,7 @@ export class Checkpointer {
     }
   }
 
-  /** Files that neither manifest names go, unless a snapshot from before the older one may still read them. */
+  /** Removes files that neither manifest names, unless a snapshot from before the older manifest may still read them. */
   async #removeUnneeded(): Promise<void> {
     const { forest, data, disk, wal } = this.#options
     const oldest = forest.oldestSnapshot()
@@ -374,7 +383,7 @@ export class Checkpointer {
     }
   }
 
-  /** What grows meanwhile, in these or others, is for `#freeze`: whoever keeps writing must not keep this from its end. */
+  /** Cuts the long last leaves of dirty trees. `#freeze` cuts leaves that grow meanwhile, so a busy writer can't prolong this. */
   *#cutEdges(): Steps {
     for (const tree of [...this.#options.forest.dirtyTrees]) {
       this.#cutEdge(tree)
@@ -382,14 +391,17 @@ export class Checkpointer {
     }
   }
 
-  /** A snapshot would keep what was cut in memory for good, as it is never written: then the leaf stays long this time. */
+  /**
+   * Cuts a tree's long last leaf, unless a snapshot may hold it. The snapshot would keep the long leaf in memory, because the
+   * checkpoint writes only its parts.
+   */
   #cutEdge(tree: Tree): void {
     const { forest } = this.#options
     if (!hasLongEdge(tree.root) || forest.isHeld(tree)) return
     forest.change(tree, root => cutEdge(forest.nodes, root))
   }
 
-  /** Makes the live nodes of sparse files dirty, if more than half of all that is stored is garbage. */
+  /** Marks the live nodes of sparse files as dirty if more than half of all stored bytes are garbage. */
   *#relocateSparse(): Steps {
     const { data, forest, garbageBytes } = this.#options
     const live = data.liveBytes
@@ -405,9 +417,9 @@ export class Checkpointer {
         const { scope, tag } = parseDirectoryKey(key)
         let from: string | undefined
         do {
-          // Anew each time: meanwhile it may have been forgotten and opened again.
+          // Looked up again after each pause, because the forest may have forgotten the tree meanwhile.
           const tree = forest.tree(scope, tag)
-          // Also where the root stays, leaves below it may get others in their place.
+          // Relocation may replace leaves even if the root stays the same.
           tree.spot.forget()
           const root = relocate(work, tree.root, from)
           if (root !== tree.root) forest.change(tree, () => root)
@@ -425,14 +437,14 @@ export class Checkpointer {
     forest.directory = relocate(whole, forest.directory, undefined)
   }
 
-  /** Only a full disk and a lack of descriptors pass; after anything else, nothing more may be written. */
+  /** Converts an error. After any error but a full disk or a lack of file descriptors, the store can only read. */
   #failure(error: unknown): AnnalsError {
     const { committer } = this.#options
     if (lackOfDescriptors(error) !== undefined) {
-      return outOfDescriptors('the checkpoint failed, and nothing is lost, as the log holds it', error)
+      return outOfDescriptors('the checkpoint failed, but no data is lost because the log has it', error)
     }
     if (isFull(error)) {
-      const message = 'the checkpoint failed: the disk is full; nothing is lost, the log holds it'
+      const message = 'the disk is full, so the checkpoint failed. No data is lost: the log has it'
       return new AnnalsError('DISK_FULL', message, {}, error)
     }
     const failure =
@@ -448,15 +460,17 @@ function isEmpty(root: Node): boolean {
   return root instanceof Leaf && root.entries?.length === 0
 }
 
-/** Work that can stop between two steps. */
+/** Work that pauses at each `yield`. */
 type Steps = Generator<void, void, void>
 
+/** The state that a checkpoint writes, as it was when the trees were frozen. */
 interface Start {
   readonly trees: readonly { readonly tree: Tree; readonly root: Node }[]
+  /** Blocks that the frozen trees no longer use. */
   readonly freed: Home[]
-  /** Of trees that were dropped. */
+  /** The roots of dropped trees. */
   readonly graves: Node[]
-  /** Of roots that hold nothing now. If this fails they may grow again before the next. */
+  /** The blocks of roots that are empty now. Not in `freed`: if this checkpoint fails, the trees may grow again before the next one. */
   readonly emptied: Home[]
   readonly rotation: Rotation
   readonly version: number

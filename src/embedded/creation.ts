@@ -6,26 +6,23 @@ import { FIRST_MANIFEST, writeManifest } from './manifest.ts'
 import { END_BYTES } from './wal-frame.ts'
 import { SEGMENT_START, segmentStart } from './wal-segment.ts'
 
-/** The segment that a store begins with. */
+/** The number of a store's first segment. */
 const FIRST_SEGMENT = FIRST_MANIFEST.walSegment
-/** The length of a segment that nothing was written to. */
+/** The length of a segment without frames. */
 const EMPTY_BYTES = SEGMENT_START + END_BYTES
 
-/** Sixteen random bytes, in hex. They stay with the store's files, wherever these are copied or moved to. */
+/** A new store id: 16 random bytes in hex. Copies and backups of the store keep it. */
 export function newStoreId(): string {
   return randomBytes(16).toString('hex')
 }
 
-/**
- * Creates an empty store: its first segment, and then the manifest that names it. Whatever a creation that was
- * interrupted has left is replaced.
- */
+/** Creates an empty store: the first segment, then the manifest that names it. It replaces files of an interrupted creation. */
 export async function createStore(disk: Disk, storeId: string): Promise<void> {
   const names = disk.list()
   const manifest = fileName('M', FIRST_MANIFEST.generation)
   if (names.includes(manifest)) {
     disk.remove(manifest)
-    // A manifest without the segment would look like a store that has lost its log.
+    // A manifest without its segment would look like a store that lost its log.
     disk.syncFolder()
   }
   const name = fileName('W', FIRST_SEGMENT)
@@ -42,8 +39,8 @@ export async function createStore(disk: Disk, storeId: string): Promise<void> {
 }
 
 /**
- * The id of a store that has no sound manifest, if its log is complete from the first segment on and makes up for it.
- * Undefined if no store was ever created here. Otherwise something is lost: `CORRUPT`.
+ * The id of a store without a valid manifest, if its log is complete from the first segment on and so replaces the manifest.
+ * Undefined if no store was created here. Throws `CORRUPT` if data is lost.
  */
 export function storeIdWithoutManifest(disk: Disk): string | undefined {
   const names = disk.list()
@@ -54,14 +51,14 @@ export function storeIdWithoutManifest(disk: Disk): string | undefined {
     (segments.length > 0 && !segments.includes(FIRST_SEGMENT)) ||
     (segments.length === 0 && names.includes(fileName('M', 0)))
   if (isLost) {
-    throw corrupt(fileName('M', 0), 0, 'no manifest can be read, and the log does not make up for it')
+    throw corrupt(fileName('M', 0), 0, 'no manifest can be read, and the log does not hold all data')
   }
   if (segments.length === 0) return undefined
   const file = disk.open(fileName('W', FIRST_SEGMENT), 'read')
   try {
     const buffer = Buffer.alloc(file.size())
     const bytes = buffer.subarray(0, file.read(buffer, 0))
-    // The creation was interrupted, or nothing was ever stored.
+    // Either the creation was interrupted, or nothing was stored.
     const isEmpty = segments.length === 1 && bytes.length <= EMPTY_BYTES
     return isEmpty && !isOfOtherFormat(bytes) ? undefined : readHeader('W', FIRST_SEGMENT, bytes).storeId
   } finally {

@@ -10,7 +10,7 @@ import { BLOCK_BYTES_MAX, blockBytes, mergeLeaf, writeInner, writeLeaf } from '.
 const CHUNK_BYTES = 1024 * 1024
 const HANDLES_MAX = 256
 
-/** What the manifest knows of a data file: `size` bytes of it count, `live` of them are still referred to. */
+/** A data file in the manifest: its first `size` bytes are in use, and trees refer to `live` of them. */
 export interface FileUse {
   readonly id: number
   size: number
@@ -18,9 +18,8 @@ export interface FileUse {
 }
 
 /**
- * The append-only files that hold tree nodes. Blocks are written in chunks; a
- * block's place is final once `flush` returned. Live bytes are counted, never
- * below the truth, so a file whose count is zero can go.
+ * The append-only files with the tree nodes. Blocks are collected in a chunk, and their places are final when `flush` returns. Live
+ * bytes are counted per file. The count is never too low, so a file with the count 0 can be removed.
  */
 export class DataFiles {
   readonly uses: Map<number, FileUse> = new Map()
@@ -31,7 +30,7 @@ export class DataFiles {
   readonly #fileBytes: number
   readonly #handles = new Map<number, DiskFile>()
   readonly #unsynced = new Set<number>()
-  /** A sync of these has failed. */
+  /** Files whose sync is running or has failed. */
   readonly #unconfirmed = new Set<number>()
   #folderUnsynced = false
   #current: FileUse | undefined
@@ -40,7 +39,7 @@ export class DataFiles {
   #chunkUsed = 0
   #chunkNodes: Node[] = []
   #placed: Node[] = []
-  /** Gives leaves of the chunk back their old blocks and changes. */
+  /** Functions that restore the old blocks and deltas of the chunk's leaves. */
   #undo: (() => void)[] = []
   #scratch = Buffer.allocUnsafeSlow(64 * 1024)
   #scratchView = viewOf(this.#scratch)
@@ -52,14 +51,14 @@ export class DataFiles {
     this.#fileBytes = fileBytes
   }
 
-  /** Takes over what a manifest lists, and checks that the files are there and long enough. */
+  /** Takes over the files of a manifest. Throws `CORRUPT` if one is missing or too short. */
   adopt(uses: readonly FileUse[], nextId: number): void {
     for (const use of uses) {
       this.uses.set(use.id, { ...use })
       const handle = this.#handle(use.id)
       const size = handle.size()
       if (size < use.size) {
-        throw corrupt(fileName('D', use.id), size, `it ends early, ${use.size} bytes were written`)
+        throw corrupt(fileName('D', use.id), size, `it ends early: ${use.size} bytes were written`)
       }
     }
     this.nextId = nextId
@@ -67,7 +66,7 @@ export class DataFiles {
     if (last !== undefined && last.size < this.#fileBytes) this.#current = this.uses.get(last.id)
   }
 
-  /** The block of a node that is not loaded: one that waits to be written, or what is on disk, checked; valid until the next call. */
+  /** The block of an unloaded node: its sealed block, or the bytes on disk after checking the checksum. Valid until the next call. */
   read(node: Node): { readonly bytes: Buffer; readonly view: DataView } {
     if (node instanceof Leaf && node.block !== undefined) {
       return { bytes: node.block, view: viewOf(node.block) }
@@ -75,7 +74,7 @@ export class DataFiles {
     const { length } = node
     invariant(node.file !== 0, 'an unloaded node is on disk')
     const file = fileName('D', node.file)
-    if (length > BLOCK_BYTES_MAX) throw corrupt(file, node.offset, 'a block has an impossible length')
+    if (length > BLOCK_BYTES_MAX) throw corrupt(file, node.offset, 'a block is longer than allowed')
     if (length > this.#scratch.length) {
       this.#scratch = Buffer.allocUnsafeSlow(length)
       this.#scratchView = viewOf(this.#scratch)
@@ -86,7 +85,7 @@ export class DataFiles {
     if (got < length) throw this.#damage(node, 'it ends within a block')
     if ((crc32(block) | 0) !== node.crc) throw this.#damage(node, 'a block fails its checksum')
     const view = this.#scratchView
-    // One value of 16 MiB must not hold on to its buffer for good.
+    // The buffer of one large value must not stay in memory.
     if (bytes.length > CHUNK_BYTES) {
       this.#scratch = Buffer.allocUnsafeSlow(64 * 1024)
       this.#scratchView = viewOf(this.#scratch)
@@ -94,11 +93,11 @@ export class DataFiles {
     return { bytes, view }
   }
 
-  /** What a failed sync did not write, the system may have forgotten; opening again finds it in the log. */
+  /** The error for an unreadable block. After a failed sync the system may have dropped the block, but the log has its data. */
   #damage({ file, offset }: Node, why: string): AnnalsError {
     const name = fileName('D', file)
     if (!this.#unconfirmed.has(file)) return corrupt(name, offset, why)
-    const message = `${name} can't be read since the disk failed to confirm a write: reopen the store`
+    const message = `${name} cannot be read, and the disk has not confirmed its last write. Reopen the store to recover the data from the log`
     return new AnnalsError('IO_ERROR', message, { file: name, offset, why })
   }
 
@@ -108,11 +107,11 @@ export class DataFiles {
     } catch (error) {
       if (error instanceof AnnalsError) throw error
       const file = fileName('D', id)
-      throw new AnnalsError('IO_ERROR', `${file} could not be read (${error})`, { file, offset }, error)
+      throw new AnnalsError('IO_ERROR', `cannot read ${file}: ${error}`, { file, offset }, error)
     }
   }
 
-  /** Gives a dirty node, whose children are clean, a place: call `flush` or `abandon`, and then `takePlaced`, before others may see it. */
+  /** Gives a dirty node with clean children its place. Before other code runs, call `flush` or `abandon`, and then `takePlaced`. */
   append(node: Node): void {
     if (!node.loaded) {
       this.#appendUnloaded(node as Leaf)
@@ -124,7 +123,7 @@ export class DataFiles {
     this.#place(node, at, blockBytes(node))
   }
 
-  /** A leaf that is not loaded stays so: its block is copied, with the changes laid over it if there are any. */
+  /** Appends an unloaded leaf without loading it: copies its block, merged with its delta if it has one. */
   #appendUnloaded(leaf: Leaf): void {
     const { block, length } = leaf
     if (block === undefined || leaf.delta !== undefined) {
@@ -142,14 +141,14 @@ export class DataFiles {
     const at = this.#room(length + bytes)
     const source = this.read(leaf)
     const merged = mergeLeaf(source.bytes, source.view, length, delta, this.#chunk, this.#chunkView, at)
-    if (merged === undefined) throw corrupt(fileName('D', file), offset, 'a leaf makes no sense')
+    if (merged === undefined) throw corrupt(fileName('D', file), offset, 'a leaf cannot be decoded')
     this.#undo.push(() => Object.assign(leaf, { file, offset, length, crc, bytes, delta }))
     leaf.delta = undefined
     leaf.bytes = 0
     this.#place(leaf, at, merged)
   }
 
-  /** Where in the chunk there is room for a block. */
+  /** Makes room for a block in the chunk. Returns its offset there. */
   #room(length: number): number {
     invariant(length <= BLOCK_BYTES_MAX, 'a node fits a block')
     if (this.#chunkUsed + length > this.#chunk.length) {
@@ -162,7 +161,7 @@ export class DataFiles {
 
   #place(node: Node, at: number, length: number): void {
     const current = this.#writable()
-    // Before it has a place that is not written yet: one without a home has never been anywhere.
+    // `homeOf` must run before the node gets its new place. A home made later would refer to that place, which is not written yet.
     homeOf(node)
     node.file = current.id
     node.offset = current.size + at
@@ -173,19 +172,19 @@ export class DataFiles {
     this.#chunkNodes.push(node)
   }
 
-  /** What was appended and not written yet is dirty again. */
+  /** Makes appended nodes that are not written yet dirty again. */
   abandon(): void {
     for (const node of this.#chunkNodes.splice(0)) node.dirty = true
     for (const restore of this.#undo.splice(0)) restore()
     this.#chunkUsed = 0
   }
 
-  /** The nodes that were written since: they have their place for good. */
+  /** Returns the nodes that were written since the last call. Their places are final. */
   takePlaced(): readonly Node[] {
     return this.#placed.splice(0)
   }
 
-  /** Writes what was appended. */
+  /** Writes the appended nodes to the file. */
   flush(): void {
     if (this.#chunkUsed === 0) return
     const current = this.#writable()
@@ -200,7 +199,6 @@ export class DataFiles {
       home.file = node.file
       home.length = node.length
       current.live += node.length
-      // It is on disk now.
       if (node instanceof Leaf) node.block = undefined
       this.#placed.push(node)
     }
@@ -208,7 +206,7 @@ export class DataFiles {
     if (current.size >= this.#fileBytes) this.#current = undefined
   }
 
-  /** What lies there is no longer referred to by the tree that is being written. */
+  /** Subtracts a block from the live bytes, because the tree that is being written does not refer to it. */
   release(home: Home): void {
     if (home.file === 0) return
     const use = this.uses.get(home.file)
@@ -217,7 +215,7 @@ export class DataFiles {
     home.file = 0
   }
 
-  /** Everything written so far survives a power cut once this resolves. */
+  /** Syncs all written files. When it resolves, everything written before survives a power cut. */
   async sync(): Promise<void> {
     const ids = [...this.#unsynced]
     this.#unsynced.clear()
@@ -232,9 +230,9 @@ export class DataFiles {
     }
   }
 
-  /** What a manifest has to name: files that hold something, and the one being written. */
+  /** The files for the manifest: all files with live bytes, and the one that is being written. */
   listed(): FileUse[] {
-    // Nothing is left in it: what comes next begins a new one, and this one can go.
+    // The current file has only garbage. The next block begins a new file, so that this one can be removed.
     if (this.#current?.live === 0 && this.#current.size > HEADER_BYTES) this.#current = undefined
     return [...this.uses.values()]
       .filter(use => use.live > 0 || use === this.#current)
@@ -242,7 +240,7 @@ export class DataFiles {
       .sort((a, b) => a.id - b.id)
   }
 
-  /** A file in which nothing live is left, and that no kept manifest names, goes. */
+  /** Removes a file that neither manifest names. */
   async remove(id: number): Promise<void> {
     this.#handles.get(id)?.close()
     this.#handles.delete(id)
@@ -250,7 +248,7 @@ export class DataFiles {
     await this.#disk.removeLater(fileName('D', id))
   }
 
-  /** Files worth rewriting: less than half of what they hold is live. */
+  /** Files that are less than half live, those with the most garbage first, up to `bytesMax` live bytes but at least one file. */
   sparse(bytesMax: number): Set<number> {
     const chosen = new Set<number>()
     let total = 0
@@ -289,6 +287,7 @@ export class DataFiles {
     this.#chunkView = viewOf(this.#chunk)
   }
 
+  /** The file that takes the next block. Creates one if there is none. */
   #writable(): FileUse {
     if (this.#current !== undefined) return this.#current
     const id = this.nextId
@@ -302,7 +301,7 @@ export class DataFiles {
     }
     this.nextId++
     this.#keep(id, handle)
-    // Its header: a manifest names it from now on, whether anything follows or not.
+    // The header must be synced even if no block follows, because the next manifest names the file.
     this.#unsynced.add(id)
     this.#folderUnsynced = true
     this.#current = { id, size: HEADER_BYTES, live: 0 }
@@ -335,7 +334,7 @@ export class DataFiles {
     return handle
   }
 
-  /** Where no descriptor is left, one of our own makes way: a commit that is in the log must find its tree. */
+  /** Opens a file. If no descriptor is left, closes one of ours, because a commit that is in the log must be able to read its tree. */
   #open(name: string, mode: 'read' | 'write' | 'create'): DiskFile {
     try {
       return this.#disk.open(name, mode)
@@ -350,7 +349,7 @@ export class DataFiles {
     this.#handles.set(id, handle)
   }
 
-  /** One that was written and not synced stays: what its descriptor knows of a failure, another would not. */
+  /** Closes the oldest handle, except those with unsynced writes. A new descriptor might not report that such a write failed. */
   #closeOldest(): boolean {
     for (const [oldest, old] of this.#handles) {
       if (oldest === this.#current?.id || this.#unsynced.has(oldest)) continue

@@ -2,45 +2,50 @@ import { crc32 } from 'node:zlib'
 import { AnnalsError } from '../core/errors.ts'
 
 /**
- * Every file begins with a header of 40 bytes, little-endian. The layout of the first 16 never changes, so that any
- * release can refuse the files of another format by name.
+ * Every file begins with a header of 40 bytes, little-endian. The layout of the first 16 bytes never changes, so any release can
+ * tell which format a file has.
  *
  *   0  'ANNALS'   6 bytes
  *   6  kind       1 byte: 'W' write-ahead log, 'D' data, 'M' manifest
  *   7  format     1 byte
  *   8  id         u32, the number in the file's name
- *  12  crc        u32, of the 12 bytes before
- *  16  store      16 bytes, the id of the store that the file belongs to
- *  32  previous   u32, of a log segment: the number of the segment before it; otherwise 0
- *  36  crc        u32, of the 20 bytes before
+ *  12  crc        u32, crc32 of the 12 bytes before
+ *  16  store      16 bytes, the id of the file's store
+ *  32  previous   u32, in a log segment the number of the previous segment, otherwise 0
+ *  36  crc        u32, crc32 of the 20 bytes before
  */
 export const FORMAT = 2
 export const HEADER_BYTES = 40
-/** Behind the part whose layout never changes. */
+/** The offset of the store id, and the length of the part whose layout never changes. */
 export const STORE_ID_AT = 16
 const STORE_ID_BYTES = 16
 
+/** W: log segment, D: data file, M: manifest. */
 export type FileKind = 'W' | 'D' | 'M'
 
 const NAMES: Readonly<Record<FileKind, string>> = { W: 'wal', D: 'data', M: 'manifest' }
 
+/** The name of a file, such as `wal-00000001` or `manifest-0`. */
 export function fileName(kind: FileKind, id: number): string {
   return kind === 'M' ? `manifest-${id}` : `${NAMES[kind]}-${String(id).padStart(8, '0')}`
 }
 
-/** The number of a file of this kind, or undefined if the name is of something else. */
+/** The number in a file's name, or undefined if it is not the name of such a file. */
 export function fileId(kind: FileKind, name: string): number | undefined {
   if (!name.startsWith(NAMES[kind])) return undefined
   const id = Number(name.slice(NAMES[kind].length + 1))
   return id >= 0 && fileName(kind, id) === name ? id : undefined
 }
 
+/** The part of a header that is not in the file's name. */
 export interface Header {
   /** The id of the file's store, in hex. */
   readonly storeId: string
+  /** The number of the previous log segment; 0 for other files. */
   readonly previous: number
 }
 
+/** Encodes a header in the current format. */
 export function header(kind: FileKind, id: number, { storeId, previous }: Header): Buffer {
   const bytes = Buffer.alloc(HEADER_BYTES)
   bytes.write(`ANNALS${kind}`, 'latin1')
@@ -53,7 +58,7 @@ export function header(kind: FileKind, id: number, { storeId, previous }: Header
   return bytes
 }
 
-/** Reads a header. Refuses a file that is not what its name says, and, given a store's id, a file of another store. */
+/** Reads a header. Throws if the file is not what its name says, or, if `storeId` is given, belongs to another store. */
 export function readHeader(kind: FileKind, id: number, bytes: Buffer, storeId?: string): Header {
   const file = fileName(kind, id)
   const sound =
@@ -62,7 +67,7 @@ export function readHeader(kind: FileKind, id: number, bytes: Buffer, storeId?: 
     bytes.readUInt32LE(12) === crc32(bytes.subarray(0, 12))
   if (!sound) throw corrupt(file, 0, 'its header is damaged')
   checkFormat(file, bytes[7])
-  if (bytes.readUInt32LE(8) !== id) throw corrupt(file, 8, 'it is another file than its name says')
+  if (bytes.readUInt32LE(8) !== id) throw corrupt(file, 8, 'its header has another number than its name')
   if (bytes.length < HEADER_BYTES || bytes.readUInt32LE(36) !== crc32(bytes.subarray(STORE_ID_AT, 36)))
     throw corrupt(file, STORE_ID_AT, 'its header is damaged')
   const found = bytes.toString('hex', STORE_ID_AT, STORE_ID_AT + STORE_ID_BYTES)
@@ -76,19 +81,20 @@ function checkFormat(file: string, format: number): void {
   if (format > FORMAT) {
     throw new AnnalsError(
       'FORMAT_TOO_NEW',
-      `${file} has format ${format}; this version of annals reads up to ${FORMAT}: upgrade annals`,
+      `${file} has format ${format}, but this version of annals reads only format ${FORMAT}. Upgrade annals`,
       { file, format, supported: FORMAT },
     )
   }
   if (format < FORMAT) {
     throw new AnnalsError(
       'FORMAT_TOO_OLD',
-      `${file} has format ${format}, and this version of annals reads format ${FORMAT} only: export the runs with the version that wrote them (annals export), and import them here`,
+      `${file} has format ${format}, but this version of annals reads only format ${FORMAT}. Export the runs with the version that wrote them (annals export), and import them here`,
       { file, format, supported: FORMAT },
     )
   }
 }
 
+/** The `CORRUPT` error for a damaged file. */
 export function corrupt(file: string, offset: number, why: string): AnnalsError {
   return new AnnalsError('CORRUPT', `${file} is damaged at byte ${offset}: ${why}`, { file, offset, why })
 }
