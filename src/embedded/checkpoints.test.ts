@@ -10,9 +10,9 @@ import { type EmbeddedOptions, openEmbedded } from './open.ts'
 import { nodeScheduler } from './scheduler.ts'
 
 const TREE = { scope: 's', tag: 1 }
-/** A leaf, and the part of the entry that was one too much. */
+/** The size limit of a leaf, plus the excess of its last entry. */
 const BLOCK_BYTES_MAX = 4_400
-/** Nothing happens by itself. */
+/** No checkpoint starts by itself. */
 const BY_HAND = { walBytes: 1e9, dirtyBytes: 1e9, warn: () => {} }
 
 const put = (key: string, value: string, scope = TREE.scope): Put => ({
@@ -33,14 +33,14 @@ function open(disk: SimulatedDisk, options: Partial<EmbeddedOptions> = {}): Prom
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
 
-/** What lives in it, and nothing else. */
+/** Heap bytes in use after garbage collection. */
 function heap(): number {
   for (let i = 0; i < 4; i++) collect()
   return process.memoryUsage().heapUsed
 }
 
 describe('failure matrix, power cut', () => {
-  test('a data file is on the device before a manifest names it, also if its first blocks found no room', async () => {
+  test('a data file is synced before a manifest names it, even if writing its first blocks failed', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     await store.commit({ operations: [put('a', 'b'.repeat(1_000))] })
@@ -50,7 +50,7 @@ describe('failure matrix, power cut', () => {
     })
     await expect(store.checkpoint()).rejects.toMatchObject({ code: 'DISK_FULL' })
     disk.heal()
-    // Somebody makes room, so that the next one has nothing to write.
+    // After the drop, the next checkpoint has no blocks to write.
     await store.commit({ operations: [{ op: 'drop', scope: TREE.scope }] })
     await store.checkpoint()
     await store.commit({ operations: [put('precious', 'answered')] })
@@ -60,7 +60,7 @@ describe('failure matrix, power cut', () => {
     }
   })
 
-  test('no manifest leans on a log that was found and may be in the memory of the system only', async () => {
+  test('no manifest depends on a recovered log that may be in the page cache only', async () => {
     for (let seed = 0; seed < 20; seed++) {
       let disk = new SimulatedDisk({ seed })
       let store = await open(disk, { prepareBytes: 0 })
@@ -91,7 +91,7 @@ describe('failure matrix, power cut', () => {
 })
 
 describe('a checkpoint', () => {
-  test('keeps no leaf in memory for a snapshot that could read it from disk', async () => {
+  test('does not keep leaves in memory for a snapshot that can read them from disk', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk, { cacheBytes: 1_000_000, durability: 'relaxed' })
     const before = heap()
@@ -106,7 +106,7 @@ describe('a checkpoint', () => {
     await store.close()
   })
 
-  test('keeps no leaf in memory of trees that were dropped', async () => {
+  test('does not keep leaves of dropped trees in memory', async () => {
     const store = await open(new SimulatedDisk(), { durability: 'relaxed' })
     const before = heap()
     for (let i = 0; i < 2_000; i++) {
@@ -120,10 +120,10 @@ describe('a checkpoint', () => {
     await store.close()
   })
 
-  test('counts what it has written once, also if it fails after that', async () => {
+  test('counts written bytes once, even if it fails afterwards', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk, {
-      // All of it is one slice.
+      // The clock stands still, so the checkpoint is one slice.
       scheduler: { ...nodeScheduler, now: () => 0 },
       durability: 'relaxed',
       cacheBytes: 8_000_000,
@@ -144,17 +144,17 @@ describe('a checkpoint', () => {
       for (let i = 0; i < 2; i++) expect(await store.scan({ ...TREE, from })).toHaveLength(perRound)
       await store.checkpoint()
     }
-    // Were more counted than there is, the cache would be taken for full, and nothing would stay.
+    // If bytes were counted twice, the cache would seem full and keep nothing.
     const hot = { ...TREE, from: inOrder(1_000), to: inOrder(2_000) }
     for (let i = 0; i < 40; i++) await store.scan(hot)
     expect((await blocksReadBy(disk, () => store.scan(hot))).length).toBeLessThan(5)
     await store.close()
   })
 
-  test('writes short blocks: of the directory, and of trees that came while it was under way', async () => {
+  test('writes short blocks for the directory and for trees that were created meanwhile', async () => {
     const disk = new SimulatedDisk()
     let now = 0
-    // Each look at the clock ends a slice.
+    // Each reading of the clock ends a slice.
     const scheduler = { ...nodeScheduler, now: () => (now += 3) }
     const store = await open(disk, { scheduler, durability: 'relaxed' })
     const name = (i: number): string => `${'run'.repeat(20)}-${inOrder(i)}`
@@ -191,7 +191,7 @@ describe('a checkpoint', () => {
   })
 
   test.each(['durable', 'relaxed'] as const)(
-    'has the room of a segment that was prepared, and so has closing: %s',
+    'can use the space of the prepared log segment, and so can closing: %s',
     async durability => {
       for (const end of ['checkpoint', 'close'] as const) {
         const disk = new SimulatedDisk({ capacityBytes: 1_600_000 })

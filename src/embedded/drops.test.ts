@@ -8,7 +8,7 @@ import { Random } from '../testing/random.ts'
 import type { EmbeddedStore } from './embedded-store.ts'
 import { type EmbeddedOptions, openEmbedded } from './open.ts'
 
-/** What the storage suite can't see of a drop: files, openings and failures. */
+/** The parts of a drop that the storage suite can't test: files, reopening and failures. */
 
 const SMALL = { cacheBytes: 20_000, fileBytes: 60_000, garbageBytes: 1e9, warn: () => undefined }
 
@@ -37,7 +37,7 @@ async function commit(store: EmbeddedStore, ...operations: readonly Operation[])
   return (await store.commit({ operations })) as Committed
 }
 
-/** Keys so long that there are three levels of nodes, in several files. */
+/** Fills scopes with keys so long that their trees have three levels, in several files. */
 async function fill(store: EmbeddedStore, ...scopes: readonly string[]): Promise<void> {
   const keys = Array.from({ length: 300 }, (_, i) => `${'k'.repeat(1_500)}${String(i).padStart(4, '0')}`)
   for (let at = 0; at < keys.length; at += 60) {
@@ -53,7 +53,7 @@ async function sizeOf(store: EmbeddedStore, scope: string): Promise<number> {
 }
 
 describe('a drop', () => {
-  test('gives back the space of a tree of several levels and files', async () => {
+  test('frees the space of a tree with several levels and files', async () => {
     const disk = new SimulatedDisk()
     let store = await open(disk)
     await fill(store, 'a')
@@ -61,7 +61,7 @@ describe('a drop', () => {
     await store.checkpoint()
     const before = store.stats().liveBytes
     expect(before).toBeGreaterThan(400_000)
-    // From the trees as they are on disk, none of it in memory.
+    // Reopened, so that no node is in memory.
     store = await open(disk.afterProcessCrash())
     await commit(store, drop('a'))
     await store.checkpoint()
@@ -75,7 +75,7 @@ describe('a drop', () => {
     await store.close()
   })
 
-  test('that is found in the log hides what was there before it, looked up and scanned', async () => {
+  test('that recovery finds in the log hides older entries from gets and scans', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     await commit(store, put('a', 'k', 'old'), put('a', 'l', 'old'), append('a', 'old', 'once'))
@@ -99,7 +99,7 @@ describe('a drop', () => {
     }
   })
 
-  test('that only the log knows of takes effect at the next opening, and its space comes back', async () => {
+  test('that only the log has takes effect after reopening, and its space is freed', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     await fill(store, 'a')
@@ -113,7 +113,7 @@ describe('a drop', () => {
   })
 
   for (const file of ['data', 'manifest', 'wal']) {
-    test(`whose checkpoint fails on a full disk, at the ${file}, is freed by the next, once`, async () => {
+    test(`is freed exactly once if its checkpoint fails because the disk is full when writing the ${file} file`, async () => {
       const disk = new SimulatedDisk()
       const store = await open(disk, { prepareBytes: 0 })
       await fill(store, 'a', 'b')
@@ -147,20 +147,20 @@ describe('a drop', () => {
     })
   }
 
-  test('leaves a snapshot what a checkpoint that failed has written', async () => {
+  test('keeps blocks of a failed checkpoint that snapshots read', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
-    // It fills a data file, so that the next one holds nothing else.
+    // Fills a data file, so that the next file has only blocks of scope a.
     await commit(store, put('b', 'k', 'x'.repeat(70_000)))
     await store.checkpoint()
     await commit(store, ...Array.from({ length: 300 }, (_, i) => put('a', `k${i}`, 'x'.repeat(900))))
     const snapshot = await store.snapshot()
     const isManifest = ({ kind, file }: { kind: string; file: string }): boolean =>
       kind === 'write' && file.startsWith('manifest')
-    // Twice: it tries again with the room of what was prepared.
+    // Fails twice, because the checkpoint tries again with the space of the prepared segment.
     disk.fail({ error: 'ENOSPC', when: isManifest, times: 2 })
     await expect(store.checkpoint()).rejects.toMatchObject({ code: 'DISK_FULL' })
-    // Whoever comes now reads the same blocks.
+    // A snapshot that is taken now reads the same blocks.
     const later = await store.snapshot()
     await commit(store, drop('a'))
     await store.checkpoint()
@@ -175,7 +175,7 @@ describe('a drop', () => {
     expect(store.stats().dataBytes).toBeLessThan(150_000)
   })
 
-  test('of a commit that could not be read is undone with it', async () => {
+  test('is undone if a read fails later in its commit', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     await commit(store, append('b', 'event', 'once'))
@@ -184,7 +184,7 @@ describe('a drop', () => {
     await commit(again, put('a', 'k'), put('c', 'k'))
     disk.fail({ error: 'EIO', when: ({ kind }) => kind === 'read', times: Number.POSITIVE_INFINITY })
     const inFlight = [commit(again, put('a', 'l')), commit(again, drop('c'), put('c', 'l'))]
-    // Nobody has looked at the log's dedupe keys yet.
+    // The dedupe keys are not in memory, so the append must read from disk and fails.
     const failed = commit(again, drop('a'), drop('c'), append('b', 'x', 'once'))
     await expect(failed).rejects.toMatchObject({ code: 'IO_ERROR' })
     disk.heal()
@@ -199,7 +199,7 @@ describe('a drop', () => {
 describe('scopes', () => {
   const all = ['a', 'a:b', 'b', 'c']
 
-  test('are found after opening, in the trees and in the log', async () => {
+  test('are listed after opening, from the trees and from the log', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     await commit(store, ...all.map(scope => put(scope, 'k')), put('gone', 'k'), put('deleted', 'k'))
@@ -220,7 +220,7 @@ describe('scopes', () => {
       const again = await open(image)
       expect(await again.scopes({ from: 'a\0', limit: 2 })).toEqual(['a:b', 'b'])
       await again.close()
-      // Only the directory knows them now.
+      // After the close, the log is empty and only the directory has the scopes.
       const closed = await open(image)
       for (const to of ['a\0', 'a\x01', 'a:b']) expect(await closed.scopes({ to, limit: 10 })).toEqual(['a'])
       expect(await closed.scopes({ from: 'a\0', to: 'c', limit: 10 })).toEqual(['a:b', 'b'])
@@ -228,14 +228,14 @@ describe('scopes', () => {
     }
   })
 
-  test('may be asked for while a checkpoint takes in what the log holds', async () => {
+  test('can be listed while a checkpoint applies the recovered log', async () => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     for (const scope of all) for (let i = 0; i < 20; i++) await commit(store, put(scope, `k${i}`))
     await commit(store, drop('b'))
     let tick = 0
     const waiting: (() => void)[] = []
-    // Each step of the checkpoint waits until it is let go.
+    // Each slice of the checkpoint waits until the test runs it.
     const scheduler = {
       soon: queueMicrotask,
       later: (task: () => void) => void waiting.push(task),
@@ -256,7 +256,7 @@ describe('scopes', () => {
 })
 
 describe('the head of a log', () => {
-  test('is found again when there are more trees than are kept at hand', async () => {
+  test('is correct when there are more trees than the forest keeps open', async () => {
     const disk = new SimulatedDisk()
     const scopes = Array.from({ length: 20_100 }, (_, i) => `run-${i}`)
     const lengths = new Map(scopes.map(scope => [scope, 1]))
@@ -264,8 +264,8 @@ describe('the head of a log', () => {
     await commit(store, ...scopes.flatMap(scope => [append(scope, '0'), put(scope, 'k')]))
     await store.close()
     store = await open(disk, { durability: 'relaxed', cacheBytes: 1e8 })
-    // As many clean trees as are kept. From now on each one that is opened makes others go, in this order: so appends
-    // that keep pace with it find that their own trees go.
+    // Opens as many clean trees as the forest keeps. From here on, each opened tree makes the forest forget others in this order.
+    // Appends at the same pace hit trees that are about to be forgotten.
     for (const scope of scopes) await store.get(scope, TAGS.kv, 'k')
     const random = new Random(1)
     for (let i = 0; i < 5_000; i++) {

@@ -30,7 +30,7 @@ const put = (scope: string, key: string, value: string, expiresAt = 0): Operatio
 describe('the embedded engine', () => {
   const seed = seedOfRun()
 
-  test(`keeps what was committed across close and open, with checkpoints all the time (ANNALS_SEED=${seed})`, async () => {
+  test(`keeps all commits across close and open, with frequent checkpoints (ANNALS_SEED=${seed})`, async () => {
     const random = new Random(seed)
     const path = newFolder()
     const model = new Map<string, string>()
@@ -61,7 +61,7 @@ describe('the embedded engine', () => {
     }
   })
 
-  test('reads while the first commit after a crash brings the log into the trees lose nothing', async () => {
+  test('reads are complete while the first commit after a crash applies the log to the trees', async () => {
     const path = newFolder()
     const scopes = Array.from({ length: 60 }, (_, i) => `scope-${i}`)
     const first = await openEmbedded({ disk: openNodeDisk(path), durability: 'relaxed' })
@@ -96,7 +96,7 @@ describe('the embedded engine', () => {
     await third.close()
   })
 
-  test('closing ends when a checkpoint fails while commits wait for it', async () => {
+  test('close resolves or rejects if a checkpoint fails while commits wait for it', async () => {
     const disk = new SimulatedDisk({ later: task => void setImmediate(task) })
     disk.fail({
       error: 'EIO',
@@ -119,7 +119,7 @@ describe('the embedded engine', () => {
     }
   })
 
-  test('tens of thousands of scopes cost no more than a few', async () => {
+  test('the cost of a commit does not grow with the number of scopes', async () => {
     for (const disk of [undefined, openNodeDisk(newFolder())]) {
       const storage = await openEmbedded({ disk, durability: 'relaxed' })
       const times: number[] = []
@@ -134,7 +134,7 @@ describe('the embedded engine', () => {
     }
   })
 
-  test('looking for what was never written leaves nothing behind', async () => {
+  test('gets in scopes that do not exist leave nothing in memory', async () => {
     const storage = await openEmbedded({ disk: openNodeDisk(newFolder()), cacheBytes: 1_000_000 })
     await storage.commit({ operations: [put('s', 'key', 'value')] })
     const before = process.memoryUsage().heapUsed
@@ -143,10 +143,10 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
-  test('what was written and nobody reads leaves memory at the next checkpoint; what is read stays', async () => {
+  test('entries that nobody reads leave memory at the next checkpoint, and entries that are read stay', async () => {
     const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
     const fill = (scope: string): Promise<unknown> => {
-      // Backwards: what comes in order is gone with the checkpoint that writes it.
+      // In descending order. Ascending entries would be sealed and leave memory with the first checkpoint.
       const keys = Array.from({ length: 1_000 }, (_, i) => String(9_999 - i))
       return storage.commit({ operations: keys.map(key => put(scope, key, 'x'.repeat(400))) })
     }
@@ -157,14 +157,14 @@ describe('the embedded engine', () => {
     await fill('another')
     await storage.checkpoint()
     const { cachedBytes } = storage.stats()
-    // Of the three, the one that was read and the one that was just written.
+    // Two of three scopes are in memory: the one that was read and the one that was just written.
     expect(cachedBytes).toBeGreaterThan(800_000)
     expect(cachedBytes).toBeLessThan(1_300_000)
     expect(await storage.scan({ scope: 'left-alone', tag: 1 })).toHaveLength(1_000)
     await storage.close()
   })
 
-  test('what was written in order leaves memory with the checkpoint that writes it', async () => {
+  test('entries in ascending order leave memory with the checkpoint that writes them', async () => {
     const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
     const keys = Array.from({ length: 1_000 }, (_, i) => String(i).padStart(4, '0'))
     await storage.commit({ operations: keys.map(key => put('s', key, 'x'.repeat(400))) })
@@ -174,7 +174,7 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
-  test('what was written in order is read, changed and removed like anything else before it is on disk', async () => {
+  test('sealed entries can be read, changed and removed before and after the checkpoint writes them', async () => {
     const folder = newFolder()
     const storage = await openEmbedded({ disk: openNodeDisk(folder) })
     const keys = Array.from({ length: 1_000 }, (_, i) => String(i).padStart(4, '0'))
@@ -211,7 +211,7 @@ describe('the embedded engine', () => {
     await again.close()
   })
 
-  test('on disk the leaves of a tree stay short, so that one more entry costs little', async () => {
+  test('leaves are short on disk, so that adding one entry writes few bytes', async () => {
     const disk = new SimulatedDisk()
     const storage = await openEmbedded({ disk })
     const scopes = Array.from({ length: 50 }, (_, i) => `s${i}`)
@@ -229,7 +229,7 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
-  test('what is loaded to be changed counts as what the next checkpoint has to write', async () => {
+  test('leaves that are loaded for a change count as dirty bytes', async () => {
     const folder = newFolder()
     const scopes = Array.from({ length: 500 }, (_, i) => `s${i}`)
     const first = await openEmbedded({ disk: openNodeDisk(folder) })
@@ -241,7 +241,7 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
-  test('a segment that was prepared gives its room to a commit that has none', async () => {
+  test('a commit can use the space of the prepared segment when the disk is full', async () => {
     const refusedAfter = async (durability: 'durable' | 'relaxed'): Promise<number> => {
       const disk = new SimulatedDisk({ capacityBytes: 3_000_000, later: task => setImmediate(task) })
       const storage = await openEmbedded({ disk, durability, walBytes: 2_000_000, warn: () => {} })
@@ -262,7 +262,7 @@ describe('the embedded engine', () => {
     expect(await refusedAfter('durable')).toBeGreaterThan(400)
   })
 
-  test('who has patience is told once of many commits, and not after it has unsubscribed', async () => {
+  test('a patient subscriber gets one notification for many commits, and none after it unsubscribed', async () => {
     const storage = await openEmbedded({ disk: new SimulatedDisk() })
     let told = 0
     const turn = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
@@ -281,7 +281,7 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
-  test('a value that would not fit a block is refused, and the store goes on', async () => {
+  test('a value that is too large for a block is refused, and the store keeps working', async () => {
     const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
     const large = put('s', 'key', 'x'.repeat(18 * 1024 * 1024))
     await expect(storage.commit({ operations: [large] })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
@@ -289,7 +289,7 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
-  test('P14: what has expired is removed by and by, without anybody asking', async () => {
+  test('P14: expired entries are removed in the background', async () => {
     let now = 1_750_000_000_000
     const storage = await openEmbedded({ disk: openNodeDisk(newFolder()), clock: () => now })
     const operations = Array.from({ length: 2_000 }, (_, i) =>
@@ -303,7 +303,7 @@ describe('the embedded engine', () => {
     expect(storage.stats().liveBytes).toBeLessThan(10_000)
   })
 
-  test('unsubscribing twice is fine, and takes nobody else’s subscription', async () => {
+  test('unsubscribing twice has no effect on other subscriptions', async () => {
     const storage = await openEmbedded()
     const tree = { scope: 's', tag: 1 }
     let calls = 0
@@ -317,7 +317,7 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
-  test('snapshots that come and go under one that stays keep no roots but its own', async () => {
+  test('an old snapshot stays correct while newer ones are taken and released', async () => {
     const storage = await openEmbedded()
     await storage.commit({ operations: [put('s', 'key', '0')] })
     const old = await storage.snapshot()
@@ -334,7 +334,7 @@ describe('the embedded engine', () => {
     await storage.close()
   })
 
-  test('a store in memory has nothing to back up', async () => {
+  test('a store in memory cannot be backed up', async () => {
     const target = join(newFolder(), 'backup')
     const storage = await openEmbedded()
     await expect(storage.backup(target)).rejects.toThrow(/in memory/)

@@ -13,7 +13,7 @@ const KEYS = 20_000
 
 const put = (key: string, value = VALUE): Put => ({ ...TREE, op: 'put', key, value })
 
-/** Nothing happens by itself. */
+/** Opens a store that starts no checkpoint by itself. */
 function open(disk = new SimulatedDisk()): Promise<EmbeddedStore> {
   return openEmbedded({ disk, walBytes: 1e9, dirtyBytes: 1e9, durability: 'relaxed' })
 }
@@ -24,30 +24,30 @@ async function putAll(store: EmbeddedStore, keyOf: (n: number) => string): Promi
 }
 
 const inOrder = (n: number): string => `step-${String(n).padStart(8, '0')}`
-/** What takes part in a run: each begins and then ends, and the name of the end is the lower one. */
+/** Keys like those of a run's steps: each step starts and then completes, and the key of its completion sorts first. */
 const paired = (n: number): string => `step-${n >> 1}|${n % 2 === 0 ? 'started' : 'completed'}`
 const pairedInOrder = (n: number): string => `${inOrder(n >> 1)}${n % 2 === 0 ? 'b' : 'a'}`
 
-describe('what is written behind one another leaves memory as it is written', () => {
+describe('leaves that are filled by ascending keys leave memory when they are written', () => {
   test.each([
     ['numbers in order', inOrder],
-    ['numbers that count up, which as texts come between older ones', (n: number) => `step-${n}`],
+    ['numbers that count up and sort between older ones as text', (n: number) => `step-${n}`],
     ['pairs', paired],
     ['pairs in order', pairedInOrder],
-    ['several of these at once', (n: number) => `${n % 4}-${pairedInOrder(Math.floor(n / 4))}`],
+    ['four sequences of pairs at once', (n: number) => `${n % 4}-${pairedInOrder(Math.floor(n / 4))}`],
   ])('%s', async (_, keyOf) => {
     const store = await open()
     await putAll(store, keyOf)
     await store.checkpoint()
     const { cachedBytes, liveBytes } = store.stats()
-    // Were all entries in memory, they would take twice their bytes on disk.
+    // Entries in memory take twice their bytes on disk.
     expect(cachedBytes).toBeLessThan(liveBytes * 0.75)
     expect(await store.scan(TREE)).toHaveLength(KEYS)
     await store.close()
   })
 })
 
-/** Of a tree on disk: its leaves, and what is above them. */
+/** The number of blocks that a tree has on disk, leaves and inner nodes. */
 async function blocksOf(disk: SimulatedDisk): Promise<number> {
   const store = await open(disk)
   const { length } = await blocksReadBy(disk, () => store.scan(TREE))
@@ -56,12 +56,12 @@ async function blocksOf(disk: SimulatedDisk): Promise<number> {
 }
 
 test.each([
-  ['newest first, behind those of another', (n: number) => `b-${String(KEYS - n).padStart(8, '0')}`],
-  ['in turns with one that is behind all of them', (n: number) => (n % 2 === 0 ? inOrder(n) : 'z')],
-])('keys that come %s fill leaves at least by half', async (_, keyOf) => {
+  ['in descending order after other keys', (n: number) => `b-${String(KEYS - n).padStart(8, '0')}`],
+  ['ascending, in turns with one that sorts last', (n: number) => (n % 2 === 0 ? inOrder(n) : 'z')],
+])('keys that arrive %s fill leaves at least by half', async (_, keyOf) => {
   const disk = new SimulatedDisk()
   const store = await open(disk)
-  // So many that few would be left to be cut off, if these stayed in the way.
+  // Enough keys that leaves would become small if each split kept these together with the new ones.
   await store.commit({ operations: Array.from({ length: 20 }, (_, n) => put(`a-${inOrder(n)}`)) })
   await putAll(store, keyOf)
   const { length } = await store.scan(TREE)
@@ -70,9 +70,9 @@ test.each([
 })
 
 test.each([
-  ['as they came', (keys: string[]) => keys],
-  ['the last ones first', (keys: string[]) => keys.toReversed()],
-])('what is left of sealed leaves after deletes, %s, moves together', async (_, order) => {
+  ['in ascending order', (keys: string[]) => keys],
+  ['in descending order', (keys: string[]) => keys.toReversed()],
+])('sealed leaves are merged after deletes %s', async (_, order) => {
   const disk = new SimulatedDisk()
   const store = await open(disk)
   await putAll(store, inOrder)
@@ -90,14 +90,14 @@ test.each([
   expect(length / (await blocksOf(disk))).toBeGreaterThan(10)
 })
 
-test('what is read once does not stay in memory', async () => {
+test('a scan marked `once` does not fill the cache', async () => {
   const store = await open()
   await putAll(store, paired)
   await store.checkpoint()
   const before = store.stats().cachedBytes
   expect(await store.scan({ ...TREE, once: true })).toHaveLength(KEYS)
   expect(await store.scan({ ...TREE, once: true })).toHaveLength(KEYS)
-  // Inner nodes do.
+  // Only inner nodes stay in memory.
   expect(store.stats().cachedBytes - before).toBeLessThan(500_000)
   await store.scan(TREE)
   expect(store.stats().cachedBytes - before).toBeGreaterThan(2_000_000)
@@ -106,7 +106,7 @@ test('what is read once does not stay in memory', async () => {
 
 const seed = seedOfRun()
 
-/** Several writers that count up side by side, each somewhere among the keys of the others, and now and then anything else. */
+/** Random operations of several writers with interleaved ascending keys, with some random changes to existing keys. */
 class Writers {
   readonly expected: Map<string, string> = new Map()
   readonly #random: Random
@@ -129,7 +129,7 @@ class Writers {
 
   #nextKey(writer: string): string {
     const n = this.#next.get(writer) ?? 0
-    // A step back, or a leap: not all that counts up does so one by one.
+    // A counter may also jump, forward or back.
     this.#next.set(writer, this.#random.chance(0.01) ? this.#random.below(2_000) : n + 1)
     return writer + paired(n)
   }
@@ -143,14 +143,14 @@ class Writers {
   }
 
   #put(key: string): Put {
-    // Now and then one that a leaf has hardly room for.
+    // Some values alone fill a leaf.
     const value = 'x'.repeat(this.#random.below(this.#random.chance(0.02) ? 5_000 : 200))
     this.expected.set(key, value)
     return put(key, value)
   }
 }
 
-test(`writers that count up side by side: all is there, also for snapshots and after a crash (ANNALS_SEED=${seed})`, async () => {
+test(`interleaved ascending writers lose nothing, in the store, in snapshots and after a crash (ANNALS_SEED=${seed})`, async () => {
   const random = new Random(seed)
   for (let program = 0; program < 25; program++) {
     const writers = new Writers(random.fork())
