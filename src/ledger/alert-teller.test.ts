@@ -77,7 +77,7 @@ describe('onAlert', () => {
     const { ledger, heard } = openOver(database)
     const warned = new Promise<Error>(resolve => process.once('warning', resolve))
     ledger.start()
-    expect(String(await warned)).toContain("alerts can't be read, and will be read again")
+    expect(String(await warned)).toContain('reading alerts failed and will be retried')
     await ledger.appendEvents([eventOf('RunPaused'), eventOf('RunResumed')])
     await vi.waitFor(() => expect(heard).toEqual(['RunPaused', 'RunResumed']), 5_000)
     await database.close()

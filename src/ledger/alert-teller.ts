@@ -6,23 +6,24 @@ import type { LedgerContext, OnAlert } from './context.ts'
 import { alertCount } from './raised-alerts.ts'
 import type { LedgerAlert } from './run-events.ts'
 
+/** The pause after alerts could not be read. */
 const RETRY_MS = 1_000
-/** How long a store that is closed waits for `onAlert` at most. */
+/** The longest time that closing a store waits for `onAlert`. */
 const CLOSE_MS = 5_000
 
 /**
- * Calls `onAlert` for each alert that is raised while the store is open, once, one after the other: counted (how many alerts
- * there are by now) → following → closed before the store is. It reads the stored alerts, as any subscriber does. So it hears
- * of what other processes raise, and neither a slow nor a failing `onAlert` holds up the projector.
+ * Calls `onAlert` once for each alert that is raised while the store is open, one call at a time. It counts the existing
+ * alerts, then follows new ones, and is closed before the store is. It reads the stored alerts like any subscriber. So it
+ * includes alerts that other processes raise, and a slow or failing `onAlert` does not delay the projector.
  */
 export class AlertTeller {
   readonly #context: LedgerContext
   readonly #onAlert: OnAlert
-  /** One for each teller, because a signal keeps what waits for it. */
+  /** Not shared between tellers, because a signal keeps all its listeners in memory. */
   readonly #end = new AbortController()
   #from: Promise<number> | undefined
   #following: Promise<void> | undefined
-  /** Nothing is told any more, whatever was raised. */
+  /** Set when `close` gives up waiting: `onAlert` is not called any more. */
   #isOver = false
 
   constructor(context: LedgerContext, onAlert: OnAlert) {
@@ -30,7 +31,7 @@ export class AlertTeller {
     this.#onAlert = onAlert
   }
 
-  /** Resolves once it is known which alerts were there before. The projector raises none of its own until then. */
+  /** Resolves to the number of alerts that already existed. This store's projector raises no alert before that. */
   counted(): Promise<number> {
     this.#from ??= alertCount(this.#context).catch(error => {
       this.#from = undefined
@@ -39,11 +40,12 @@ export class AlertTeller {
     return this.#from
   }
 
+  /** Starts following new alerts. */
   start(): void {
     if (!this.#end.signal.aborted) this.#following ??= this.#follow()
   }
 
-  /** Resolves once every alert that was raised by now has been told, or after a while. */
+  /** Resolves once `onAlert` was called for all alerts raised so far, or after `CLOSE_MS`. */
   async close(): Promise<void> {
     this.#end.abort()
     const told = new AbortController()
@@ -62,7 +64,7 @@ export class AlertTeller {
           last = Number(cursor)
           await this.#tell(alert)
         }
-        // The store is about to be closed.
+        // `close` was called: deliver the remaining alerts.
         for (const { alert } of await alertPage(this.#context, last, Number.POSITIVE_INFINITY)) {
           if (this.#isOver) return
           await this.#tell(alert)
@@ -70,7 +72,7 @@ export class AlertTeller {
         return
       } catch (error) {
         if (error instanceof AnnalsError && error.code === 'CLOSED') return
-        warn(`alerts can't be read, and will be read again: ${error}`)
+        warn(`reading alerts failed and will be retried: ${error}`)
       }
       if (signal.aborted) return
       await pause(RETRY_MS, { signal })
@@ -82,7 +84,7 @@ export class AlertTeller {
       await this.#onAlert(alert)
     } catch (error) {
       const { eventId, runId } = alert
-      // Anything can be thrown, also what has no text of its own.
+      // A thrown value need not be an error, and converting it with String() may itself throw.
       const what = error instanceof Error ? String(error) : inspect(error, { customInspect: false })
       warn(`onAlert failed for event ${eventId} of run ${JSON.stringify(runId)}: ${what}`)
     }

@@ -11,8 +11,8 @@ import type { LedgerAlert } from './run-events.ts'
 import { alertIn, alertsIn, type ListedAlert, listedAlert, placeOf } from './stored.ts'
 
 /**
- * The alerts of a run in their order, or of all runs by time: those that the projector has stored, and, where nobody
- * projects because the store is only read, those that it would store.
+ * Lists the alerts of a run in order, or of all runs by time. A read-only store has no projector, so the list then includes
+ * the alerts that the projector would raise.
  */
 export function alertsFrom(
   context: LedgerContext,
@@ -34,7 +34,7 @@ export function alertsFrom(
   })
 }
 
-/** Those that are stored, read as they are asked for. */
+/** Yields the stored alerts. They are read as the caller iterates. */
 export async function* iterateAlerts(
   context: LedgerContext,
   run: RunName | undefined,
@@ -52,13 +52,13 @@ async function* storedAlerts(
     for (const entry of page) {
       if (isSliceOver()) await nextSlice()
       const alert = run === undefined ? await alertListed(reader, scopes, listedAlert(entry)) : alertIn(entry)
-      // Listed, but its run was deleted since.
+      // The list keeps entries of deleted runs.
       if (alert !== undefined) yield alert
     }
   }
 }
 
-/** The alert itself; undefined if its run was deleted since. */
+/** Reads the alert of a list entry; undefined if its run was deleted. */
 export async function alertListed(
   reader: Reader,
   scopes: RunScopes,
@@ -66,7 +66,7 @@ export async function alertListed(
 ): Promise<LedgerAlert | undefined> {
   const place = placeOf(await scopes.find(reader, { runId, scope: undefined }), key)
   const alert = alertIn(await reader.get(place.scope, place.tag, place.key))
-  // Of another run with the same id: it is listed under its own time.
+  // An alert with another time belongs to a later run with the same id, and has its own list entry.
   return alert?.persistedAt === formatRfc3339(time) ? alert : undefined
 }
 
@@ -80,7 +80,7 @@ async function oncePerEvent(alerts: readonly LedgerAlert[]): Promise<readonly Le
   return Object.freeze(once)
 }
 
-/** L30: an event id that came twice has one alert. */
+/** Makes a filter that accepts one alert per run and event id (L30). */
 function firstOfEvent(): (alert: LedgerAlert) => boolean {
   const seen = new ShardedMap<string, true>()
   return ({ runId, eventId }) => {

@@ -9,23 +9,26 @@ import type { RunEventRecord } from './run-events.ts'
 import { IMPORTED, importedIn, LOG, placeOf, putJson, recordOf } from './stored.ts'
 
 /**
- * Records that came from another store, with the times they were persisted
- * there. The feed lists what was persisted here, and its times never go back:
- * so imported records are not in it, but in a list of their own, from which
- * whoever needs all records has them too.
+ * A range of a run's records that was imported from another store. Imported
+ * records keep the times at which they were persisted there. The times in the
+ * feed never decrease, so the feed can't list them. They have a list of their
+ * own, which audits and other readers of all records also read.
  */
 export interface ImportedRange {
   readonly runId: string
-  /** `runSeq` of the first and the last one. */
+  /** The `runSeq` of the first record. */
   readonly first: number
+  /** The `runSeq` of the last record. */
   readonly last: number
-  /** Of the last record, in hex: if it is another, the run is another. */
+  /** The hash of the last record, in hex. If the log has another hash there, the imported run was deleted. */
   readonly hash: string
+  /** When the first record was persisted. */
   readonly fromMs: number
+  /** When the last record was persisted. */
   readonly toMs: number
 }
 
-/** The same, with the scope in which the run lives. */
+/** An imported range with the scope of its run. */
 export interface LocatedRange extends ImportedRange {
   readonly scope: ByteString
 }
@@ -34,11 +37,15 @@ function importedPlace(shared: ByteString, runId: string, first: number): Place 
   return placeOf(shared, `${IMPORTED}${utf8(runId)}\0${u64(first)}`)
 }
 
+/** Adds a range to the list of imported records. */
 export function importedPut(shared: ByteString, { runId, first, ...rest }: ImportedRange): Put {
   return putJson(importedPlace(shared, runId, first), rest)
 }
 
-/** Those whose run is still there; of each run in order, and no record twice: a run may have been deleted and imported again. */
+/**
+ * Lists the imported ranges whose run still exists, in order for each run. Overlapping ranges are merged, so that no record
+ * appears twice: a run may have been deleted and imported again.
+ */
 export async function importedRanges(reader: Reader, scopes: RunScopes): Promise<readonly LocatedRange[]> {
   const ranges: LocatedRange[] = []
   for await (const page of pages(reader, importedIn(scopes.index))) {
@@ -72,7 +79,7 @@ function rangeIn({ key, value }: Entry): ImportedRange {
   }
 }
 
-/** The imported records within a time, in their order. */
+/** Yields the records of a range that were persisted within a time window, in order. */
 export async function* importedRecords(
   reader: Reader,
   { scope, first, last, fromMs, toMs }: LocatedRange,

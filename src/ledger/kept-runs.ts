@@ -1,10 +1,10 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { RunProjection } from './run-projection.ts'
 
-/** By their steps; a run counts as one more. */
+/** The limit of the cache in steps. Each run counts as one more step. */
 const STEPS_MAX = 100_000
 
-/** Runs that the projector keeps in memory between two looks at the feed. What goes can be had from the store and the log again. */
+/** A cache of the projections in memory. A projection that is evicted is loaded from the store and the log again. */
 export class KeptRuns {
   readonly #runs = new Map<ByteString, RunProjection>()
   readonly #stepsMax: number
@@ -14,22 +14,24 @@ export class KeptRuns {
     this.#stepsMax = stepsMax
   }
 
-  /** The feed is looked at once more. */
+  /** Begins a round of the projector. */
   beginLook(): void {
     this.#look++
   }
 
+  /** Returns a projection without marking it as used. */
   get(scope: ByteString): RunProjection | undefined {
     return this.#runs.get(scope)
   }
 
-  /** It is wanted in this look. */
+  /** Returns a projection and marks it as used in this round. */
   use(scope: ByteString): RunProjection | undefined {
     const run = this.#runs.get(scope)
     if (run !== undefined) run.usedAt = this.#look
     return run
   }
 
+  /** Adds a projection, marked as used in this round. */
   keep(run: RunProjection): void {
     run.usedAt = this.#look
     this.#runs.set(run.scope, run)
@@ -40,8 +42,8 @@ export class KeptRuns {
   }
 
   /**
-   * Those go that were used longest ago. Of those of the last two looks the same stay: where runs come round and round and
-   * not all have room, else each would go just before its turn.
+   * Evicts the least recently used projections until the rest fits; one always stays. Projections of the last two rounds count
+   * as equally recent. Otherwise, if runs take turns and not all fit, each would be evicted just before its turn.
    */
   forgetSome(): void {
     let steps = 0

@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks'
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError, type ErrorCode } from '../core/errors.ts'
+import { AnnalsError, type ErrorCode, invalidArgument } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { mapInSlices } from '../core/slices.ts'
@@ -246,7 +246,7 @@ export class Ledger implements RunStateStore {
     checkOptions('replaySnapshot', options, ['atSeq'])
     const { atSeq } = options
     if (atSeq !== undefined && checkWhole('atSeq', atSeq) === 0) {
-      throw new AnnalsError('INVALID_ARGUMENT', 'atSeq must be 1 or more', { name: 'atSeq', value: atSeq })
+      throw invalidArgument('atSeq', 'must be 1 or more', atSeq)
     }
     const { database, scopes } = this.#context
     const name = scopes.named(runId)

@@ -5,24 +5,23 @@ import type { LedgerAlert } from './run-events.ts'
 import { ALERT_COUNT_KEY, alertedPlace, alertPuts, placeOf, putAt } from './stored.ts'
 
 /**
- * Alerts on their way into the store. The commit that stores an alert gives it the tenant's next number. So a reader that
- * knows the number of the last alert it has seen misses none, however late the record of an alert is projected, and by
- * whichever process.
+ * Stores new alerts. The commit that stores an alert gives it the tenant's next number. So a reader that continues after the
+ * last number it has seen misses no alert, even if a record is projected late or by another process.
  */
 
-/** An alert that is not stored yet, and when its record was persisted. */
+/** An alert that is not stored yet, with the time at which its record was persisted. */
 export interface PendingAlert {
   readonly alert: LedgerAlert
   readonly time: number
 }
 
-/** What `raise` has to look at: how many alerts there are, and whether each event has one already. */
+/** The places that `raise` needs to read: the number of alerts, and for each event whether it already has one. */
 export function alertReads(scope: string, shared: string, pending: readonly PendingAlert[]): Place[] {
   if (pending.length === 0) return []
   return [placeOf(shared, ALERT_COUNT_KEY), ...pending.map(({ alert }) => alertedPlace(scope, alert.eventId))]
 }
 
-/** Stores the alerts of a run, one for each event id (L30); `found` is what `alertReads` asked for. */
+/** Returns the writes that store a run's alerts, one per event id (L30). `found` holds the entries at `alertReads`. */
 export function raise(
   scope: string,
   shared: string,
@@ -38,7 +37,7 @@ export function raise(
   }
 }
 
-/** The same one by one; returns how many alerts were raised. */
+/** Yields the same writes one by one, and returns the number of alerts raised. */
 export function* raisedPuts(
   scope: string,
   shared: string,
@@ -63,7 +62,7 @@ function countIn(entry: Entry | undefined): number {
   return entry === undefined ? 0 : fromU64(entry.value)
 }
 
-/** How many alerts the tenant's runs have had: the number of the newest. */
+/** The number of alerts raised for the tenant so far, which is the number of the newest alert. */
 export async function alertCount({ database, shared }: LedgerContext): Promise<number> {
   const { scope, tag, key } = placeOf(shared, ALERT_COUNT_KEY)
   return countIn(await database.get(scope, tag, key))

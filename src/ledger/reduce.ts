@@ -13,13 +13,13 @@ import { type StepState, Steps } from './steps.ts'
 import { ENDED, type RunTransition, type StepTransition, transitionOf } from './transitions.ts'
 
 /**
- * From records to state, without a clock and without I/O. A run's state is one
- * small thing for the run and one for each step, so that a long run can be
- * projected bit by bit; a snapshot is all of them together. States change in
- * place, record after record: a copy for each would be most of what it costs.
+ * Reduces records to state, without a clock and without I/O. The state is one
+ * object for the run and one for each step, so that a long run can be stored in
+ * parts; a snapshot combines them. States are changed in place, because copying
+ * them for each record would cost more than reducing it.
  */
 
-/** What of a record a state can depend on. */
+/** The fields of a record that the state depends on. */
 export interface Fact {
   readonly runSeq: number
   readonly persistedAt: string
@@ -27,23 +27,24 @@ export interface Fact {
   readonly stepId?: string | undefined
   readonly logicalAttemptId: number
   readonly engineAttemptId: number
-  /** The payload's, or what stands for it. */
+  /** `payload.error`, or the projector's placeholder for it. */
   readonly error?: unknown
 }
 
+/** The state of a run without its steps. */
 export interface RunState {
-  /** False until the first event of a known type: unknown ones must not change what may follow them. */
+  /** False until the first event of a known type. Unknown events must not affect which events are valid (LD4). */
   begun: boolean
   status: RunStateStatus
   lastEventSeq: number
   startedAt: string | undefined
   completedAt: string | undefined
   invalidEvents: number
-  /** How many steps there are. */
+  /** The number of steps. */
   steps: number
 }
 
-/** Why an event is ignored for state. */
+/** Why an event is an invalid transition. */
 export interface Refusal {
   readonly priorState: string
   readonly attemptedState: string
@@ -52,16 +53,16 @@ export interface Refusal {
 
 const NO_ATTEMPTS: readonly StepAttempt[] = Object.freeze([])
 
-/** Reduces record after record. */
+/** Reduces the records of one run, in order. */
 export class Reducer {
   run: RunState | undefined = undefined
   readonly steps: Steps = new Steps()
-  /** The step that the last record has changed. */
+  /** The step that the last record changed, if any. */
   changed: StepState | undefined = undefined
-  /** The step that was changed last: what happens next is mostly about the same one. */
+  /** A cache of the step that changed most recently: the next event is usually about the same step. */
   #last: StepState | undefined = undefined
 
-  /** Takes a record in, unless it was seen already. Answers why it was ignored for state, if it was. */
+  /** Reduces a record; one that was reduced before changes nothing. Returns the reason if the transition is invalid. */
   add(fact: Fact): Refusal | undefined {
     this.changed = undefined
     const { runSeq, eventType, stepId } = fact
@@ -85,7 +86,7 @@ export class Reducer {
     return refusal
   }
 
-  /** Why the event would be ignored; nothing changes. */
+  /** Returns why the event would be an invalid transition, if it would. Changes nothing. */
   refusalOf(eventType: string, stepId: string | undefined, logicalAttemptId: number): Refusal | undefined {
     const transition = transitionOf(eventType)
     if (transition === undefined) return undefined
@@ -214,7 +215,7 @@ function attemptIn(step: StepState): StepAttempt {
   }
 }
 
-/** A state that may change, of what was stored or shown. */
+/** Makes a mutable run state from a stored state or a snapshot. */
 export function runStateOf(
   state: Pick<
     RunSnapshot,
@@ -226,6 +227,7 @@ export function runStateOf(
   return { begun, status, lastEventSeq, startedAt, completedAt, invalidEvents, steps }
 }
 
+/** Makes a mutable step state from a stored step or a snapshot's. */
 export function stepStateOf(step: RunSnapshot['steps'][number], position: number): StepState {
   const { stepId, status, logicalAttemptId, engineAttemptId, startedAt, completedAt, error, attempts } = step
   return {
@@ -241,13 +243,14 @@ export function stepStateOf(step: RunSnapshot['steps'][number], position: number
   }
 }
 
+/** The fields of a record that the state depends on. */
 export function factOf(record: RunEventRecord): Fact {
   return { ...record, error: record.payload?.['error'] }
 }
 
 /**
- * The snapshot after one record more; without one, after the first. Pure: the same records always give the same. A record
- * that the snapshot has seen already changes nothing.
+ * Returns the snapshot after one more record. Without a snapshot, the record is the run's first. This is a pure function: the
+ * same records always give the same snapshot. A record that the snapshot already includes changes nothing.
  */
 export function reduce(snapshot: RunSnapshot | null | undefined, record: RunEventRecord): RunSnapshot {
   const reducer = new Reducer()
@@ -264,15 +267,16 @@ export function reduce(snapshot: RunSnapshot | null | undefined, record: RunEven
 }
 
 function listedTwice(stepId: string): AnnalsError {
-  const message = `snapshot lists step ${JSON.stringify(stepId)} twice: it is none that the ledger has made`
+  const message = `snapshot lists step ${JSON.stringify(stepId)} twice, so the ledger did not make it`
   return new AnnalsError('INVALID_ARGUMENT', message, { name: 'snapshot', stepId })
 }
 
-/** What an alert tells of the event. */
+/** The fields that an alert copies from the record. */
 type AlertSource = Omit<LedgerAlert, 'code' | 'stepId' | keyof Refusal> & {
   readonly stepId?: string | undefined
 }
 
+/** Makes the alert for a record that is an invalid transition (L30). */
 export function alertOf(record: AlertSource, refusal: Refusal): LedgerAlert {
   const { runId, tenantId, projectId, environmentId, eventId, eventType, runSeq, persistedAt, stepId } =
     record

@@ -8,47 +8,49 @@ import type { LedgerAlert, RunStateStatus, StepSnapshot } from './run-events.ts'
 import type { StepState } from './steps.ts'
 import { placeOf, putChunk, putRunState, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
 
-/** A record, as far as the projector has to know it. */
+/** The parts of a record that the projector needs. */
 export interface Projectable extends Fact {
-  /** Of the commit that brought it; tells it from one of a later run with the same id. */
+  /** The version of the record's commit. It distinguishes records of a later run with the same id. */
   readonly version: number
-  /** When it was persisted. */
+  /** When the record was persisted. */
   readonly time: number
-  /** Made only for what no transition allows. */
+  /** Makes the alert. Called only for invalid transitions. */
   alert(refusal: Refusal): LedgerAlert
 }
 
-/** What of a run is to be written. */
+/** The changes of a projection that are not stored yet. */
 export interface Unstored {
   readonly puts: readonly Put[]
-  /** When the last of its records changed the run's status in the index, if one did. */
+  /** When the newest record that changes the run's status in the index was persisted; undefined if none does. */
   readonly movedAt: number | undefined
   readonly alerts: readonly PendingAlert[]
+  /** Marks the changes as not stored again, after a failed commit. */
   undo(): void
 }
 
 /**
- * What one run has come to, in memory, and what of that is not stored yet. It is
- * read once, changed record by record, and written now and then: the records
- * are the truth, this can be had from them again at any time.
+ * The projected state of one run in memory, with the changes that are not stored
+ * yet. It is loaded once, changed by each record, and stored from time to time.
+ * The records are authoritative; a projection can always be rebuilt from them.
  */
 export class RunProjection {
   readonly scope: ByteString
   readonly runId: string
-  /** Of the stored state that this one goes on from; 0 if there was none. Another version means that somebody else wrote. */
+  /** The version of the stored state that this one is based on; 0 if there was none. If it differs, another process wrote. */
   baseVersion: number
-  /** Of the first record: another one means another run with the same id. */
+  /** The version of the first record. If it differs, the log is of another run with the same id. */
   firstVersion = 0
-  /** Of the last record. */
+  /** The version of the last reduced record. */
   lastVersion = 0
-  /** When the first record was persisted; 0 if it was stored before this was loaded. */
+  /** When the first record was persisted; 0 if the loaded state included it. */
   firstTime = 0
-  /** What the index of runs had when this was stored last; undefined before. */
+  /** The run's entry in the index of runs at the last store; undefined before the first. */
   indexed: { readonly version: number; readonly status: RunStateStatus } | undefined = undefined
+  /** The `runSeq` of the last record that the stored state includes. */
   storedSeq: number
-  /** The look at the feed in which the projector used it last. */
+  /** The number of the projector's round that used this last. */
   usedAt = 0
-  /** When the last record was persisted that changed the run's status in the index and is not stored yet. */
+  /** See `movedAt`. */
   #movedAt: number | undefined
   #alerts: PendingAlert[] = []
   readonly #reducer = new Reducer()
@@ -70,7 +72,7 @@ export class RunProjection {
     return this.run?.lastEventSeq ?? 0
   }
 
-  /** In the order in which they first appeared. */
+  /** The steps in order of first appearance. */
   get steps(): readonly StepState[] {
     return this.#reducer.steps.all
   }
@@ -80,7 +82,7 @@ export class RunProjection {
     return this.#alerts
   }
 
-  /** When the last of the records that are not stored yet changed the run's status in the index, if one did. */
+  /** When the newest unstored record that changes the run's status in the index was persisted; undefined if none does. */
   get movedAt(): number | undefined {
     return this.#movedAt
   }
@@ -89,12 +91,12 @@ export class RunProjection {
     return this.storedSeq === this.lastSeq
   }
 
-  /** A step as it was stored. */
+  /** Adds a stored step. */
   restore(step: StepSnapshot): void {
     this.#reducer.steps.add(stepStateOf(step, this.steps.length))
   }
 
-  /** Takes the next record in; one that is not the next changes nothing. Answers whether it was. */
+  /** Reduces the record if it is the next one, and returns whether it was. Other records change nothing. */
   take(record: Projectable): boolean {
     const { runSeq, version, time } = record
     if (runSeq !== this.lastSeq + 1) return false
@@ -103,7 +105,7 @@ export class RunProjection {
     const { changed } = this.#reducer
     if (changed !== undefined) {
       const { position } = changed
-      invariant(this.steps[position] === changed, 'steps appear one after the other')
+      invariant(this.steps[position] === changed, 'a new step gets the next position')
       this.#dirty.add(Math.floor(position / STEPS_PER_CHUNK))
     }
     if (refusal !== undefined) this.#alerts.push({ alert: record.alert(refusal), time })
@@ -116,7 +118,7 @@ export class RunProjection {
     return true
   }
 
-  /** What has to be written to store it as it is now. `undo` makes it unwritten again. */
+  /** Returns the changes to store and marks them as stored. If the commit fails, `undo` reverts that. */
   unstored(): Unstored {
     const puts = [...this.unstoredPuts()]
     const chunks = this.#dirty
@@ -137,14 +139,14 @@ export class RunProjection {
     }
   }
 
-  /** Its state one by one; no record may be taken in between them. */
+  /** Yields the changed state in pieces. No record may be reduced until the generator is done. */
   *unstoredPuts(): Generator<Put, void, void> {
-    invariant(this.run !== undefined, 'what has no records is not stored')
+    invariant(this.run !== undefined, 'a projection that is stored has records')
     yield putRunState(placeOf(this.scope, RUN_STATE_KEY), this.run)
     for (const chunk of this.#dirty) yield putChunk(this.scope, chunk, this.#chunk(chunk))
   }
 
-  /** How many chunks of steps are to be stored. */
+  /** The number of step chunks that are not stored yet. */
   get unstoredChunks(): number {
     return this.#dirty.size
   }

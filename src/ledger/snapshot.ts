@@ -10,16 +10,16 @@ import type { RunHeading, RunSnapshot, StepAttempt, StepSnapshot } from './run-e
 import type { StepState } from './steps.ts'
 
 /**
- * A snapshot out of a run's states, and the canonical JSON of states (RFC 8785).
- * Both are written by hand, in the order of their keys: a run may have very many
- * steps, and to write them by the general way, read them back and freeze them
- * takes longer than to reduce its records.
+ * Makes snapshots from states, and writes states as canonical JSON (RFC 8785).
+ * The code writes the keys in their sorted order itself. The general encoder,
+ * parsing and freezing would take longer than reducing the records of a run
+ * with many steps.
  */
 
-/** Around an error, which may be as deep as a payload: its attempt, and the list of these. Each has its own limit already. */
+/** An error may be as deep as a payload, and is nested in an attempt and a list. Its size was checked at the append. */
 const LIMITS = { depthMax: DEPTH_MAX + 2, bytesMax: Number.POSITIVE_INFINITY }
 
-/** The parts together; frozen, and a copy of whatever it is made of. Steps come in the order of their positions. */
+/** Makes a frozen snapshot that shares nothing with the states. `steps` must be in the order of their positions. */
 export function snapshotOf(heading: RunHeading, run: RunState, steps: Iterable<StepState>): RunSnapshot {
   const making = snapshotSteps(heading, run, steps)
   for (;;) {
@@ -28,7 +28,7 @@ export function snapshotOf(heading: RunHeading, run: RunState, steps: Iterable<S
   }
 }
 
-/** The same for a run of any length, in slices. Nobody may change the states meanwhile. */
+/** Does the same without blocking the event loop, for long runs. The states must not change meanwhile. */
 export function snapshotInSlices(
   heading: RunHeading,
   run: RunState,
@@ -37,6 +37,7 @@ export function snapshotInSlices(
   return runInSlices(snapshotSteps(heading, run, steps))
 }
 
+/** How many steps are added between two checks of the time slice. */
 const STEPS_A_LOOK = 16
 
 function* snapshotSteps(
@@ -90,7 +91,7 @@ function* snapshotSteps(
 
 const NO_ATTEMPTS: readonly StepAttempt[] = Object.freeze([])
 
-/** Most steps have both times and no error: of these, all have the same layout in memory. */
+/** Has a separate path for the most common steps (both times, no error), so that these share one hidden class. */
 function stepSnapshot(step: StepState): StepSnapshot {
   const { stepId, status, logicalAttemptId, engineAttemptId, startedAt, completedAt, error } = step
   const attempts =
@@ -118,7 +119,7 @@ function stepSnapshot(step: StepState): StepSnapshot {
   })
 }
 
-/** Of its bytes: so it is the same wherever it came from, and nobody else's. */
+/** A frozen deep copy. It goes through canonical JSON, so its key order does not depend on the source. */
 function copyOf<T>(value: T): T {
   return deepFrozen(parseJson(canonicalJsonBytes(value, LIMITS)) as T)
 }
@@ -129,6 +130,7 @@ function deepFrozen<T>(value: T): T {
   return Object.freeze(value)
 }
 
+/** Encodes a run state for storage. */
 export function runStateJson(run: RunState): ByteString {
   const { begun, status, lastEventSeq, startedAt, completedAt, invalidEvents, steps } = run
   return (
@@ -138,12 +140,12 @@ export function runStateJson(run: RunState): ByteString {
   )
 }
 
-/** Absent in the state of nearly every run: it is said of those alone that have not begun. */
+/** `begun` is written only if it is false, which is rare. */
 function begunJson(begun: boolean): ByteString {
   return begun ? '' : '"begun":false,'
 }
 
-/** Of a step as a snapshot shows it; with its position if it is to be stored alone. */
+/** Encodes a step as in a snapshot. `withPosition` adds its position, for steps that are stored one by one. */
 export function stepJson(step: StepState, withPosition = false): ByteString {
   const { stepId, position, status, logicalAttemptId, engineAttemptId, startedAt, completedAt } = step
   const { error, attempts } = step
@@ -158,6 +160,7 @@ export function stepJson(step: StepState, withPosition = false): ByteString {
   )
 }
 
+/** Matches ASCII strings that JSON writes without escapes. */
 const PLAIN = /^[ !#-[\]-\x7e]*$/
 
 function text(value: string): ByteString {

@@ -10,9 +10,9 @@ import type { RunProjection, Unstored } from './run-projection.ts'
 import { LOG, placeOf, RUN_STATE_KEY } from './stored.ts'
 
 /**
- * Stores what a run has come to, if its records and its stored state are those
- * that this goes on from, raises its alerts, and lets the index of runs follow.
- * Undefined if somebody else was faster, or the run is another now.
+ * Stores a run's projection, raises its alerts and updates the index of runs, in
+ * one commit. Returns undefined, and writes nothing, if another process has
+ * stored a newer state, or the run was replaced by one with the same id.
  */
 export async function storeProjection(
   database: Database,
@@ -22,13 +22,13 @@ export async function storeProjection(
   { puts, movedAt, alerts }: Unstored,
 ): Promise<{ readonly version: number; readonly raised: number } | undefined> {
   const { scope, runId, indexed, baseVersion, firstVersion, firstTime, lastVersion, lastSeq } = projection
-  // It goes on changing while this waits.
+  // Copied now, because the state may change during the commit.
   const { status, completedAt } = run
   const record = (runSeq: number): Place => ({ scope, tag: LOG, key: u64(runSeq - 1) })
   const state = placeOf(scope, RUN_STATE_KEY)
   const entry = runPlace(index, runId)
   if (indexed?.status === status && movedAt === undefined && alerts.length === 0) {
-    // All is known that would be read: to write if it is still so is less than to look first.
+    // The versions of all entries are known, so a conditional write saves the reads.
     const points: PointRead[] = [
       { ...state, version: baseVersion },
       { ...entry, version: indexed.version },

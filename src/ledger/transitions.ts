@@ -1,13 +1,14 @@
 import type { KnownRunEventType, RunStateStatus, StepStatus } from './run-events.ts'
 
-/** What may follow what, as data. */
+/** The valid transitions of runs and steps, as tables (LD4, LD5). */
 
 type RunEvent = Extract<KnownRunEventType, `Run${string}`>
 type StepEvent = Extract<KnownRunEventType, `Step${string}`>
 
+/** The effect of a run event, and the states in which it is valid. */
 export interface RunTransition {
   readonly to: RunStateStatus
-  /** Whether it may be a run's first event. */
+  /** Whether the event may be a run's first known event. */
   readonly opens: boolean
   readonly from: readonly RunStateStatus[]
 }
@@ -24,10 +25,11 @@ const RUN_TRANSITIONS: Readonly<Record<RunEvent, RunTransition>> = {
   RunCancelled: { to: 'CANCELLED', opens: false, from: UNDER_WAY },
 }
 
+/** The effect of a step event, and the states in which it is valid. */
 export interface StepTransition {
   readonly to: StepStatus
   readonly from: StepStatus
-  /** How the run has to stand; absent if it does not matter: a step that runs may always say how it ended. */
+  /** The run states in which the event is valid; absent for all. A running step may report its end in any of them. */
   readonly whileRun?: readonly RunStateStatus[]
 }
 
@@ -38,17 +40,20 @@ const STEP_TRANSITIONS: Readonly<Record<StepEvent, StepTransition>> = {
   StepSkipped: { from: 'PENDING', to: 'SKIPPED', whileRun: ['RUNNING', 'PAUSED'] },
 }
 
+/** The terminal states of a run. */
 export const ENDED: readonly RunStateStatus[] = ['COMPLETED', 'FAILED', 'CANCELLED']
 
+/** Whether the type is a known event of a run. */
 export function isRunEvent(eventType: string): eventType is RunEvent {
   return Object.hasOwn(RUN_TRANSITIONS, eventType)
 }
 
+/** Whether the type is a known event of a step. */
 export function isStepEvent(eventType: string): eventType is StepEvent {
   return Object.hasOwn(STEP_TRANSITIONS, eventType)
 }
 
-/** What an event of a type does. */
+/** The transition that an event type causes. */
 export type Transition =
   | { readonly about: 'run'; readonly eventType: RunEvent; readonly rule: RunTransition }
   | { readonly about: 'step'; readonly eventType: StepEvent; readonly rule: StepTransition }
@@ -60,12 +65,12 @@ const TRANSITIONS: ReadonlyMap<string, Transition> = new Map(
   ].map(transition => [transition.eventType, transition as Transition]),
 )
 
-/** Undefined for a type that changes no state. */
+/** Returns the transition of an event type; undefined for an unknown type, which changes no state. */
 export function transitionOf(eventType: string): Transition | undefined {
   return TRANSITIONS.get(eventType)
 }
 
-/** From which states an event is right, in words. */
+/** Lists the states in which an event is valid, separated by `|`, for error details. */
 export function expectedStates(eventType: string): string {
   if (isStepEvent(eventType)) return STEP_TRANSITIONS[eventType].from
   if (!isRunEvent(eventType)) return 'any'

@@ -66,22 +66,22 @@ export async function verifyRecords(
       const wrong = await wrongWith(reader, scope, runId, entry)
       if (wrong !== undefined) return invalid(length, sequence + 1, wrong)
       if (sequence === 0 && heading?.value !== storedHeading(recordOf(entry))) {
-        return invalid(length, 1, 'whose run it is, is not what its first event says')
+        return invalid(length, 1, 'the stored tenant, project or plan is not that of the first event')
       }
       if (sequence < projectedSeq) rebuilt.take(projectableIn(entry))
     }
   }
   if ((await count(reader, { scope, tag: dedupeTag(LOG) })) !== length) {
-    return invalid(length, length, 'a key is remembered that no record has')
+    return invalid(length, length, 'the duplicate check knows a key that no record has')
   }
   if (!(await sameState(reader, rebuilt))) {
     const firstWrong = Math.min(Math.max(1, projectedSeq), length)
-    return invalid(length, firstWrong, `the state up to ${projectedSeq} is not what the records come to`)
+    return invalid(length, firstWrong, `the state stored at ${projectedSeq} does not match the records`)
   }
   return Object.freeze({ isValid: true, events: length })
 }
 
-/** Up to where a state says that it is; 0 if nobody can tell, which no state is. */
+/** The last `runSeq` that a stored state includes; 0 if the state is unreadable. A valid state never has 0. */
 function seqOf(projected: Entry): number {
   try {
     const seq: unknown = runStateIn(projected)?.lastEventSeq
@@ -98,18 +98,18 @@ async function count(reader: Reader, tree: TreeId): Promise<number> {
   return found
 }
 
-/** The hash chain alone. */
+/** Verifies only the hash chain. */
 export function verifyLedgerChain(reader: Reader, scope: ByteString): Promise<ChainReport> {
   return verifyChain(reader, { scope, tag: LOG }, recordBodyHash(scope))
 }
 
-/** Of the body of a record in this scope. */
+/** Returns a function that hashes the body of a record in this scope. */
 export function recordBodyHash(scope: ByteString): (body: ByteString) => ByteString {
   const prefix = bodyPrefixOf(scope)
   return body => bodyHashAfter(prefix, typeIn(body), body)
 }
 
-/** A body that is no event any more has the type of none, and so another hash. */
+/** The event type in a body; empty if the body is damaged, so that the hash does not match. */
 function typeIn(body: ByteString): ByteString {
   try {
     const { eventType } = writtenIn(body)
@@ -132,27 +132,27 @@ async function wrongWith(
   try {
     envelope = new Envelope(writtenIn(body))
   } catch (error) {
-    if (error instanceof AnnalsError) return `record ${runSeq} is no event: ${error.message}`
+    if (error instanceof AnnalsError) return `record ${runSeq} is not a valid event: ${error.message}`
     throw error
   }
   if (envelope.bytes !== body) return `record ${runSeq} is not in canonical form`
-  if (envelope.runId !== runId) return `record ${runSeq} is of another run`
+  if (envelope.runId !== runId) return `record ${runSeq} belongs to another run`
   const place = dedupePlace(scope, envelope)
   const known = await reader.get(place.scope, place.tag, place.key)
-  if (known === undefined) return `the key of record ${runSeq} is not remembered`
+  if (known === undefined) return `the duplicate check does not know the key of record ${runSeq}`
   const first = parseDedupe(known)
   const isSame =
     first.sequence === sequence &&
     first.time === time &&
     first.hash === hash &&
     first.memo === envelope.eventId
-  return isSame ? undefined : `what is remembered of record ${runSeq} is not what it says`
+  return isSame ? undefined : `the duplicate check has other values for record ${runSeq}`
 }
 
-/** In place of the shared scope: what is listed there is not the run's own. */
+/** Stands for the shared scope, whose lists are not verified here. */
 const NOWHERE = ''
 
-/** Whether all that is stored of the projection, alerts included, is what would be stored of this one. */
+/** Whether the stored projection, including alerts, is exactly the one that would be stored for `rebuilt`. */
 async function sameState(reader: Reader, rebuilt: RunProjection): Promise<boolean> {
   const { scope } = rebuilt
   const expected = new ShardedMap<ByteString, ByteString>()
@@ -174,7 +174,7 @@ async function sameState(reader: Reader, rebuilt: RunProjection): Promise<boolea
   return missing === 0
 }
 
-/** One by one: a long run has many, and each is encoded when it is asked for. */
+/** Yields the writes one by one, because a long run has many and each is encoded only when needed. */
 function* putsOf(rebuilt: RunProjection): Generator<Put, void, void> {
   if (rebuilt.run === undefined) return
   yield* rebuilt.unstoredPuts()
