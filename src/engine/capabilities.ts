@@ -1,27 +1,27 @@
 import type { ErrorCode } from '../core/errors.ts'
 
 /**
- * What an engine may offer beyond the operations of the port. Every member is
- * optional: Annals asks whether it is there, and never which engine it runs on.
+ * The optional features of an engine, beyond the operations of the port. Annals
+ * tests whether a member is present, never which engine it runs on.
  */
 export interface Capabilities {
-  /** Names the engine; without it Annals reports `{ kind: 'other', durability: 'durable' }`. */
+  /** The kind of the engine. If absent, Annals reports `{ kind: 'other', durability: 'durable' }`. */
   readonly engine?: EngineInfo
   /** True if the engine refuses every write with `READ_ONLY`. Annals then starts no background work that writes. */
   readonly readOnly?: boolean
-  /** What opening had to repair or leave aside; undefined if nothing. */
+  /** The damage that opening repaired or ignored; undefined if there was none. */
   readonly recovery?: Recovery | undefined
   /** Moves everything committed so far out of the engine's log, so that the next opening need not replay it. */
   checkpoint?(): Promise<void>
-  /** Copies everything committed so far into an empty folder, which is made if it is missing, while reads and writes go on. */
+  /** Copies everything committed so far into an empty folder, which is created if missing. Reads and writes continue. */
   backup?(folder: string): Promise<void>
   /** Rejects with the reason if no commit can succeed now. Changes nothing that a reader could see. */
   checkWritable?(): Promise<void>
-  /** Figures for monitoring; an engine gives those that it has. Works on a closed engine too. */
+  /** Returns figures for monitoring, as far as the engine has them. Works on a closed engine too. */
   stats?(): Partial<StorageStats>
 }
 
-/** What kind of engine a store runs on. */
+/** The kind of a store's engine, and what its commits survive. */
 export interface EngineInfo {
   /** `embedded`, `memory` or `postgres` for the engines of this package. */
   readonly kind: string
@@ -34,18 +34,18 @@ export interface EngineInfo {
  * commit is on the device before the call returns. `relaxed`: the death of the
  * process, because the commit was handed to the operating system before the
  * call returns. A power cut may then lose the newest commits, back to the last
- * checkpoint at most. The loss is always a suffix, so the store opens in a state
- * that it once had.
+ * checkpoint at most. The loss is always a suffix, so the store opens in an
+ * earlier state, never in a mixed one.
  */
 export type Durability = 'durable' | 'relaxed'
 
-/** What opening a store had to repair or leave aside. */
+/** The damage that opening a store repaired or ignored. */
 export interface Recovery {
   /** The incomplete end of the log, which was cut off. It held no commit that was acknowledged as durable. */
   readonly tornTail?: TornTail
-  /** Manifests that could not be read. The other manifest and the log made up for them. */
+  /** Manifests that could not be read. The store was recovered from the other manifest and the log. */
   readonly damagedManifests: readonly string[]
-  /** Bytes in the log that should be zero and are not. They are outside of every commit. */
+  /** Bytes in the log that should be zero and are not. They belong to no commit. */
   readonly strayBytes: readonly { readonly file: string; readonly offset: number }[]
 }
 
@@ -55,7 +55,7 @@ export interface TornTail {
   readonly file: string
   /** Where in the file the incomplete part begins. */
   readonly offset: number
-  /** How many bytes were cut off, in this segment and those behind it. */
+  /** How many bytes were cut off, in this segment and the later ones. */
   readonly bytes: number
 }
 
@@ -70,8 +70,8 @@ export interface FolderId {
 /** An engine's own figures. */
 export interface StorageStats {
   /**
-   * The store's id in hex: 16 random bytes that are made when the store is created and stay with its files, also in a copy
-   * or a backup. Absent in memory, and for a folder that holds no store yet.
+   * The store's id in hex: 16 random bytes, chosen when the store is created and kept in its files, so a copy or a backup has
+   * the same id. Absent in memory, and for a folder that holds no store yet.
    */
   readonly storeId?: string
   /** The folder of this machine that holds the store. A copy has the same `storeId` but another folder. Absent without a folder. */

@@ -6,24 +6,26 @@ import { headValue, type LogEntry, type LogHead, parseHead, parseLogEntry } from
 import { pages } from './pages.ts'
 import type { Reader, TreeId } from './storage.ts'
 
-/** What is wrong with a log, if anything. */
+/** The result of verifying a log. */
 export interface ChainReport {
+  /** Whether every entry and the head match their hashes. */
   readonly isValid: boolean
-  /** How many entries there are. */
+  /** The number of entries in the log. */
   readonly length: number
-  /** The first sequence at which something is wrong. */
+  /** The sequence of the first invalid or missing entry; absent if the log is valid. */
   readonly firstInvalid?: number
+  /** What is wrong with that entry; absent if the log is valid. */
   readonly error?: string
 }
 
-/** One look at the clock serves several entries. */
+/** How many entries are verified between two checks of the clock. */
 const ENTRIES_A_LOOK = 8
 
 /**
- * Recomputes the chain of a log from its first entry to its head. A changed
- * entry has another hash; one that is missing, swapped or from elsewhere breaks
- * the link to its neighbour; and the head knows how many there were, so that
- * the last one can't be taken away either.
+ * Recomputes the hash chain of a log from its first entry to its head. A changed
+ * entry has another hash. A missing, moved or foreign entry breaks the link to
+ * its neighbour. The head stores the log's length, so missing entries at the end
+ * are detected too.
  */
 export async function verifyChain(
   reader: Reader,
@@ -46,18 +48,19 @@ export async function verifyChain(
   }
   if (head.length > length) return invalid(length, length, `event ${length} is missing`)
   if (head.length < length) return invalid(head.length, length, `event ${head.length} was never appended`)
-  // As bytes, so that nothing can be put behind what is read of it.
+  // Compares all bytes, because `parseHead` ignores bytes after the hash.
   if (headEntry !== undefined && headEntry.value !== headValue({ length, hash: prevHash })) {
     return invalid(length - 1, length, `event ${length - 1} is not the log's head`)
   }
   return Object.freeze({ isValid: true, length })
 }
 
-/** Where the log stands. */
+/** Reads the head of a log: its length and its last hash. */
 export async function headOf(reader: Reader, { scope, tag }: TreeId): Promise<LogHead> {
   return parseHead(await reader.get(scope, headTag(tag), HEAD_KEY))
 }
 
+/** What is wrong with the entry; undefined if it is valid. */
 function wrongWith(
   { sequence, prevHash, hash, time, body }: LogEntry,
   expected: number,
@@ -66,28 +69,28 @@ function wrongWith(
 ): string | undefined {
   if (sequence !== expected) return `event ${expected} is missing`
   if (prevHash !== before) return `event ${expected} does not follow the event before it`
-  // A time that no clock gives can't even be hashed.
+  // A damaged time may not be a safe integer, which `linkHash` cannot hash.
   const isTime = Number.isSafeInteger(time)
   if (isTime && hash === linkHash(before, sequence, time, bodyHashOf(body))) return undefined
-  return `event ${expected} is not what its hash says`
+  return `event ${expected} does not match its hash`
 }
 
 function invalid(firstInvalid: number, length: number, error: string): ChainReport {
   return Object.freeze({ isValid: false, length, firstInvalid, error })
 }
 
-/** How many entries there are, of which the first `known` were read already. */
+/** Counts the entries of the log. The first `known` have been read already. */
 async function countFrom(reader: Reader, { scope, tag }: TreeId, known: number): Promise<number> {
   let count = known
   for await (const page of pages(reader, { scope, tag, from: u64(known) })) count += page.length
   return count
 }
 
-/** Scopes whose part of the body hash is remembered. */
+/** How many scopes the cache of body prefixes holds. */
 const PREFIXES_MAX = 1_000
 const prefixes = new Map<ByteString, ByteString>()
 
-/** What all body hashes of a scope have in common. */
+/** The bytes that every body hash of a scope begins with. Cached, because all appends of a run need them. */
 export function bodyPrefixOf(scope: ByteString): ByteString {
   const known = prefixes.get(scope)
   if (known !== undefined) return known

@@ -1,22 +1,22 @@
 import type { Patience, Storage, TreeId } from './storage.ts'
 
 /**
- * Lets one reader at a time wait until one of the watched trees changes. Changes are counted, not
- * kept: a reader who is slow finds one number, however much has happened.
+ * Lets one reader at a time wait until one of the watched trees changes. Changes are counted and
+ * not queued, so a slow reader costs no memory.
  */
 export class Changes {
   #count = 0
   #wake: (() => void) | undefined
   readonly #watched = new Set<() => void>()
 
-  /** Counts from now on. */
+  /** Counts the changes of one tree from now on. */
   static async of(source: Pick<Storage, 'subscribe'>, tree: TreeId, patience?: Patience): Promise<Changes> {
     const changes = new Changes()
     await changes.watch(source, tree, patience)
     return changes
   }
 
-  /** Counts the changes of one more tree from now on, until what it returns is called. */
+  /** Also counts the changes of another tree from now on. Returns the function that stops it. */
   async watch(source: Pick<Storage, 'subscribe'>, tree: TreeId, patience?: Patience): Promise<() => void> {
     const listener = (): void => {
       this.#count++
@@ -30,11 +30,12 @@ export class Changes {
     return unwatch
   }
 
+  /** How many changes were notified so far. */
   get count(): number {
     return this.#count
   }
 
-  /** Resolves once the count is beyond `seen`, or the signal aborts. */
+  /** Resolves once the count exceeds `seen`, or the signal aborts. */
   async beyond(seen: number, signal: AbortSignal | undefined): Promise<void> {
     if (this.#count > seen || signal?.aborted === true) return
     let wake = (): void => {}
@@ -48,6 +49,7 @@ export class Changes {
     this.#wake = undefined
   }
 
+  /** Stops watching all trees. */
   end(): void {
     for (const unwatch of [...this.#watched]) unwatch()
   }

@@ -33,38 +33,43 @@ import {
   timeoutError,
 } from './transaction.ts'
 
+/** The options of a transaction that the caller ends. */
 export interface BeginOptions {
+  /** Refuses writes with `INVALID_OPERATION`. Such a transaction never conflicts. */
   readonly readOnly?: boolean | undefined
-  /** After it the transaction is rolled back with `TIMEOUT`; 30 s without it. */
+  /** How long the transaction may take before it is rolled back with `TIMEOUT`; 30,000 by default. */
   readonly timeoutMs?: number | undefined
 }
 
+/** The options of a transaction that Annals commits and retries. */
 export interface TransactionOptions extends BeginOptions {
-  /** How often a transaction in conflict is tried again before `CONFLICT`; 16 without it. */
+  /** How often the transaction is retried after conflicts before it rejects with `CONFLICT`; 16 by default. */
   readonly maxRetries?: number | undefined
-  /** Aborting rolls back and rejects with the signal's reason. */
+  /** Aborting rolls the transaction back and rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** Chance and time, as parameters: the tests decide both. */
+/** The sources of randomness and time, which tests replace. */
 export interface Timing {
-  /** From 0 up to, not including, 1. */
+  /** A random number from 0 up to, but not including, 1. */
   random(): number
+  /** Resolves after `ms`. */
   sleep(ms: number): Promise<void>
-  /** Calls `fire` after a while; returns what cancels it. Keeps the process alive only if somebody is waiting. */
+  /** Calls `fire` after `ms`. Returns the function that cancels the timer, which keeps the process alive only if `awaited`. */
   timer(ms: number, fire: () => void, awaited: boolean): () => void
-  /** Milliseconds from some start; never goes back. */
+  /** A monotonic clock in milliseconds. */
   now(): number
 }
 
 const TIMEOUT_MS = 30_000
 const RETRIES_MAX = 16
-/** Wholly random, so that transactions that collided do not collide again. */
+/** Fully random, so that transactions that collided do not collide again. */
 const BACKOFF = { firstMs: 2, maxMs: 100, jitter: 1 }
-/** Conflicts after which a transaction is let through alone, and how long the others wait for it at most. */
+/** After this many conflicts a transaction runs alone. */
 const CONFLICTS_MAX = 4
+/** How long other writes wait for a transaction that runs alone. */
 const ALONE_MS = 100
-/** Beyond it `setTimeout` fires at once. */
+/** The longest time that `setTimeout` supports. It fires at once for a longer one. */
 const TIMER_MAX_MS = 2_147_483_647
 
 const REAL_TIMING: Timing = {
@@ -79,17 +84,17 @@ const REAL_TIMING: Timing = {
 }
 
 /**
- * Serializable transactions over any storage. They are optimistic: they run on
- * a snapshot and take no locks; the storage validates at commit what they have
- * read, and the first committer wins. The single-step operations need none of
- * that and go straight through.
+ * Serializable transactions on any storage. They are optimistic: a transaction
+ * runs on a snapshot without locks, the storage validates its reads at commit,
+ * and the first to commit wins. Single-step operations need no transaction and
+ * go directly to the storage.
  */
 export class Database implements Session {
   readonly #storage: Storage
   readonly #timing: Timing
   readonly #gate: Gate
   #closed = false
-  /** A step is running: what it would write now, the step itself knows nothing of and would overwrite. */
+  /** True while a step runs. Writes are refused then, because the step would overwrite them with values computed before. */
   #inStep = false
 
   constructor(storage: Storage, timing: Timing = REAL_TIMING) {
@@ -98,7 +103,7 @@ export class Database implements Session {
     this.#gate = new Gate((ms, fire) => timing.timer(ms, fire, false))
   }
 
-  // What is malformed the storage refuses; to hand on its promise as it is costs no turn of the microtask queue.
+  // The storage checks the arguments. Its promises are returned unchanged, which saves a turn of the microtask queue.
 
   get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined> {
     return this.#storage.get(scope, tag, key)
@@ -108,7 +113,7 @@ export class Database implements Session {
     return this.#storage.scan(range)
   }
 
-  /** One step over declared reads; never conflicts. `step` must be pure. */
+  /** Runs `step` on the declared reads and commits its operations. Never conflicts. `step` must be pure. */
   update<T>(reads: readonly Place[], step: Step<T>, options?: UpdateOptions): Promise<Updated<T>> {
     if (this.#inStep) return Promise.reject(writesInStep())
     const { closed } = this.#gate
@@ -124,7 +129,7 @@ export class Database implements Session {
     return this.#storage.update(reads, guarded, options)
   }
 
-  /** Blind operations, all or none. */
+  /** Commits the operations, all or none, without reading anything. */
   write(operations: readonly Operation[]): Promise<readonly Appended[]> {
     if (this.#inStep) return Promise.reject(writesInStep())
     const { closed } = this.#gate
@@ -132,7 +137,7 @@ export class Database implements Session {
     return this.#storage.commit({ operations }).then(appendedOf)
   }
 
-  /** Blind operations, all or none, if each place is still as it was read; undefined if one is not. */
+  /** Commits the operations if no place has changed since it was read. Returns undefined otherwise. */
   async writeIf(
     points: readonly PointRead[],
     operations: readonly Operation[],
@@ -143,6 +148,7 @@ export class Database implements Session {
     return outcome.status === 'committed' ? outcome : undefined
   }
 
+  /** Deletes an entry and returns whether it existed. */
   async remove(place: Place): Promise<boolean> {
     const { result } = await this.update([place], ([entry]) => ({
       operations: entry === undefined ? [] : [{ op: 'delete', ...place }],
@@ -151,7 +157,7 @@ export class Database implements Session {
     return result
   }
 
-  /** Several reads as of one moment. */
+  /** Calls `read` with a snapshot, so that its reads all see the same state. */
   async view<T>(read: (reader: Reader) => Promise<T>): Promise<T> {
     const snapshot = await this.#storage.snapshot()
     try {
@@ -161,28 +167,33 @@ export class Database implements Session {
     }
   }
 
+  /** Lists the scopes that hold entries, in byte order. */
   scopes(range: ScopeRange): Promise<readonly ByteString[]> {
     return this.#storage.scopes(range)
   }
 
+  /** The time of a commit made now, in milliseconds since 1970. */
   now(): number {
     return this.#storage.now()
   }
 
+  /** The engine's clock, which decides whether an entry has expired. */
   clock(): number {
     return this.#storage.clock()
   }
 
+  /** Calls `listener` after commits that changed the tree, and at closing. */
   subscribe(tree: TreeId, listener: () => void, patience?: Patience): Promise<() => void> {
     return this.#storage.subscribe(tree, listener, patience)
   }
 
+  /** Closes the storage. Pending calls end first; later calls are refused with `CLOSED`. */
   close(): Promise<void> {
     this.#closed = true
     return this.#storage.close()
   }
 
-  /** A transaction that the caller ends, and that isn't retried. */
+  /** Begins a transaction that the caller commits or rolls back. It is not retried. */
   begin(options: BeginOptions = {}): ManualTransaction {
     const timeoutMs = checkTimeout(options.timeoutMs)
     if (this.#closed) throw closedError()
@@ -194,14 +205,14 @@ export class Database implements Session {
       isClosed: () => this.#closed,
       onEnd: () => cancelTimer(),
     })
-    // Who forgets to end it shall not keep the process from ending.
+    // A transaction that the caller forgets to end must not keep the process alive.
     cancelTimer = this.#timing.timer(timeoutMs, () => transaction.abandon('timed out'), false)
     return transaction
   }
 
   /**
-   * Others wait, and what they had under way is through: a busy writer is always faster than somebody who reads first, and
-   * would get ahead of every attempt.
+   * Holds back all other writes and waits for the pending ones. Otherwise a busy writer could conflict with every attempt of a
+   * transaction that reads first.
    */
   async #alone(): Promise<() => void> {
     const open = await this.#gate.close(ALONE_MS)
@@ -214,17 +225,20 @@ export class Database implements Session {
     }
   }
 
-  /** For those who never let a timer fire: reads that hit memory end within one turn of the event loop. */
+  /**
+   * Returns a function that tells whether the time limit has passed. A timer is not enough: a transaction whose reads are all
+   * answered from memory never yields to it.
+   */
   #deadline(timeoutMs: number): () => boolean {
     const end = this.#timing.now() + timeoutMs
     return () => this.#timing.now() > end
   }
 
   /**
-   * Runs `work` and commits, again from the start if what it read was changed
-   * meanwhile: it may run several times and must have no other effects. What
-   * it throws comes out as it is, after the rollback. The time-out is for all
-   * attempts together; a commit under way is always waited for.
+   * Runs `work` and commits. If another commit changed what it read, `work` runs
+   * again from the start, so it must have no effects outside the transaction. An
+   * error that it throws rolls back and rejects the promise unchanged. The
+   * time-out covers all attempts, but a commit that was sent is always awaited.
    */
   async transaction<T>(
     work: (transaction: Transaction) => Promise<T> | T,
@@ -243,7 +257,7 @@ export class Database implements Session {
     const interrupted = new Promise<never>((_, reject) => {
       interrupt = reject
     })
-    // It may be rejected while nobody is listening: during a commit.
+    // During a commit nothing awaits this promise, so its rejection would be unhandled.
     interrupted.catch(() => {})
     const timedOut = (): void => {
       current?.abandon('timed out')
@@ -275,7 +289,7 @@ export class Database implements Session {
         await Promise.race([interrupted, this.#timing.sleep(waitMs)])
       }
     } finally {
-      // After a commit it has ended and this does nothing.
+      // Does nothing after a commit.
       current?.abandon('aborted')
       cancelTimer()
       unlisten?.()
@@ -285,16 +299,16 @@ export class Database implements Session {
 
 function writesInStep(): AnnalsError {
   const message =
-    'a function that computes the next value must not write to the store: return the value, and write what else there is afterwards or in a transaction'
+    'a function that computes the next value must not write to the store: use a transaction, or write after it returns'
   return new AnnalsError('INVALID_OPERATION', message)
 }
 
 function appendedOf(outcome: CommitOutcome): readonly Appended[] {
-  invariant(outcome.status === 'committed', 'what has read nothing never conflicts')
+  invariant(outcome.status === 'committed', 'a commit without reads never conflicts')
   return outcome.appended
 }
 
-/** A function that throws before its first `await` is a rejection like any other. */
+/** Calls `work`. An error that it throws synchronously becomes a rejection. */
 async function runWork<T>(
   work: (transaction: Transaction) => Promise<T> | T,
   transaction: Transaction,
@@ -304,7 +318,7 @@ async function runWork<T>(
 
 function checkTimeout(timeoutMs: number = TIMEOUT_MS): number {
   if (Number.isInteger(timeoutMs) && timeoutMs >= 1 && timeoutMs <= TIMER_MAX_MS) return timeoutMs
-  throw new AnnalsError('INVALID_ARGUMENT', `timeoutMs is not an integer from 1 to ${TIMER_MAX_MS}`, {
+  throw new AnnalsError('INVALID_ARGUMENT', `timeoutMs must be an integer from 1 to ${TIMER_MAX_MS}`, {
     name: 'timeoutMs',
     value: timeoutMs,
   })
@@ -312,7 +326,7 @@ function checkTimeout(timeoutMs: number = TIMEOUT_MS): number {
 
 function checkRetries(maxRetries: number = RETRIES_MAX): number {
   if (Number.isSafeInteger(maxRetries) && maxRetries >= 0) return maxRetries
-  throw new AnnalsError('INVALID_ARGUMENT', 'maxRetries is not a whole number', {
+  throw new AnnalsError('INVALID_ARGUMENT', 'maxRetries must be a whole number, 0 or more', {
     name: 'maxRetries',
     value: maxRetries,
   })

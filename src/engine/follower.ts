@@ -1,12 +1,12 @@
 import { onAbort } from '../core/on-abort.ts'
 
-/** Is told with which signal of the caller's it ends, too, and gives back the one to look at. */
+/** Takes the caller's signal, which also ends the follower. Returns the signal that the generator must observe. */
 type EndWith = (signal: AbortSignal | undefined) => AbortSignal
 type Follow<T> = (endWith: EndWith) => AsyncGenerator<T, void, void>
 
 /**
- * What follows something that has no end of its own. A generator can't be ended while it waits: `return` waits for its
- * turn behind the `next` that waits for something to happen. So here it ends the waiting first.
+ * An endless generator that `return` ends at once, even while it waits for the next item. On a plain async generator `return`
+ * is queued behind the pending `next`, which may never settle. A follower first aborts that wait.
  */
 export class Follower<T> implements AsyncGenerator<T, void, void> {
   readonly #items: AsyncGenerator<T, void, void>

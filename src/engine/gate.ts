@@ -1,11 +1,10 @@
 /**
- * Everybody's way to the storage. Normally open; closed while one transaction,
- * which others kept getting ahead of, is let through alone. Not for long: what
- * a user's function does in there may take any time, and the others must not
- * wait for that.
+ * The gate that every write passes on its way to the storage. It is closed while
+ * a transaction that had many conflicts runs alone. A time limit opens it again,
+ * because the user's function in that transaction may take any time.
  *
- * open → closed (by one; the next waits for its turn) → open, when that one is
- * through or its time is up.
+ * open → closed (by one transaction; the next one waits for its turn)
+ * closed → open (the transaction is done, or its time limit has passed)
  */
 export class Gate {
   readonly #timer: (ms: number, fire: () => void) => () => void
@@ -15,12 +14,12 @@ export class Gate {
     this.#timer = timer
   }
 
-  /** Resolves when it is open again; undefined if it is. */
+  /** A promise that resolves when the gate opens; undefined if it is open. */
   get closed(): Promise<void> | undefined {
     return this.#closed
   }
 
-  /** Closes it for at most so long; returns what opens it. */
+  /** Closes the gate for at most `forMs`. Returns the function that opens it. */
   async close(forMs: number): Promise<() => void> {
     while (this.#closed !== undefined) await this.#closed
     let settle = (): void => {}

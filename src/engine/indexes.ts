@@ -6,36 +6,39 @@ import type { Session } from './session.ts'
 import type { Entry, Range, Reader, TreeId } from './storage.ts'
 
 /**
- * Records with indexes, in one tree. The first byte of a key says what it is:
+ * Records and their indexes in one tree. The first byte of a key tells its kind:
  *
  *   record   'r', id
  *   index    one letter, component, 00, time (8 bytes), id; no value
  *
- * An index is ordered by time, then id. Ids and components hold no byte 0, so
- * no two different tuples share a key, and whatever a user calls things, no id
- * or tag reaches a key of another kind. Index entries are written with their
- * record, in one commit.
+ * An index is ordered by time, then id. Ids and components contain no byte 0,
+ * so two different tuples never share a key, and no id or tag that a user chooses
+ * can collide with a key of another kind. A record and its index entries are
+ * written in one commit.
  */
 const RECORD = 'r'
 
-/** What indexes a tree has. */
+/** The indexes of a tree. */
 export interface Indexing {
+  /** The tag of the tree. */
   readonly tag: number
-  /** The letters of its indexes; other keys are none of their business. */
+  /** The letters of the indexes. Keys with other letters are ignored. */
   readonly kinds: string
-  /** Every index key that a record has to have. */
+  /** Returns every index key that the record must have. */
   keysOf(record: Entry): readonly ByteString[]
 }
 
+/** The key of a record. */
 export function recordKey(id: ByteString): ByteString {
   return RECORD + id
 }
 
+/** The key of an index entry. */
 export function indexKey(kind: string, component: ByteString, time: number, id: ByteString): ByteString {
   return `${kind}${component}\0${u64(time)}${id}`
 }
 
-/** All of an index under one component, between two times (half-open). */
+/** The range of an index with one component, from `fromTime` to before `toTime`. */
 export function indexRange(
   tree: TreeId,
   kind: string,
@@ -48,20 +51,21 @@ export function indexRange(
   return { scope: tree.scope, tag: tree.tag, from: prefix + u64(fromTime), to }
 }
 
-/** The id in an index key, undefined if it is none. */
+/** The id in an index key; undefined if the key is malformed. */
 export function idOfIndexKey(key: ByteString): ByteString | undefined {
   const end = key.indexOf('\0', 1)
   const id = end < 0 ? '' : key.slice(end + 9)
   return id === '' ? undefined : id
 }
 
+/** The time in an index key. */
 export function timeOfIndexKey(key: ByteString): number {
   return fromU64(key, key.indexOf('\0', 1) + 1)
 }
 
 const RECORDS_AT_ONCE = 1_024
 
-/** The records that keys of an index lead to, in their order. One without a record is left out: `indexProblems` tells. */
+/** Reads the records of index keys, in the order of the keys. Skips missing records, which `indexProblems` reports. */
 export async function recordsOf(reader: Reader, tree: TreeId, keys: readonly ByteString[]): Promise<Entry[]> {
   const { scope, tag } = tree
   const found: Entry[] = []
@@ -75,15 +79,17 @@ export async function recordsOf(reader: Reader, tree: TreeId, keys: readonly Byt
   return found
 }
 
-/** An index entry, or a record, that is not as it should be. */
+/** An index entry or a record that is damaged. */
 export interface IndexProblem {
   /**
-   * Missing: a record has none. Orphaned: no record wants it. Wrong: it holds something. Unreadable: the record itself, or
-   * it is another's than its key says; nothing can be said about its entries, and they are left alone.
+   * `missing`: a record lacks this index entry. `orphaned`: the entry belongs to no record. `wrong`: the entry has a value,
+   * but must be empty. `unreadable`: the record is damaged or stored under the wrong key, so its index entries cannot be
+   * checked and are left unchanged.
    */
   readonly problem: 'missing' | 'orphaned' | 'wrong' | 'unreadable'
+  /** The key of the index entry, or of the unreadable record. */
   readonly key: ByteString
-  /** Of the record. */
+  /** The id of the record. */
   readonly id: ByteString
 }
 
@@ -122,7 +128,7 @@ async function* problemsOfRecord(
   }
 }
 
-/** Undefined if the record is none that was stored under its key: damaged, or somebody else's. */
+/** The index keys that a record must have; undefined if the record is damaged or stored under the wrong key. */
 function keysOf(indexing: Indexing, record: Entry): readonly ByteString[] | undefined {
   const id = record.key.slice(RECORD.length)
   try {
@@ -147,7 +153,7 @@ function problemOf(
   return entry.value === '' ? undefined : 'wrong'
 }
 
-/** Mends the entry, if it still needs it; answers whether it did. */
+/** Repairs an index entry if it is still damaged. Returns whether it did. */
 export async function mendIndex(
   session: Session,
   scope: ByteString,
@@ -155,7 +161,7 @@ export async function mendIndex(
   { key, id }: IndexProblem,
 ): Promise<boolean> {
   const { tag } = indexing
-  // There is nothing to make it from again.
+  // A damaged record cannot be restored from its index entries.
   if (key.startsWith(RECORD)) return false
   const place = { scope, tag, key }
   const reads = id === '' ? [place] : [place, { scope, tag, key: recordKey(id) }]

@@ -5,12 +5,12 @@ import { checkOptions } from '../core/options.ts'
 import { checkText } from '../core/text.ts'
 
 /**
- * Where data live: a scope says whose they are, a tag what they are. A scope
- * is `tenant:app:agent:run` in UTF-8; `%` and `:` inside a part are escaped,
- * so that no two different namespaces share a scope.
+ * The addresses of stored data. A scope names the owner of the data, a tag their
+ * kind. A scope is `tenant:app:agent:run` in UTF-8. `%` and `:` inside a part
+ * are escaped, so two different namespaces never share a scope.
  */
 
-/** What a tree holds; one byte. */
+/** The kinds of data that a tree can hold. A tag is one byte. */
 export const TAGS = {
   kv: 0x01,
   event: 0x02,
@@ -24,76 +24,88 @@ export const TAGS = {
   vector: 0x10,
 } as const
 
-/** Set in the tag of a tree that the engine keeps for itself, beside a log. */
+/** The bit that marks the tag of a tree that only the engine writes, beside a log. */
 const ENGINE_BIT = 0x80
 const HEAD_BIT = 0x40
 const FEED_BIT = 0x20
 
-/** A log takes appends only: nobody overwrites or drops what happened. */
+/** Whether trees with this tag are logs, which accept only appends. */
 export function isLogTag(tag: number): boolean {
   return tag === TAGS.event || tag === TAGS.ledger
 }
 
-/** The tree in which an engine remembers the dedupe keys of the log with this tag. */
+/** The tag of the tree in which an engine stores the dedupe keys of the log with this tag. */
 export function dedupeTag(tag: number): number {
   return tag | ENGINE_BIT
 }
 
+/** Whether a tree with this tag holds the dedupe keys of a log. */
 export function isDedupeTag(tag: number): boolean {
   return (tag & ENGINE_BIT) !== 0 && isLogTag(tag & ~ENGINE_BIT)
 }
 
-/** The tree in which an engine keeps the head of the log with this tag, under `HEAD_KEY`. */
+/** The tag of the tree in which an engine stores the head of the log with this tag, under `HEAD_KEY`. */
 export function headTag(tag: number): number {
   return tag | ENGINE_BIT | HEAD_BIT
 }
 
-/** The log whose head the tree with this tag holds; undefined if it is no such tree. */
+/** The inverse of `headTag`: the tag of the log whose head a tree with this tag holds; undefined for other tags. */
 export function logOfHeadTag(tag: number): number | undefined {
   const log = tag & ~(ENGINE_BIT | HEAD_BIT)
   return tag === headTag(log) && isLogTag(log) ? log : undefined
 }
 
-/** The tree in which an engine lists what was appended to logs with this tag, for those that asked for it. */
+/** The tag of the tree in which an engine lists the appends to logs with this tag, if they name a feed. */
 export function feedTag(tag: number): number {
   return tag | ENGINE_BIT | FEED_BIT
 }
 
+/** Whether a tree with this tag is a feed. */
 export function isFeedTag(tag: number): boolean {
   const log = tag & ~(ENGINE_BIT | FEED_BIT)
   return tag === feedTag(log) && isLogTag(log)
 }
 
+/** The key under which an engine stores the head of a log. */
 export const HEAD_KEY: ByteString = 'head'
 
-/** A tree that only the engine itself writes. */
+/** Whether only the engine itself writes trees with this tag. */
 export function isEngineTag(tag: number): boolean {
   return (tag & ENGINE_BIT) !== 0
 }
 
+/** The four parts of a namespace, each 1 to 256 bytes in UTF-8. */
 export interface NamespaceParts {
+  /** The tenant. A handle reaches the data of one tenant only. */
   readonly tenant: string
+  /** The application. */
   readonly app: string
+  /** The agent within the application. */
   readonly agent: string
+  /** The run of the agent. */
   readonly run: string
 }
 
 const PART_BYTES_MAX = 256
-/** Four parts, of which every byte may be escaped. */
+/** Four parts with every byte escaped, and three colons. */
 const TEXT_BYTES_MAX = 4 * 3 * PART_BYTES_MAX + 3
 const SHARED = '_shared'
-/** The app and agent of a run that is named by its id alone. */
+/** The app and agent of a run that is addressed by its id alone. */
 export const DEFAULT_PART = 'default'
 
 /**
- * A run's own namespace, or one that several runs share. Only the functions
- * below make one, so that having one proves that its parts were checked and
- * that `_shared` was asked for by name.
+ * The namespace of one run, or one that several runs share. Only the functions
+ * `namespace`, `agentShared`, `appShared`, `tenantShared` and `parseNamespace`
+ * create one, so its parts are always valid.
  */
 export class Namespace implements NamespaceParts {
+  /** The tenant. */
   readonly tenant: string
+  /** The application; `_shared` if all apps of the tenant share the namespace. */
   readonly app: string
+  /** The agent; `_shared` if all agents of the app share the namespace. */
   readonly agent: string
+  /** The run id; `_shared` if several runs share the namespace. */
   readonly run: string
   readonly #scope: ByteString
 
@@ -106,25 +118,26 @@ export class Namespace implements NamespaceParts {
     Object.freeze(this)
   }
 
-  /** @internal */
+  /** @internal Creates a namespace from parts that were checked. */
   static of(parts: NamespaceParts): Namespace {
     return new Namespace(parts)
   }
 
-  /** @internal Undefined for what merely looks like a namespace. */
+  /** @internal The namespace's scope; undefined for an object that only looks like a namespace. */
   static scopeOf(value: object): ByteString | undefined {
     return #scope in value ? value.#scope : undefined
   }
 
+  /** The namespace as text, `tenant:app:agent:run`, with `%` and `:` escaped. `parseNamespace` is the inverse. */
   toString(): string {
     return fromUtf8(this.#scope)
   }
 }
 
-/** A run id (in the handle's tenant, app and agent `default`), or a namespace. */
+/** Where data belong: a namespace, or a run id, which means that run of app `default` and agent `default`. */
 export type Scope = string | Namespace
 
-/** Whether several runs share the namespace, so that it belongs to none of them. */
+/** Whether several runs share the namespace. */
 export function isShared({ run }: Pick<NamespaceParts, 'run'>): boolean {
   return run === SHARED
 }
@@ -135,25 +148,25 @@ export function namespace(parts: NamespaceParts): Namespace {
   return Namespace.of({ tenant, app, agent, run })
 }
 
-/** What all runs of one agent share. */
+/** The namespace that all runs of one agent share. */
 export function agentShared(parts: Omit<NamespaceParts, 'run'>): Namespace {
   const { tenant, app, agent } = checkParts(parts, ['tenant', 'app', 'agent'])
   return Namespace.of({ tenant, app, agent, run: SHARED })
 }
 
-/** What all agents of one app share. */
+/** The namespace that all agents of one app share. */
 export function appShared(parts: Pick<NamespaceParts, 'tenant' | 'app'>): Namespace {
   const { tenant, app } = checkParts(parts, ['tenant', 'app'])
   return Namespace.of({ tenant, app, agent: SHARED, run: SHARED })
 }
 
-/** What all apps of one tenant share. */
+/** The namespace that all apps of one tenant share. */
 export function tenantShared(parts: Pick<NamespaceParts, 'tenant'>): Namespace {
   const { tenant } = checkParts(parts, ['tenant'])
   return Namespace.of({ tenant, app: SHARED, agent: SHARED, run: SHARED })
 }
 
-/** The scope that a handle bound to `tenant` means by `scope`; another tenant's is refused. */
+/** The bytes of `scope` for a handle of `tenant`. Refuses a namespace of another tenant. */
 export function resolveScope(tenant: string, scope: Scope): ByteString {
   if (typeof scope === 'string') {
     refuseShared('run', scope)
@@ -161,12 +174,12 @@ export function resolveScope(tenant: string, scope: Scope): ByteString {
   }
   const bytes = typeof scope === 'object' && scope !== null ? Namespace.scopeOf(scope) : undefined
   if (bytes === undefined) {
-    throw new AnnalsError('INVALID_ARGUMENT', 'a scope is a run id or what namespace(…) returns', {
+    throw new AnnalsError('INVALID_ARGUMENT', 'a scope must be a run id or a namespace from namespace(…)', {
       name: 'scope',
     })
   }
   if (scope.tenant !== tenant) {
-    throw new AnnalsError('INVALID_ARGUMENT', `this handle reaches tenant ${JSON.stringify(tenant)} alone`, {
+    throw new AnnalsError('INVALID_ARGUMENT', `this handle reaches only tenant ${JSON.stringify(tenant)}`, {
       name: 'scope',
       tenant: scope.tenant,
     })
@@ -174,23 +187,24 @@ export function resolveScope(tenant: string, scope: Scope): ByteString {
   return bytes
 }
 
-/** The bytes `tenant:app:agent:run`, escaped. Checks the parts, but leaves `_shared` to its callers. */
+/** The bytes `tenant:app:agent:run`, escaped. Refuses invalid parts, but allows `_shared`, which callers must check. */
 export function scopeOf({ tenant, app, agent, run }: NamespaceParts): ByteString {
   const head = `${escapePart('tenant', tenant)}:${escapePart('app', app)}`
   return `${head}:${escapePart('agent', agent)}:${escapePart('run', run)}`
 }
 
-/** Where the scopes of one tenant lie among all others. */
+/** The range of all scopes of one tenant. */
 export function tenantRange(tenant: string): { readonly from: ByteString; readonly to: ByteString } {
   const part = escapePart('tenant', tenant)
-  // The character behind ':'.
+  // ';' is the character after ':'.
   return { from: `${part}:`, to: `${part};` }
 }
 
+/** The parts of a scope, unescaped. The inverse of `scopeOf`. */
 export function parseScope(scope: ByteString): NamespaceParts {
   const parts = scope.split(':')
   if (parts.length !== 4 || /%(?!25|3A)/.test(scope)) {
-    throw new AnnalsError('INVALID_ARGUMENT', 'not the bytes of a scope', { name: 'scope' })
+    throw new AnnalsError('INVALID_ARGUMENT', 'the bytes are not a scope', { name: 'scope' })
   }
   const [tenant, app, agent, run] = parts.map(part =>
     fromUtf8(part.replaceAll('%3A', ':').replaceAll('%25', '%')),
@@ -198,7 +212,7 @@ export function parseScope(scope: ByteString): NamespaceParts {
   return { tenant, app, agent, run }
 }
 
-/** The namespace that `toString` of a namespace gives. */
+/** Parses the text of a namespace. The inverse of `Namespace.toString`. */
 export function parseNamespace(text: string): Namespace {
   const { tenant, app, agent, run } = parseScope(checkText('namespace', text, { bytesMax: TEXT_BYTES_MAX }))
   if (run !== SHARED) return namespace({ tenant, app, agent, run })
@@ -207,18 +221,19 @@ export function parseNamespace(text: string): Namespace {
 }
 
 /**
- * The flat form of a place, for engines with one key space:
- * `scope 00 tag 00 key`. A scope has no byte 0, so no two places share a key,
- * and byte order is the order by scope, then tag, then key.
+ * The flat key of a place, for engines with one key space:
+ * `scope 00 tag 00 key`. A scope has no byte 0, so two places never share a
+ * key, and flat keys sort by scope, then tag, then key.
  */
 export function storageKey(scope: ByteString, tag: number, key: ByteString): ByteString {
   return `${scope}\0${String.fromCharCode(tag)}\0${key}`
 }
 
+/** The place of a flat key. The inverse of `storageKey`. */
 export function parseStorageKey(bytes: ByteString): { scope: ByteString; tag: number; key: ByteString } {
   const end = bytes.indexOf('\0')
   if (end < 0 || bytes.length < end + 3 || bytes.charCodeAt(end + 2) !== 0) {
-    throw new AnnalsError('INVALID_ARGUMENT', 'not the bytes of a storage key', { name: 'storageKey' })
+    throw new AnnalsError('INVALID_ARGUMENT', 'the bytes are not a storage key', { name: 'storageKey' })
   }
   return { scope: bytes.slice(0, end), tag: bytes.charCodeAt(end + 1), key: bytes.slice(end + 3) }
 }
@@ -229,13 +244,15 @@ function escapePart(name: string, part: string): ByteString {
   return bytes.replaceAll('%', '%25').replaceAll(':', '%3A')
 }
 
-/** A copy, each part read once: what was checked is what is used. */
+/** Checks the parts and copies them. It reads each part once, so a getter cannot change a value after its check. */
 function checkParts<P extends keyof NamespaceParts>(
   parts: Pick<NamespaceParts, P>,
   names: readonly P[],
 ): Pick<NamespaceParts, P> {
   if (typeof parts !== 'object' || parts === null) {
-    throw new AnnalsError('INVALID_ARGUMENT', `a namespace is made of ${names.join(', ')}`, { name: 'parts' })
+    throw new AnnalsError('INVALID_ARGUMENT', `a namespace needs an object with ${names.join(', ')}`, {
+      name: 'parts',
+    })
   }
   checkOptions('a namespace', parts, names)
   const copy = {} as Record<P, string>
@@ -248,8 +265,12 @@ function checkParts<P extends keyof NamespaceParts>(
 
 function refuseShared(name: string, part: string): void {
   if (part !== SHARED) return
-  throw new AnnalsError('INVALID_ARGUMENT', `${name}: ${SHARED} is reserved; ask for a shared namespace`, {
-    name,
-    value: part,
-  })
+  throw new AnnalsError(
+    'INVALID_ARGUMENT',
+    `${name} must not be ${SHARED}: use agentShared, appShared or tenantShared`,
+    {
+      name,
+      value: part,
+    },
+  )
 }

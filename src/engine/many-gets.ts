@@ -1,12 +1,12 @@
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import type { Entry, Place, Reader } from './storage.ts'
 
-/** One look at the clock serves several gets. */
+/** How many gets start between two checks of the clock. */
 const GETS_A_LOOK = 16
 
 /**
- * Many entries by their places. They are asked for together, so that on a server they go in few statements; where a get does
- * its work at once, the event loop turns in between.
+ * Gets many entries concurrently, so that the PostgreSQL engine reads them in few statements. On an engine whose gets are
+ * synchronous, it yields to the event loop in between.
  */
 export async function getMany(
   reader: Reader,
@@ -16,7 +16,7 @@ export async function getMany(
   let heard = 0
   for (const place of places) {
     if (gets.length % GETS_A_LOOK === 0 && isSliceOver()) {
-      // Those under way may fail while this waits; they are heard at the end, and are not unhandled before.
+      // A pending get may reject during the pause. Promise.all below reports it; this prevents an unhandled rejection.
       void Promise.allSettled(gets.slice(heard))
       heard = gets.length
       await nextSlice()

@@ -5,30 +5,34 @@ import { isEngineTag, isLogTag } from './keys.ts'
 import type { Operation, Place, Range, TreeId } from './storage.ts'
 
 /**
- * What every engine refuses, in one place, so that all refuse the same. An
- * engine calls these before it looks at its data: a refused operation then
- * can't leave anything behind.
+ * The checks of operations and reads. Every engine calls them, so that all
+ * engines refuse the same input. An engine checks before it touches its data,
+ * so a refused operation leaves no trace.
  */
 
-/** Of a key or a dedupe key, at the port; the primitives allow less. */
+/** The longest key or dedupe key of an engine. The primitives allow less. */
 const KEY_BYTES_MAX = 4096
 const SCOPE_BYTES_MAX = 4096
-/** Of one commit: all scopes, keys and values together. */
+/** The most bytes of one commit: all scopes, keys and values together. */
 export const COMMIT_BYTES_MAX: number = 256 * 1024 * 1024
 const BODY_HASH_BYTES = 32
 const MEMO_BYTES_MAX = 64 * 1024
-/** Longer values are not searched for chars that are no bytes: it may take milliseconds, and they are made from buffers. */
+/**
+ * The longest value that is searched for chars above 255. Longer values are always made from buffers, and searching them
+ * would take milliseconds.
+ */
 const SCANNED_BYTES_MAX = 64 * 1024
-/** What an operation costs beside its bytes, at least. */
+/** The overhead of an operation, which counts towards the size of its commit. */
 const OPERATION_BYTES = 32
 
+/** Refuses a malformed operation with `INVALID_ARGUMENT` or `INVALID_OPERATION`, and operations too large for one commit. */
 export function checkOperations(operations: readonly Operation[]): void {
   let bytes = 0
   for (const operation of operations) bytes += checkOperation(operation)
   checkCommitBytes(bytes)
 }
 
-/** Refuses a malformed operation; returns what it adds to the size of a commit. */
+/** Refuses a malformed operation. Returns the bytes that it adds to the size of its commit. */
 export function checkOperation(operation: Operation): number {
   if (operation.op === 'drop') {
     checkScope(operation.scope)
@@ -37,9 +41,12 @@ export function checkOperation(operation: Operation): number {
   checkTree(operation)
   const { tag } = operation
   if (operation.op === 'append') {
-    if (!isLogTag(tag)) throw refused(`tag ${tag} is no log: it takes puts and deletes`, tag)
+    if (!isLogTag(tag)) throw refused(`cannot append: tag ${tag} is not a log`, tag)
     if (operation.bodyHash.length !== BODY_HASH_BYTES) {
-      throw invalidArgument('bodyHash', `is ${operation.bodyHash.length} bytes long, not ${BODY_HASH_BYTES}`)
+      throw invalidArgument(
+        'bodyHash',
+        `must be ${BODY_HASH_BYTES} bytes long, not ${operation.bodyHash.length}`,
+      )
     }
     checkValue('body', operation.body, RECORD_BYTES_MAX)
     checkTime('time', operation.time)
@@ -50,8 +57,8 @@ export function checkOperation(operation: Operation): number {
     checkValue('dedupe.memo', operation.dedupe.memo ?? '', MEMO_BYTES_MAX)
     return bytes + operation.dedupe.key.length + (operation.dedupe.memo ?? '').length
   }
-  if (isLogTag(tag)) throw refused(`tag ${tag} is a log: it takes appends only`, tag)
-  if (isEngineTag(tag)) throw refused(`tag ${tag} belongs to the engine`, tag)
+  if (isLogTag(tag)) throw refused(`tag ${tag} is a log, which accepts only appends`, tag)
+  if (isEngineTag(tag)) throw refused(`tag ${tag} is reserved for the engine`, tag)
   checkKey('key', operation.key)
   const bytes = OPERATION_BYTES + operation.scope.length + operation.key.length
   if (operation.op === 'delete') return bytes
@@ -61,45 +68,51 @@ export function checkOperation(operation: Operation): number {
   return bytes + operation.value.length
 }
 
+/** Refuses a commit of more than `COMMIT_BYTES_MAX` bytes. */
 export function checkCommitBytes(bytes: number): void {
   if (bytes <= COMMIT_BYTES_MAX) return
-  throw new AnnalsError('INVALID_ARGUMENT', `one commit takes at most ${COMMIT_BYTES_MAX} bytes`, {
+  throw new AnnalsError('INVALID_ARGUMENT', `a commit must not exceed ${COMMIT_BYTES_MAX} bytes`, {
     bytes,
     bytesMax: COMMIT_BYTES_MAX,
   })
 }
 
+/** Refuses a place with an invalid scope, tag or key. */
 export function checkPlace(place: Place): void {
   checkTree(place)
   checkKey('key', place.key)
 }
 
+/** Refuses a range with an invalid scope, tag or limit. */
 export function checkRange(range: Range): void {
   checkTree(range)
   checkLimit(range.limit)
 }
 
+/** Refuses a limit that is not a positive integer. */
 export function checkLimit(limit: number | undefined): void {
   if (limit === undefined || (Number.isSafeInteger(limit) && limit >= 1)) return
-  throw invalidArgument('limit', 'is not a positive integer', limit)
+  throw invalidArgument('limit', 'must be a positive integer', limit)
 }
 
+/** Refuses a tree with an invalid scope or tag. */
 export function checkTree({ scope, tag }: TreeId): void {
   checkScope(scope)
-  if (!Number.isInteger(tag) || tag < 1 || tag > 255) throw invalidArgument('tag', 'is not 1 to 255', tag)
+  if (!Number.isInteger(tag) || tag < 1 || tag > 255)
+    throw invalidArgument('tag', 'must be an integer from 1 to 255', tag)
 }
 
-/** The scopes that were checked last: operations come in crowds of the same, a run's own and one that runs share. */
+/** The last two scopes that passed. Operations usually alternate between a run's own scope and a shared one. */
 let lastScope: ByteString | undefined
 let scopeBefore: ByteString | undefined
 
 function checkScope(scope: ByteString): void {
   if (scope === lastScope || scope === scopeBefore) return
   if (scope.length < 1 || scope.length > SCOPE_BYTES_MAX) {
-    throw invalidArgument('scope', `is not 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
+    throw invalidArgument('scope', `must be 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
   }
-  // Flat keys end a scope with it.
-  if (scope.includes('\0')) throw invalidArgument('scope', 'holds a byte 0')
+  // In flat keys a byte 0 ends the scope.
+  if (scope.includes('\0')) throw invalidArgument('scope', 'must not contain the byte 0')
   checkBytes('scope', scope)
   scopeBefore = lastScope
   lastScope = scope
@@ -112,19 +125,22 @@ function checkValue(name: string, value: ByteString, bytesMax: number): void {
 
 function checkKey(name: string, key: ByteString): void {
   if (key.length < 1 || key.length > KEY_BYTES_MAX) {
-    throw invalidArgument(name, `is not 1 to ${KEY_BYTES_MAX} bytes long`, key.length)
+    throw invalidArgument(name, `must be 1 to ${KEY_BYTES_MAX} bytes long`, key.length)
   }
   checkBytes(name, key)
 }
 
-/** The compiler takes any string for bytes. Text that was not encoded would lose the upper half of its chars on disk. */
+/**
+ * Refuses text that was not encoded as bytes. The compiler accepts any string here, and on disk a char above 255 would lose
+ * its upper byte.
+ */
 function checkBytes(name: string, bytes: ByteString): void {
-  if (!isBytes(bytes)) throw invalidArgument(name, 'holds a char above 255: it is text, not bytes')
+  if (!isBytes(bytes)) throw invalidArgument(name, 'contains a char above 255: encode text as bytes first')
 }
 
 function checkTime(name: string, time: number | undefined): void {
   if (time === undefined || (Number.isSafeInteger(time) && time >= 0)) return
-  throw invalidArgument(name, 'is not a whole number of milliseconds', time)
+  throw invalidArgument(name, 'must be a whole number of milliseconds', time)
 }
 
 function refused(message: string, tag: number): AnnalsError {

@@ -5,13 +5,13 @@ import { EMPTY_LOG, headAfter, headValue, type Linked, type LogHead, linkAppend,
 import type { Append, Appended, Entry, Put, TreeId } from './storage.ts'
 
 /**
- * What a transaction appends to one log. Nothing of it has a sequence or a
- * hash before the commit, so that appends never conflict; unless somebody
- * looks. Then the appends are linked to the log's head as the snapshot has it,
- * the head joins what the commit validates, and what was shown is what will be.
+ * A transaction's appends to one log. The engine links them at commit, so they
+ * never conflict. If the caller uses a sequence or hash before the commit, the
+ * appends are linked to the snapshot's head of the log. The head then becomes a
+ * read that the commit validates, so the commit stores exactly the same entries.
  */
 export class OwnLog {
-  /** Once it resolves, the log's head is known. */
+  /** Resolves once the log's head has been read. */
   readonly ready: Promise<void>
   readonly #tree: TreeId
   readonly #onLook: (head: Entry | undefined) => void
@@ -24,7 +24,7 @@ export class OwnLog {
   constructor(
     tree: TreeId,
     head: Promise<Entry | undefined>,
-    /** Refuses, if the transaction is over; else sees to it that the head is validated. */
+    /** Called when the head is used. Throws if the transaction is over, and otherwise records the head as a read. */
     onLook: (head: Entry | undefined) => void,
   ) {
     this.#tree = tree
@@ -33,40 +33,43 @@ export class OwnLog {
       this.#headEntry = entry
       this.#head = parseHead(entry)
     })
-    // Whoever needs it awaits it; nobody may be there if the storage is closed meanwhile.
+    // Callers await `ready`. If the storage is closed and there is none, the rejection would be unhandled.
     this.ready.catch(() => {})
   }
 
+  /** Adds an append. `askedAt` is its time if it is linked before the commit. */
   add(append: Append, askedAt: number): Ticket {
     const ticket = new Ticket(this, this.#tickets.length, append, askedAt)
     this.#tickets.push(ticket)
     return ticket
   }
 
-  /** Whether the appends have to come out as they were shown. */
+  /** Whether the appends were linked before the commit, which must then store the same entries. */
   get isLinked(): boolean {
     return this.#looked
   }
 
-  /** What the append at `index` will be. */
+  /** The linked append at `index`. */
   look(index: number): Linked {
     this.#link()
     return this.#linked[index]
   }
 
-  /** The appends as puts: what a read in the transaction finds. */
+  /** The appends as puts, which reads in the transaction merge into the snapshot. */
   entries(): readonly Put[] {
     this.#link()
     return this.#linked.map(linked => this.#put(linked))
   }
 
+  /** The append with this key as a put; undefined if there is none. */
   entry(key: ByteString): Put | undefined {
     this.#link()
-    // Sequences follow each other.
+    // Sequences are consecutive, so the key gives the index.
     const linked: Linked | undefined = this.#linked[fromU64(key) - this.#head.length]
     return linked?.key === key ? this.#put(linked) : undefined
   }
 
+  /** The log's head after the appends, as a put. */
   headEntry(): Put {
     this.#link()
     const { scope, tag } = this.#tree
@@ -85,7 +88,7 @@ export class OwnLog {
 
   #link(): void {
     if (this.#tickets.some(({ append }) => append.dedupe !== undefined)) {
-      // Whether it will append at all is the engine's to say, at commit.
+      // The engine decides at commit whether the append is a duplicate.
       const message = 'an append with a dedupe key has no sequence before its commit'
       throw new AnnalsError('INVALID_OPERATION', message)
     }
@@ -98,10 +101,10 @@ export class OwnLog {
   }
 }
 
-/** What becomes of an append: as it was shown, or after the commit as it is. */
+/** The result of an append in a transaction. Reading it before the commit links the append. */
 export class Ticket implements Appended {
   readonly append: Append
-  /** When it was asked for. */
+  /** When the caller made the append. */
   readonly askedAt: number
   readonly #log: OwnLog
   readonly #index: number
@@ -134,16 +137,17 @@ export class Ticket implements Appended {
     return this.#settled?.memo ?? ''
   }
 
-  /** Whether it was committed. */
+  /** Whether the append was committed. */
   get isSettled(): boolean {
     return this.#settled !== undefined
   }
 
-  /** For the commit. */
+  /** The operation to commit. A linked append keeps the time that its hash covers. */
   operation(): Append {
     return this.#log.isLinked ? { ...this.append, time: this.askedAt } : this.append
   }
 
+  /** Stores the result of the commit. */
   settle(appended: Appended): void {
     this.#settled = appended
   }

@@ -3,12 +3,12 @@ import type { Entry, Range, Reader } from './storage.ts'
 
 const LIMIT_FIRST = 16
 const LIMIT_MAX = 1_024
-/** A page grows until it is about this large, so that neither many small entries nor few large ones cost much. */
+/** The target size of a page, which suits many small entries as well as few large ones. */
 const PAGE_BYTES = 512 * 1024
 
 /**
- * A range bit by bit, as it is asked for: memory holds one page, however long the range is. The event loop turns between
- * pages; a caller that does more than a little with each entry has to let it turn within a page, too.
+ * Reads a range page by page, so that memory holds one page at a time. It yields to the event loop between pages. A caller
+ * that does much work for each entry must also yield within a page.
  */
 export async function* pages(
   reader: Pick<Reader, 'scan'>,
@@ -31,7 +31,7 @@ export async function* pages(
   }
 }
 
-/** What of the range comes after `key`. */
+/** The part of the range after `key`, in the range's direction. */
 export function behind(range: Range, key: string): Range {
   return range.reverse === true ? { ...range, to: key } : { ...range, from: `${key}\0` }
 }

@@ -3,18 +3,19 @@ import { mapInSlices } from '../core/slices.ts'
 import { storageKey } from './keys.ts'
 import type { Entry, Place, PointRead, Range, RangeRead } from './storage.ts'
 
-/** A read that one of the last ranges covers needs no entry of its own; looking further back costs more than it saves. */
+/** How many of the last ranges are searched for one that covers a read. Searching further back costs more than it saves. */
 const RANGES_SEARCHED_MAX = 8
 
 /**
- * What a transaction has read from its snapshot, to be validated at commit: a
- * point by its version, a range by all that it found, so that a phantom is
- * noticed as well as a change.
+ * The reads of a transaction, which the storage validates at commit. A point is
+ * recorded with its version, a range with all entries that it found, so that
+ * validation detects phantoms as well as changes.
  */
 export class ReadSet {
   readonly #points = new Map<ByteString, PointRead>()
   readonly #ranges: RangeRead[] = []
 
+  /** Records the read of one key, unless a recorded read covers it. */
   addPoint(place: Place, entry: Entry | undefined): void {
     const id = storageKey(place.scope, place.tag, place.key)
     if (this.#points.has(id) || this.#latest(range => coversKey(range, place))) return
@@ -22,17 +23,19 @@ export class ReadSet {
     this.#points.set(id, { scope, tag, key, version: entry?.version ?? 0 })
   }
 
-  /** In slices: a range may have found very much. */
+  /** Records a range read. Works in slices, because the range may hold many entries. */
   async addRange(range: Range, found: readonly Entry[]): Promise<void> {
     if (this.#latest(earlier => isSameRange(earlier, range))) return
     const read = await mapInSlices(found, ({ key, version }) => ({ key, version }))
     this.#ranges.push({ ...range, found: read })
   }
 
+  /** The recorded reads of single keys. */
   points(): readonly PointRead[] {
     return [...this.#points.values()]
   }
 
+  /** The recorded range reads. */
   ranges(): readonly RangeRead[] {
     return this.#ranges
   }
@@ -44,7 +47,7 @@ export class ReadSet {
   }
 }
 
-/** A range that its limit cut off says nothing about the keys behind its last one. */
+/** Whether the range read the key. A range that its limit cut off does not cover the keys after its last one. */
 function coversKey(range: RangeRead, { scope, tag, key }: Place): boolean {
   if (range.scope !== scope || range.tag !== tag) return false
   if (range.from !== undefined && key < range.from) return false

@@ -1,33 +1,39 @@
 import type { Append, Appended, Delete, Place, Put, Reader, Step, UpdateOptions } from './storage.ts'
 
 /**
- * What primitives are written against, so that each is written once: the
- * database, where every call is a transaction of its own, or one transaction.
+ * The interface that the primitives use. The database implements it, with a
+ * separate transaction for each call, and so does a transaction. Therefore each
+ * primitive is written only once.
  */
 export interface Session extends Reader {
-  /** Milliseconds since 1970; never before the time of a commit that a reader has seen. */
+  /** The time of a commit made now, in milliseconds since 1970. It is never before the time of a commit that was read. */
   now(): number
-  /** The engine's clock as it is now, which lifetimes follow. It may be behind `now`. */
+  /** The engine's clock, which decides whether an entry has expired. It may be behind `now`. */
   clock(): number
-  /** Blind writes, all or none; answers for the appends, in order. */
+  /** Writes without reading, all operations or none. Returns the results of the appends, in order. */
   write(operations: readonly Write[]): Promise<readonly Appended[]>
-  /** One step over declared reads, without anything in between. `step` must be pure: it may run more than once. */
+  /** Runs `step` on the declared reads and writes its operations atomically. It must be pure because it may run twice. */
   update<T>(reads: readonly Place[], step: WriteStep<T>, options?: UpdateOptions): Promise<StepOutcome<T>>
-  /** Deletes an entry; answers whether it was there. In a transaction that answer is no read: it is not validated. */
+  /** Deletes an entry and returns whether it existed. A transaction does not validate that answer at commit. */
   remove(place: Place): Promise<boolean>
-  /** Several reads as of one moment. */
+  /** Calls `read` with a reader whose reads all see the same state. */
   view<T>(read: (reader: Reader) => Promise<T>): Promise<T>
 }
 
+/** An operation of a primitive. Only whole scopes are dropped, so `Drop` is not among them. */
 export type Write = Put | Delete | Append
 
+/** A pure function that computes operations from the entries that it read. */
 export type WriteStep<T> = (
   ...found: Parameters<Step<T>>
 ) => ReturnType<Step<T>> & { readonly operations: readonly Write[] }
 
+/** The outcome of a step that was applied. */
 export interface StepOutcome<T> {
+  /** The result that the step returned. */
   readonly result: T
-  /** Of the commit; in a transaction, which has not committed yet, that of the step. */
+  /** The time of the commit. In a transaction, which has not committed yet, the time at which the step ran. */
   readonly time: number
+  /** The results of the step's appends, in order. */
   readonly appended: readonly Appended[]
 }

@@ -1,13 +1,13 @@
 import { checkOptions, checkSignal } from '../core/options.ts'
 import type { Reader } from './storage.ts'
 
-/** Options of what reads for long, such as a verification. */
+/** The options of a long call, such as a verification. */
 export interface StoppableOptions {
-  /** Aborting it stops the call with the signal's reason. */
+  /** Aborting it stops the call, which rejects with the signal's reason. */
   readonly signal?: AbortSignal
 }
 
-/** The reader until the signal aborts. Then it rejects, which stops the work that reads from it. */
+/** Wraps a reader so that its reads reject once the signal has aborted, which stops the caller's work. */
 export function stoppable(reader: Reader, what: string, options: StoppableOptions): Reader {
   checkOptions(what, options, ['signal'])
   const { signal } = options

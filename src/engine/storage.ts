@@ -2,68 +2,69 @@ import type { ByteString } from '../core/bytes.ts'
 import type { Capabilities } from './capabilities.ts'
 
 /**
- * The storage port: all that Annals asks of an engine. Two engines implement
- * it; `annals/testing` holds the suite that a third would have to pass.
+ * The storage port: everything that Annals needs from an engine. Annals has two
+ * engines. Any other engine must pass the suite in `annals/testing`.
  *
- * Data live in trees, one for each (scope, tag); a tree maps keys to entries
- * in byte order. The contract:
+ * Data is stored in trees, one for each (scope, tag). A tree maps keys to
+ * entries, in byte order of the keys. The contract:
  *
- * - **Atomic.** A commit is wholly in or wholly out, also after a crash.
- * - **Durable.** A promise of `commit` or `update` resolves once the commit
- *   will survive what the engine's durability setting promises; reads and
- *   subscribers never see a commit before that.
+ * - **Atomic.** A commit is applied completely or not at all, even if the
+ *   process crashes.
+ * - **Durable.** The promise of `commit` or `update` resolves once the commit
+ *   survives what the engine's durability setting promises. Readers and
+ *   subscribers never see a commit earlier.
  * - **Ordered.** Commits are totally ordered. `version` grows by at least one
- *   from commit to commit, `time` never goes back, whatever the clock does.
- * - **Lifetimes follow the clock.** An entry is absent once the clock as it is
- *   now (`clock`) has reached its `expiresAt`, whatever times earlier commits
- *   have. So a clock that was wrong for a while does no lasting harm. If the clock
- *   is set back, an expired entry is there again, unless it was removed already.
- * - **Validated.** `commit` checks that each declared read would read the
- *   same again at the commit's own place in that order; if not, it answers
- *   `conflict` and changes nothing. Blind puts, deletes and appends never
+ *   from commit to commit. `time` never decreases, even if the clock does.
+ * - **Lifetimes follow the clock.** An entry is absent once `clock` has reached
+ *   its `expiresAt`, whatever times earlier commits have. So a clock that was
+ *   wrong for a while does no lasting harm. If the clock is set back, an expired
+ *   entry reappears, unless the engine has removed it.
+ * - **Validated.** `commit` checks that each declared read would return the
+ *   same entries at the commit's position in that order. If not, it returns
+ *   `conflict` and changes nothing. Operations without declared reads never
  *   conflict.
- * - **Logs belong to the engine.** A tree whose tag is a log tag (keys.ts)
- *   takes appends only; a put or delete there is `INVALID_OPERATION`. Beside
- *   each log the engine keeps its head (log.ts), changed with every append: it
- *   is what tells that the last entries of a log are missing. Only `drop`
- *   takes a log away, and then all of it; what a feed lists of it stays listed.
+ * - **Logs are append-only.** A tree whose tag is a log tag (keys.ts) accepts
+ *   only appends. A put or delete there is `INVALID_OPERATION`. The engine
+ *   stores a head beside each log (log.ts) and updates it with every append,
+ *   so that a log without its last entries is detected. Only `drop` removes a
+ *   log, and always all of it. The feed still lists a dropped log's entries.
  */
 export interface Storage extends Reader, Capabilities {
-  /** Returns a frozen view of everything committed so far, in O(1). Release it, or its space can't be reclaimed. */
+  /** Returns a frozen view of everything committed so far, in O(1). The caller must release it so that space is reclaimed. */
   snapshot(): Promise<Snapshot>
   /** Validates the declared reads, then applies all operations or none. */
   commit(commit: Commit): Promise<CommitOutcome>
   /**
-   * Runs one step over declared reads. `step` sees the newest entries, those
-   * of commits that are not yet durable included, and no other commit comes
-   * between its reads and its operations, so it never conflicts. The step must
+   * Runs one step over declared reads. `step` sees the newest entries, including
+   * those of commits that are not durable yet. No other commit comes between its
+   * reads and its operations, so it never conflicts. The step must
    * be pure because it may run more than once. An error that it throws rejects
    * the promise and changes nothing. A step that reads a place of a feed runs
    * after every append under way that the feed will list, in any process.
    */
   update<T>(reads: readonly Place[], step: Step<T>, options?: UpdateOptions): Promise<Updated<T>>
   /**
-   * Calls `listener` after commits that touched the tree, once for one or several of them, and at closing. A call may be
-   * spurious. Resolves with the function that unsubscribes, once the subscription is active.
+   * Calls `listener` after commits that changed the tree, and at closing. One call may stand for several commits, and a call
+   * may be spurious. Once the subscription is active, resolves with the function that ends it.
    */
   subscribe(tree: TreeId, listener: () => void, patience?: Patience): Promise<() => void>
   /** Lists the scopes that hold entries, in byte order. A scope whose entries have all expired may be listed. */
   scopes(range: ScopeRange): Promise<readonly ByteString[]>
   /** The time that a commit would get now, in milliseconds since 1970. Never before the time of a commit that was read. */
   now(): number
-  /** The engine's clock in milliseconds since 1970, which lifetimes follow. It may go back. */
+  /** The engine's clock in milliseconds since 1970, which decides whether an entry has expired. It may go back. */
   clock(): number
-  /** Waits for calls under way; later calls are refused with `CLOSED`. Closing twice is allowed. */
+  /** Waits for pending calls. Later calls are refused with `CLOSED`. Closing twice is allowed. */
   close(): Promise<void>
 }
 
-/** Reads of one state: the newest durable one, or that of a snapshot. */
+/** Reads one state of the store: the newest durable one, or that of a snapshot. */
 export interface Reader {
-  /** The entry under a key; undefined if it is absent or has expired. */
+  /** Returns the entry of a key; undefined if it is absent or has expired. */
   get(scope: ByteString, tag: number, key: ByteString): Promise<Entry | undefined>
   /**
-   * Entries of one tree in byte order of their keys (descending with `reverse`), as of one moment. A long scan does not
-   * block the event loop.
+   * Returns entries of one tree as of one moment, in byte order of their keys (descending with `reverse`). A long scan does
+   * not block the event loop.
    */
   scan(range: Range): Promise<readonly Entry[]>
 }
@@ -76,177 +77,211 @@ export interface Snapshot extends Reader {
   readonly time: number
   /** The engine's clock when the snapshot was taken. Entries that had expired by then are absent. */
   readonly clock: number
-  /** Ends the view; later reads are refused with `INVALID_OPERATION`. */
+  /** Ends the view. Later reads are refused with `INVALID_OPERATION`. */
   release(): void
 }
 
-/** How late a subscriber may be notified. */
+/** How long the notification of a subscriber may be delayed. */
 export interface Patience {
   /** Commits of other processes may be notified this much later, so that those processes need not send a notification. */
   readonly othersWithinMs: number
 }
 
-/** Names a tree. */
+/** Identifies a tree. */
 export interface TreeId {
+  /** The owner of the data: a namespace as bytes, see `scopeOf`. */
   readonly scope: ByteString
+  /** The kind of the data, 1 to 255, see `TAGS`. */
   readonly tag: number
 }
 
-/** Names a key of a tree. */
+/** Identifies a key of a tree. */
 export interface Place extends TreeId {
+  /** The key, 1 to 4,096 bytes. */
   readonly key: ByteString
 }
 
 /** A key with its value, as a commit wrote it. */
 export interface Entry {
+  /** The key within its tree. */
   readonly key: ByteString
+  /** The stored bytes. */
   readonly value: ByteString
   /** The version of the commit that wrote the entry. */
   readonly version: number
-  /** The time of that commit, or the earlier time that its `Put` gave; milliseconds since 1970. */
+  /** The time of that commit, or the earlier time that its `Put` gave, in milliseconds since 1970. */
   readonly time: number
   /** The entry is absent once the engine's clock has reached this time; 0 means never. */
   readonly expiresAt: number
 }
 
-/** Keys of a tree from one bound to another. */
+/** A range of keys in a tree. */
 export interface Range extends TreeId {
-  /** Inclusive; the tree's first key without it. */
+  /** The inclusive lower bound; the tree's first key by default. */
   readonly from?: ByteString | undefined
-  /** Exclusive; past the tree's last key without it. */
+  /** The exclusive upper bound; no bound by default. */
   readonly to?: ByteString | undefined
+  /** Returns the entries in descending order, starting below `to`. */
   readonly reverse?: boolean | undefined
+  /** The most entries to return. */
   readonly limit?: number | undefined
   /** A hint that the entries will not be read again soon, so the engine need not cache them. */
   readonly once?: boolean | undefined
 }
 
-/** Scopes from one bound to another. */
+/** A range of scopes. */
 export interface ScopeRange {
-  /** Inclusive. */
+  /** The inclusive lower bound. */
   readonly from?: ByteString | undefined
-  /** Exclusive. */
+  /** The exclusive upper bound. */
   readonly to?: ByteString | undefined
+  /** The most scopes to return. */
   readonly limit: number
 }
 
-/** A commit's operations take effect in their order. */
+/** One change of a commit. The operations of a commit take effect in their order. */
 export type Operation = Put | Delete | Append | Drop
 
-/** Writes an entry, and replaces the one under the same key. */
+/** Writes an entry, and replaces an existing one with the same key. */
 export interface Put extends Place {
+  /** Identifies the operation. */
   readonly op: 'put'
+  /** The bytes to store. */
   readonly value: ByteString
-  /** Milliseconds since 1970; 0 or absent means never. */
+  /** When the entry expires, in milliseconds since 1970; 0 or absent means never. */
   readonly expiresAt?: number | undefined
   /**
-   * The entry's time instead of the commit's, for a caller that copies entries. The commit's time is then not before it. An engine
-   * that does not trust the caller may stamp the commit's time if that is earlier.
+   * The entry's time, if it differs from the commit's. A caller that copies entries gives it, and the commit's time is then not
+   * before it. An engine that does not trust the caller may use the commit's time if that is earlier.
    */
   readonly time?: number | undefined
 }
 
-/** Removes an entry; allowed if there is none. */
+/** Removes an entry. Does nothing if it is absent. */
 export interface Delete extends Place {
+  /** Identifies the operation. */
   readonly op: 'delete'
 }
 
 /** Removes everything in a scope, logs and their dedupe keys included, in one step whatever its size. */
 export interface Drop {
+  /** Identifies the operation. */
   readonly op: 'drop'
+  /** The scope to empty. */
   readonly scope: ByteString
 }
 
 /**
- * Appends to a log. The engine assigns the sequence (0, 1, 2 …: the entry's
- * key, 8 bytes big-endian), stamps the time and links the hash; log.ts has the
- * entry's layout. A dedupe key that the log knows already answers with what is
- * there and appends nothing.
+ * Appends to a log. The engine assigns the sequence (0, 1, 2 …), which is the
+ * entry's key as 8 bytes big-endian. It also sets the time and links the hash;
+ * log.ts has the entry's layout. If the log knows the dedupe key, the engine
+ * appends nothing and returns the result of the first append with that key.
  */
 export interface Append extends TreeId {
+  /** Identifies the operation. */
   readonly op: 'append'
+  /** The bytes to store. */
   readonly body: ByteString
-  /** 32 bytes; what of the body goes into the chain (see `linkHash`). */
+  /** The hash of the body, 32 bytes, which goes into the chain (see `linkHash`). */
   readonly bodyHash: ByteString
   /**
-   * The entry's time instead of the commit's, for a caller that copies a log, or that had to know the hash beforehand and has
-   * read the log's head in the same commit. It must not be before the last entry's time.
+   * The entry's time, if it differs from the commit's. A caller gives it to copy a log, or to know the hash before the commit,
+   * which then also reads the log's head. It must not be before the last entry's time.
    */
   readonly time?: number | undefined
+  /** Makes the append idempotent. */
   readonly dedupe?: {
+    /** Identifies the append in its log. A later append with the same key is a duplicate. */
     readonly key: ByteString
-    /** Returned with every later duplicate. */
+    /** Bytes that the engine stores and returns with every duplicate. */
     readonly memo?: ByteString | undefined
   }
   /**
-   * A scope in which the engine also lists the append, in commit order, under `feedTag` of the log's tag (log.ts has the
-   * layout), so that a reader can follow many logs at once. Nothing is ever listed before an entry that was read there.
+   * A scope in which the engine also lists the append, so that a reader can follow many logs at once. The list is in commit
+   * order, under `feedTag` of the log's tag (log.ts has the layout). A new entry never comes before one that was read.
    */
   readonly feed?: ByteString | undefined
 }
 
-/** What became of an append. */
+/** The result of an append: the new entry, or the existing one if the append was a duplicate. */
 export interface Appended {
+  /** The entry's position in its log, from 0. */
   readonly sequence: number
+  /** The entry's hash, 32 bytes, which covers all entries before it. */
   readonly hash: ByteString
+  /** The entry's time in milliseconds since 1970. */
   readonly time: number
+  /** Whether the log knew the dedupe key already, so that nothing was appended. */
   readonly duplicate: boolean
-  /** The memo of the first append with this dedupe key; empty without one. */
+  /** The memo of the first append with this dedupe key; empty if it had none. */
   readonly memo: ByteString
 }
 
-/** A read of one key to validate: `version` as read, 0 if the key was absent. */
+/** A read of one key, for validation. */
 export interface PointRead extends Place {
+  /** The version that was read; 0 if the key was absent. */
   readonly version: number
 }
 
-/** A range read to validate, with the entries that it found, in order. */
+/** A read of a range, for validation. */
 export interface RangeRead extends Range {
+  /** The entries that the read found, in order. */
   readonly found: readonly { readonly key: ByteString; readonly version: number }[]
 }
 
 /** Operations, and the reads that they depend on. */
 export interface Commit {
+  /** Reads of single keys to validate. */
   readonly points?: readonly PointRead[]
+  /** Reads of ranges to validate. */
   readonly ranges?: readonly RangeRead[]
+  /** The changes to apply if every read is still valid. */
   readonly operations: readonly Operation[]
 }
 
 /** A commit that was applied. */
 export interface Committed {
+  /** Distinguishes the outcome from a conflict. */
   readonly status: 'committed'
+  /** The commit's position in the order of all commits. */
   readonly version: number
+  /** The commit's time in milliseconds since 1970. */
   readonly time: number
-  /** One for each append, in order. */
+  /** The results of the appends, in order. */
   readonly appended: readonly Appended[]
 }
 
-/** A commit that changed nothing, because a read would give something else now. */
+/** A commit that changed nothing, because a declared read is no longer valid. */
 export interface Conflict {
+  /** Distinguishes the outcome from an applied commit. */
   readonly status: 'conflict'
-  /** The first read that no longer holds: a key, or a range without one. */
+  /** The first read that is no longer valid. `key` is absent if it was a range. */
   readonly on: TreeId & { readonly key?: ByteString }
 }
 
+/** The outcome of `commit`. */
 export type CommitOutcome = Committed | Conflict
 
-/** Computes operations from the entries found, in the order of the declared reads. */
+/** A pure function that computes operations from the entries found, which are in the order of the declared reads. */
 export type Step<T> = (found: readonly (Entry | undefined)[]) => {
+  /** The changes to apply. */
   readonly operations: readonly Operation[]
+  /** A value for the caller of `update`. */
   readonly result: T
 }
 
-/** What the caller knows about a step beforehand. */
+/** Hints about a step. */
 export interface UpdateOptions {
   /**
-   * A hint: the step usually returns appends and nothing else. Appends never conflict with each other, so an engine may run
-   * such a step beside other steps on the same places instead of after them. A step that returns other operations after
-   * all, or an append whose dedupe key the log knows, has the same outcome as without the hint.
+   * Says that the step usually returns only appends. Appends never conflict with each other, so an engine may run such a step
+   * concurrently with other steps on the same places. If the step returns other operations after all, or a duplicate append,
+   * the outcome is the same as without the hint.
    */
   readonly appends?: boolean | undefined
 }
 
 /** A step that was applied, with the result that it returned. */
 export interface Updated<T> extends Committed {
+  /** The result that the step returned. */
   readonly result: T
 }

@@ -26,35 +26,43 @@ import type {
 import { type KeyWrite, WriteSet } from './write-set.ts'
 
 /**
- * Reads see one snapshot and, on top of it, what the transaction has written.
- * Writes are blind until commit: they throw at once if malformed and never
- * conflict. An own write reads back with version 0: it has none yet.
+ * A serializable transaction. Reads see one snapshot plus the transaction's own
+ * writes. A malformed write throws at once. Writes take effect at commit and
+ * never conflict by themselves. An own write reads back with version 0, because
+ * it gets its version at commit.
  */
 export interface Transaction extends Session {
+  /** Writes an entry. */
   put(scope: ByteString, tag: number, key: ByteString, value: ByteString, expiresAt?: number): void
+  /** Deletes an entry. */
   delete(scope: ByteString, tag: number, key: ByteString): void
   /**
-   * Takes effect at commit, and doesn't conflict with other appends. To look at the answer before the commit, or to read
-   * own appends, is to read the log's end: then other appends do conflict.
+   * Appends to a log at commit, without conflicts with other appends. Using the result before the commit, or reading own
+   * appends, counts as reading the log's end. Then appends of other transactions do conflict.
    */
   append(append: Omit<Append, 'op'>): Promise<Appended>
 }
 
-/** A transaction that its caller ends. */
+/** A transaction that the caller commits or rolls back. */
 export interface ManualTransaction extends Transaction {
-  /** `CONFLICT` if what was read has changed. */
+  /** Commits. Rejects with `CONFLICT`, and writes nothing, if another commit changed what the transaction read. */
   commit(): Promise<Committed>
+  /** Ends the transaction without writing anything. */
   rollback(): Promise<void>
 }
 
 /**
- * open → ended (commit or rollback, whatever the outcome), or
- * open → timed out | aborted (from outside, see `abandon`).
- * Once a commit has been handed to the storage it can't be called back: such
- * a transaction has ended, and its outcome is the storage's.
+ * A transaction that runs on a snapshot without locks.
  *
- * The snapshot is asked for at once, so that the transaction sees what was
- * there when it began, and released when it is over and its last read is back.
+ * open → ended (commit or rollback, whatever the outcome)
+ * open → timed out | aborted (by the database, see `abandon`)
+ *
+ * A commit that was handed to the storage cannot be cancelled, so the
+ * transaction counts as ended and the storage decides its outcome.
+ *
+ * The constructor takes the snapshot, so that the transaction sees the state of
+ * its beginning. It is released once the transaction is over and no read is
+ * pending.
  */
 export class OptimisticTransaction implements ManualTransaction {
   readonly #storage: Storage
@@ -63,11 +71,11 @@ export class OptimisticTransaction implements ManualTransaction {
   readonly #isOverdue: () => boolean
   readonly #gate: Gate | undefined
   readonly #isClosed: () => boolean
-  /** Undefined if the transaction is read-only. A snapshot is consistent: such reads need no validation. */
+  /** Undefined in a read-only transaction, whose reads need no validation because a snapshot is consistent. */
   readonly #reads: ReadSet | undefined
   readonly #writes = new WriteSet()
   readonly #logs = new Map<ByteString, OwnLog>()
-  /** Of all logs, in the order of the appends. */
+  /** The appends to all logs, in their order. */
   readonly #tickets: Ticket[] = []
   #state: 'open' | 'ended' | 'timed out' | 'aborted' = 'open'
   #readsInFlight = 0
@@ -76,11 +84,11 @@ export class OptimisticTransaction implements ManualTransaction {
     storage: Storage,
     options: {
       readonly readOnly: boolean
-      /** Asked at each use, beside the timer that abandons the transaction. */
+      /** Checked at each use, in addition to the timer that abandons the transaction. */
       readonly isOverdue: () => boolean
-      /** Absent for who is let through alone. */
+      /** Absent if the transaction runs alone and has closed the gate itself. */
       readonly gate?: Gate | undefined
-      /** Whether the storage is closed: what is only written would hear of it at the commit alone. */
+      /** Whether the storage is closed. Otherwise a transaction that only writes would notice it at commit. */
       readonly isClosed: () => boolean
       readonly onEnd?: () => void
     },
@@ -92,7 +100,7 @@ export class OptimisticTransaction implements ManualTransaction {
     this.#gate = options.gate
     this.#isClosed = options.isClosed
     this.#snapshot = storage.snapshot()
-    // A transaction that never reads must not crash the process because of its snapshot.
+    // If the transaction never reads, nothing else handles a rejection of its snapshot.
     this.#snapshot.catch(() => {})
   }
 
@@ -130,7 +138,7 @@ export class OptimisticTransaction implements ManualTransaction {
     )
   }
 
-  /** A transaction sees one moment anyway. */
+  /** Calls `read` with the transaction itself, whose reads all see one state anyway. */
   view<T>(read: (reader: Reader) => Promise<T>): Promise<T> {
     return read(this)
   }
@@ -150,7 +158,7 @@ export class OptimisticTransaction implements ManualTransaction {
 
   async write(operations: readonly Write[]): Promise<readonly Appended[]> {
     const tickets = this.#add(operations)
-    // It is written; whoever writes very much, without waiting for anything else, lets others run.
+    // Yields to the event loop, because a caller may write very much without waiting for anything else.
     if (isSliceOver()) await nextSlice()
     return this.#headsKnown(tickets)
   }
@@ -158,10 +166,10 @@ export class OptimisticTransaction implements ManualTransaction {
   async update<T>(reads: readonly Place[], step: WriteStep<T>): Promise<StepOutcome<T>> {
     this.#checkWritable()
     const found = await Promise.all(reads.map(({ scope, tag, key }) => this.get(scope, tag, key)))
-    // A step sees the moment that reads see: what they find, it must not take for expired.
+    // The step must judge expiry by the snapshot's clock, as reads do.
     const moment = await this.#snapshot
     this.#checkWritable()
-    // Another step of the same transaction may have written in between; from here on nobody does.
+    // A concurrent step of the same transaction may have written during the awaits. From here on everything is synchronous.
     const time = this.now()
     const current = reads.map((place, i) => {
       const own = this.#writes.find(place)
@@ -172,7 +180,7 @@ export class OptimisticTransaction implements ManualTransaction {
     return { result, time, appended }
   }
 
-  /** P12: a delete of what was not read never conflicts, so looking for the answer doesn't count as reading. */
+  /** Deletes an entry and returns whether it existed. P12: the lookup is not recorded as a read, so it never conflicts. */
   async remove(place: Place): Promise<boolean> {
     this.#checkWritable()
     checkPlace(place)
@@ -191,7 +199,7 @@ export class OptimisticTransaction implements ManualTransaction {
     return outcome
   }
 
-  /** `commit`, with a conflict as an expected outcome. */
+  /** Like `commit`, but returns a conflict instead of throwing it. */
   async tryCommit(): Promise<CommitOutcome> {
     this.#checkOpen()
     const operations = [...this.#writes.operations(), ...this.#tickets.map(ticket => ticket.operation())]
@@ -208,7 +216,10 @@ export class OptimisticTransaction implements ManualTransaction {
       operations,
     })
     if (outcome.status === 'committed') {
-      invariant(outcome.appended.length === this.#tickets.length, 'an answer for each append')
+      invariant(
+        outcome.appended.length === this.#tickets.length,
+        'the storage returns one result for each append',
+      )
       this.#tickets.forEach((ticket, i) => {
         ticket.settle(outcome.appended[i])
       })
@@ -221,7 +232,7 @@ export class OptimisticTransaction implements ManualTransaction {
     this.#end('ended')
   }
 
-  /** Rolls back from outside. Does nothing to a transaction that has ended. */
+  /** Rolls the transaction back on behalf of the database. Does nothing if it has ended. */
   abandon(why: 'timed out' | 'aborted'): void {
     if (this.#state === 'open') this.#end(why)
   }
@@ -249,11 +260,11 @@ export class OptimisticTransaction implements ManualTransaction {
   #checkWritable(): void {
     this.#checkOpen()
     if (this.#reads === undefined) {
-      throw new AnnalsError('INVALID_OPERATION', 'a read-only transaction writes nothing')
+      throw new AnnalsError('INVALID_OPERATION', 'a read-only transaction cannot write')
     }
   }
 
-  /** Keeps the snapshot for as long as `read` runs, even if the transaction ends before. */
+  /** Holds the snapshot while `read` runs, even if the transaction ends meanwhile. */
   async #read<T>(read: (snapshot: Snapshot) => Promise<T> | T): Promise<T> {
     this.#readsInFlight++
     try {
@@ -278,7 +289,10 @@ export class OptimisticTransaction implements ManualTransaction {
     return found
   }
 
-  /** Own deletes make room under the limit, so the snapshot is read on, in growing pages, until it is met. */
+  /**
+   * Scans the snapshot and merges own writes into the result. Own deletes hide entries, so it scans on in growing pages until
+   * the limit is reached.
+   */
   async #scanMerged(snapshot: Snapshot, range: Range, own: readonly KeyWrite[]): Promise<readonly Entry[]> {
     const { limit, reverse = false } = range
     const merged: Entry[] = []
@@ -314,7 +328,7 @@ export class OptimisticTransaction implements ManualTransaction {
     return tickets
   }
 
-  /** From now on what the appends will be can be looked at. */
+  /** Waits until the heads of the logs are known, so that the sequences and hashes of the appends can be computed. */
   async #headsKnown(tickets: readonly Ticket[]): Promise<readonly Ticket[]> {
     for (const { append } of tickets) await this.#logFor(append).ready
     return tickets
@@ -335,7 +349,7 @@ export class OptimisticTransaction implements ManualTransaction {
     return log
   }
 
-  /** The log whose entries, or whose head, the tree holds, if this transaction appends to it. */
+  /** This transaction's appends to the log whose entries or head the tree holds; undefined if there are none. */
   #ownLog({ scope, tag }: TreeId): OwnLog | undefined {
     const log = isLogTag(tag) ? tag : logOfHeadTag(tag)
     return log === undefined ? undefined : this.#logs.get(storageKey(scope, log, ''))
@@ -353,7 +367,7 @@ function inRange(log: OwnLog, { tag, from = '', to, reverse }: Range): readonly 
   return reverse === true ? inside.reverse() : inside
 }
 
-/** An own write as a read would find it. */
+/** An own write as a read returns it; undefined if it is a delete or has expired. */
 function visible(write: KeyWrite, { time, clock }: Pick<Snapshot, 'time' | 'clock'>): Entry | undefined {
   if (write.op === 'delete') return undefined
   const { key, value, expiresAt = 0 } = write
@@ -365,18 +379,21 @@ function comesBefore(a: ByteString, b: ByteString, reverse: boolean): boolean {
   return reverse ? a > b : a < b
 }
 
+/** The error of a transaction that gave up after conflicts. */
 export function conflictError(attempts: number, { on }: Conflict): AnnalsError {
   const times = attempts === 1 ? 'once' : `${attempts} times`
-  return new AnnalsError('CONFLICT', `what the transaction had read was changed by others, ${times}`, {
+  return new AnnalsError('CONFLICT', `other commits changed what the transaction had read, ${times}`, {
     attempts,
     on,
   })
 }
 
+/** The error of a call on a closed store. */
 export function closedError(): AnnalsError {
   return new AnnalsError('CLOSED', 'the store is closed: open it again')
 }
 
+/** The error of a transaction that exceeded its time-out. */
 export function timeoutError(timeoutMs?: number): AnnalsError {
   return new AnnalsError('TIMEOUT', 'the transaction took too long and was rolled back', { timeoutMs })
 }

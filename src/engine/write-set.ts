@@ -3,18 +3,21 @@ import { storageKey } from './keys.ts'
 import { checkCommitBytes, checkOperation } from './operations.ts'
 import type { Append, Delete, Place, Put, Range, TreeId } from './storage.ts'
 
+/** A write of one key, as opposed to an append. */
 export type KeyWrite = Put | Delete
 
 /**
- * What a transaction will write under keys. The last put or delete of a key
- * counts. Different keys don't depend on each other, and a log takes appends
- * only, so nothing else of the program's order matters.
+ * The puts and deletes that a transaction will commit. Only the last write of a
+ * key counts. The order of writes to different keys does not matter.
  */
 export class WriteSet {
   readonly #trees = new Map<ByteString, WrittenTree>()
   #bytes = 0
 
-  /** All or none. Refuses what the engine would refuse, at the call that is to blame. */
+  /**
+   * Adds all operations or none. It refuses what the engine would refuse at commit, so that the error comes from the faulty
+   * call. Appends only count towards the size.
+   */
   add(operations: readonly (KeyWrite | Append)[]): void {
     let bytes = this.#bytes
     const keyed: KeyWrite[] = []
@@ -35,28 +38,30 @@ export class WriteSet {
     }
   }
 
+  /** The write of a key; undefined if there is none. */
   find(place: Place): KeyWrite | undefined {
     return this.#trees.get(treeId(place))?.get(place.key)
   }
 
-  /** The writes to keys of the range, in the range's order; a copy, which later writes don't change. */
+  /** A copy of the writes to keys of the range, in the range's order. */
   inRange(range: Range): readonly KeyWrite[] {
     const writes = this.#trees.get(treeId(range))?.inRange(range) ?? []
     return range.reverse === true ? writes.reverse() : writes
   }
 
-  /** Puts and deletes; appends have only been counted here. */
+  /** The puts and deletes to commit. */
   operations(): KeyWrite[] {
     const operations: KeyWrite[] = []
-    // One by one: a call takes only so many arguments.
+    // Not `push(...writes)`: a call has a limited number of arguments.
     for (const tree of this.#trees.values()) for (const write of tree.writes()) operations.push(write)
     return operations
   }
 }
 
+/** The writes to one tree. */
 class WrittenTree {
   readonly #writes = new Map<ByteString, KeyWrite>()
-  /** The keys in order; made when a range asks, dropped when a new key comes. */
+  /** The sorted keys, computed by the first range read after a new key. */
   #sorted: ByteString[] | undefined
 
   get(key: ByteString): KeyWrite | undefined {
@@ -69,7 +74,7 @@ class WrittenTree {
   }
 
   inRange({ from, to }: Range): KeyWrite[] {
-    // The default order of strings is that of their char codes, which here are bytes.
+    // Strings sort by char code by default, and each char is a byte here.
     this.#sorted ??= [...this.#writes.keys()].sort()
     const keys = this.#sorted
     const start = from === undefined ? 0 : lowerBound(keys, from)
