@@ -8,7 +8,7 @@ import { ReferenceStorage } from '../testing/reference-storage.ts'
 import { Ledger } from './ledger.ts'
 import { ALERT_COUNT_KEY } from './stored.ts'
 
-/** Lets a test come in between before the number of alerts is read. */
+/** A database that calls a hook before the number of alerts is read. */
 class HeldDatabase extends Database {
   beforeCount: (() => Promise<void>) | undefined
 
@@ -34,12 +34,12 @@ function openOver(database: Database): Opened {
 }
 
 describe('onAlert', () => {
-  test('hears of records that nobody had projected when the store was opened, and of no earlier alert', async () => {
+  test('is called for records that were not projected before the store was opened, and not for older alerts', async () => {
     const database = new Database(new ReferenceStorage())
     const before = openOver(database)
     await before.ledger.appendEvent(eventOf('RunPaused'))
     await vi.waitFor(() => expect(before.heard).toEqual(['RunPaused']))
-    // As a reader: it appends, and nobody projects.
+    // A read-only ledger has no projector, so this record stays unprojected.
     await new Ledger(contextOver(database), true).appendEvent(eventOf('RunResumed', 'unprojected'))
     const { ledger, heard } = openOver(database)
     ledger.start()
@@ -48,7 +48,7 @@ describe('onAlert', () => {
     await database.close()
   })
 
-  test('misses nothing that its own ledger raises before it knows where it begins', async () => {
+  test('misses no alert that its own ledger raises before the existing alerts are counted', async () => {
     const database = new HeldDatabase(new ReferenceStorage())
     let release = (): void => {}
     const held = new Promise<void>(resolve => {
@@ -59,7 +59,7 @@ describe('onAlert', () => {
     ledger.start()
     await ledger.appendEvent(eventOf('RunPaused'))
     const projecting = ledger.projectSnapshot(RUN)
-    // Long enough for a projector that does not wait.
+    // A projector that does not wait for the count would raise the alert in this time.
     await new Promise(resolve => setTimeout(resolve, 50))
     database.beforeCount = undefined
     release()
@@ -68,7 +68,7 @@ describe('onAlert', () => {
     await database.close()
   })
 
-  test('goes on where it was after the store could not be read for a while', async () => {
+  test('continues after a failed read of the store', async () => {
     const database = new HeldDatabase(new ReferenceStorage())
     let failures = 0
     database.beforeCount = async () => {
@@ -83,7 +83,7 @@ describe('onAlert', () => {
     await database.close()
   })
 
-  test('that is slow is called for one alert after the other, and holds up no projecting', async () => {
+  test('is called for one alert at a time, and does not delay the projector if it is slow', async () => {
     const database = new Database(new ReferenceStorage())
     const heard: string[] = []
     let release = (): void => {}

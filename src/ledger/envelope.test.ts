@@ -43,7 +43,7 @@ function refusalOf(event: unknown): AnnalsError {
     if (error instanceof AnnalsError) return error
     throw error
   }
-  throw new Error('it was let in')
+  throw new Error('the event was accepted')
 }
 
 function expectFault(event: unknown, field: string): void {
@@ -54,17 +54,17 @@ function expectFault(event: unknown, field: string): void {
 }
 
 describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', () => {
-  test('LD9: the good one is let in', () => {
+  test('LD9: a valid event is accepted', () => {
     expect(new Envelope(GOOD)).toMatchObject({ runId: 'run-1', stepId: 'fetch' })
   })
 
-  test.each(REQUIRED)('LD9, L12: %s is missing', field => {
+  test.each(REQUIRED)('LD9, L12: an event without %s is refused', field => {
     const { [field as 'runId']: _, ...rest } = GOOD
     expectFault(rest, field)
     expectFault({ ...GOOD, [field]: undefined }, field)
   })
 
-  test.each(REQUIRED)('LD9: %s has a wrong type', field => {
+  test.each(REQUIRED)('LD9: a value of the wrong type for %s is refused', field => {
     const isNumber = field.endsWith('AttemptId')
     for (const value of [null, true, [], {}, Symbol('x'), () => 'x', 1n, isNumber ? '1' : 1]) {
       expectFault({ ...GOOD, [field]: value }, field)
@@ -72,7 +72,7 @@ describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', (
   })
 
   test.each([...TEXTS, 'eventId', 'emittedAt', 'idempotencyKey'])(
-    'LD9: %s is empty, has U+0000 or a lone surrogate',
+    'LD9: an empty %s, or one with U+0000 or a lone surrogate, is refused',
     field => {
       for (const value of ['', '\0', 'a\0b', '\ud83d', 'a\ude80b']) {
         expectFault({ ...GOOD, [field]: value }, field)
@@ -80,11 +80,14 @@ describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', (
     },
   )
 
-  test.each(['runId', 'eventType', 'stepId', 'planId', 'planVersion'])('LD9, L20: %s has a |', field => {
-    expectFault({ ...GOOD, [field]: 'a|b' }, field)
-  })
+  test.each(['runId', 'eventType', 'stepId', 'planId', 'planVersion'])(
+    'LD9, L20: %s with a | is refused',
+    field => {
+      expectFault({ ...GOOD, [field]: 'a|b' }, field)
+    },
+  )
 
-  test.each(TEXTS)('LD9: %s is too long', field => {
+  test.each(TEXTS)('LD9: %s that is too long is refused', field => {
     const bytesMax = field === 'runId' || field === 'eventType' ? 256 : 4096
     const fits = { ...GOOD, [field]: 'x'.repeat(bytesMax) }
     const key = deriveIdempotencyKey(fits)
@@ -94,7 +97,7 @@ describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', (
   })
 
   test.each(['runSeq', 'persistedAt', 'occurredAt', 'colour', '__proto__', 'constructor', 'Runid', ''])(
-    'L1, L11, LD9: the field %j is refused, also if it is undefined',
+    'L1, L11, LD9: the field %j is refused, even if its value is undefined',
     field => {
       for (const value of [1, undefined]) {
         const event = JSON.parse(JSON.stringify(GOOD)) as object
@@ -104,17 +107,17 @@ describe('LD9: every fault is INVALID_ENVELOPE with the field in its details', (
     },
   )
 
-  test.each([null, undefined, 'x', 7, [], [GOOD], () => GOOD])('LD9: %s is no event', event => {
+  test.each([null, undefined, 'x', 7, [], [GOOD], () => GOOD])('LD9: %s is refused as an event', event => {
     expectFault(event, 'event')
   })
 
-  test('LD9: emittedAt may have any fraction, but not fill a disk', () => {
+  test('LD9: emittedAt may have a fraction of any length up to a limit', () => {
     const emittedAt = `2025-06-15T15:06:40.${'1'.repeat(1_000)}Z`
     expect(() => new Envelope({ ...GOOD, emittedAt })).not.toThrow()
     expectFault({ ...GOOD, emittedAt: `2025-06-15T15:06:40.${'1'.repeat(5_000)}Z` }, 'emittedAt')
   })
 
-  test('LD7: a wrong key has a code of its own, and is named', () => {
+  test('LD7: a wrong key is refused with IDEMPOTENCY_KEY_MISMATCH, which names it', () => {
     const { code, details } = refusalOf({ ...GOOD, idempotencyKey: GOOD.idempotencyKey.toUpperCase() })
     expect(code).toBe('IDEMPOTENCY_KEY_MISMATCH')
     expect(details).toMatchObject({ expected: GOOD.idempotencyKey })
@@ -127,7 +130,7 @@ function nested(depth: number): Record<string, unknown> {
   return value
 }
 
-/** A payload whose canonical text has exactly so many bytes. */
+/** A payload whose canonical JSON has exactly this many bytes. */
 function sized(bytes: number): Record<string, unknown> {
   return { text: 'x'.repeat(bytes - '{"text":""}'.length) }
 }
@@ -156,11 +159,11 @@ describe('LD9: payloads', () => {
     ['null', null],
     ['a text', 'x'],
     ['an object of a class', new (class Payload {})()],
-  ])('LD9: %s is a clear error, never dropped', (_, payload) => {
+  ])('LD9: %s as or in a payload is refused, not silently dropped', (_, payload) => {
     expectFault({ ...GOOD, payload }, 'payload')
   })
 
-  test('LD9: a cycle is refused, and ends', () => {
+  test('LD9: a cyclic payload is refused', () => {
     const payload: Record<string, unknown> = {}
     payload['self'] = payload
     expectFault({ ...GOOD, payload }, 'payload')
@@ -173,7 +176,7 @@ describe('LD9: payloads', () => {
     ['U+0000', { 'a\0b': '\0' }],
     ['-0', { a: -0 }],
     ['no prototype', Object.create(null) as Record<string, unknown>],
-  ])('LD9: %s is fine', (_, payload) => {
+  ])('LD9: a payload with %s is accepted', (_, payload) => {
     expect(() => new Envelope({ ...GOOD, payload })).not.toThrow()
   })
 
@@ -183,12 +186,12 @@ describe('LD9: payloads', () => {
     expect(bytes).toContain('"payload":{"__proto__":{"x":1},"b":2}')
   })
 
-  test('LD9: the path of what is wrong is said', () => {
+  test('LD9: the error contains the path of the invalid value', () => {
     const { details } = refusalOf({ ...GOOD, payload: { list: [1, { when: 1n }] } })
     expect(details).toMatchObject({ field: 'payload', path: '$.list[1].when' })
   })
 
-  test('L7: what the caller changes afterwards changes nothing', () => {
+  test('L7: changes that the caller makes after the call have no effect', () => {
     const payload = { n: 1 }
     const event = { ...GOOD, payload }
     const envelope = new Envelope(event)
@@ -199,7 +202,7 @@ describe('LD9: payloads', () => {
   })
 })
 
-test('L3, LD14: the bytes that are written by hand are the canonical JSON of the event', () => {
+test('L3, LD14: the hand-written encoder produces the canonical JSON of the event', () => {
   const text = fc
     .string({ unit: 'binary', minLength: 1, maxLength: 20 })
     .filter(value => !value.includes('\0') && !value.includes('|') && value !== 'RUN' && value !== '_shared')
@@ -247,14 +250,14 @@ test('L3, LD14: the bytes that are written by hand are the canonical JSON of the
   )
 })
 
-describe('a heading that was checked before', () => {
+describe('an event of a run whose heading is cached', () => {
   const HEADING = ['tenantId', 'projectId', 'environmentId', 'planId', 'planVersion']
   const keyed = (fields: typeof GOOD): typeof GOOD => ({
     ...fields,
     idempotencyKey: deriveIdempotencyKey(fields),
   })
 
-  test.each(HEADING)('L3: an event of the same run with another %s is written as its own', field => {
+  test.each(HEADING)('L3: another %s is encoded as given', field => {
     for (const value of ['other', 'é"', GOOD.planId, 'l'.repeat(2_000)]) {
       for (const event of [GOOD, keyed({ ...GOOD, [field]: value }), GOOD]) {
         expect(toBuffer(new Envelope(event).bytes).toString('utf8')).toBe(canonicalJson(event))
@@ -262,12 +265,12 @@ describe('a heading that was checked before', () => {
     }
   })
 
-  test.each(HEADING)('LD9: an event of the same run with a %s that may not be is refused', field => {
+  test.each(HEADING)('LD9: an invalid %s is refused', field => {
     new Envelope(GOOD)
     for (const value of [undefined, '', 7, '\ud800']) expectFault({ ...GOOD, [field]: value }, field)
   })
 
-  test('LD9: more runs than are remembered', () => {
+  test('LD9: events are encoded correctly for more runs than the cache holds', () => {
     for (let i = 0; i < 2_500; i++) {
       const event = keyed({ ...GOOD, runId: `run-${i % 1_100}` })
       expect(new Envelope(event).bytes).toBe(canonicalJson(event))

@@ -60,7 +60,7 @@ describe.each(Object.keys(KINDS))('a registry %s', kind => {
     }
   }
 
-  test('L22: gives the id that was chosen first, for each run and key', () =>
+  test('L22: returns the id that was claimed first, for each run and key', () =>
     withRegistry(async ({ registry }) => {
       const first = newId()
       expect(await registry.claim('run-1', KEY, first)).toBe(first)
@@ -71,7 +71,7 @@ describe.each(Object.keys(KINDS))('a registry %s', kind => {
       expect(await registry.claim('run-1', KEY, newId())).toBe(first)
     }))
 
-  test('L22: knows it when it is opened again', () =>
+  test('L22: returns the same id after it is reopened', () =>
     withRegistry(async ({ registry, reopen }) => {
       const ids = [newId(), newId(), newId()]
       const runs = ['run-1', 'Lauf 🚀 "ä"\n', 'run 3']
@@ -80,7 +80,7 @@ describe.each(Object.keys(KINDS))('a registry %s', kind => {
       for (const [i, run] of runs.entries()) expect(await again.claim(run, KEY, newId())).toBe(ids[i])
     }))
 
-  test('L22: of many claims at once, one id comes out', () =>
+  test('L22: concurrent claims of one key all get the same id', () =>
     withRegistry(async ({ registry, reopen }) => {
       const answers = await Promise.all(
         Array.from({ length: 50 }, () => registry.claim('run-1', KEY, newId())),
@@ -90,7 +90,7 @@ describe.each(Object.keys(KINDS))('a registry %s', kind => {
       expect(await (await reopen()).claim('run-1', KEY, newId())).toBe(answers[0])
     }))
 
-  test('L23: takes over the id that the ledger knows, for good', () =>
+  test('L23: adopts the id that the ledger has, permanently', () =>
     withRegistry(async ({ registry, reopen }) => {
       await registry.claim('run-1', KEY, newId())
       const known = newId()
@@ -104,7 +104,7 @@ describe.each(Object.keys(KINDS))('a registry %s', kind => {
       expect(await again.claim('run-2', KEY, newId())).toBe(unclaimed)
     }))
 
-  test('L20, L22: takes no run id that no event can have', () =>
+  test('L20, L22: refuses a run id that is invalid in an event', () =>
     withRegistry(async ({ registry }) => {
       for (const runId of ['a|b', '|', '_shared', '', 'x'.repeat(257), '\ud800', 'a\0b']) {
         const refused = { code: 'INVALID_ARGUMENT' }
@@ -113,7 +113,7 @@ describe.each(Object.keys(KINDS))('a registry %s', kind => {
       }
     }))
 
-  test('L22: takes no id but a UUID v4, and no key but a digest', () =>
+  test('L22: accepts only UUID v4 ids and SHA-256 keys', () =>
     withRegistry(async ({ registry }) => {
       for (const id of ['886313e1-3b8a-5372-9b90-0c9aee199e5d', KEY, '', 'x']) {
         await expect(registry.claim('run-1', KEY, id)).rejects.toMatchObject({
@@ -132,7 +132,7 @@ describe.each(Object.keys(KINDS))('a registry %s', kind => {
 })
 
 describe('a registry in a file', () => {
-  test('L22: the id is in the file when claim answers', async () => {
+  test('L22: the id is in the file when claim resolves', async () => {
     const path = newPath()
     const registry = await openFileRegistry(path)
     const id = newId()
@@ -145,7 +145,7 @@ describe('a registry in a file', () => {
     await registry.close()
   })
 
-  test('L22: a last line that was cut off is cut off for good, wherever it was cut', async () => {
+  test('L22: an incomplete last line is removed, wherever it was cut', async () => {
     const path = newPath()
     const first = await openFileRegistry(path)
     const [kept, lost] = [newId(), newId()]
@@ -169,13 +169,13 @@ describe('a registry in a file', () => {
   })
 
   test.each([
-    ['no JSON', 'hello'],
+    ['not JSON', 'hello'],
     ['another object', '{"runId":"run-1"}'],
-    ['an id that is none', JSON.stringify({ runId: 'r', idempotencyKey: KEY, eventId: 'x' })],
-    ['a key that is none', JSON.stringify({ runId: 'r', idempotencyKey: 'x', eventId: newId() })],
+    ['an entry with an invalid id', JSON.stringify({ runId: 'r', idempotencyKey: KEY, eventId: 'x' })],
+    ['an entry with an invalid key', JSON.stringify({ runId: 'r', idempotencyKey: 'x', eventId: newId() })],
     ['null', 'null'],
     ['a number', '7'],
-  ])('L22: a line in the middle that is %s is CORRUPT, and says where', async (_, line) => {
+  ])('L22: a line in the middle that is %s fails with CORRUPT and the line number', async (_, line) => {
     const path = newPath()
     const registry = await openFileRegistry(path)
     await registry.claim('run-1', KEY, newId())
@@ -190,7 +190,7 @@ describe('a registry in a file', () => {
     expect(readFileSync(path, 'utf8')).toBe(before)
   })
 
-  test('a registry that is closed takes nothing more, and may be closed twice', async () => {
+  test('a closed registry refuses claims, and may be closed twice', async () => {
     const registry = await openFileRegistry(newPath())
     const last = registry.claim('run-1', KEY, newId())
     await registry.close()

@@ -10,7 +10,7 @@ type Same<A, B> = [A, keyof A] extends [B, keyof B]
   : false
 
 test('the tables have the fields of the interfaces', () => {
-  // The compiler checks this: `true` does not fit where the types differ.
+  // The compiler checks this: `true` is not assignable if the types differ.
   const areSame: [
     Same<LedgerFormat<'run-event'>, RunEventWrite>,
     Same<LedgerFormat<'run-event-record'>, RunEventRecord>,

@@ -24,7 +24,7 @@ const read = (name: string): readonly Vector[] => JSON.parse(readFileSync(new UR
 const GOLDEN = read('RunEvents.v2.0.1.idempotency_vectors.json')
 const OWN = read('idempotency_vectors.annals.json')
 
-test('L21: the golden vectors are the five of the contract, unchanged', () => {
+test('L21: the golden vectors are the five of the contract', () => {
   const text = readFileSync(new URL('RunEvents.v2.0.1.idempotency_vectors.json', CONTRACTS))
   expect(GOLDEN).toHaveLength(5)
   expect(createHash('sha256').update(text).digest('hex')).toBe(
@@ -45,7 +45,7 @@ describe.each([...GOLDEN, ...OWN])('vector $name', vector => {
   })
 })
 
-/** Texts as they may be: well-formed, without U+0000 and `|`; RUN is nobody's step. */
+/** Valid strings: well-formed, without U+0000 and `|`, and not `RUN`, which is no valid step id. */
 const text = fc
   .string({ unit: 'binary', minLength: 1, maxLength: 40 })
   .filter(value => !value.includes('\0') && !value.includes('|') && value !== 'RUN')
@@ -58,7 +58,7 @@ const fieldsArbitrary = fc.record({
   planVersion: text,
 })
 
-test('L17: the key is the SHA-256 of the six fields with | in between, for any fields', () => {
+test('L17: the key is the SHA-256 of the six fields joined with |, for any fields', () => {
   fc.assert(
     fc.property(fieldsArbitrary, fields => {
       const { runId, stepId, logicalAttemptId, eventType, planId, planVersion } = fields
@@ -79,7 +79,7 @@ test('L17: two events with different fields have different keys', () => {
   )
 })
 
-test('L19, L21: tenant, project, environment, engine attempt, payload, id and time never matter', () => {
+test('L19, L21: tenant, project, environment, engine attempt, payload, id and time do not affect the key', () => {
   const others = fc.record({
     tenantId: text,
     projectId: text,
@@ -96,7 +96,7 @@ test('L19, L21: tenant, project, environment, engine attempt, payload, id and ti
       const idempotencyKey = deriveIdempotencyKey(fields)
       const event = { ...other, ...fields }
       expect(deriveIdempotencyKey(event)).toBe(idempotencyKey)
-      // What takes events in derives the key its own way.
+      // The envelope derives the key with its own code.
       expect(new Envelope({ ...event, idempotencyKey }).idempotencyKey).toBe(idempotencyKey)
     }),
   )
@@ -128,7 +128,7 @@ test.each([
   ['logicalAttemptId', 2 ** 53],
   ['logicalAttemptId', '1'],
   ['planVersion', 2],
-])('L18, L20: %s may not be %j', (field, value) => {
+])('L18, L20: %s is refused if it is %j', (field, value) => {
   const fields = { ...GOOD, [field]: value } as IdempotencyFields
   for (const derive of [idempotencyPreimage, deriveIdempotencyKey]) {
     let thrown: unknown
@@ -142,13 +142,13 @@ test.each([
   }
 })
 
-test('L18: a run event has no step, and RUN in its place', () => {
+test('L18: the preimage of a run event has RUN as its step', () => {
   const { stepId: _, ...rest } = GOOD
   expect(idempotencyPreimage({ ...rest, eventType: 'RunStarted' })).toBe('run-1|RUN|1|RunStarted|plan|1')
   expect(() => idempotencyPreimage({ ...GOOD, eventType: 'RunStarted' })).toThrow(AnnalsError)
 })
 
-test('LD7: the store derives each key from its own event, whichever keys were made before, in whatever order', () => {
+test('LD7: the store derives the right key, whichever keys were derived before', () => {
   const fieldsOf = (i: number): IdempotencyFields => ({ ...GOOD, stepId: `step-${i}` })
   const bytesOf = (i: number): string =>
     keyOf('run-1', identityOf(`step-${i}`, 1, GOOD.eventType, 'plan', '1'))
@@ -161,7 +161,7 @@ test('LD7: the store derives each key from its own event, whichever keys were ma
       }
     }),
   )
-  // More than are remembered.
+  // More keys than the cache holds.
   for (let i = 0; i < 3_000; i++) deriveIdempotencyKey(fieldsOf(i))
   for (let i = 0; i < 3_000; i++) expect(bytesOf(i)).toBe(expected(i))
 })

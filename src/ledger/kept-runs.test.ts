@@ -12,7 +12,7 @@ function runOf(name: string, steps = STEPS): RunProjection {
   return run
 }
 
-/** One look at a feed that names these runs; answers which had to be read. */
+/** Simulates a round of the projector over these runs. Returns the runs that were not cached. */
 function look(kept: KeptRuns, names: readonly string[]): string[] {
   kept.beginLook()
   const read: string[] = []
@@ -26,15 +26,15 @@ function look(kept: KeptRuns, names: readonly string[]): string[] {
   return read
 }
 
-describe('runs that are kept in memory', () => {
-  test('where they come round and round and one has no room, the others are not read again', () => {
+describe('the cache of projections', () => {
+  test('keeps most runs if all take turns and not all fit', () => {
     const kept = new KeptRuns(4 * (STEPS + 1))
     const names = ['a', 'b', 'c', 'd', 'e']
     expect(look(kept, names)).toEqual(names)
     for (let n = 0; n < 5; n++) expect(look(kept, names).length).toBeLessThanOrEqual(2)
   })
 
-  test('those that nobody has asked for since go first', () => {
+  test('evicts the least recently used runs first', () => {
     const kept = new KeptRuns(3 * (STEPS + 1))
     look(kept, ['old', 'a', 'b'])
     for (let n = 0; n < 3; n++) look(kept, ['a', 'b'])
@@ -43,7 +43,7 @@ describe('runs that are kept in memory', () => {
     expect(look(kept, ['a', 'b', 'new'])).toEqual([])
   })
 
-  test('one that is larger than the room is kept, alone', () => {
+  test('keeps a run that is larger than the limit, but no other', () => {
     const kept = new KeptRuns(5)
     kept.keep(runOf('large', 20))
     kept.forgetSome()

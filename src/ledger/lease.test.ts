@@ -8,7 +8,7 @@ describe('a lease that is stored without ttlMs', () => {
   const held = { epoch: 1, owner: 'worker-1', expiresAt: NOW + HOUR_MS }
   const append = (clock: number) => () => checkFence('run-1', held, undefined, clock)
 
-  test('LD16: keeps writers without an epoch out until it expires', () => {
+  test('LD16: refuses writers without an epoch until it expires', () => {
     for (const clock of [NOW, NOW + HOUR_MS - 1]) {
       expect(append(clock)).toThrow(expect.objectContaining({ code: 'WRITER_FENCED' }))
     }

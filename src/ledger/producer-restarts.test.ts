@@ -28,8 +28,8 @@ describe('retries', () => {
     ['OUTCOME_UNKNOWN', new AnnalsError('OUTCOME_UNKNOWN', 'x')],
     ['IO_ERROR', new AnnalsError('IO_ERROR', 'x')],
     ['ECONNRESET', system('ECONNRESET')],
-    ['a cause that may pass', new TypeError('fetch failed', { cause: system('ECONNREFUSED') })],
-  ])('L22: %s is tried again', (_, error) =>
+    ['an error with a transient cause', new TypeError('fetch failed', { cause: system('ECONNREFUSED') })],
+  ])('L22: %s is retried', (_, error) =>
     withDb(async db => {
       const { store, calls } = failing(db, error, 2)
       expect(await producerOf(db, { store }).runStarted()).toMatchObject({ persisted: true })
@@ -43,9 +43,9 @@ describe('retries', () => {
     ['INVALID_TRANSITION', new AnnalsError('INVALID_TRANSITION', 'x')],
     ['WRITER_FENCED', new AnnalsError('WRITER_FENCED', 'x')],
     ['CLOSED', new AnnalsError('CLOSED', 'x')],
-    ['a mistake', new TypeError('x is not a function')],
-    ['no error at all', 'x'],
-  ])('L22: %s is not', (_, error) =>
+    ['a programming error', new TypeError('x is not a function')],
+    ['a thrown string', 'x'],
+  ])('L22: %s is not retried', (_, error) =>
     withDb(async db => {
       const { store, calls } = failing(db, error, 2)
       await expect(producerOf(db, { store }).runStarted()).rejects.toBe(error)
@@ -53,7 +53,7 @@ describe('retries', () => {
     }),
   )
 
-  test('L22: retries end, and the waits between them grow', () =>
+  test('L22: the number of retries is limited, and the pauses between them grow', () =>
     withDb(async db => {
       const waits: number[] = []
       const sleep = async (ms: number): Promise<void> => {
@@ -69,7 +69,7 @@ describe('retries', () => {
       expect(waits).toEqual([5, 10, 20, 25])
     }))
 
-  test('L22: an append that failed is no state: the next call may try it again', () =>
+  test('L22: a failed append does not change the state, so the next call may repeat it', () =>
     withDb(async db => {
       const { store } = failing(db, new Error('once'), 1)
       const producer = producerOf(db, { store })
@@ -81,7 +81,7 @@ describe('retries', () => {
 })
 
 describe('order and restarts', () => {
-  test('L25: calls that are made at once go out in their order', () =>
+  test('L25: concurrent calls are sent in the order of the calls', () =>
     withDb(async db => {
       const producer = producerOf(db)
       const calls = [
@@ -100,7 +100,7 @@ describe('order and restarts', () => {
       expect(await db.ledger.projectSnapshot(RUN)).toMatchObject({ consistency: 'CONSISTENT' })
     }))
 
-  test('L25: a call that fails does not take the others with it', () =>
+  test('L25: a failed call does not affect the others', () =>
     withDb(async db => {
       const producer = producerOf(db)
       const calls = [producer.runStarted(), producer.stepCompleted('x'), producer.stepStarted('a')]
@@ -108,7 +108,7 @@ describe('order and restarts', () => {
       expect(settled.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled'])
     }))
 
-  test('L22: a producer that begins in the middle of a run, longer than a page, goes on', () =>
+  test('L22: a new producer continues a run that is longer than a page', () =>
     withDb(async db => {
       const first = producerOf(db)
       await first.runStarted()
@@ -122,7 +122,7 @@ describe('order and restarts', () => {
       })
     }))
 
-  /** A program, as a workflow engine would run it again from its beginning. */
+  /** A program that a workflow engine runs again from its beginning. */
   async function program(producer: Producer, until: number): Promise<void> {
     const calls: readonly (() => Promise<unknown>)[] = [
       () => producer.runStarted(),
@@ -139,7 +139,7 @@ describe('order and restarts', () => {
     for (const call of calls.slice(0, until)) await call()
   }
 
-  test('L22, LD1: with replay, a program that runs again from its beginning writes nothing twice', async () => {
+  test('L22, LD1: with replay, a program that runs again stores no event twice', async () => {
     const shape = ({ eventType, logicalAttemptId, stepId, runSeq }: RunEventRecord): unknown => ({
       eventType,
       logicalAttemptId,
@@ -162,7 +162,7 @@ describe('order and restarts', () => {
     }
   })
 
-  test('LD16: a producer writes under its lease, and is refused once another has taken over', () =>
+  test('LD16: a producer writes with its epoch, and is refused once a newer epoch is granted', () =>
     withDb(async db => {
       const { epoch } = await db.ledger.acquireLease(RUN, { owner: 'a', ttlMs: 60_000 })
       const producer = producerOf(db, { epoch })
@@ -171,7 +171,7 @@ describe('order and restarts', () => {
       expect(await codeOf(producer.runCompleted())).toBe('WRITER_FENCED')
     }))
 
-  test('L14: an Error is written as what it says, emittedAt is the producer’s clock', () =>
+  test('L14: an Error is stored with its name, message and code, and emittedAt comes from the producer’s clock', () =>
     withDb(async db => {
       const producer = producerOf(db, { clock: () => 0 })
       await producer.runStarted()

@@ -10,7 +10,7 @@ import type { RunEventWrite } from './run-events.ts'
 
 type Store = ProducerOptions['store']
 
-/** What somebody sees who stands between the producer and its store. */
+/** Wraps the store and the registry, and records the producer's calls. */
 function watched(db: Annals): {
   store: Store
   registry: EventIdRegistry
@@ -46,7 +46,7 @@ function watched(db: Annals): {
 }
 
 describe('ids', () => {
-  test('L22: an id is claimed before the event is sent, is a UUID v4, and is that of the record', () =>
+  test('L22: an id is claimed before the event is sent, is a UUID v4, and becomes the id of the record', () =>
     withDb(async db => {
       const { seen, sent, ...parts } = watched(db)
       const { eventId } = await producerOf(db, parts).runStarted()
@@ -74,7 +74,7 @@ describe('ids', () => {
       expect(await typesIn(db)).toEqual(['RunStarted'])
     }))
 
-  test('L22: a producer that died between claim and append sends the same id when it comes back', () =>
+  test('L22: a producer that died between claim and append sends the same id after its restart', () =>
     withDb(async db => {
       const { sent, store, registry } = watched(db)
       const dead: Store = { ...store, appendEvent: () => Promise.reject(new Error('the process is gone')) }
@@ -84,7 +84,7 @@ describe('ids', () => {
       expect(sent.map(({ eventId }) => eventId)).toEqual([claimed])
     }))
 
-  test('L23: an id that the registry has lost is taken from the ledger, and kept', () =>
+  test('L23: an id that the registry has lost is adopted from the ledger', () =>
     withDb(async db => {
       const first = await producerOf(db, { registry: forgetful() }).runStarted()
       const { seen, store, registry } = watched(db)
@@ -94,7 +94,7 @@ describe('ids', () => {
       expect(await db.ledger.registry.claim(RUN, KEY_OF_START, newId())).toBe(first.eventId)
     }))
 
-  test('L24: engineAttemptId is 1, or what the runtime says, and never grows by itself', () =>
+  test('L24: engineAttemptId is 1 or the runtime’s number, and the producer never increases it', () =>
     withDb(async db => {
       const producer = producerOf(db)
       await producer.runStarted()
@@ -110,13 +110,13 @@ describe('ids', () => {
 
 const KEY_OF_START = '84aa85852bafcae757b6f28bd8679cff89fb8b398bc8e3a5b4a4a798576ac327'
 
-/** It knows nothing, ever. */
+/** A registry that forgets every claim. */
 function forgetful(): EventIdRegistry {
   return { claim: async (_, __, eventId) => eventId, adopt: async () => {} }
 }
 
 describe('L25: Layer 1', () => {
-  test('L25: an invalid transition is an error with what was expected, and nothing is sent', () =>
+  test('L25: an invalid transition throws an error with the expected state, and nothing is sent', () =>
     withDb(async db => {
       const { seen, store, registry } = watched(db)
       const producer = producerOf(db, { store, registry })
@@ -134,7 +134,7 @@ describe('L25: Layer 1', () => {
       expect(seen).toEqual([])
     }))
 
-  test('L25: nothing more is sent for the run, whatever it is', () =>
+  test('L25: after an invalid run event, no event of the run is sent', () =>
     withDb(async db => {
       const producer = producerOf(db)
       await producer.runStarted()
@@ -145,7 +145,7 @@ describe('L25: Layer 1', () => {
       expect(await typesIn(db)).toEqual(['RunStarted'])
     }))
 
-  test('L25: nothing more is sent for a step, but for the others and the run', () =>
+  test('L25: after an invalid step event, only events of other steps and the run are sent', () =>
     withDb(async db => {
       const producer = producerOf(db)
       await producer.runStarted()
@@ -156,7 +156,7 @@ describe('L25: Layer 1', () => {
       expect(await typesIn(db)).toEqual(['RunStarted', 'StepStarted', 'RunCompleted'])
     }))
 
-  test('L25: with onInvalid: fail, a run that may fail is failed, with everything said', () =>
+  test('L25: with onInvalid: fail, the run is failed with the details in the payload, if that is valid', () =>
     withDb(async db => {
       const producer = producerOf(db, { onInvalid: 'fail' })
       await producer.runStarted()
@@ -174,7 +174,7 @@ describe('L25: Layer 1', () => {
       expect(await codeOf(producer.emit('Noted'))).toBe('ILLEGAL_STATE')
     }))
 
-  test('L25: a step is failed only from RUNNING', () =>
+  test('L25: with onInvalid: fail, a step is failed only if it is RUNNING', () =>
     withDb(async db => {
       const producer = producerOf(db, { onInvalid: 'fail' })
       await producer.runStarted()
@@ -198,7 +198,7 @@ describe('L25: Layer 1', () => {
       expect(await db.ledger.projectSnapshot(RUN)).toMatchObject({ consistency: 'CONSISTENT' })
     }))
 
-  test('L25: a run that has ended is not failed', () =>
+  test('L25: with onInvalid: fail, a run that has ended is not failed', () =>
     withDb(async db => {
       const producer = producerOf(db, { onInvalid: 'fail' })
       await producer.runStarted()
@@ -207,7 +207,7 @@ describe('L25: Layer 1', () => {
       expect(await typesIn(db)).toEqual(['RunStarted', 'RunCompleted'])
     }))
 
-  test('L25: it stops also if the failure itself can’t be sent, and says what was wrong at first', () =>
+  test('L25: if the failure event can’t be sent, the producer stops and throws the original error', () =>
     withDb(async db => {
       const { ledger } = db
       const store: Store = {
@@ -224,7 +224,7 @@ describe('L25: Layer 1', () => {
       expect(await typesIn(db)).toEqual(['RunStarted'])
     }))
 
-  test('L25: what a producer sends is always consistent, whatever it is asked for', () =>
+  test('L25: a producer’s events are always consistent, for any sequence of calls', () =>
     withDb(async db => {
       const asks: readonly ((producer: Producer) => Promise<unknown>)[] = [
         p => p.runQueued(),
@@ -258,7 +258,7 @@ describe('L25: Layer 1', () => {
 })
 
 describe('LD1: pauses', () => {
-  test('LD1: each pause, and the resumption from it, has the number of its cycle; other run events have 1', () =>
+  test('LD1: a pause and its resumption have the number of their cycle, and other run events have 1', () =>
     withDb(async db => {
       const producer = producerOf(db)
       await producer.runStarted()
@@ -275,7 +275,7 @@ describe('LD1: pauses', () => {
       })
     }))
 
-  test('LD1: a producer that begins again goes on with the cycle that is due', () =>
+  test('LD1: a restarted producer continues with the next cycle', () =>
     withDb(async db => {
       const first = producerOf(db)
       await first.runStarted()
@@ -294,9 +294,9 @@ describe('LD1: pauses', () => {
     }))
 })
 
-describe('whatever was thrown', () => {
+describe('stepFailed', () => {
   const THROWN: Readonly<Record<string, unknown>> = {
-    nothing: undefined,
+    undefined: undefined,
     'a text': 'no',
     'an object': { code: 7 },
     'an object that JSON can’t hold': { n: 1n },
@@ -306,7 +306,7 @@ describe('whatever was thrown', () => {
     'an Error that is too long': new Error('x'.repeat(2 * 1024 * 1024)),
   }
 
-  test.each(Object.entries(THROWN))('L14: %s, a step can fail with it', (_, thrown) =>
+  test.each(Object.entries(THROWN))('L14: accepts %s as the error', (_, thrown) =>
     withDb(async db => {
       const producer = producerOf(db)
       await producer.runStarted()
@@ -319,7 +319,7 @@ describe('whatever was thrown', () => {
   )
 })
 
-test('what a producer can’t do without is asked for when it is made', () =>
+test('createProducer refuses missing or invalid options', () =>
   withDb(async db => {
     for (const wrong of [{ store: undefined }, { registry: {} }, { onInvalid: 'explode' }]) {
       expect(() => producerOf(db, wrong as never)).toThrow(

@@ -21,7 +21,7 @@ function eventOf(eventType: string, fields: Partial<RunEventWrite> = {}): RunEve
 
 function setUp(): { context: LedgerContext; ledger: Ledger; projector: Projector } {
   const context = contextOver(new Database(new ReferenceStorage()))
-  // As a reader: only this test projects.
+  // A read-only ledger has no projector of its own.
   return { context, ledger: new Ledger(context, true), projector: new Projector(context) }
 }
 
@@ -37,7 +37,7 @@ const MIXED: readonly RunEventWrite[] = [
 ]
 
 describe('the projector', () => {
-  test('L30, L31: what is rebuilt from nothing is the same, and alerts nobody twice', async () => {
+  test('L30, L31: rebuilding a deleted state gives the same state and raises no alert twice', async () => {
     const { context, ledger, projector } = setUp()
     const { database } = context
     await ledger.appendEvents(MIXED)
@@ -57,7 +57,7 @@ describe('the projector', () => {
     expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: MIXED.length })
   })
 
-  test('L31: wherever it is interrupted, it comes to the same', async () => {
+  test('L31: gives the same state wherever it was interrupted', async () => {
     const states: unknown[] = []
     for (let cut = 0; cut <= MIXED.length; cut++) {
       const { ledger, projector } = setUp()
@@ -77,7 +77,7 @@ describe('the projector', () => {
     expect(states[0]).toMatchObject({ status: 'COMPLETED', steps: ['RUNNING'] })
   })
 
-  test('L31: a run that is longer than one commit takes in is projected wholly', async () => {
+  test('L31: projects a run that is too long for one commit', async () => {
     const { ledger, projector, context } = setUp()
     const events = Array.from({ length: 2_500 }, (_, i) => eventOf('RunResumed', { logicalAttemptId: i + 1 }))
     await ledger.appendEvents(events)
@@ -87,7 +87,7 @@ describe('the projector', () => {
     expect(context.metrics).toMatchObject({ projected: 2_500, alerts: 2_500 })
   })
 
-  test('LD13: a store that is opened read-only projects without writing, and refuses to append', async () => {
+  test('LD13: a read-only store projects without writing, and refuses appends', async () => {
     const path = mkdtempSync(join(tmpdir(), 'annals-projector-'))
     try {
       const writer = await open({ path })
@@ -106,11 +106,11 @@ describe('the projector', () => {
     }
   })
 
-  test('L29, L30: what a process that died had not projected is projected when the store is opened', async () => {
+  test('L29, L30: records that a dead process left unprojected are projected when the store is opened', async () => {
     const path = mkdtempSync(join(tmpdir(), 'annals-projector-'))
     try {
       const first = await open({ path })
-      // Closed before the projector, which waits a little, can have come so far.
+      // The store is closed during the projector's pause, so these records are not projected yet.
       await first.ledger.appendEvents(MIXED)
       await first.close()
       const db = await open({ path })

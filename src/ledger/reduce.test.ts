@@ -17,7 +17,7 @@ function recordOf(fields: Partial<RunEventWrite>, runSeq: number): RunEventRecor
   return { ...newEvent(fields), runSeq, persistedAt }
 }
 
-/** `StepStarted a 2` is the second attempt of a. */
+/** Makes records from short texts: `StepStarted a 2` starts the second attempt of step a. */
 function recordsOf(...texts: string[]): RunEventRecord[] {
   return texts.map((text, i) => recordOf(said(text), i + 1))
 }
@@ -29,7 +29,7 @@ function stepByStep(records: readonly RunEventRecord[]): RunSnapshot {
   return snapshot
 }
 
-/** Without what any known event changes, also one that is invalid. */
+/** The snapshot without the fields that even an invalid event changes. */
 function stateOf(snapshot: RunSnapshot): Partial<RunSnapshot> {
   const {
     hash: _,
@@ -49,7 +49,7 @@ function atOnce(records: readonly RunEventRecord[]): RunSnapshot {
   return snapshotOf(records[0], reducer.run, reducer.steps.all)
 }
 
-/** Whatever somebody might send: mostly in an order that makes sense, often not. */
+/** Any event, valid or not. */
 const fieldsArbitrary: fc.Arbitrary<Fields> = fc.oneof(
   fc.record({ eventType: fc.constantFrom(...RUN_EVENTS), logicalAttemptId: fc.integer({ min: 1, max: 3 }) }),
   fc.record({
@@ -66,7 +66,7 @@ const fieldsArbitrary: fc.Arbitrary<Fields> = fc.oneof(
   }),
   fc.record({ eventType: fc.constantFrom('Noted', 'StepPolled'), stepId: fc.constantFrom('a', 'c') }),
 )
-/** They begin, more often than chance would have it: at once, or after what nobody knows. */
+/** First events that make valid runs more frequent: none, a start, or an unknown event before the queueing. */
 const BEGINNINGS: readonly (readonly Fields[])[] = [
   [],
   [{ eventType: 'RunStarted' }],
@@ -92,7 +92,7 @@ describe('reduce', () => {
     )
   })
 
-  test('L31: duplicates are no-ops, wherever they come', () => {
+  test('L31: duplicates are no-ops at any position', () => {
     fc.assert(
       fc.property(runsArbitrary, fc.array(fc.nat(), { maxLength: 10 }), (fields, again) => {
         const records = seqs(fields)
@@ -103,7 +103,7 @@ describe('reduce', () => {
     )
   })
 
-  test('L16, L31: unknown events, also the first ones, change the watermark and nothing else', () => {
+  test('L16, L31: unknown events, including a run’s first, change only the watermark', () => {
     const unknown = ['Noted', 'StepPolled', 'RunSubmitted']
     const unknownFirst = fc.array(fc.constantFrom(...unknown), { maxLength: 3 })
     fc.assert(
@@ -122,7 +122,7 @@ describe('reduce', () => {
     )
   })
 
-  test('L29: an event that is ignored for state leaves everything but the count and the watermark', () => {
+  test('L29: an invalid event changes only the count, the consistency and the watermark', () => {
     fc.assert(
       fc.property(runsArbitrary, fields => {
         let before: RunSnapshot | null = null
@@ -162,13 +162,13 @@ describe('reduce', () => {
     expect(atOnce(gapped)).toEqual(stepByStep(gapped))
   })
 
-  test('L10: times order nothing', () => {
+  test('L10: times do not affect the order', () => {
     const [start, end] = recordsOf('RunStarted', 'RunCompleted')
     const snapshot = stepByStep([start, { ...end, emittedAt: '1999-01-01T00:00:00Z' }])
     expect(snapshot).toMatchObject({ status: 'COMPLETED', consistency: 'CONSISTENT' })
   })
 
-  test('LD13: reducing changes nothing of what it is given, and freezes none of it', () => {
+  test('LD13: reduce neither changes nor freezes its arguments', () => {
     const payload = { error: { list: [1] } }
     const records = recordsOf('RunStarted', 'StepStarted a')
     const failed = { ...recordOf({ eventType: 'StepFailed', stepId: 'a' }, 3), payload }
@@ -187,7 +187,7 @@ describe('reduce', () => {
     expect(() => reduce(twice, record)).toThrow(expect.objectContaining(refusal))
   })
 
-  test('LD13: an error of null is an error; none is none', () => {
+  test('LD13: an error of null is kept, and a missing error stays absent', () => {
     const start = recordsOf('RunStarted', 'StepStarted a')
     const failed = recordOf({ eventType: 'StepFailed', stepId: 'a' }, 3)
     expect(stepByStep([...start, { ...failed, payload: { error: null } }]).steps[0]).toMatchObject({
@@ -227,7 +227,7 @@ async function withMemory<T>(work: (db: Annals) => Promise<T>): Promise<T> {
   }
 }
 
-test('L31, LD13: what the ledger projects is what reducing its records gives, for any events', async () => {
+test('L31, LD13: the ledger’s snapshot equals the one reduced from its records, for any events', async () => {
   await withMemory(async db => {
     let runs = 0
     await fc.assert(
@@ -236,7 +236,7 @@ test('L31, LD13: what the ledger projects is what reducing its records gives, fo
         const events = fields.map(each => newEvent({ ...each, runId }))
         for (const [i, event] of events.entries()) {
           await db.ledger.appendEvent(event)
-          // A projection in the middle, so that the rest is taken in from stored state.
+          // Projects in the middle, so that the rest is reduced from the stored state.
           if (i === cut) await db.ledger.projectSnapshot(runId)
         }
         const records = await db.ledger.fetchEvents(runId)
@@ -256,7 +256,7 @@ test('L31, LD13: what the ledger projects is what reducing its records gives, fo
   })
 })
 
-test('L26, L29: validated appends let in exactly what the projector finds valid, for any events', async () => {
+test('L26, L29: validated appends accept exactly the events that the projector finds valid, for any events', async () => {
   const db = await open({ memory: true, ledger: { validateTransitions: true } })
   try {
     let runs = 0
@@ -298,7 +298,7 @@ test('L26, L29: validated appends let in exactly what the projector finds valid,
   }
 })
 
-test('LD2, L26: validating can begin in the middle of a run, with whatever is in it', async () => {
+test('LD2, L26: validation can be turned on in the middle of any run', async () => {
   const path = mkdtempSync(join(tmpdir(), 'annals-layer-two-'))
   try {
     const first = await open({ path })

@@ -61,24 +61,28 @@ describe('the cache of repeated events', () => {
   })
 })
 
-/** Payloads that read like the one that was sent before, but are not JSON. */
+/** Invalid payloads that look like a valid payload that was sent before. */
 const IMPOSTORS: readonly [string, Record<string, unknown>, () => object][] = [
-  [
-    'a list that is longer than what it has',
-    { a: [1, 2] },
-    () => ({ a: Object.assign([1, 2], { length: 3 }) }),
-  ],
+  ['a list with a hole at its end', { a: [1, 2] }, () => ({ a: Object.assign([1, 2], { length: 3 }) })],
   ['a list of holes', { a: [] }, () => ({ a: new Array(5) })],
   ['a symbol', { a: 1 }, () => ({ a: 1, [Symbol('s')]: 1 })],
   ['a symbol on a list', { a: [1] }, () => ({ a: Object.assign([1], { [Symbol('s')]: 1 }) })],
   ['a hidden key', { a: 1 }, () => Object.defineProperty({ a: 1 }, 'b', { value: 1 })],
-  ['one hidden key for one that is seen', { a: 1 }, () => Object.defineProperty({ b: 7 }, 'a', { value: 1 })],
   [
-    'an object like a list',
+    'a hidden key instead of a visible one',
+    { a: 1 },
+    () => Object.defineProperty({ b: 7 }, 'a', { value: 1 }),
+  ],
+  [
+    'an object with the prototype of a list',
     { a: [1] },
     () => ({ a: Object.setPrototypeOf({ 0: 1, length: 1 }, Array.prototype) }),
   ],
-  ['a list like an object', { a: { 0: 1 } }, () => ({ a: Object.setPrototypeOf([1], Object.prototype) })],
+  [
+    'a list with the prototype of an object',
+    { a: { 0: 1 } },
+    () => ({ a: Object.setPrototypeOf([1], Object.prototype) }),
+  ],
   [
     'a getter that throws',
     { a: 1 },

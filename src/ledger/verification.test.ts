@@ -15,10 +15,10 @@ import { chunkPlace, HEADING_KEY, placeOf, RUN_STATE_KEY } from './stored.ts'
 const SCOPE = scopeOf(RUN)
 const LOG = TAGS.ledger
 
-/** Somebody has changed one entry behind the engine's back: what is read is what they made of it. */
+/** A storage in which one entry was changed without the engine. */
 class TamperedStorage extends ReferenceStorage {
   place: Place | undefined
-  /** What is there instead; undefined takes the entry away. */
+  /** The changed value; undefined removes the entry. */
   value: ByteString | undefined
 
   override async snapshot(): Promise<Snapshot> {
@@ -53,7 +53,7 @@ class TamperedStorage extends ReferenceStorage {
   }
 }
 
-/** By which the log knows an event. */
+/** The key of an event in the dedupe tree. */
 function identityIn(event: RunEventWrite): ByteString {
   return utf8(idempotencyPreimage(event).slice(RUN.length + 1))
 }
@@ -69,14 +69,14 @@ async function setUp(): Promise<{ storage: TamperedStorage; ledger: Ledger; data
   const storage = new TamperedStorage()
   const database = new Database(storage)
   const context = contextOver(database)
-  // As a reader: nothing is projected behind our back.
+  // A read-only ledger has no projector of its own.
   const ledger = new Ledger(context, true)
   await ledger.appendEvents(EVENTS)
   await new Projector(context).project(scopeOf(RUN))
   return { storage, ledger, database }
 }
 
-/** What each single changed byte makes of it: every bit of every byte in turn. */
+/** Flips each bit of the entry in turn, and expects that verifyRun reports it. */
 async function expectEveryByteFound(place: Place): Promise<void> {
   const { storage, ledger } = await setUp()
   expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: EVENTS.length })
@@ -102,10 +102,10 @@ const PLACES: Readonly<Record<string, Place>> = {
   'a record in the middle': { scope: SCOPE, tag: LOG, key: u64(2) },
   'the last record': { scope: SCOPE, tag: LOG, key: u64(3) },
   'the head of the log': { scope: SCOPE, tag: headTag(LOG), key: HEAD_KEY },
-  'what is remembered of a key': { scope: SCOPE, tag: dedupeTag(LOG), key: identityIn(EVENTS[2]) },
+  'the dedupe entry of a key': { scope: SCOPE, tag: dedupeTag(LOG), key: identityIn(EVENTS[2]) },
   'the state of the run': placeOf(SCOPE, RUN_STATE_KEY),
   'the states of steps': chunkPlace(SCOPE, 0),
-  'whose run it is': placeOf(SCOPE, HEADING_KEY),
+  'the heading of the run': placeOf(SCOPE, HEADING_KEY),
 }
 
 describe('LD14: verifyRun', () => {
@@ -113,7 +113,7 @@ describe('LD14: verifyRun', () => {
     expectEveryByteFound(PLACES[what]),
   )
 
-  test.each(Object.keys(PLACES))('LD14: finds that %s was taken away, cut off, emptied', async what => {
+  test.each(Object.keys(PLACES))('LD14: finds that %s was removed, emptied, cut or extended', async what => {
     const { storage, ledger } = await setUp()
     const place = PLACES[what]
     const entry = await storage.get(place.scope, place.tag, place.key)
@@ -126,7 +126,7 @@ describe('LD14: verifyRun', () => {
     }
   })
 
-  test('LD14: finds a state that claims to have taken in nothing, or more than there is', async () => {
+  test('LD14: finds a state whose lastEventSeq is wrong', async () => {
     const { storage, ledger } = await setUp()
     const place = PLACES['the state of the run']
     const value = (await storage.get(place.scope, place.tag, place.key))?.value ?? ''
@@ -138,7 +138,7 @@ describe('LD14: verifyRun', () => {
     }
   })
 
-  test('LD14: says where: firstInvalid is a runSeq', async () => {
+  test('LD14: reports the runSeq of the first invalid record', async () => {
     const { storage, ledger } = await setUp()
     for (let i = 0; i < EVENTS.length; i++) {
       storage.place = { scope: SCOPE, tag: LOG, key: u64(i) }
@@ -148,7 +148,7 @@ describe('LD14: verifyRun', () => {
     }
   })
 
-  test('LD14: a key that no record has is found: it would swallow an event to come', async () => {
+  test('LD14: finds a dedupe entry without a record, which would suppress a future event', async () => {
     const { storage, ledger, database } = await setUp()
     const next = newEvent({ eventType: 'RunCancelled' })
     const known = { scope: SCOPE, tag: dedupeTag(LOG), key: identityIn(EVENTS[0]) }
@@ -171,9 +171,9 @@ describe('L7: through the raw handle', () => {
   const value = 'forged'
   test.each<[string, Place]>([
     ['a record', PLACES['a record in the middle']],
-    ['a record to come', { scope: SCOPE, tag: LOG, key: u64(4) }],
+    ['a future record', { scope: SCOPE, tag: LOG, key: u64(4) }],
     ['the head', PLACES['the head of the log']],
-    ['a key', PLACES['what is remembered of a key']],
+    ['a key', PLACES['the dedupe entry of a key']],
   ])('L7: %s can be neither overwritten nor removed', async (_, place) => {
     const { database, ledger } = await setUp()
     const before = JSON.stringify(await ledger.fetchEvents(RUN))

@@ -8,7 +8,7 @@ import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { newEvent } from './run-event.ts'
 
-test('a window of time that is over is complete: what was on its way to the disk is waited for', async () => {
+test('an audit of a past time window waits for records of that time that are still being written', async () => {
   const clock = new SimulatedClock()
   let isSlow = false
   const held: (() => void)[] = []
@@ -18,7 +18,7 @@ test('a window of time that is over is complete: what was on its way to the disk
   const random = new Random(1)
   await db.ledger.appendEvent(newEvent(random, { runId: 'run-1', eventType: 'RunStarted' }))
 
-  // It has its time, but is not stored yet, and will be.
+  // The record has its time, but its write is still pending.
   isSlow = true
   const late = db.ledger.appendEvent(newEvent(random, { runId: 'run-2', eventType: 'RunStarted' }))
   await turn()

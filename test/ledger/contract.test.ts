@@ -7,7 +7,7 @@ import { openEmbedded } from '../../src/embedded/open.ts'
 import { Database } from '../../src/engine/database.ts'
 import { deriveIdempotencyKey, type RunEventWrite } from '../../src/index.ts'
 
-/** docs/contracts/README.md says how a record is stored; here it is computed from the page alone, and compared. */
+/** Computes a stored record from docs/contracts/README.md alone, and compares it with the store's. */
 const PAGE = readFileSync(new URL('../../docs/contracts/README.md', import.meta.url), 'utf8')
 const TIME_MS = 1_750_000_000_000
 const SCOPE = 'default:default:default:run-1'
@@ -50,7 +50,7 @@ async function keysOf(storage: EmbeddedStore, scope: string, tag: number): Promi
 }
 
 describe('docs/contracts, the stored record', () => {
-  test('the vector follows from the page: key, body hash, hash', () => {
+  test('the key, body hash and hash of the vector follow from the page', () => {
     expect(sha256(Buffer.from(PREIMAGE)).toString('hex')).toBe(rowOf('idempotency key'))
     expect(JSON.parse(BODY)).toMatchObject({ idempotencyKey: rowOf('idempotency key') })
     expect(Buffer.from(BODY).length).toBe(403)
@@ -58,7 +58,7 @@ describe('docs/contracts, the stored record', () => {
     expect(hash.toString('hex')).toBe(rowOf('hash'))
   })
 
-  test('the store holds the record, its key and its place in the feed as the page says', async () => {
+  test('the store has the record, its dedupe entry and its feed entry as the page specifies', async () => {
     const { db, storage } = await openWithClock()
     const event = JSON.parse(BODY) as RunEventWrite
     await db.ledger.appendEvent(event)
@@ -80,10 +80,10 @@ describe('docs/contracts, the stored record', () => {
     await db.close()
   })
 
-  test('L17: an event whose step id is long is known by its idempotency key, and is stored once as well', async () => {
+  test('L17: an event with a long step id is deduplicated by its idempotency key', async () => {
     const { db, storage } = await openWithClock()
     const { stepId: _, idempotencyKey: __, ...rest } = JSON.parse(BODY) as RunEventWrite
-    // Of 256 bytes together with what else tells events apart, and of one more.
+    // The identity has 256 bytes, the longest that is its own key, and then one more.
     for (const length of [256, 257].map(bytes => bytes - '|1|StepStarted|nightly|3'.length)) {
       const fields = { ...rest, stepId: 'é'.repeat(length >> 1) + 's'.repeat(length & 1) }
       const event = { ...fields, idempotencyKey: deriveIdempotencyKey(fields) }
@@ -96,13 +96,13 @@ describe('docs/contracts, the stored record', () => {
     await db.close()
   })
 
-  test('what is derived lies under tag 08, under the letters of the page and no others', async () => {
+  test('derived entries are under tag 08 and have only the letters on the page', async () => {
     const { db, storage } = await openWithClock()
     const { ledger } = db
     const { epoch } = await ledger.acquireLease('run-1', { owner: 'worker', ttlMs: 1_000 })
     const [early, started, next] = eventsOf('fetch', undefined, 'parse')
     await ledger.registry.claim('run-1', early.idempotencyKey, early.eventId)
-    // Its run has not begun: an event that may not be.
+    // The first event is invalid, because its run has not started.
     await ledger.appendEvents([early, started, next], { epoch })
     await ledger.projectSnapshot('run-1')
     const alerted = `u${early.eventId.toLowerCase()}`
@@ -112,7 +112,7 @@ describe('docs/contracts, the stored record', () => {
     const alert = Buffer.concat([Buffer.from('a'), u64(1)])
     expect(await keysOf(storage, SCOPE, 0x08)).toEqual([alert, ...letters])
     const listed = Buffer.concat([Buffer.from('a'), u64(TIME_MS), Buffer.from('run-1\0'), u64(1)])
-    // How far the background has come is its own business.
+    // The projector's position depends on timing.
     const shared = (await keysOf(storage, SHARED, 0x08)).filter(key => key.toString() !== 'p')
     const numbered = Buffer.concat([Buffer.from('n'), u64(1)])
     expect(shared).toEqual([listed, Buffer.from('c'), Buffer.from('erun-1'), numbered])
@@ -124,7 +124,7 @@ describe('docs/contracts, the stored record', () => {
     await db.close()
   })
 
-  test('so does what validates appends', async () => {
+  test('entries for validating appends are under tag 08 and have only the letters on the page', async () => {
     const { db, storage } = await openWithClock(true)
     const [early, started, next] = eventsOf('fetch', undefined, 'parse')
     await expect(db.ledger.appendEvent(early)).rejects.toMatchObject({ code: 'INVALID_TRANSITION' })
@@ -141,7 +141,7 @@ describe('docs/contracts, the stored record', () => {
   })
 })
 
-/** `RunStarted`, and `StepStarted` for each step. */
+/** A `StepStarted` for each step id, and a `RunStarted` for each undefined. */
 function eventsOf(...steps: readonly (string | undefined)[]): RunEventWrite[] {
   const { stepId: _, ...run } = JSON.parse(BODY) as RunEventWrite
   return steps.map(stepId => {

@@ -14,19 +14,20 @@ import {
 } from './crash-program.ts'
 
 /**
- * The program runs on a simulated disk; around every disk call that changes
- * something, and between the parts of an append, the machine dies. Every image
- * is recovered, the program runs on it from its beginning, and what comes of it
- * is what would have come without the crash. Some die again meanwhile.
+ * Counts the crashes of a campaign. The program runs on a simulated disk, and an
+ * image of the disk is taken around disk writes and between the phases of an
+ * append, as a crash would leave it. On each image the program runs again from its
+ * beginning, and must give the result of a run without a crash. Some of these
+ * runs crash again.
  */
 export interface LedgerCrashReport {
   programs: number
   images: number
   processCrashes: number
   powerCuts: number
-  /** Deaths while the program ran again, and again. */
+  /** Crashes of programs that run again after a crash. */
   laterGenerations: number
-  /** How many images were taken in each phase of an append, and while the projector was at work. */
+  /** The number of images taken in each phase of an append, and while the projector was working. */
   readonly phases: Record<Phase | 'projector', number>
 }
 
@@ -38,7 +39,7 @@ interface Image {
 }
 
 const GENERATIONS = 3
-/** How likely the machine dies again on the way, and at which share of the moments. */
+/** The chance that a program that runs again crashes again, and the share of its disk calls at which it does. */
 const AGAIN = { chance: 0.02, share: 0.01 }
 
 export function newLedgerCrashReport(): LedgerCrashReport {
@@ -61,7 +62,7 @@ export function newLedgerCrashReport(): LedgerCrashReport {
 export async function ledgerCrashProgram(
   seed: number,
   report: LedgerCrashReport,
-  /** At which share of the disk calls it dies. */
+  /** The share of the disk calls at which the machine crashes. */
   share: number,
   durability: 'durable' | 'relaxed',
   /** Whether invalid transitions are refused at the append (Layer 2). */
@@ -89,7 +90,7 @@ interface Line {
   readonly depth: number
 }
 
-/** One life of the program, and all deaths in it. */
+/** Runs the program once, then runs it again on each image that was taken. */
 async function generation(disk: SimulatedDisk, known: Known, clock: Clock, line: Line): Promise<void> {
   const { random, durability, report, share, depth } = line
   const images: Image[] = []
@@ -98,7 +99,7 @@ async function generation(disk: SimulatedDisk, known: Known, clock: Clock, line:
   const take = (moment: string, likely: number): void => {
     if (!random.chance(likely)) return
     const at = { known: known.copy(), moment, time: clock.highest }
-    // What the power takes of a relaxed store nobody was promised.
+    // A relaxed store may lose acknowledged events in a power cut, so only process crashes are checked.
     const isCut = durability === 'durable' && random.chance(0.5)
     const left = isCut ? disk.afterPowerCut(random.fork()) : disk.afterProcessCrash(random.fork())
     images.push({ disk: left, ...at })
@@ -117,7 +118,7 @@ async function generation(disk: SimulatedDisk, known: Known, clock: Clock, line:
     phase(phase, runId) {
       clock.pass(random)
       phases.set(runId, phase)
-      // There are few of these among the disk calls, and they are what this is about.
+      // Phases are rarer than disk calls, and matter most here.
       take(`${phase} of ${runId}`, 3 * share)
     },
     done: runId => void phases.delete(runId),
@@ -140,7 +141,7 @@ async function generation(disk: SimulatedDisk, known: Known, clock: Clock, line:
       await generation(image.disk, image.known, new Clock(time), next)
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error)
-      throw new Error(`death ${depth} at the ${image.moment}: ${why}`, { cause: error })
+      throw new Error(`crash ${depth} at the ${image.moment}: ${why}`, { cause: error })
     }
   }
 }

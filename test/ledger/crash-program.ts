@@ -19,19 +19,18 @@ import { Random } from '../../src/testing/random.ts'
 import { newEvent, PLAN } from './run-event.ts'
 
 /**
- * A program that works on four runs at once and can be run again from its
- * beginning, as often as it dies: a run under a lease, one with events that may
- * not be, and two that share a batch. Beside it a reader follows all runs and
- * remembers how far it came.
+ * A program that works on four runs at once and can run again from its beginning
+ * after any crash: one run has a lease, one has invalid events, and two share a
+ * batch. A reader follows all runs and stores its cursor.
  */
 
-/** What somebody outside knows, and must find again after any crash. */
+/** The answers and records that the outside world has seen. They must still be there after any crash. */
 export class Known {
-  /** Whether events that may not be are refused at the append, or stored and found later. */
+  /** Whether invalid events are refused at the append (Layer 2), instead of stored and reported later. */
   readonly validates: boolean
   readonly answers: (readonly [event: RunEventWrite, answer: AppendResult])[] = []
   readonly delivered: FeedItem[] = []
-  /** By key, what a refusal said. */
+  /** The details of each refusal, by idempotency key. */
   readonly refusals: Map<string, ErrorDetails> = new Map()
 
   constructor(validates: boolean) {
@@ -46,25 +45,25 @@ export class Known {
     return copy
   }
 
-  /** What there has to be in the end. */
+  /** The records that the run must have in the end. */
   expected(runId: string): readonly string[] {
     return EXPECTED[runId].filter(name => !this.validates || !INVALID.includes(`${runId} ${name}`))
   }
 }
 
-/** Where in its life an event is, when the machine dies. */
+/** The phase of an append in which the machine crashes. */
 export type Phase = 'registry write' | 'between registry and append' | 'append' | 'between append and answer'
 
 export interface Hooks {
-  /** Called as the phase begins; whoever takes an image here dies in it. */
+  /** Called when a phase begins. An image that is taken here is a crash in this phase. */
   readonly phase: (phase: Phase, runId: string) => void
-  /** The event has been dealt with. */
+  /** Called when the event is appended or refused. */
   readonly done: (runId: string) => void
-  /** The projector in the background is about to work, and has worked. */
+  /** Called before and after the background projector works. */
   readonly projecting: (isProjecting: boolean) => void
 }
 
-/** What there has to be in the end: type, step, attempt. */
+/** The records of each run in the end, as type, step and attempt. */
 const EXPECTED: Readonly<Record<string, readonly string[]>> = {
   leased: [
     'RunQueued 1',
@@ -104,10 +103,10 @@ const INDEXED: Readonly<Record<string, string>> = {
   'batch-2': 'Paused',
 }
 const RUN_IDS = Object.keys(EXPECTED)
-/** More than the projector waits for a crowd. */
+/** Longer than the projector's pause between two rounds. */
 const PROJECTOR_PAUSE_MS = 105
 
-/** Events that no producer sends. Always the same ones: their ids follow from a seed. */
+/** Events that are sent without a producer. They are the same in each run, because their ids follow from a seed. */
 function rawEvents(): Record<'resumed' | 'ghost' | 'restarted', RunEventWrite> & { batch: RunEventWrite[] } {
   const random = new Random(1)
   const started = newEvent(random, { runId: 'batch-1', eventType: 'RunStarted' })
@@ -126,7 +125,7 @@ function rawEvents(): Record<'resumed' | 'ghost' | 'restarted', RunEventWrite> &
   }
 }
 
-/** Runs the program to its end. `clock` is the producer's, for `emittedAt`. */
+/** Runs the program to its end. `clock` is the producer's clock, for `emittedAt`. */
 export async function runLedgerProgram(
   db: Annals,
   known: Known,
@@ -142,8 +141,8 @@ export async function runLedgerProgram(
   const appendInvalid = async (event: RunEventWrite): Promise<void> => {
     if (!known.validates) return answered(event, await store.appendEvent(event))
     const { code, details } = await refusalOf(store.appendEvent(event))
-    check(code === 'INVALID_TRANSITION', `an event that may not be is refused with ${code}`)
-    // L26: whoever sends it again, in whatever life, hears the same.
+    check(code === 'INVALID_TRANSITION', `an invalid event is refused with ${code}`)
+    // L26: a retry gets the same refusal, even after a crash.
     same(known.refusals.get(event.idempotencyKey) ?? details, details, 'the refusal')
     known.refusals.set(event.idempotencyKey, details ?? {})
     hooks.done(event.runId)
@@ -174,7 +173,7 @@ export async function runLedgerProgram(
         ...store,
         appendEvent: async (event, options) => {
           const answer = await store.appendEvent(event, options)
-          // The producer's caller hears of it now.
+          // From here on the producer's caller may know the answer.
           answered(event, answer)
           return answer
         },
@@ -272,7 +271,7 @@ async function refused(append: Promise<AppendResult>): Promise<void> {
   check(code === 'WRITER_FENCED', `an append without the lease is refused with ${code}`)
 }
 
-/** What was known before the crash is there after it, before anything is done. */
+/** Checks right after the recovery that everything the outside world has seen is still there. */
 export async function checkRecovered(db: Annals, known: Known): Promise<void> {
   const records = await recordsOf(db)
   checkAnswers(known, records)
@@ -280,17 +279,17 @@ export async function checkRecovered(db: Annals, known: Known): Promise<void> {
   const whole = ['batch-1', 'batch-2'].flatMap(runId => known.expected(runId)).length
   check(
     [0, 5, whole].includes(batch.length),
-    `of a batch of 5 and what follows it, ${batch.length} are there`,
+    `the batch of 5 is stored wholly or not at all, but there are ${batch.length} records`,
   )
   for (const [runId, found] of records) {
     if (found.length === 0) continue
     check((await db.ledger.verifyRun(runId)).isValid, `${runId} can be verified`)
-    // The index entry is made with the first event, the status may lag.
+    // The index entry is made with the first event; its status may lag.
     check((await db.runs.get(runId)) !== undefined, `${runId} is in the index of runs`)
   }
 }
 
-/** Everything once, and everything that follows from it. */
+/** Checks that each record is stored once, and that all derived data matches the records. */
 export async function checkFinished(db: Annals, known: Known): Promise<void> {
   const { ledger } = db
   const byRun = await recordsOf(db)
@@ -318,10 +317,10 @@ export async function checkFinished(db: Annals, known: Known): Promise<void> {
   await checkAlerts(db, all, known.validates ? [] : INVALID)
   await checkFeed(db, known, all)
   await checkAudit(db, all)
-  check(ledger.stats().projector.error === undefined, 'the projector is well')
+  check(ledger.stats().projector.error === undefined, 'the projector has no error')
 }
 
-/** One event id per key: whoever asks the registry hears the record's. */
+/** Checks that the registry returns the record's event id for each key. */
 async function checkRegistry(
   db: Annals,
   byRun: ReadonlyMap<string, readonly RunEventRecord[]>,
@@ -353,14 +352,14 @@ async function checkAlerts(
   same(perRun.flat().length, invalid.length, 'the alerts of the runs')
 }
 
-/** The reader, over all its lives, has had each record once, in the order of the feed. */
+/** Checks that the reader got each record once over all restarts, in the order of the feed. */
 async function checkFeed(db: Annals, known: Known, all: readonly RunEventRecord[]): Promise<void> {
-  same(known.delivered.length, all.length, 'records delivered over all lives')
+  same(known.delivered.length, all.length, 'the number of records delivered over all restarts')
   const fresh: FeedItem[] = []
   for await (const item of db.ledger.subscribeAll()) {
     if (fresh.push(item) === all.length) break
   }
-  same(known.delivered, fresh, 'what was delivered over all lives')
+  same(known.delivered, fresh, 'the items delivered over all restarts')
   same(new Set(fresh.map(({ record }) => `${record.runId} ${record.runSeq}`)).size, all.length, 'the feed')
 }
 
@@ -372,7 +371,7 @@ async function checkAudit(db: Annals, all: readonly RunEventRecord[]): Promise<v
   same(await collect(db.ledger.audit(window)), ordered, 'the audit')
   const middle = Math.floor(ordered.length / 2)
   const rest = await collect(db.ledger.audit({ ...window, after: ordered[middle] }))
-  same(rest, ordered.slice(middle + 1), 'the audit behind its middle')
+  same(rest, ordered.slice(middle + 1), 'the audit after its middle')
 }
 
 async function recordsOf(db: Annals): Promise<Map<string, readonly RunEventRecord[]>> {
@@ -411,12 +410,12 @@ async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
   return found
 }
 
-/** Byte for byte. */
+/** Compares the canonical JSON. */
 function same(found: unknown, expected: unknown, what: string): void {
   const [a, b] = [canonicalJson(found ?? null), canonicalJson(expected ?? null)]
   if (a !== b) throw new Error(`${what}: found ${a}, expected ${b}`)
 }
 
 function check(holds: boolean, what: string): void {
-  if (!holds) throw new Error(`not so: ${what}`)
+  if (!holds) throw new Error(`does not hold: ${what}`)
 }

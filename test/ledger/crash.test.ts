@@ -2,18 +2,18 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { ledgerCrashProgram, newLedgerCrashReport } from './crash-images.ts'
 
-/** The projector waits a moment for more to come; here that moment is over when the program says so. */
+/** Fake timers, so that the program decides when the projector's pause ends. */
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }))
 afterEach(() => void vi.useRealTimers())
 
 describe('failure matrix, process killed or power cut, in the ledger', () => {
-  test('whenever the machine dies, the program that runs again leaves each event once, and all that follows from it', async () => {
+  test('after a crash at any moment, running the program again stores each event once, with the right derived data', async () => {
     const seed = seedOfRun()
     console.log(`ANNALS_SEED=${seed}`)
     const random = new Random(seed)
     const report = newLedgerCrashReport()
     const since = performance.now()
-    // One that dies at every disk call, and others that die here and there.
+    // One program crashes at every disk call, the others at a share of them.
     await ledgerCrashProgram(random.below(2 ** 32), report, 1, 'durable', false)
     expect(report.images).toBeGreaterThan(300)
     while (report.images < 750) {

@@ -10,7 +10,7 @@ import { newEvent } from './run-event.ts'
 
 const RUN = 'run-1'
 
-/** Somebody else gets a word in before a scan of records. */
+/** A database that calls a hook before the next scan of records. */
 class InterruptedDatabase extends Database {
   interrupt: (() => Promise<void>) | undefined
 
@@ -24,8 +24,8 @@ class InterruptedDatabase extends Database {
   }
 }
 
-describe('a run that is deleted and begins anew', () => {
-  test('while it is being projected, is projected from its own first record on', async () => {
+describe('a run that is deleted and begun anew', () => {
+  test('during a projection is projected from its own first record', async () => {
     const storage = await openEmbedded()
     const database = new InterruptedDatabase(storage)
     const db = new Annals({ storage, database, guards: {} }, 'default')
@@ -41,7 +41,7 @@ describe('a run that is deleted and begins anew', () => {
     await append(3)
     await db.ledger.projectSnapshot(RUN)
     await append(4)
-    // The projector knows that it stands at 4, and is about to read what comes behind.
+    // The projector has reduced 4 records and is about to read the next ones.
     database.interrupt = async () => {
       await db.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
       await append(6)
@@ -54,7 +54,7 @@ describe('a run that is deleted and begins anew', () => {
     await db.close()
   })
 
-  test('between two pages of its records, is not taken for the same run', async () => {
+  test('between two pages of a reader is not mistaken for the same run', async () => {
     const db = await open({ memory: true })
     const random = new Random(1)
     const note = (text: string): Promise<unknown> =>
@@ -67,7 +67,7 @@ describe('a run that is deleted and begins anew', () => {
       for await (const { eventType } of db.ledger.iterateEvents(RUN)) {
         read.push(eventType)
         if (read.length > 1) continue
-        // The first page was read: the next one is of another run.
+        // The first page was read. The next page belongs to another run.
         await db.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
         await note('Second')
       }
@@ -78,14 +78,14 @@ describe('a run that is deleted and begins anew', () => {
     await db.close()
   })
 
-  test('before anybody has stored what the first one came to, leaves nothing of it', async () => {
+  test('before the first run’s state was stored shows nothing of the first run', async () => {
     const db = await open({ memory: true })
     const random = new Random(2)
     const event = (eventType: string, stepId?: string): RunEventWrite =>
       newEvent(random, { runId: RUN, eventType, ...(stepId === undefined ? {} : { stepId }) })
     await db.ledger.appendEvents([event('RunStarted'), event('StepStarted', 'old'), event('RunCompleted')])
     await db.runs.delete(RUN, { purgeLedger: true, reason: 'asked to forget' })
-    // One more than the first one had: its last one would be the next one of the other.
+    // One record more than the first run had, so that the last one could be mistaken for the first run's next record.
     await db.ledger.appendEvents([
       event('RunStarted'),
       event('StepStarted', 'a'),
@@ -101,7 +101,7 @@ describe('a run that is deleted and begins anew', () => {
     await db.close()
   })
 
-  test('L5: an event that was answered from memory is stored anew, as it was when it was sent', async () => {
+  test('L5: stores a cached event again, as it was at the call', async () => {
     const storage = await openEmbedded()
     const handle = (): Annals =>
       new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
@@ -120,7 +120,7 @@ describe('a run that is deleted and begins anew', () => {
   })
 
   test.each([1, 2, 3])(
-    'LD13: by another process, and is shorter (%i records), is projected as it is',
+    'LD13: by another process is projected from its own records, even if it is shorter (%i records)',
     async length => {
       const storage = await openEmbedded()
       const handle = (): Annals =>
@@ -143,7 +143,7 @@ describe('a run that is deleted and begins anew', () => {
     },
   )
 
-  test('L30: has its alerts at their own time among those of others', async () => {
+  test('L30: has its alerts listed at their own time', async () => {
     let now = 1_000
     const storage = await openEmbedded({ clock: () => now++ })
     const db = new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
@@ -163,8 +163,8 @@ describe('a run that is deleted and begins anew', () => {
 
 test.each([
   ['is ahead of its records', '"lastEventSeq":1', '"lastEventSeq":9'],
-  ['has steps that are not there', '"steps":0', '"steps":2'],
-])('LD13: a stored state that %s is said to be damaged', async (_, part, changed) => {
+  ['has steps that are not stored', '"steps":0', '"steps":2'],
+])('LD13: a stored state that %s fails with CORRUPT', async (_, part, changed) => {
   const storage = await openEmbedded()
   const handle = (): Annals => new Annals({ storage, database: new Database(storage), guards: {} }, 'default')
   const db = handle()
@@ -178,7 +178,7 @@ test.each([
   await storage.commit({ operations: [{ op: 'put', ...place, value: damaged }] })
   await expect(handle().ledger.projectSnapshot(RUN)).rejects.toMatchObject({ code: 'CORRUPT' })
   expect(await handle().ledger.replaySnapshot(RUN)).toMatchObject({ lastEventSeq: 1 })
-  // It holds up nobody else.
+  // The projector still projects other runs.
   const { ledger } = handle()
   await ledger.appendEvent(newEvent(random, { runId: RUN, eventType: 'RunPaused' }))
   await ledger.appendEvent(newEvent(random, { runId: 'other', eventType: 'RunStarted' }))
@@ -188,7 +188,7 @@ test.each([
   await db.close()
 })
 
-test('L26: a state that validates appends and is ahead of its records is said to be damaged', async () => {
+test('L26: a state for validating appends that is ahead of its records fails with CORRUPT', async () => {
   const storage = await openEmbedded()
   const ledger = { validateTransitions: true }
   const db = new Annals({ storage, database: new Database(storage), guards: {}, ledger }, 'default')

@@ -3,28 +3,27 @@ import type { Random } from '../../src/testing/random.ts'
 import { newEvent } from './run-event.ts'
 
 /**
- * Workers send the same events again and again, alone and in batches, in any
- * order and at any time: each event as several callers would have it, who agree
- * on the key and on nothing else.
+ * Workers that send the same events many times, one by one and in batches, in
+ * random order. Each event exists in several variants that share only the key.
  */
 export interface Storm {
   readonly appends: number
   readonly keys: number
   readonly runs: number
   readonly workers: number
-  /** How likely a worker sends a batch. */
+  /** The chance that a worker sends a batch. */
   readonly batches: number
 }
 
 export interface StormReport {
-  /** Answers that were not the first of their key. */
+  /** The number of answers that were not the first for their key. */
   readonly duplicates: number
   readonly persisted: number
   readonly batches: number
-  /** Of batches, how many had an event twice. */
+  /** The number of batches that contained an event twice. */
   readonly batchesWithTwins: number
   readonly ms: number
-  /** What was answered, by key. */
+  /** The first answer for each key. */
   readonly answers: ReadonlyMap<string, AppendResult>
 }
 
@@ -62,7 +61,7 @@ export async function duplicateStorm(db: Annals, random: Random, storm: Storm): 
       if (own.chance(0.02)) await new Promise(resolve => setImmediate(resolve))
       if (own.chance(storm.batches)) {
         const events = Array.from({ length: 1 + own.below(BATCH_MAX) }, () => pick(own))
-        // So that there are always some that come twice in one call.
+        // Makes batches with duplicates inside frequent.
         if (own.chance(0.5)) events.push(...events.slice(0, 1 + own.below(events.length)))
         sent += events.length
         batches++
@@ -80,7 +79,7 @@ export async function duplicateStorm(db: Annals, random: Random, storm: Storm): 
 
   const since = performance.now()
   await Promise.all(Array.from({ length: storm.workers }, () => worker(random.fork())))
-  // Whatever chance has left out, so that it is known how many there have to be.
+  // Sends the keys that were never picked, so that the number of records is known.
   const missing = variants.filter(([{ idempotencyKey }]) => !answers.has(idempotencyKey))
   await Promise.all(missing.map(async ([event]) => take(event, await db.ledger.appendEvent(event))))
   return {
@@ -93,7 +92,7 @@ export async function duplicateStorm(db: Annals, random: Random, storm: Storm): 
   }
 }
 
-/** Same run, step, attempt, type and plan; another id, payload, engine attempt and emission. */
+/** A variant of an event: same run, step, attempt, type and plan, but another id, payload, engine attempt and `emittedAt`. */
 function variantOf(random: Random, key: number, variant: number, runs: number): RunEventWrite {
   return newEvent(random, {
     runId: `run-${key % runs}`,

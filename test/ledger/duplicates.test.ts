@@ -36,7 +36,7 @@ function tell(seed: number, { duplicates, batches, batchesWithTwins, ms }: Storm
 }
 
 describe('failure matrix, duplicate append', () => {
-  test('a million duplicates of a thousand events, at any timing, are a thousand records and one answer each', async () => {
+  test('a million duplicates of a thousand events give a thousand records, and one answer for each event', async () => {
     const seed = seedOfRun()
     const db = await open({ memory: true })
     const storm = { appends: 1_001_000, keys: KEYS, runs: RUNS, workers: 200, batches: 0 }
@@ -51,7 +51,7 @@ describe('failure matrix, duplicate append', () => {
     await db.close()
   }, 120_000)
 
-  test('so are batches with duplicates inside, from many callers at once, beside single appends, in a folder', async () => {
+  test('the same holds in a folder for concurrent single appends and batches with duplicates inside', async () => {
     const seed = seedOfRun()
     const path = join(root, 'batches')
     const db = await open({ path, durability: 'relaxed' })
@@ -67,13 +67,13 @@ describe('failure matrix, duplicate append', () => {
     await again.close()
   }, 60_000)
 
-  test('batches that race for new keys agree on each', async () => {
+  test('concurrent batches with the same new keys get the same answers', async () => {
     const seed = seedOfRun()
     console.log(`ANNALS_SEED=${seed}`)
     const random = new Random(seed)
     for (let round = 0; round < 10; round++) {
       const db = await open({ memory: true })
-      // Nothing is there before: whoever comes first with a key writes it, in the middle of a batch or alone.
+      // The store is empty. The first append with a key stores it, whether in a batch or alone.
       const storm = { appends: 1_000 + random.below(500), keys: KEYS, runs: RUNS, workers: 16, batches: 0.9 }
       const report = await duplicateStorm(db, random.fork(), storm)
       expect(report.persisted).toBe(KEYS)

@@ -47,7 +47,7 @@ const codeOf = (work: Promise<unknown>): Promise<unknown> =>
   )
 
 describe('leases', () => {
-  test('LD16: a worker of a run that was purged can’t write into the one that began anew', async () => {
+  test('LD16: a worker of a purged run can’t write into a later run with the same id', async () => {
     const { ledger, runs } = await openOne()
     const late = await ledger.acquireLease(RUN, { owner: 'a', ttlMs: 60_000 })
     await ledger.appendEvent(event('RunStarted'), late)
@@ -58,7 +58,7 @@ describe('leases', () => {
     expect(await ledger.appendEvent(event('RunStarted'), { epoch })).toMatchObject({ runSeq: 1 })
   })
 
-  test('LD16: epochs grow also where the store was copied or opened again since', async () => {
+  test('LD16: epochs keep growing after the store is copied or reopened', async () => {
     const path = newFolder()
     const first = await open({ path })
     await first.ledger.acquireLease(RUN, { owner: 'a', ttlMs: 60_000 })
@@ -74,7 +74,7 @@ describe('leases', () => {
   })
 })
 
-test('while the projector waits for a crowd, what it waits for is behind', async () => {
+test('lagMs is positive while records wait for the projector', async () => {
   const db = await openOne()
   await db.ledger.appendEvent(event('RunStarted'))
   while (db.ledger.stats().projector.projected < 1) await new Promise(setImmediate)
@@ -96,7 +96,7 @@ test('while the projector waits for a crowd, what it waits for is behind', async
 
 describe('closing', () => {
   test.each([{ memory: true }, { memory: true, ledger: { validateTransitions: true } }])(
-    'waits for first appends of runs that were called before it: %j',
+    'waits for earlier appends that create runs: %j',
     async options => {
       const db = await open(options)
       const appends = [
@@ -122,12 +122,12 @@ describe('the bounds of an audit', () => {
     return found
   }
 
-  test('LD17: they may be finer than a millisecond, may have an offset, and may be infinite', async () => {
+  test('LD17: may be finer than a millisecond, have an offset, or be infinite', async () => {
     const db = await openOne()
     const { persistedAt } = await db.ledger.appendEvent(event('RunStarted'))
     const ms = Date.parse(persistedAt)
     const finer = `${persistedAt.slice(0, -1)}5Z`
-    // Half a millisecond behind it begins too late for it, and ends behind it.
+    // Half a millisecond after the record: as `from` it excludes the record, as `to` it includes it.
     expect(await audited(db, finer, ms + 1_000)).toHaveLength(0)
     expect(await audited(db, ms - 1_000, finer)).toHaveLength(1)
     const east = `${new Date(ms + 2 * 3_600_000).toISOString().slice(0, -1)}+02:00`
@@ -140,13 +140,13 @@ describe('the bounds of an audit', () => {
   })
 })
 
-describe('a subscriber that has read all there was', () => {
-  test.each([0, 1, 3])('LD17: hears that the run was purged, with %d events of a later one', async events => {
+describe('a subscriber that has read all records', () => {
+  test.each([0, 1, 3])('LD17: fails when the run is purged and a later run has %d events', async events => {
     const db = await openOne()
     await db.ledger.appendEvents([event('RunStarted'), event('RunPaused')])
     const subscription = db.ledger.subscribe({ runId: RUN, afterSeq: 2 })
     const next = codeOf(subscription.next())
-    // So that it waits already.
+    // Lets the subscriber begin to wait.
     for (let i = 0; i < 5; i++) await new Promise(setImmediate)
     await db.runs.delete(RUN, PURGE)
     const later = [event('RunStarted'), event('RunPaused'), event('RunResumed')].slice(0, events)
@@ -168,7 +168,7 @@ describe('the producer', () => {
       planVersion: '1',
     })
 
-  test('L14: what is written is what the payload was when it was called', async () => {
+  test('L14: stores the payload as it was at the call', async () => {
     const db = await openOne()
     const producer = producerOf(db)
     const payload = { list: [1] }
@@ -191,14 +191,14 @@ describe('the producer', () => {
     ])
   })
 
-  test('L14: a payload that can’t be written is refused, and the next event is sent', async () => {
+  test('L14: refuses an invalid payload, and sends the next event', async () => {
     const db = await openOne()
     const producer = producerOf(db)
     expect(await codeOf(producer.runStarted({ at: () => 0 }))).toBe('INVALID_ENVELOPE')
     expect(await producer.runStarted()).toMatchObject({ runSeq: 1 })
   })
 
-  test('LD1: it numbers what the contract knows itself: others are for emit', async () => {
+  test('LD1: emit refuses known event types, because the producer numbers these itself', async () => {
     const db = await openOne()
     const producer = producerOf(db)
     await producer.runStarted()
@@ -213,8 +213,8 @@ describe('the producer', () => {
   })
 })
 
-describe('a rejection that is heard again', () => {
-  test('L26, LD2: says the place in the batch of whoever asks, and nothing of the first one’s', async () => {
+describe('a repeated rejection', () => {
+  test('L26, LD2: has the index and event id of the present call, not of the first', async () => {
     const { ledger } = await openOne({ memory: true, ledger: { validateTransitions: true } })
     await ledger.appendEvent(event('RunStarted'))
     const wrong = event('RunResumed')
@@ -233,7 +233,7 @@ describe('a rejection that is heard again', () => {
     expect(await detailsOf(ledger.appendEvent(resent))).toEqual({ ...alone, eventId: resent.eventId })
   })
 
-  test('LD8: names no event of another tenant', async () => {
+  test('LD8: contains no event id of another tenant', async () => {
     const { ledger } = await openOne({ memory: true, ledger: { validateTransitions: true } })
     const mine = event('RunResumed')
     expect(await codeOf(ledger.appendEvent(mine))).toBe('INVALID_TRANSITION')
@@ -243,13 +243,13 @@ describe('a rejection that is heard again', () => {
   })
 })
 
-test('L29, L30: a store that is only read shows the alerts that nobody has projected', async () => {
+test('L29, L30: a read-only store lists the alerts of records that are not projected yet', async () => {
   const path = newFolder()
   const db = await open({ path })
   await db.ledger.appendEvents([event('RunStarted'), event('RunResumed')])
   await db.ledger.projectSnapshot(RUN)
   await db.ledger.appendEvents([event('RunQueued'), event('RunResumed', { runId: 'run-2' })])
-  // At once: before the projector has come to them.
+  // Closed before the projector has reached the last records.
   await db.close()
   const reader = await openOne({ path, readOnly: true })
   const stored = await reader.ledger.alerts()

@@ -7,7 +7,7 @@ import { Random } from '../../src/testing/random.ts'
 import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { newEvent, PLAN } from './run-event.ts'
 
-/** Failure matrix: "fsync fails" and "disk full", for run events: what can't be written is refused, and reads go on. */
+/** The rows "fsync fails" and "disk full" of the failure matrix, for run events: appends are refused, and reads still work. */
 const RUN = 'run-1'
 
 async function openOn(disk: SimulatedDisk): Promise<Annals> {
@@ -42,8 +42,8 @@ async function readAll(db: Annals): Promise<readonly RunEventRecord[]> {
   return records
 }
 
-describe('failure matrix, a sync that fails, in the ledger', () => {
-  test('the sender hears that the outcome is unknown, everything can be read, and after reopening it is there once', async () => {
+describe('failure matrix, fsync fails, in the ledger', () => {
+  test('the append fails with OUTCOME_UNKNOWN, reads still work, and after reopening the event is stored once', async () => {
     const disk = new SimulatedDisk()
     const db = await openOn(disk)
     await producerOf(db).runStarted()
@@ -62,8 +62,8 @@ describe('failure matrix, a sync that fails, in the ledger', () => {
   })
 })
 
-describe('failure matrix, a disk that is full, in the ledger', () => {
-  test('events are refused with DISK_FULL, reads go on, and with room again the program goes on', async () => {
+describe('failure matrix, disk full, in the ledger', () => {
+  test('appends fail with DISK_FULL, reads still work, and appends succeed once there is space again', async () => {
     const disk = new SimulatedDisk()
     const db = await openOn(disk)
     const work = async (): Promise<void> => {

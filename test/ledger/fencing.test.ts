@@ -7,7 +7,7 @@ import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 import { newEvent, PLAN } from './run-event.ts'
 
-/** LD16: a worker that wakes up late can't write into a run that another has taken over. */
+/** LD16: a worker can't write into a run that another worker has taken over. */
 const RUN = 'run-1'
 const TTL_MS = 10_000
 
@@ -40,17 +40,17 @@ async function outcomeOf(append: Promise<AppendResult>): Promise<Outcome> {
 
 const codeOf = (outcome: Outcome): string => (outcome instanceof AnnalsError ? outcome.code : 'stored')
 
-describe('LD16, a worker that wakes up late', () => {
-  test('writes nothing once another has taken over, however it goes about it', async () => {
+describe('LD16, a replaced worker', () => {
+  test('can’t write after the takeover, with any epoch or none', async () => {
     const db = await openWithClock()
-    // Two handles of one store, as two workers in one process would have them.
+    // Two handles of one store, like two workers in one process.
     const elsewhere = db.forTenant('default')
     const a = await db.ledger.acquireLease(RUN, { owner: 'a', ttlMs: TTL_MS })
     const workerA = producerOf(db, a.epoch)
     await workerA.runStarted()
     await workerA.stepStarted('fetch')
 
-    // A stalls; its lease runs out, and B goes on from where the run stands.
+    // A stalls and its lease expires. B continues the run.
     clock.advance(TTL_MS + 1)
     const b = await elsewhere.ledger.acquireLease(RUN, { owner: 'b', ttlMs: TTL_MS })
     expect(b.epoch).toBeGreaterThan(a.epoch)
@@ -94,7 +94,7 @@ describe('LD16, a worker that wakes up late', () => {
     expect(db.stats().ledger.fenced).toBe(5)
   })
 
-  test('does not take its own result for the one that was recorded', async () => {
+  test('is refused even if the other worker has stored the same event, so it can’t mistake that result for its own', async () => {
     const db = await openWithClock()
     const a = await db.ledger.acquireLease(RUN, { owner: 'a', ttlMs: TTL_MS })
     await producerOf(db, a.epoch).runStarted()
@@ -108,7 +108,7 @@ describe('LD16, a worker that wakes up late', () => {
     expect(records.map(({ payload }) => payload)).toEqual([undefined, { worker: 'b' }])
   })
 
-  test('in a race of a hundred appends, all of A are before the moment when B took over, or refused', async () => {
+  test('in a race of a hundred appends, each append of A is stored before B’s first one or refused', async () => {
     const seed = seedOfRun()
     console.log(`ANNALS_SEED=${seed}`)
     const random = new Random(seed)
@@ -128,7 +128,7 @@ describe('LD16, a worker that wakes up late', () => {
         if (n === takeOverAt) {
           takeOver.push(
             ledger.acquireLease(RUN, { owner: 'b', ttlMs: TTL_MS }).then(async b => {
-              // As soon as B knows its epoch it writes, while appends of A are still under way.
+              // B writes as soon as it has its epoch, while appends of A are still pending.
               fromB = await Promise.all(
                 Array.from({ length: 50 }, (_, i) => ledger.appendEvent(eventOf('b', i), b)),
               )
@@ -150,11 +150,11 @@ describe('LD16, a worker that wakes up late', () => {
       expect(await ledger.fetchEvents(RUN)).toHaveLength(1 + stored.length + 50)
       if (stored.length > 0 && refused.length > 0) raced++
     }
-    // Most rounds have both: a race in which one side always wins shows nothing.
+    // Most rounds must have stored and refused appends of A. Otherwise the race proves nothing.
     expect(raced).toBeGreaterThan(25)
   })
 
-  test('two producers that both take the lease: the later one goes on, the earlier one stops, and nothing is there twice', async () => {
+  test('of two producers that acquire the lease, the later one continues, the earlier one is refused, and no event is stored twice', async () => {
     const db = await openWithClock()
     const a = await db.ledger.acquireLease(RUN, { owner: 'a', ttlMs: TTL_MS })
     const workerA = producerOf(db, a.epoch, true)

@@ -24,18 +24,18 @@ async function claimAll(path: string, names: readonly string[]): Promise<string[
   return ids
 }
 
-describe('L22, the registry in a file', () => {
-  test('survives a power cut that leaves any part of the line that was being written', async () => {
+describe('L22, the file registry', () => {
+  test('survives a power cut that leaves any part of the last line', async () => {
     const path = newPath()
     const [first, second] = await claimAll(path, ['a', 'b'])
     const whole = readFileSync(path).length
     await claimAll(path, ['c'])
-    // Its LF is written once the rest is on the device.
+    // The LF of a line is written after the rest is durable.
     const bytes = readFileSync(path).subarray(0, -1)
     const torn: Buffer[] = []
     for (let at = whole; at <= bytes.length; at++) {
       torn.push(bytes.subarray(0, at))
-      // The file has grown, and of the new bytes only the last ones arrived.
+      // The file has grown, but only the last of the new bytes were written.
       torn.push(
         Buffer.concat([bytes.subarray(0, whole), Buffer.alloc(at + 1 - whole), bytes.subarray(at + 1)]),
       )
@@ -48,7 +48,7 @@ describe('L22, the registry in a file', () => {
     expect(torn.length).toBeGreaterThan(200)
   })
 
-  test('says where it is damaged, and does not guess, be it the last line', async () => {
+  test('reports the damaged line, even if it is the last one', async () => {
     const path = newPath()
     await claimAll(path, ['a', 'b', 'c'])
     const bytes = readFileSync(path)
@@ -65,7 +65,7 @@ describe('L22, the registry in a file', () => {
     }
   })
 
-  test('gives many ids at once, and each key one of them', async () => {
+  test('gives concurrent claims one id per key, and combines their writes', async () => {
     const disk = new SimulatedDisk()
     const registry = await openOn(disk)
     const names = ['a', 'b', 'a', 'c', 'b', 'a']
@@ -79,7 +79,7 @@ describe('L22, the registry in a file', () => {
     expect(disk.openFiles).toBe(0)
   })
 
-  test('writes nothing after a sync that failed; opened again, it is sound', async () => {
+  test('writes nothing after a failed sync, and works again after reopening', async () => {
     const disk = new SimulatedDisk()
     const registry = await openOn(disk)
     const known = await registry.claim('run-1', keyOf('a'), newId())

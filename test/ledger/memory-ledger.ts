@@ -9,14 +9,14 @@ import { createProducer, type Producer, type ProducerOptions } from '../../src/l
 import { RunScopes } from '../../src/primitives/run-scopes.ts'
 import { PLAN, RUN } from '../../src/testing/ledger-suite/events.ts'
 
-/** Ledgers in memory, for tests of what is inside one. */
+/** Ledgers in memory, for unit tests of their parts. */
 
 export async function withDb(work: (db: Annals) => Promise<void>): Promise<void> {
   await using db = await open({ memory: true })
   await work(db)
 }
 
-/** Of the run that most tests write to; it tries again without waiting. */
+/** A producer for `RUN` that retries without a pause. */
 export function producerOf(db: Annals, options: Partial<ProducerOptions> = {}): Producer {
   return createProducer({
     store: db.ledger,
@@ -28,12 +28,12 @@ export function producerOf(db: Annals, options: Partial<ProducerOptions> = {}): 
   })
 }
 
-/** The types of the records, in order. */
+/** The event types of the records of `RUN`, in order. */
 export async function typesIn(db: Annals): Promise<string[]> {
   return (await db.ledger.fetchEvents(RUN)).map(({ eventType }) => eventType)
 }
 
-/** Undefined if nothing was refused. */
+/** The error code of a rejected promise; undefined if it is fulfilled. */
 export async function codeOf(attempt: Promise<unknown>): Promise<ErrorCode | undefined> {
   return attempt.then(
     () => undefined,
@@ -45,7 +45,7 @@ export function scopeOf(runId: string): ByteString {
   return resolveScope('default', runId)
 }
 
-/** What a ledger over this database works with. */
+/** The context of a ledger over this database. */
 export function contextOver(database: Database): LedgerContext {
   return {
     database,

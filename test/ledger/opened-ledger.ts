@@ -1,7 +1,7 @@
 import type { Annals } from '../../src/annals.ts'
 import type { OpenedLedger } from '../../src/testing/ledger-suite.ts'
 
-/** What the suite of ledgers asks for, of any database. */
+/** The view of a database that the ledger suite tests. */
 export function openedOf(db: Annals): OpenedLedger {
   return {
     ledger: db.ledger,

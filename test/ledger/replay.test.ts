@@ -9,8 +9,8 @@ function replaying({ ledger }: Annals): Producer {
   return createProducer({ ...PLAN, store: ledger, registry: ledger.registry, runId: RUN, replay: true })
 }
 
-describe('L25, a producer whose program runs again', () => {
-  test('sends nothing into a run that somebody else has ended meanwhile', async () => {
+describe('L25, a producer with replay', () => {
+  test('starts no step in a run that another program has ended', async () => {
     const db = await open({ memory: true })
     const first = replaying(db)
     await first.runStarted()
@@ -18,7 +18,7 @@ describe('L25, a producer whose program runs again', () => {
     await db.ledger.appendEvent(newEvent(new Random(1), { runId: RUN, eventType: 'RunCancelled' }))
 
     const second = replaying(db)
-    // What it had done before it hears again; a step that runs may still say how it ended; nothing may start.
+    // Earlier calls are answered as duplicates, and a running step may still end, but no step may start.
     expect(await second.runStarted()).toMatchObject({ idempotent: true, runSeq: 1 })
     expect(await second.stepStarted('fetch')).toMatchObject({ idempotent: true, runSeq: 2 })
     expect(await second.stepCompleted('fetch')).toMatchObject({ persisted: true, runSeq: 4 })
@@ -34,7 +34,7 @@ describe('L25, a producer whose program runs again', () => {
     await db.close()
   })
 
-  test('takes another turn than before: what may not follow what is stored is not sent', async () => {
+  test('does not send an event that the stored records make invalid, if the program takes another path', async () => {
     const db = await open({ memory: true })
     const first = replaying(db)
     await first.runStarted()
@@ -49,7 +49,7 @@ describe('L25, a producer whose program runs again', () => {
     await db.close()
   })
 
-  test('counts attempts and pauses from its own beginning', async () => {
+  test('counts attempts and pauses from the beginning of the program', async () => {
     const db = await open({ memory: true })
     const script = async (run: Producer): Promise<void> => {
       await run.runStarted()

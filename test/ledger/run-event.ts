@@ -13,7 +13,7 @@ export const PLAN = {
 
 type Given = Pick<RunEventWrite, 'runId' | 'eventType'> & Partial<RunEventWrite>
 
-/** An event with its key; ids follow from the seed. */
+/** Makes an event with its key. Its id comes from the seeded generator. */
 export function newEvent(random: Random, given: Given): RunEventWrite {
   const eventId = newId(count => Buffer.from(random.bytes(count), 'latin1'))
   return anyEvent({ ...PLAN, eventId, ...given })
