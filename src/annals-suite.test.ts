@@ -23,7 +23,7 @@ function newFolder(): string {
 /** Opens a store as users do. `open` takes no clock, so tests that set one open the engine themselves. */
 async function openIn(path: string | undefined, { guards = {}, clock }: OpenAnnalsOptions): Promise<Annals> {
   const verifyOnOpen = true
-  // What a commit survives is the storage suite's business; waiting for the disk would take most of the time.
+  // The storage suite tests durability. Here, waiting for the disk would take most of the time.
   const durability = 'relaxed'
   if (clock === undefined) {
     return open(path === undefined ? { memory: true, guards } : { path, guards, verifyOnOpen, durability })
@@ -39,7 +39,7 @@ testAnnals(
     const db = await openIn(undefined, options)
     return { db, close: () => db.close() }
   },
-  { noReopen: 'nothing is left of what was in memory' },
+  { noReopen: 'a store in memory cannot be reopened' },
 )
 
 testAnnals('embedded, in a folder', async options => {

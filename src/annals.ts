@@ -54,22 +54,22 @@ import {
   verifyIndices,
 } from './upkeep.ts'
 
-/** Figures for monitoring: those of the engine, as far as it has them, and those of the ledger. */
+/** Figures for monitoring: those that the engine has, and those of the ledger. */
 export interface Stats extends Partial<StorageStats> {
-  /** How far the time of the newest commit lies ahead of the clock; above 0 only if the clock is wrong, or was. */
+  /** How far the time of the newest commit is ahead of the clock; above 0 only if the clock is or was wrong. */
   readonly aheadOfClockMs: number
-  /** What this tenant's ledger and projector have done since opening. */
+  /** The figures of this tenant's ledger and projector since opening. */
   readonly ledger: LedgerStats
 }
 
 const TENANT_DEFAULT = 'default'
-/** Under this the telemetry service has a scope of its own: its writes wait for no others. */
+/** The app whose scope holds the data of the telemetry service, so that its writes do not wait for others. */
 const TELEMETRY_APP = 'telemetry'
-/** Scopes that a handle remembers in encoded form. */
+/** How many encoded scopes a handle caches. */
 const SCOPES_MAX = 1_000
 
 /**
- * Opens a store, in a folder or in memory. Close it when done.
+ * Opens a store in a folder or in memory. Close it when done.
  * @example
  * const store = await open({ memory: true })
  * await store.kv.put('run-1', 'greeting', 'hello')
@@ -85,8 +85,8 @@ export async function open(options: OpenOptions): Promise<Annals> {
 }
 
 /**
- * Opens a store on an engine of your own: anything that implements `Storage` and passes `testStorage` of `annals/testing`.
- * The handle owns the engine from then on. It closes the engine when it is closed, and when opening fails.
+ * Opens a store on your own engine, which must implement `Storage` and pass `testStorage` of `annals/testing`. The handle owns
+ * the engine from then on: it closes the engine when the handle is closed, and when opening fails.
  * @example
  * const store = await openOn(new ReferenceStorage(), { tenant: 'acme' })
  * await store.kv.put('run-1', 'greeting', 'hello')
@@ -99,7 +99,7 @@ export async function openOn(storage: Storage, options: OpenOnOptions = {}): Pro
     const database = new Database(storage)
     if (verifyOnOpen === true) await verifyChains(database)
     const annals = new Annals({ storage, database, guards: { ...guards }, ledger: { ...ledger } }, tenant)
-    // Projects what an earlier process had appended and not projected before it died.
+    // Projects the events that an earlier process appended but did not project before it died.
     annals.ledger.start()
     return annals
   } catch (error) {
@@ -108,7 +108,7 @@ export async function openOn(storage: Storage, options: OpenOnOptions = {}): Pro
   }
 }
 
-/** What the handles of all tenants share. */
+/** The parts that the handles of all tenants share. */
 interface Store {
   readonly storage: Storage
   readonly database: Database
@@ -118,13 +118,13 @@ interface Store {
 
 const UNNAMED_ENGINE: EngineInfo = { kind: 'other', durability: 'durable' }
 
-/** What the handles of one tenant share: its projector, and what it remembers. */
+/** The parts that all handles of one tenant share, so that the tenant has one projector and one cache. */
 interface TenantParts {
   readonly ledger: Ledger
   readonly telemetry: TelemetryStore
 }
 
-/** A store as one tenant sees it. */
+/** A handle of a store for one tenant. */
 export class Annals implements AsyncDisposable {
   /** Values under keys, per scope. */
   readonly kv: Kv
@@ -134,15 +134,15 @@ export class Annals implements AsyncDisposable {
   readonly cells: Cells
   /** State machines with stored definitions. */
   readonly machines: Machines
-  /** Traces of what an agent thought, decided and called. */
+  /** Traces of an agent's thoughts, decisions and calls. */
   readonly traces: Traces
   /** The index of the tenant's runs: their status, tags, parents and deletion. */
   readonly runs: Runs
   /** Run events with idempotent appends, leases, snapshots and alerts. */
   readonly ledger: Ledger
-  /** @internal What the telemetry service keeps of this tenant. */
+  /** @internal The records of the telemetry service for this tenant. */
   readonly telemetry: TelemetryStore
-  /** @internal Of what kind the store is. */
+  /** @internal The kind of the engine and its durability. */
   readonly engine: EngineInfo
   /** The tenant whose data this handle reaches. */
   readonly tenant: string
@@ -175,7 +175,7 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * The same store, seen as another tenant. Closing either closes both.
+   * Returns a handle of the same store for another tenant. Closing either handle closes the store for both.
    * @example
    * const acme = db.forTenant('acme')
    * await acme.kv.put(run, 'secret', 42)
@@ -187,13 +187,13 @@ export class Annals implements AsyncDisposable {
     return annals
   }
 
-  /** @internal Those that have something in the store, for who looks after all of it. */
+  /** @internal The names of all tenants with data in the store, for maintenance of the whole store. */
   tenants(): Promise<readonly string[]> {
     return allTenants(this.#store.database)
   }
 
   /**
-   * A handle with the scope bound.
+   * Returns a handle of one scope, whose calls need no scope argument.
    * @example
    * const agent = db.run('run-7')
    * await agent.kv.put('mood', 'curious')
@@ -204,8 +204,9 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Runs `work` and commits, all or nothing, as if no other transaction ran beside it. If what it read was changed
-   * meanwhile, it runs again: it must have no other effects. What it throws comes out as it is, and nothing is written.
+   * Runs `work` in a serializable transaction and commits all of its writes or none. If another commit changed what it read,
+   * `work` runs again, so it must have no effects outside the transaction. An error that it throws rejects the promise
+   * unchanged, and nothing is written.
    * @example
    * await db.cells.init(run, 'task', 'open')
    * await db.transaction(run, async tx => {
@@ -225,7 +226,7 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * A transaction that you end yourself, with `commit` or `rollback`. It is not retried.
+   * Begins a transaction that you end with `commit` or `rollback`. It is not retried.
    * @example
    * const tx = await db.begin(run)
    * await tx.kv.put('draft', 'hello')
@@ -237,7 +238,7 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Compares every index entry with its record: of one scope, or of all that this handle reaches.
+   * Compares every index entry with its record, in one scope or in all scopes of this tenant.
    * @example
    * await db.traces.record(run, { type: 'Thought', content: 'hm' })
    * await db.verifyIndices() // → { ok: true, problems: [] }
@@ -247,7 +248,7 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Mends what `verifyIndices` reports; a record that is unreadable it can't, and leaves alone.
+   * Repairs the index entries that `verifyIndices` reports. Unreadable records cannot be repaired and stay as they are.
    * @example
    * await db.rebuildIndices(run) // → { repaired: 0 }
    */
@@ -256,8 +257,8 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * The scopes that hold data but have no run, in byte order: of runs that nobody created, and those that runs of an agent or
-   * app share. The scope that all runs of a tenant share is not among them: it holds their index.
+   * Lists the scopes that hold data but have no run in the index, in byte order: scopes of runs that were never created, and
+   * shared scopes of an agent or app. The tenant's shared scope is left out, because it holds the index of the runs.
    * @example
    * await db.kv.put('scratch-1', 'draft', 'hello')
    * const [scope] = await db.scopes({ prefix: 'scratch-' })
@@ -269,7 +270,7 @@ export class Annals implements AsyncDisposable {
     return Object.freeze(found)
   }
 
-  /** @internal What `scopes` gives, from behind one on, read as it is asked for. */
+  /** @internal Iterates over the result of `scopes`, starting after a given scope. */
   iterateScopes(options: ScopesOptions, after?: Scope): AsyncGenerator<Namespace, void, void> {
     return scopesWithoutRun(
       this.#scopesContext(),
@@ -279,8 +280,8 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Removes all that a scope without a run holds, in one commit, for good. `INVALID_OPERATION` if the scope has a run,
-   * ledger records, or a lease that is held. If the scope had an event log, a tombstone says how long it was.
+   * Deletes all data of a scope without a run permanently, in one commit. Rejects with `INVALID_OPERATION` if the scope has a
+   * run, ledger records or a held lease. If the scope had an event log, a tombstone with its length and last hash remains.
    * @example
    * await db.kv.put('scratch-1', 'draft', 'hello')
    * await db.drop('scratch-1')
@@ -291,29 +292,29 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Writes everything committed so far into the data files, so that the next opening need not replay the log. Does nothing
-   * on an engine without checkpoints of its own, such as PostgreSQL.
+   * Writes everything committed so far to the data files, so that the next opening need not replay the log. Does nothing on an
+   * engine without checkpoints, such as PostgreSQL.
    */
   async checkpoint(): Promise<void> {
     await this.#store.storage.checkpoint?.()
   }
 
   /**
-   * Copies everything committed so far into an empty folder outside of the store's own, while reads and writes go on.
-   * `INVALID_OPERATION` if the engine has no files to copy.
+   * Copies everything committed so far into an empty folder outside the store's own folder. Reads and writes continue. Rejects
+   * with `INVALID_OPERATION` if the engine has no files.
    */
   async backup(folder: string): Promise<void> {
     const { storage } = this.#store
     if (storage.backup === undefined) {
-      const message = 'this store has no files of its own to back up: use the means of its database server'
+      const message = 'this store has no files to back up: use the backup tools of its database server'
       throw new AnnalsError('INVALID_OPERATION', message)
     }
     await storage.backup(folder)
   }
 
   /**
-   * Rejects with the reason if no write can succeed now: the disk is full, a sync has failed, the folder is gone, the store is
-   * read-only. Changes nothing that a reader could see. `stats().writable` reports what is known without trying.
+   * Rejects with the reason if no write can succeed now, for example because the disk is full, a sync has failed, the folder is
+   * gone or the store is read-only. Changes no data. `stats().writable` reports what is known without a check.
    * @example
    * await db.checkWritable()
    */
@@ -324,7 +325,7 @@ export class Annals implements AsyncDisposable {
       throw new AnnalsError('READ_ONLY', 'the store was opened with readOnly: true')
   }
 
-  /** Figures of the engine and of this tenant's ledger, from memory. */
+  /** Returns figures of the engine and of this tenant's ledger, without reading from disk. */
   stats(): Stats {
     const { storage } = this.#store
     return {
@@ -335,9 +336,9 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Copies all that this handle reaches into a store that has nothing of its tenant yet, on whatever engine: a move
-   * without a rewrite. Records, hashes, sequences, cell versions and times come along; only the `version` that
-   * `kv` shows of an entry is that of the copy. What is written here meanwhile is not copied.
+   * Copies all data of this tenant into another store, on any engine. The other store must hold no data of the tenant. Records,
+   * hashes, sequences, cell versions and times stay the same; only the `version` of a `kv` entry changes. Writes made during the
+   * copy are not copied.
    * @example
    * await db.events.append(run, 'note', 'hello')
    * const other = await open({ memory: true })
@@ -348,7 +349,7 @@ export class Annals implements AsyncDisposable {
    */
   async copyTo(other: Annals): Promise<CopyReport> {
     if (!(other instanceof Annals) || other.#store === this.#store) {
-      throw invalidArgument('other', 'must be another store that was opened', undefined)
+      throw invalidArgument('other', 'must be the handle of another open store', undefined)
     }
     if (other.tenant !== this.tenant) {
       throw invalidArgument(
@@ -361,8 +362,8 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * A run as a bundle: its entry in the index, its log, its ledger records with every hash, and its snapshot, in lines
-   * that prove themselves without a database (`verifyBundle`). Read as it is asked for.
+   * Exports a run as a bundle: its index entry, its event log, its ledger records with every hash, and its snapshot.
+   * `verifyBundle` verifies a bundle without a database. The run is read as the bundle is consumed.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * const { isValid, records } = await verifyBundle(db.exportRun(run))
@@ -376,9 +377,10 @@ export class Annals implements AsyncDisposable {
   }
 
   /**
-   * Takes in the run of a bundle, with every record, hash and time. The bundle is read twice, and verified before anything
-   * is written: else `CORRUPT` with the line. The same run again changes nothing; another run of that id is `RUN_EXISTS`.
-   * Imported records are in `audit`, but not in `subscribeAll`, which has what was persisted here.
+   * Imports the run of a bundle with every record, hash and time. The bundle is read twice: it is verified completely before
+   * anything is written, and a damaged one is `CORRUPT` with the line. Importing the same run again changes nothing. A
+   * different run with the same id is `RUN_EXISTS`. Imported records appear in `audit`, but not in `subscribeAll`, which
+   * delivers only records that were appended in this store.
    * @example
    * await db.ledger.appendEvent(newEvent({ eventType: 'RunStarted' }))
    * const other = await open({ memory: true })
@@ -391,19 +393,19 @@ export class Annals implements AsyncDisposable {
     const { database } = this.#store
     const scopes = this.#runScopes
     const report = await importRun({ database, tenant: this.tenant, scopes }, bundle)
-    // Also if all were there: whoever imported them may have died before.
+    // Even if nothing was new: an earlier import may have ended after its records and before their projection.
     await this.ledger.projectIfAny(await scopes.find(database, scopes.named(report.runId)))
     return report
   }
 
-  /** What opening had to cut off or leave aside; undefined if nothing. */
+  /** The damage that opening repaired or ignored; undefined if there was none. */
   get recovery(): Recovery | undefined {
     return this.#store.storage.recovery
   }
 
   /**
-   * Waits for what is under way, and up to 5 s for an `onAlert` that has not been told of all alerts. After it, every call is
-   * refused with `CLOSED`; closing twice is fine.
+   * Closes the store for all tenants. Waits for pending calls, and up to 5 s until `onAlert` has received all alerts. Later calls
+   * are refused with `CLOSED`. Closing twice is allowed.
    */
   async close(): Promise<void> {
     const { database, ledger } = this.#store

@@ -1,6 +1,6 @@
 /**
- * Methods that every Buffer has, and that skip the encoding lookup of
- * `toString` and `write`; the type declarations of Node 20 leave them out.
+ * Methods of Buffer that are faster than `toString` and `write`, because they
+ * need no encoding lookup. The type declarations of Node 20 lack them.
  */
 interface Buffer {
   latin1Slice(start?: number, end?: number): string

@@ -22,7 +22,7 @@ function newFolder(): string {
   return folder
 }
 
-/** Those that the suite asks for; a token for each has to be made before. */
+/** The tenants that the suite uses. Each needs a token before its ledger is opened. */
 const TENANTS: readonly string[] = ['acme', 'other']
 
 async function openIn(path: string, options: OpenLedgerOptions): Promise<Annals> {
@@ -33,7 +33,7 @@ async function openIn(path: string, options: OpenLedgerOptions): Promise<Annals>
   return openOn(storage, { ledger })
 }
 
-/** A ledger on the other side of a socket. */
+/** A ledger that is reached through a server and a client. */
 class Remote {
   readonly #db: Annals
   readonly #server: Server

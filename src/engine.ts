@@ -1,4 +1,4 @@
-/** What a storage engine is built from, so that every engine lays out logs and refuses malformed input in the same way. */
+/** The parts that storage engines share, so that all engines use the same log layout and refuse the same input. */
 export { type ByteString, fromBuffer, fromU64, fromUtf8, toBuffer, u64, utf8 } from './core/bytes.ts'
 export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'
 export type * from './engine/capabilities.ts'

@@ -21,10 +21,10 @@ function newFolder(): string {
   return folder
 }
 
-/** As users open it; only who needs a clock gets one past `open`, which takes none. */
+/** Opens a store as users do. `open` takes no clock, so tests that set one open the engine themselves. */
 async function openIn(path: string | undefined, options: OpenLedgerOptions): Promise<Annals> {
   const { clock, ...ledger } = options
-  // What a commit survives is the storage suite's business; waiting for the disk would take most of the time.
+  // The storage suite tests durability. Here, waiting for the disk would take most of the time.
   const durability = 'relaxed'
   if (clock === undefined) {
     return open(path === undefined ? { memory: true, ledger } : { path, durability, ledger })
@@ -35,7 +35,7 @@ async function openIn(path: string | undefined, options: OpenLedgerOptions): Pro
 }
 
 testLedger('embedded, in memory', async options => openedOf(await openIn(undefined, options)), {
-  without: { reopen: 'nothing is left of what was in memory' },
+  without: { reopen: 'a store in memory cannot be reopened' },
 })
 
 testLedger('embedded, in a folder', async options => {

@@ -9,7 +9,7 @@ import { Suite } from './testing/annals-suite/suite.ts'
 import { testTransactions } from './testing/annals-suite/transactions.ts'
 import { ReferenceStorage } from './testing/reference-storage.ts'
 
-/** An engine that is not one of ours, and offers nothing beyond the port. */
+/** The suite on an engine of the user, which has no capabilities beyond the port. */
 const suite = new Suite(
   async ({ guards = {}, clock }) => {
     const db = await openOn(new ReferenceStorage({ clock }), { guards })
@@ -18,8 +18,8 @@ const suite = new Suite(
   { noReopen: 'the reference storage is in memory' },
 )
 
-// Not the whole suite: the reference copies a tree with every change, which takes minutes for large trees.
-describe.concurrent('annals on an engine of the user', () => {
+// Only a part of the suite, because the reference storage copies a tree at every change, which takes minutes for large trees.
+describe.concurrent('Annals on an engine of the user', () => {
   describe('kv', () => testKv(suite))
   describe('events', () => testEvents(suite))
   describe('cells', () => testCells(suite))
@@ -35,7 +35,7 @@ describe('openOn', () => {
     await expect(storage.snapshot()).rejects.toMatchObject({ code: 'CLOSED' })
   })
 
-  test('closes the engine if opening fails, and says why', async () => {
+  test('closes the engine if opening fails, and rejects with the reason', async () => {
     const bad: readonly [object, string][] = [
       [{ tenants: 'acme' }, 'tenants'],
       [{ tenant: '' }, 'tenant'],
@@ -53,7 +53,7 @@ describe('openOn', () => {
     }
   })
 
-  test('opens the data of the tenant', async () => {
+  test('opens the data of the given tenant', async () => {
     const storage = new ReferenceStorage()
     const db = await openOn(storage, { tenant: 'acme' })
     await db.kv.put('r', 'k', 1)
@@ -61,7 +61,7 @@ describe('openOn', () => {
     await db.close()
   })
 
-  test('verifies every chain first, if asked', async () => {
+  test('verifies every hash chain first with verifyOnOpen', async () => {
     const storage = new DamagingStorage()
     const db = await openOn(storage, { verifyOnOpen: true })
     await db.events.append('r', 'noted', 'hello')
@@ -72,7 +72,7 @@ describe('openOn', () => {
   })
 })
 
-/** Changes a stored event once it is told to. */
+/** A storage that changes a stored event once the test says so. */
 class DamagingStorage extends ReferenceStorage {
   isDamaged = false
 
@@ -97,7 +97,7 @@ describe('an engine without capabilities', () => {
 })
 
 describe('an engine with capabilities', () => {
-  test('is asked for each of them', async () => {
+  test('is used for each of them', async () => {
     const calls: string[] = []
     const recovery = { damagedManifests: ['a'], strayBytes: [] }
     const storage: Storage = Object.assign(new ReferenceStorage(), {
@@ -119,7 +119,7 @@ describe('an engine with capabilities', () => {
     await db.close()
   })
 
-  test('that is read-only gets no writes in the background, and checkWritable says so', async () => {
+  test('that is read-only gets no background writes, and checkWritable rejects with READ_ONLY', async () => {
     const storage = Object.assign(new ReferenceStorage(), { readOnly: true })
     const db = await openOn(storage)
     await expect(db.checkWritable()).rejects.toMatchObject({ code: 'READ_ONLY' })

@@ -5,15 +5,13 @@ import { tenantShared } from './engine/keys.ts'
 import type { LedgerAlert } from './ledger/run-events.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 
-/** The options of `open` and `openOn`, and their checks. */
-
 /** The options of a store on any engine. */
 export interface OpenOnOptions {
-  /** The tenant whose data the handle reaches; `default` without it. */
+  /** The tenant whose data the handle reaches; `default` by default. */
   readonly tenant?: string
   /** Checks everything stored before the store is opened: every hash chain, and what the engine can check itself. */
   readonly verifyOnOpen?: boolean
-  /** Functions that the transitions of machines name. They must be pure and synchronous. */
+  /** The guards that state machines name in their transitions. They must be pure and synchronous. */
   readonly guards?: Readonly<Record<string, Guard>>
   /** How the ledger treats events that no transition allows. */
   readonly ledger?: LedgerOptions
@@ -21,7 +19,7 @@ export interface OpenOnOptions {
 
 /** The options of a store in a folder or in memory. */
 export interface OpenOptions extends OpenOnOptions {
-  /** The store's folder, which is made if it is missing. */
+  /** The store's folder, which is created if missing. */
   readonly path?: string
   /** Keeps everything in memory and nothing on disk, for tests and for data that may be lost. */
   readonly memory?: boolean
@@ -29,7 +27,7 @@ export interface OpenOptions extends OpenOnOptions {
   readonly durability?: Durability
   /** Creates no folder and refuses every write with `READ_ONLY`. */
   readonly readOnly?: boolean
-  /** Bytes of memory for data that could be read from disk again; 64 MiB without it. */
+  /** The size of the cache for data from disk, in bytes; 64 MiB by default. */
   readonly cacheBytes?: number
 }
 
@@ -55,6 +53,7 @@ const OPEN_OPTIONS: readonly string[] = [
   ...OPEN_ON_OPTIONS,
 ]
 
+/** Refuses invalid options of `open`, and returns the others unchanged. */
 export function checkOpenOptions(options: OpenOptions): OpenOptions {
   checkOptions('open', options, OPEN_OPTIONS)
   const { path, memory, durability, cacheBytes } = options
@@ -73,6 +72,7 @@ export function checkOpenOptions(options: OpenOptions): OpenOptions {
   return options
 }
 
+/** Refuses invalid options of `openOn`, and returns the others unchanged. */
 export function checkOpenOnOptions(options: OpenOnOptions): OpenOnOptions {
   checkOptions('openOn', options, OPEN_ON_OPTIONS)
   checkShared(options)

@@ -23,7 +23,7 @@ function newFolder(): string {
 const RUN_SCOPE = resolveScope('default', 'r1')
 const RUNS_SCOPE = resolveScope('default', tenantShared({ tenant: 'default' }))
 
-/** A store with traces and runs, and its index entries within reach. */
+/** A store with traces and runs, whose index entries the test can change directly. */
 async function setUp(): Promise<{ db: Annals; storage: EmbeddedStore }> {
   const storage = await openEmbedded({})
   const db = await openOn(storage)
@@ -46,7 +46,7 @@ const INDEXES = [
 ] as const
 
 describe('P16: verifyIndices and rebuildIndices', () => {
-  test('find no fault in a sound store', async () => {
+  test('find no problem in an intact store', async () => {
     const { db } = await setUp()
     expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
     expect(await db.rebuildIndices()).toEqual({ repaired: 0 })
@@ -118,7 +118,7 @@ describe('P16: verifyIndices and rebuildIndices', () => {
       }
     })
 
-    test(`${of}: a record under another's key is reported, and not repaired again and again`, async () => {
+    test(`${of}: a record under another record's key is reported, and not repaired repeatedly`, async () => {
       const { db, storage } = await setUp()
       const before = await indexPlaces(storage, scope, tag)
       const { value } = (await storage.get(scope, tag, other))!
@@ -131,7 +131,7 @@ describe('P16: verifyIndices and rebuildIndices', () => {
     })
   }
 
-  test('the index entries of a removed record are orphans, and are removed', async () => {
+  test('the index entries of a deleted record are reported as orphaned and removed', async () => {
     const { db, storage } = await setUp()
     await storage.commit({ operations: [{ op: 'delete', scope: RUN_SCOPE, tag: TAGS.trace, key: 'rt2' }] })
     const { problems } = await db.verifyIndices('r1')

@@ -10,11 +10,11 @@ import type { Transaction } from './transaction.ts'
 const SCOPE = 'run'
 const KV = TAGS.kv
 
-/** Answers `conflict` to the first so many commits, and counts the snapshots that are held. */
+/** A storage that returns `conflict` for the first `conflicts` commits, and counts the snapshots that are held. */
 class ContendedStorage extends ReferenceStorage {
   conflictsLeft: number
   snapshotsHeld = 0
-  /** Held back until it resolves. */
+  /** Every commit waits for this promise. */
   commitGate: Promise<void> = Promise.resolve()
 
   constructor(conflicts = 0) {
@@ -39,7 +39,7 @@ class ContendedStorage extends ReferenceStorage {
   }
 }
 
-/** Everything runs in simulated time; `outcome` is there once all of it has. */
+/** A database in simulated time. `outcome` runs a transaction until no timer is left. */
 function setUp(conflicts = 0) {
   const clock = new SimulatedClock(0)
   const scheduler = new SimulatedScheduler(1, clock)
@@ -77,13 +77,13 @@ const increment = async (tx: Transaction): Promise<number> => {
 const never = (): Promise<never> => new Promise(() => {})
 
 describe('retries', () => {
-  test('P12: a transaction in conflict runs again, after growing pauses', async () => {
+  test('P12: a transaction in conflict is retried after growing pauses', async () => {
     const { outcome, slept } = setUp(5)
     expect(await outcome(increment)).toEqual({ result: 1 })
     expect(slept).toEqual([1, 2, 4, 8, 16])
   })
 
-  test('P12: after its retries it is CONFLICT, with how often and on what', async () => {
+  test('P12: after the last retry it rejects with CONFLICT, the number of attempts and the key', async () => {
     const { outcome, slept, storage } = setUp(100)
     const { error } = await outcome(increment)
     expect(error).toMatchObject({ code: 'CONFLICT', details: { attempts: 17, on: { key: 'k' } } })
@@ -97,7 +97,7 @@ describe('retries', () => {
     expect(await outcome(increment, { maxRetries: 0 })).toMatchObject({ error: { details: { attempts: 1 } } })
   })
 
-  test('P12: 50 transactions at a time on one key all count', async () => {
+  test('P12: 50 concurrent increments of one key are all counted', async () => {
     const database = new Database(new ReferenceStorage())
     const results = await Promise.all(
       Array.from({ length: 50 }, () => database.transaction(increment, { maxRetries: 1000 })),
@@ -106,8 +106,8 @@ describe('retries', () => {
   })
 })
 
-describe('writes on a condition', () => {
-  test('take effect if every place is as it was read, and else not at all', async () => {
+describe('conditional writes', () => {
+  test('are applied if no place has changed since it was read, and otherwise not at all', async () => {
     const database = new Database(new ReferenceStorage())
     const put = (value: string): { op: 'put'; scope: string; tag: number; key: string; value: string } => ({
       op: 'put',
@@ -133,7 +133,7 @@ describe('writes on a condition', () => {
 })
 
 describe('errors of the caller', () => {
-  test('P5: what the function throws comes out as it is, and nothing is written', async () => {
+  test('P5: an error that the function throws rejects the promise unchanged, and nothing is written', async () => {
     const { outcome, database, storage } = setUp()
     const mine = new Error('mine')
     const failing = [
@@ -151,7 +151,7 @@ describe('errors of the caller', () => {
     expect(storage.snapshotsHeld).toBe(0)
   })
 
-  test('P4: the transaction is of no use after the function', async () => {
+  test('P4: the transaction cannot be used after the function has returned', async () => {
     const { outcome } = setUp()
     const { result: tx } = await outcome(tx => tx)
     expect(() => tx!.put(SCOPE, KV, 'k', '1')).toThrow(expect.objectContaining({ code: 'INVALID_OPERATION' }))
@@ -188,7 +188,7 @@ describe('errors of the caller', () => {
 })
 
 describe('time-outs and aborts', () => {
-  test('a function that takes too long is TIMEOUT, and its transaction rolled back', async () => {
+  test('a function that takes too long gets TIMEOUT, and its transaction is rolled back', async () => {
     const { outcome, storage, clock } = setUp()
     let seen: Transaction | undefined
     const { error } = await outcome(
@@ -205,7 +205,7 @@ describe('time-outs and aborts', () => {
     expect(storage.snapshotsHeld).toBe(0)
   })
 
-  test('without timeoutMs it is 30 seconds, for all attempts together', async () => {
+  test('the default time-out is 30 seconds for all attempts together', async () => {
     const { outcome, clock, slept } = setUp(Number.POSITIVE_INFINITY)
     expect(await outcome(() => never())).toMatchObject({ error: { code: 'TIMEOUT' } })
     expect(clock.now()).toBe(30_000)
@@ -214,7 +214,7 @@ describe('time-outs and aborts', () => {
     expect(slept.length).toBeGreaterThan(500)
   })
 
-  test('a begun transaction that is abandoned times out and lets its snapshot go', async () => {
+  test('a transaction from begin that is never ended times out and releases its snapshot', async () => {
     const { database, scheduler, storage, clock } = setUp()
     const tx = database.begin()
     tx.put(SCOPE, KV, 'k', '1')
@@ -226,7 +226,7 @@ describe('time-outs and aborts', () => {
     expect(await database.get(SCOPE, KV, 'k')).toBeUndefined()
   })
 
-  test('a transaction that has ended has no timer left', async () => {
+  test('a transaction that has ended leaves no timer', async () => {
     const { database, scheduler, clock, outcome } = setUp()
     const [committed, rolledBack] = [database.begin(), database.begin({ timeoutMs: 5 })]
     await Promise.all([committed.commit(), rolledBack.rollback(), outcome(increment)])
@@ -234,7 +234,7 @@ describe('time-outs and aborts', () => {
     expect(clock.now()).toBe(0)
   })
 
-  test('a commit under way is waited for, whatever the time-out', async () => {
+  test('a commit that was sent is awaited even after the time-out', async () => {
     const { outcome, storage, scheduler, database, clock } = setUp()
     storage.commitGate = scheduler.sleep(1_000)
     expect(await outcome(increment, { timeoutMs: 10 })).toEqual({ result: 1 })
@@ -242,7 +242,7 @@ describe('time-outs and aborts', () => {
     expect(await database.get(SCOPE, KV, 'k')).toMatchObject({ value: '1' })
   })
 
-  test('an abort rolls back and rejects with its reason, before, during and at the end', async () => {
+  test('an abort rolls back and rejects with its reason, before, during and after the function', async () => {
     const { outcome, database, storage } = setUp()
     const reason = new Error('changed my mind')
     expect((await outcome(increment, { signal: AbortSignal.abort(reason) })).error).toBe(reason)
@@ -264,8 +264,8 @@ describe('time-outs and aborts', () => {
   })
 })
 
-describe('what goes straight through', () => {
-  test('P4: update, write, get, scan, subscribe, close', async () => {
+describe('operations without a transaction', () => {
+  test('P4: update, write, get, scan, subscribe and close go directly to the storage', async () => {
     const database = new Database(new ReferenceStorage())
     let calls = 0
     const leave = await database.subscribe({ scope: SCOPE, tag: KV }, () => calls++)
@@ -289,7 +289,7 @@ describe('what goes straight through', () => {
     expect(() => database.begin()).toThrow(expect.objectContaining({ code: 'CLOSED' }))
   })
 
-  test('malformed reads and writes are INVALID_ARGUMENT', async () => {
+  test('malformed reads and writes get INVALID_ARGUMENT', async () => {
     const database = new Database(new ReferenceStorage())
     const invalid = { code: 'INVALID_ARGUMENT' }
     await expect(database.get(SCOPE, KV, '')).rejects.toMatchObject(invalid)
@@ -300,7 +300,7 @@ describe('what goes straight through', () => {
   })
 })
 
-test('P4: a transaction that never lets a timer fire times out all the same', async () => {
+test('P4: a transaction that never yields to a timer times out too', async () => {
   const database = new Database(new ReferenceStorage())
   const started = performance.now()
   const attempt = database.transaction(

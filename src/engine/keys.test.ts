@@ -24,7 +24,7 @@ import {
   tenantShared,
 } from './keys.ts'
 
-/** Parts that are likely to collide if the escaping were wrong. */
+/** Parts that would probably collide if the escaping were wrong. */
 const part = fc.oneof(
   fc.string({ minLength: 1, maxLength: 6, unit: fc.constantFrom(':', '%', '2', '5', '3', 'A', 'a', '_') }),
   fc
@@ -49,7 +49,7 @@ function refused(action: () => unknown): void {
 }
 
 describe('tags', () => {
-  test('P6: the tags are those of the format', () => {
+  test('P6: the tags are those of the file format', () => {
     expect(TAGS).toEqual({
       kv: 1,
       event: 2,
@@ -64,7 +64,7 @@ describe('tags', () => {
     })
   })
 
-  test('events and the ledger are logs; their dedupe trees are the engine’s, and no logs', () => {
+  test('events and the ledger are logs, and their dedupe trees are engine trees but not logs', () => {
     expect(Object.values(TAGS).filter(isLogTag)).toEqual([TAGS.event, TAGS.ledger])
     expect(Object.values(TAGS).filter(isEngineTag)).toEqual([])
     expect(dedupeTag(TAGS.event)).toBe(0x82)
@@ -74,13 +74,13 @@ describe('tags', () => {
     expect(dedupes).toEqual([dedupeTag(TAGS.event), dedupeTag(TAGS.ledger)])
   })
 
-  test('the tree of a feed is the engine’s, and no log', () => {
+  test('the tree of a feed is an engine tree but not a log', () => {
     expect([feedTag(TAGS.event), feedTag(TAGS.ledger)]).toEqual([0xa2, 0xa6])
     expect(isEngineTag(feedTag(TAGS.ledger))).toBe(true)
     expect(isLogTag(feedTag(TAGS.ledger))).toBe(false)
   })
 
-  test('the tree of a log’s head is the engine’s, and tells whose head it is', () => {
+  test('the tree of a log’s head is an engine tree, and its tag gives the tag of the log', () => {
     expect([headTag(TAGS.event), headTag(TAGS.ledger)]).toEqual([0xc2, 0xc6])
     expect(isEngineTag(headTag(TAGS.event))).toBe(true)
     expect(isLogTag(headTag(TAGS.event))).toBe(false)
@@ -93,7 +93,7 @@ describe('tags', () => {
 })
 
 describe('scopes', () => {
-  test('P6: parts come back from their scope, so no two different namespaces share one', () => {
+  test('P6: parsing a scope returns its parts, so two different namespaces never share a scope', () => {
     fc.assert(
       fc.property(parts, value => {
         expect(parseScope(scopeOf(value))).toEqual(value)
@@ -111,7 +111,7 @@ describe('scopes', () => {
     )
   })
 
-  test('the bytes are these', () => {
+  test('the bytes of a scope are as documented', () => {
     expect(scopeOf({ tenant: 'a:b', app: '100%', agent: '%3A', run: 'é' })).toBe(
       `a%3Ab:100%25:%253A:${utf8('é')}`,
     )
@@ -124,8 +124,8 @@ describe('scopes', () => {
     ['U+0000', 'a\0b'],
     ['a lone surrogate', 'a\ud800'],
     ['the reserved part', '_shared'],
-    ['what is no text', 7 as unknown as string],
-    ['what is missing', undefined as unknown as string],
+    ['a number', 7 as unknown as string],
+    ['a missing part', undefined as unknown as string],
   ])('P17: %s is INVALID_ARGUMENT in every part', (_, value) => {
     const good = { tenant: 't', app: 'a', agent: 'g', run: 'r' }
     for (const name of ['tenant', 'app', 'agent', 'run'] as const) {
@@ -137,19 +137,19 @@ describe('scopes', () => {
     refused(() => resolveScope('t', value))
   })
 
-  test('parts of 1 and of 256 bytes pass', () => {
+  test('parts of 1 and of 256 bytes are accepted', () => {
     for (const run of ['x', 'x'.repeat(256), 'é'.repeat(128), ':'.repeat(256)]) {
       expect(namespace({ tenant: 't', app: 'a', agent: 'g', run }).run).toBe(run)
     }
   })
 
-  test('what is no scope is refused when parsed', () => {
+  test('parsing refuses bytes that are not a scope', () => {
     for (const scope of ['', 'a:b:c', 'a:b:c:d:e', 'a:b:c:%', 'a:b:c:%3a']) refused(() => parseScope(scope))
   })
 })
 
 describe('namespaces', () => {
-  test('P3: a run id is a run of the default agent and app in the handle’s tenant', () => {
+  test('P3: a run id means a run of the default app and agent in the handle’s tenant', () => {
     const scope = namespace({ tenant: 'acme', app: 'default', agent: 'default', run: 'r1' })
     expect(resolveScope('acme', 'r1')).toBe(resolveScope('acme', scope))
     expect(resolveScope('acme', 'r1')).not.toBe(resolveScope('other', 'r1'))
@@ -172,11 +172,11 @@ describe('namespaces', () => {
     expect(Object.isFrozen(tenantShared({ tenant: 't' }))).toBe(true)
   })
 
-  test('P3: another tenant’s namespace is refused', () => {
+  test('P3: a namespace of another tenant is refused', () => {
     refused(() => resolveScope('t', tenantShared({ tenant: 'other' })))
   })
 
-  test('P3: the parts of a namespace are read once: none becomes _shared behind the check', () => {
+  test('P3: the parts of a namespace are read once, so none becomes _shared after the check', () => {
     let reads = 0
     const sly = {
       tenant: 't',
@@ -190,7 +190,7 @@ describe('namespaces', () => {
     expect(reads).toBe(1)
   })
 
-  test('P3: a part that a shared namespace does not have is refused, not left out', () => {
+  test('P3: a part that a shared namespace does not have is refused, not ignored', () => {
     const parts = { tenant: 't', app: 'a', agent: 'g', run: 'r' }
     refused(() => agentShared(parts))
     refused(() => appShared(parts))
@@ -199,7 +199,7 @@ describe('namespaces', () => {
     expect(String(agentShared({ tenant: 't', app: 'a', agent: 'g' }))).toBe('t:a:g:_shared')
   })
 
-  test('what only looks like a namespace is refused', () => {
+  test('an object that only looks like a namespace is refused', () => {
     const fake = { tenant: 't', app: '_shared', agent: '_shared', run: '_shared' }
     for (const scope of [fake, null, undefined, 7, {}])
       refused(() => resolveScope('t', scope as unknown as Scope))
@@ -208,7 +208,7 @@ describe('namespaces', () => {
 })
 
 describe('storage keys', () => {
-  test('P6: a place comes back from its key, so no two different places share one', () => {
+  test('P6: parsing a storage key returns its place, so two different places never share a key', () => {
     fc.assert(
       fc.property(places, place => {
         expect(parseStorageKey(storageKey(place.scope, place.tag, place.key))).toEqual(place)
@@ -216,7 +216,7 @@ describe('storage keys', () => {
     )
   })
 
-  test('P6: byte order of keys is the order by scope, then tag, then key', () => {
+  test('P6: storage keys sort by scope, then tag, then key', () => {
     fc.assert(
       fc.property(places, places, (a, b) => {
         const expected = order(a.scope, b.scope) || order(a.tag, b.tag) || order(a.key, b.key)
@@ -227,7 +227,7 @@ describe('storage keys', () => {
     )
   })
 
-  test('what is no key is refused when parsed', () => {
+  test('parsing refuses bytes that are not a storage key', () => {
     for (const key of ['', 'abc', 'a\0', 'a\0\x01', 'a\0\x01x']) refused(() => parseStorageKey(key))
   })
 })

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { open } from '../annals.ts'
 import { newEvent } from '../testing/ledger-suite/events.ts'
 
-test('a verification stops with the reason of its signal, before it begins and while it runs', async () => {
+test('an aborted verification rejects with the reason of its signal, before it begins and while it runs', async () => {
   const db = await open({ memory: true })
   const events = Array.from({ length: 3_000 }, (_, i) =>
     newEvent({ eventType: 'Noted', runId: 'run', logicalAttemptId: i + 1 }),

@@ -14,7 +14,7 @@ const SCOPE = 'run'
 const KV = TAGS.kv
 const LOG = TAGS.event
 
-/** A storage that remembers what it was asked to commit and which snapshots are still held. */
+/** A storage that records its commits and the snapshots that are still held. */
 class WatchedStorage extends ReferenceStorage {
   readonly commits: Commit[] = []
   snapshotsHeld = 0
@@ -83,7 +83,7 @@ describe('reads', () => {
     expect(keysOf(await database.scan(range()))).toBe('a c')
   })
 
-  test('P12: a transaction sees what was there when it began', async () => {
+  test('P12: a transaction sees the state of its beginning', async () => {
     const { database } = setUp()
     await fill(database, { a: '1' })
     const tx = database.begin({ readOnly: true })
@@ -93,7 +93,7 @@ describe('reads', () => {
     await tx.commit()
   })
 
-  test('P4: a limited scan reads on where own deletes made room', async () => {
+  test('P4: a limited scan reads further if own deletes hide entries', async () => {
     const { database } = setUp()
     await fill(database, Object.fromEntries([...'abcdefghij'].map(key => [key, key])))
     const tx = database.begin()
@@ -104,7 +104,7 @@ describe('reads', () => {
     await tx.rollback()
   })
 
-  test('P4: an own put that has expired already is absent', async () => {
+  test('P4: an own put that has already expired is absent', async () => {
     const { database } = setUp()
     const tx = database.begin()
     tx.put(SCOPE, KV, 'a', '1', 1)
@@ -125,7 +125,7 @@ describe('reads', () => {
   })
 
   const seed = seedOfRun()
-  test(`P4: scans over own writes answer like scans after the commit (ANNALS_SEED=${seed})`, async () => {
+  test(`P4: scans over own writes return the same entries as scans after the commit (ANNALS_SEED=${seed})`, async () => {
     const random = new Random(seed)
     const keys = Array.from({ length: 12 }, (_, i) => String.fromCharCode(97 + i))
     for (let round = 0; round < 300; round++) {
@@ -154,8 +154,8 @@ describe('reads', () => {
   })
 })
 
-describe('what a commit validates', () => {
-  test('P12: a point by its version, 0 if absent; a range by what it found', async () => {
+describe('the validation of a commit', () => {
+  test('P12: covers each point with its version, 0 if absent, and each range with its entries', async () => {
     const { storage, database } = setUp()
     await fill(database, { a: '1', b: '2' })
     const tx = database.begin()
@@ -173,7 +173,7 @@ describe('what a commit validates', () => {
     })
   })
 
-  test('what is covered already is not recorded again', async () => {
+  test('a read that an earlier one covers is not recorded again', async () => {
     const { storage, database } = setUp()
     await fill(database, { a: '1', b: '2', c: '3' })
     const tx = database.begin()
@@ -186,7 +186,7 @@ describe('what a commit validates', () => {
     await tx.get(SCOPE, KV, 'own')
     await tx.commit()
     const { points, ranges } = storage.commits.at(-1)!
-    // 'c' lies behind the end of the limited range.
+    // 'c' is after the last key of the limited range.
     expect(points?.map(point => point.key)).toEqual(['z', 'c'])
     expect(ranges).toHaveLength(1)
   })
@@ -205,7 +205,7 @@ describe('what a commit validates', () => {
     expect(await database.scan({ scope: SCOPE, tag: LOG })).toHaveLength(2)
   })
 
-  test('P12: the first committer wins; the other is told on what', async () => {
+  test('P12: the first to commit wins, and the other gets CONFLICT with the key', async () => {
     const { database } = setUp()
     const [first, second] = [database.begin(), database.begin()]
     for (const tx of [first, second]) {
@@ -240,7 +240,7 @@ describe('what a commit validates', () => {
     expect(storage.commits).toHaveLength(commits)
   })
 
-  test('P4: the last write of a key is the one that is committed', async () => {
+  test('P4: only the last write of a key is committed', async () => {
     const { storage, database } = setUp()
     await database.transaction(tx => {
       tx.put(SCOPE, KV, 'a', '1')
@@ -260,7 +260,7 @@ describe('appends', () => {
   const bodies = async (reader: Reader): Promise<string[]> =>
     (await reader.scan({ scope: SCOPE, tag: LOG })).map(entry => parseLogEntry(entry).body)
 
-  test('P12: appends that nobody looks at conflict with none, and tell after the commit what became of them', async () => {
+  test('P12: appends whose results are not read do not conflict, and have their results after the commit', async () => {
     const { database } = setUp()
     const [one, other] = [database.begin(), database.begin()]
     const first = await one.append(event('a'))
@@ -275,7 +275,7 @@ describe('appends', () => {
     expect(await bodies(database)).toEqual(['b', 'a', 'c'])
   })
 
-  test('after a rollback an append tells nothing', async () => {
+  test('after a rollback an append has no result', async () => {
     const { database } = setUp()
     const tx = database.begin()
     const appended = await tx.append(event('a'))
@@ -283,7 +283,7 @@ describe('appends', () => {
     thrown(() => appended.sequence, 'INVALID_OPERATION')
   })
 
-  test('who looks at an append before the commit sees what it will be, and holds the log still', async () => {
+  test('reading the result of an append before the commit gives its final values, and makes other appends conflict', async () => {
     const { database } = setUp()
     await database.write([append('0')])
     const tx = database.begin()
@@ -303,7 +303,7 @@ describe('appends', () => {
     expect(await bodies(database)).toEqual(['0', '1', '2', 'in between'])
   })
 
-  test('P4: own appends are read back, one by one, as a range and as the head', async () => {
+  test('P4: own appends can be read one by one, as a range and through the head', async () => {
     const { database } = setUp()
     await database.write([append('0')])
     const tx = database.begin()
@@ -345,7 +345,7 @@ describe('steps', () => {
       return { operations: [{ op: 'put', ...place, value: String(next) }], result: next }
     })
 
-  test('P4: steps of one transaction follow each other, however they were begun', async () => {
+  test('P4: concurrent steps of one transaction run one after the other', async () => {
     const { database } = setUp()
     const tx = database.begin()
     const results = await Promise.all([increment(tx), increment(tx), increment(tx)])
@@ -354,7 +354,7 @@ describe('steps', () => {
     expect((await database.get(SCOPE, KV, 'n'))?.value).toBe('3')
   })
 
-  test('P12: what a step has read is validated', async () => {
+  test('P12: the reads of a step are validated', async () => {
     const { database } = setUp()
     const tx = database.begin()
     await increment(tx)
@@ -362,7 +362,7 @@ describe('steps', () => {
     await rejected(tx.commit(), 'CONFLICT')
   })
 
-  test('P5: a step that is refused leaves nothing behind', async () => {
+  test('P5: a refused step writes nothing', async () => {
     const { database } = setUp()
     const tx = database.begin()
     const broken: Write[] = [
@@ -378,13 +378,13 @@ describe('steps', () => {
   })
 })
 
-describe('the end', () => {
+describe('the end of a transaction', () => {
   const ends: Readonly<Record<string, (tx: ManualTransaction) => Promise<unknown>>> = {
     commit: tx => tx.commit(),
     rollback: tx => tx.rollback(),
   }
   for (const [name, end] of Object.entries(ends)) {
-    test(`P4: any use after ${name} is INVALID_OPERATION`, async () => {
+    test(`P4: any use after ${name} gets INVALID_OPERATION`, async () => {
       const { storage, database } = setUp()
       const tx = database.begin()
       await end(tx)
@@ -403,7 +403,7 @@ describe('the end', () => {
     })
   }
 
-  test('P4: a write in a read-only transaction is INVALID_OPERATION, and it goes on reading', async () => {
+  test('P4: a write in a read-only transaction gets INVALID_OPERATION, and later reads succeed', async () => {
     const { database } = setUp()
     await fill(database, { a: '1' })
     const tx = database.begin({ readOnly: true })
@@ -414,7 +414,7 @@ describe('the end', () => {
     await tx.commit()
   })
 
-  test('a snapshot is held until the last read is back, and then released', async () => {
+  test('the snapshot is held until the last pending read ends, and then released', async () => {
     const { storage, database } = setUp()
     await fill(database, { a: '1' })
     const tx = database.begin()
@@ -425,7 +425,7 @@ describe('the end', () => {
     expect(storage.snapshotsHeld).toBe(0)
   })
 
-  test('P5: malformed operations are refused where they are made, and the rest can be committed', async () => {
+  test('P5: a malformed operation throws at its call, and the others can be committed', async () => {
     const { database } = setUp()
     const tx = database.begin()
     thrown(() => tx.put(SCOPE, KV, '', '1'), 'INVALID_ARGUMENT')
@@ -439,7 +439,7 @@ describe('the end', () => {
     expect(keysOf(await database.scan(range()))).toBe('k')
   })
 
-  test('a transaction takes up to 256 MiB; replacing a value makes room', async () => {
+  test('a transaction can hold 256 MiB, and replacing a value frees its old size', async () => {
     const { database } = setUp()
     const tx = database.begin()
     const value = 'x'.repeat(16 * 1024 * 1024)
