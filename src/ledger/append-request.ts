@@ -170,7 +170,7 @@ export class AppendRequest {
     return verdict({ kind: 'done', answers }, operations)
   }
 
-  /** Reads what concerns whole runs. Returns a judgement if the request looks in the wrong place. */
+  /** Reads the entries of each run. Returns a judgement if a run is not in the scope that the request has read. */
   #judgeRuns(runs: Map<string, JudgedRun>, next: () => Entry | undefined): Judgement | undefined {
     const { validateTransitions, scopes } = this.#context
     let homes: Map<string, ByteString> | undefined

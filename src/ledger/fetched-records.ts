@@ -10,8 +10,8 @@ import type { RunEventRecord } from './run-events.ts'
 import { LOG, recordOf } from './stored.ts'
 
 /**
- * The records of one run that are there, page by page. Between two pages the run may be deleted, and another begin under its
- * id. Then it throws, so that nobody takes a part of a run for all of it.
+ * Yields the stored records of a run page by page. Throws if the run is deleted or replaced by another run between two
+ * pages, so that the caller never mistakes a part of a run for all of it.
  */
 export async function* recordPages(
   { database, scopes }: LedgerContext,
@@ -42,7 +42,7 @@ function hashIn(entry: Entry | undefined): ByteString | undefined {
   return entry === undefined ? undefined : parseLogEntry(entry).hash
 }
 
-/** All records of one run behind a sequence. */
+/** Returns all records of a run after a sequence number. */
 export async function allRecords(
   context: LedgerContext,
   name: RunName,
@@ -54,7 +54,7 @@ export async function allRecords(
   return records
 }
 
-/** The first records of one run behind a sequence, so many at most. */
+/** Returns at most `limit` records of a run after a sequence number. */
 export async function firstRecords(
   { database, scopes }: LedgerContext,
   name: RunName,

@@ -2,7 +2,7 @@ import { parseRfc3339 } from '../core/time.ts'
 import type { RunHead, RunStatus } from '../primitives/run.ts'
 import type { RunStateStatus } from './run-events.ts'
 
-/** LD15: what a run's status is in the index of runs. */
+/** The status in the index of runs for each projected status (LD15). */
 const INDEXED: Readonly<Record<RunStateStatus, RunStatus>> = {
   PENDING: 'Active',
   RUNNING: 'Active',
@@ -12,12 +12,12 @@ const INDEXED: Readonly<Record<RunStateStatus, RunStatus>> = {
   CANCELLED: 'Cancelled',
 }
 
-/** Undefined stands for a run without events. */
+/** Returns a run's status in the index. Undefined stands for a run without events. */
 export function indexedStatus(status: RunStateStatus | undefined): RunStatus {
   return status === undefined ? 'Active' : INDEXED[status]
 }
 
-/** What the index follows: a run's state, and the records that led to it since the index last followed. */
+/** The input for an update of the index: a run's state, and facts about the records since the last update. */
 export interface Followed {
   readonly status: RunStateStatus
   readonly completedAt: string | undefined
@@ -29,7 +29,7 @@ export interface Followed {
 
 /**
  * The run's entry in the index after these records; `before` itself if nothing changes. The result depends on the records
- * alone, not on how many of them the index follows at a time. A run that somebody archived stays so.
+ * alone, not on how many of them one update covers. An archived run stays archived.
  */
 export function indexedRun(before: RunHead, { status, completedAt, movedAt, firstTime }: Followed): RunHead {
   if (before.status === 'Archived') return before

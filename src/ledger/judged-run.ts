@@ -20,7 +20,7 @@ import {
   type StoredHeading,
 } from './stored.ts'
 
-/** A run during one step: what the events before have left is what the next event finds. */
+/** The state of a run during one step. Each event sees the effects of the events before it. */
 export class JudgedRun {
   readonly scope: ByteString
   /** As it is stored; undefined before the run's first event. */

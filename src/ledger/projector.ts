@@ -273,7 +273,7 @@ export class Projector {
   }
 
   /**
-   * Lets one of several processes do the work: if another one has advanced the position since the last round, it goes on. If
+   * Lets one of several processes do the work: if another one has advanced the position since the last round, this one pauses. If
    * that process dies, the position stands still, and this one takes over.
    */
   async #isLeftToOther(): Promise<boolean> {
