@@ -1,4 +1,4 @@
-/** The code of an {@link AnnalsError}, by which a program tells what went wrong. Codes never change their meaning. */
+/** The code of an `AnnalsError`, by which a program tells what went wrong. Codes never change their meaning. */
 export type ErrorCode =
   | 'INVALID_ARGUMENT'
   | 'INVALID_ENVELOPE'
