@@ -1,11 +1,11 @@
-/** Of what somebody typed and what there is: the few that were meant, most likely; the nearest first. */
+/** The known names that the user probably meant, nearest first. */
 export function nearest(typed: string, known: Iterable<string>, count = 3): readonly string[] {
   const wanted = typed.toLowerCase()
   const tolerated = Math.max(2, Math.floor(typed.length / 3))
   const scored: { readonly name: string; readonly distance: number }[] = []
   for (const name of known) {
     const given = name.toLowerCase()
-    // The beginning of an id is what people type, and copy half of.
+    // Users often type only the beginning of an id, or copy a part of it.
     const distance =
       wanted.length > 1 && given.startsWith(wanted) ? 0 : editDistance(wanted, given, tolerated)
     if (distance <= tolerated) scored.push({ name, distance })
@@ -14,7 +14,10 @@ export function nearest(typed: string, known: Iterable<string>, count = 3): read
   return scored.slice(0, count).map(({ name }) => name)
 }
 
-/** Insertions, deletions, replacements and swaps of neighbours; anything above `max` is as good as `max + 1`. */
+/**
+ * The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`. Returns `max + 1` at once
+ * if the lengths alone differ by more than `max`.
+ */
 function editDistance(a: string, b: string, max: number = Number.POSITIVE_INFINITY): number {
   if (Math.abs(a.length - b.length) > max) return max + 1
   let beforeLast: number[] = []
