@@ -61,7 +61,7 @@ export function checkOpenOptions(options: OpenOptions): OpenOptions {
   if (memory === true && path !== undefined)
     throw invalidArgument('path', 'must be absent with memory: true', path)
   if (memory !== true && path === undefined)
-    throw invalidArgument('path', 'is missing (or give memory: true)', path)
+    throw invalidArgument('path', 'is missing: pass the path of a folder, or memory: true', path)
   if (durability !== undefined && durability !== 'durable' && durability !== 'relaxed') {
     throw invalidArgument('durability', "must be 'durable' or 'relaxed'", durability)
   }

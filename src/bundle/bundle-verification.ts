@@ -1,6 +1,6 @@
 import { createHash, type Hash } from 'node:crypto'
 import { type ByteString, hex } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { bodyHashAfter, linkHash, ZERO_HASH } from '../core/hash.ts'
 import { invariant } from '../core/invariant.ts'
 import { ShardedMap } from '../core/sharded-map.ts'
@@ -59,6 +59,10 @@ export interface BundleReport {
  * whole. The report names the first line that was changed.
  */
 export async function verifyBundle(bundle: AsyncIterable<Uint8Array | string>): Promise<BundleReport> {
+  // The characters of a path can be iterated too, and would give a report about the path.
+  if (typeof bundle === 'string') {
+    throw invalidArgument('bundle', 'must be a stream, such as createReadStream(path), and not a string')
+  }
   let header: BundleHeader | undefined
   let report: BundleReport | undefined
   try {

@@ -72,7 +72,7 @@ async function openExamined({ data, tenant }: Options, report: Report): Promise<
   }
   const { bavail, bsize } = statfsSync(data)
   const free = bavail * bsize
-  const space = `${megabytes(free)} are free on its disk.`
+  const space = `${megabytes(free)} are free on the disk of the store.`
   if (free >= FREE_BYTES_MIN) report.ok('space', space)
   else report.warn('space', `Only ${space}`, 'Free some space: commits are refused when the disk is full.')
   try {

@@ -56,7 +56,12 @@ async function writeWhole(path: string, chunks: AsyncIterable<Uint8Array>): Prom
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
     if (error instanceof AnnalsError || code === undefined) throw error
-    throw new AnnalsError('IO_ERROR', `cannot write ${path}: ${message}`, { path }, error)
+    throw new AnnalsError(
+      'IO_ERROR',
+      `cannot write ${path}: ${code === 'ENOENT' ? 'its folder does not exist' : message}`,
+      { path },
+      error,
+    )
   } finally {
     process.off('exit', remove)
     remove()

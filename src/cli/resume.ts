@@ -141,7 +141,7 @@ async function unpause(db: Annals | AnnalsClient, source: Source, runId: string)
   const status = isInLedger ? (await db.ledger.projectSnapshot(runId)).status : run?.status
   if (status !== 'PAUSED' && status !== 'Paused') {
     const found = status === undefined ? 'not in the run index' : statusWordOf(status).word
-    const message = `run ${JSON.stringify(runId)} is ${found}. Without its code, only a paused run can be resumed; for a launch, add --launch MODULE`
+    const message = `run ${JSON.stringify(runId)} is ${found}, not paused. To continue a launch, add --launch MODULE. To continue any other run, start its program again`
     throw new AnnalsError('ILLEGAL_STATE', message, { runId, status })
   }
   if (!isInLedger) {

@@ -118,10 +118,7 @@ function write(value: unknown, depth: number, encodeLeaf: EncodeLeaf | undefined
     case 'bigint':
       return writeLeaf(value, depth, encodeLeaf)
     default:
-      return refuse(
-        depth,
-        value === undefined ? 'undefined is not a value' : `a ${typeof value} is not a value`,
-      )
+      return refuse(depth, value === undefined ? NO_UNDEFINED : `a ${typeof value} can't be stored`)
   }
 }
 
@@ -161,7 +158,7 @@ function writeLeaf(
 
 function writeView(view: ArrayBufferView, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
   if ((view as Uint8Array)[Symbol.toStringTag] !== 'Uint8Array') {
-    refuse(depth, `an instance of ${nameOfClass(view)}`)
+    refuse(depth, instanceReason(view))
   }
   if (view.byteLength > limits.bytesMax) tooLarge(depth)
   return writeLeaf(view as Uint8Array, depth, encodeLeaf)
@@ -178,7 +175,7 @@ export function checkArray(values: readonly unknown[], at: readonly (string | nu
 function checkArrayAt(values: readonly unknown[], depth: number): void {
   if (depth === limits.depthMax) refuse(depth, `more than ${limits.depthMax} nested containers`)
   if (Object.getPrototypeOf(values) !== Array.prototype) {
-    refuse(depth, `an instance of ${nameOfClass(values)}`)
+    refuse(depth, instanceReason(values))
   }
 }
 
@@ -197,7 +194,7 @@ function writeArray(
     const value = values[i]
     if (value === undefined) {
       // A hole reads as undefined.
-      refuse(depth + 1, Object.hasOwn(values, i) ? 'undefined is not a value' : 'a hole in an array')
+      refuse(depth + 1, Object.hasOwn(values, i) ? NO_UNDEFINED : 'a hole in an array')
     }
     bytes += i === 0 ? write(value, depth + 1, encodeLeaf) : `,${write(value, depth + 1, encodeLeaf)}`
     if (bytes.length > limits.bytesMax) tooLarge(depth)
@@ -226,7 +223,7 @@ function checkObjectAt(value: object, depth: number): string[] {
   if (depth === limits.depthMax) refuse(depth, `more than ${limits.depthMax} nested containers`)
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype !== Object.prototype && prototype !== null) {
-    refuse(depth, `an instance of ${nameOfClass(value)}`)
+    refuse(depth, instanceReason(value))
   }
   if (Object.getOwnPropertySymbols(value).length !== 0) refuse(depth, 'an object with symbols as keys')
   const keys = Object.keys(value)
@@ -266,6 +263,17 @@ function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | unde
     if (bytes.length > limits.bytesMax) tooLarge(depth)
   }
   return inText === 1 ? `${bytes}"}` : `${bytes}}`
+}
+
+/** @internal The reason for refusing undefined. */
+export const NO_UNDEFINED = "undefined can't be stored: use null, or leave the key out"
+
+/** The reason for refusing an instance of a class, with a value to store instead. */
+function instanceReason(value: object): string {
+  const name = nameOfClass(value)
+  const instead =
+    name === 'Date' ? 'store its toISOString()' : 'store a plain object, an array or a Uint8Array'
+  return `an instance of ${name} can't be stored: ${instead}`
 }
 
 function nameOfClass(value: object): string {

@@ -7,6 +7,7 @@ import {
   DEPTH_MAX,
   type EncodeLeaf,
   type JsonLimits,
+  NO_UNDEFINED,
   quotePiece,
   refuseAt,
   tryPart,
@@ -107,7 +108,7 @@ class LargeWriter {
       const value = values[i]
       if (value === undefined) {
         if (values.length !== length) this.#refuse(CHANGED)
-        this.#refuse(Object.hasOwn(values, i) ? 'undefined is not a value' : 'a hole in an array')
+        this.#refuse(Object.hasOwn(values, i) ? NO_UNDEFINED : 'a hole in an array')
       }
       if (!this.#writeShort(value)) yield* this.write(value)
       if (this.#isPauseDue()) yield

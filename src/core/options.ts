@@ -7,7 +7,7 @@ export function checkOptions(what: string, options: unknown, names: readonly str
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue
-    const message = `${name} is not an option of ${what}, which are ${names.join(', ')}`
+    const message = `${what} has no option ${name}; the options are: ${names.join(', ')}`
     throw new AnnalsError('INVALID_ARGUMENT', message, { name, options: names })
   }
 }

@@ -96,7 +96,11 @@ function encoded(value: unknown, depth: number): unknown {
       if (value instanceof Uint8Array) return `\0b${toBase64(value)}`
       return Array.isArray(value) ? encodedArray(value, depth) : encodedObject(value, depth)
     default:
-      throw refused(value === undefined ? 'undefined is not a value' : `a ${typeof value} is not a value`)
+      throw refused(
+        value === undefined
+          ? "undefined can't be stored: use null, or leave the key out"
+          : `a ${typeof value} can't be stored`,
+      )
   }
 }
 
@@ -108,7 +112,8 @@ function encodedArray(values: readonly unknown[], depth: number): readonly unkno
 function encodedObject(value: object, depth: number): object {
   const prototype: unknown = Object.getPrototypeOf(value)
   // Plain objects of another realm are allowed, instances of classes are not.
-  if (prototype !== null && Object.getPrototypeOf(prototype) !== null) throw refused('an instance of a class')
+  if (prototype !== null && Object.getPrototypeOf(prototype) !== null)
+    throw refused("an instance of a class can't be stored: store a plain object, an array or a Uint8Array")
   const copy: Record<string, unknown> = Object.create(null)
   for (const key of Object.keys(value))
     copy[key] = encoded((value as Record<string, unknown>)[key], depth + 1)

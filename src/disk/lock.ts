@@ -127,5 +127,9 @@ function isHeldByAnother(error: unknown): boolean {
 }
 
 function locked(path: string): AnnalsError {
-  return new AnnalsError('LOCKED', `${path} is already open, in this process or another one`, { path })
+  return new AnnalsError(
+    'LOCKED',
+    `${path} is already open, in this process or another one; only one at a time can open it`,
+    { path },
+  )
 }

@@ -181,7 +181,7 @@ export function defineLaunch<
   const { name, version, workers, nodes, fixer, concurrency = CONCURRENCY_DEFAULT } = definition
   const gates: Gates = definition.gates ?? {}
   checkName('a launch', name)
-  checkName('a version', version)
+  checkName('a launch', version, 'version')
   const states: StateModel = definition.states ?? DOCS_STATES
   checkStates(states)
   checkCount('concurrency', concurrency)
@@ -245,11 +245,11 @@ function checkWorker(name: string, worker: WorkerDefinition<never, unknown>): vo
 const NAME = /^[A-Za-z0-9._-]{1,128}$/
 
 /** Names become parts of ids, of paths and of the ledger's keys. */
-function checkName(what: string, name: unknown): void {
-  if (typeof name === 'string' && NAME.test(name)) return
+function checkName(what: string, value: unknown, field = 'name'): void {
+  if (typeof value === 'string' && NAME.test(value)) return
   throw invalidArgument(
-    'name',
-    `of ${what} must have 1 to 128 of the characters A-Z a-z 0-9 . _ -, not ${String(name)}`,
+    field,
+    `of ${what} must have 1 to 128 of the characters A-Z a-z 0-9 . _ -, not ${String(value)}`,
   )
 }
 

@@ -105,7 +105,7 @@ function checkTransition(
   if (guard === undefined) return { from, event, to }
   checkName('guard', guard)
   if (!Object.hasOwn(guards, guard)) {
-    refuse(`nobody knows the guard ${quote(guard)}: give it to open({ guards })`, { guard })
+    refuse(`there is no guard ${quote(guard)}: pass the function to open({ guards })`, { guard })
   }
   return { from, event, to, guard }
 }

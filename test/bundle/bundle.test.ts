@@ -50,6 +50,14 @@ describe('a bundle', () => {
     await expect(bytesOf(db.exportRun('nobody'))).rejects.toMatchObject({ code: 'RUN_NOT_FOUND' })
   })
 
+  test('given as a path instead of a stream is refused with advice', async () => {
+    const path = 'run.bundle' as unknown as AsyncIterable<string>
+    await expect(verifyBundle(path)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringContaining('createReadStream(path)'),
+    })
+  })
+
   test('with any byte changed fails, and the error names the line', async () => {
     await addRun(db, 'run-1')
     const bytes = await bytesOf(db.exportRun('run-1'))

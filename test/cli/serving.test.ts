@@ -285,7 +285,7 @@ await run.result`
     await stop(server)
     const again = await annals(['resume', 'ledger-1', '--data', data])
     expect(again.code).toBe(1)
-    expect(again.stderr).toContain('is Running. Without its code, only a paused run can be resumed')
+    expect(again.stderr).toContain('is Running, not paused. To continue a launch, add --launch MODULE')
     expect((await annals(['resume', 'nobody', '--data', data])).code).toBe(3)
   })
 })
