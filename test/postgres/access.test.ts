@@ -250,6 +250,12 @@ describe.skipIf(CONNECTION_STRING === '')('access control on PostgreSQL', () => 
       expect(await owner.scan({ scope, tag: TAGS.event })).toHaveLength(1)
     })
 
+    test('an append without a time of its own gets the time of its commit', async () => {
+      const append = { op: 'append', scope: scopeOf('a'), tag: TAGS.event, body: 'x', bodyHash: HASH } as const
+      const outcome = await storage.commit({ operations: [append] })
+      expect(outcome.status === 'committed' && outcome.time).toBeLessThan(Date.now() + 5_000)
+    })
+
     test('cannot set the clock, which all tenants share', async () => {
       const scope = scopeOf('a')
       const ahead = Date.now() + 3_600_000

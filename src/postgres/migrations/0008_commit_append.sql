@@ -67,7 +67,8 @@ BEGIN
   END LOOP;
   ticked := tick(
     CASE WHEN NOT is_bound THEN given_ms END,
-    CASE WHEN is_bound THEN least(append.time, ahead_ms()) ELSE greatest(append.time, not_before) END
+    -- An ordinary append names no time. `least` would skip that NULL and return the latest time allowed.
+    CASE WHEN is_bound THEN least(coalesce(append.time, 0), ahead_ms()) ELSE greatest(append.time, not_before) END
   );
   version := ticked[1];
   at_ms := ticked[2];
