@@ -24,7 +24,6 @@ const SLOWEST: readonly string[] = [
   'test/browser/page.test.ts',
   'test/bundle/import.test.ts',
   'test/launch/telemetry.test.ts',
-  'src/embedded/store.test.ts',
   'src/telemetry/client.test.ts',
   'test/crash/mutants.test.ts',
   'test/crash/faults.test.ts',
@@ -123,7 +122,6 @@ const config: ViteUserConfig = defineConfig({
       }),
       project('computing units', {
         include: COMPUTING_UNITS,
-        exclude: ISOLATED,
         isolate: false,
         ...BUSY,
       }),

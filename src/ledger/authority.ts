@@ -20,7 +20,8 @@ const BEGUN_MAX = 10_000
 
 /**
  * The Append Authority. Every append goes one way: accept the events → judge them in one step over declared reads, whose
- * appends the engine commits with it → answer. The engine orders such steps, so an append never conflicts.
+ * appends the engine commits with it → answer. The engine orders such steps, so an append never conflicts. Imports and copies
+ * write records that another authority accepted.
  */
 export class Authority {
   readonly #context: LedgerContext
