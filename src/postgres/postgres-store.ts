@@ -151,6 +151,18 @@ export class PostgresStore implements Storage {
     return rows.map(row => row['scope'] as ByteString)
   }
 
+  /** Asks the server, which may be a standby or have been made read-only since the store was opened. */
+  async checkWritable(): Promise<void> {
+    this.#checkWritable()
+    const [row] = await this.#track(this.#reader.run(connection => connection.run(STATEMENTS.isReadOnly, [])))
+    if (row['is_read_only'] === true) {
+      throw new AnnalsError(
+        'READ_ONLY',
+        'the PostgreSQL server is a standby or read-only: connect to the primary',
+      )
+    }
+  }
+
   /** Removes at most `entriesMax` expired entries, and returns how many it has removed. */
   async sweep(entriesMax: number): Promise<number> {
     this.#checkWritable()

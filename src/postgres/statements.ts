@@ -18,6 +18,7 @@ export const STATEMENTS: Readonly<
     | 'readPoints'
     | 'readRange'
     | 'readScopes'
+    | 'isReadOnly'
     | 'snapshot'
     | 'listenTo'
     | 'untold'
@@ -31,6 +32,7 @@ export const STATEMENTS: Readonly<
   readPoints: statement('read-points'),
   readRange: statement('read-range'),
   readScopes: statement('read-scopes'),
+  isReadOnly: statement('is-read-only'),
   snapshot: statement('snapshot'),
   listenTo: statement('listen-to'),
   untold: statement('untold'),

@@ -251,7 +251,13 @@ describe.skipIf(CONNECTION_STRING === '')('access control on PostgreSQL', () => 
     })
 
     test('an append without a time of its own gets the time of its commit', async () => {
-      const append = { op: 'append', scope: scopeOf('a'), tag: TAGS.event, body: 'x', bodyHash: HASH } as const
+      const append = {
+        op: 'append',
+        scope: scopeOf('a'),
+        tag: TAGS.event,
+        body: 'x',
+        bodyHash: HASH,
+      } as const
       const outcome = await storage.commit({ operations: [append] })
       expect(outcome.status === 'committed' && outcome.time).toBeLessThan(Date.now() + 5_000)
     })

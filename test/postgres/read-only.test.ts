@@ -82,6 +82,15 @@ describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the sa
     rmSync(folder, { recursive: true })
   })
 
+  test('checkWritable rejects while the server is read-only', async () => {
+    await (await openOn()).close()
+    const onReadOnly = new URL(CONNECTION_STRING)
+    onReadOnly.searchParams.set('options', '-c default_transaction_read_only=on')
+    const db = await openOn({ connectionString: onReadOnly.href })
+    await expectError(db.checkWritable(), 'READ_ONLY')
+    await db.close()
+  })
+
   for (const [engine, openStore] of Object.entries(ENGINES)) {
     test(`${engine}: a store that was opened with readOnly reads everything and refuses every write`, async () => {
       const writer = await openStore({})
