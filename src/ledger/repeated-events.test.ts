@@ -68,6 +68,8 @@ const IMPOSTORS: readonly [string, Record<string, unknown>, () => object][] = [
   ['a symbol', { a: 1 }, () => ({ a: 1, [Symbol('s')]: 1 })],
   ['a symbol on a list', { a: [1] }, () => ({ a: Object.assign([1], { [Symbol('s')]: 1 }) })],
   ['a hidden key', { a: 1 }, () => Object.defineProperty({ a: 1 }, 'b', { value: 1 })],
+  ['a key that is hidden now', { a: 1 }, () => Object.defineProperty({}, 'a', { value: 1 })],
+  ['an item that is hidden now', { a: [1] }, () => ({ a: Object.defineProperty([], 0, { value: 1 }) })],
   [
     'a hidden key instead of a visible one',
     { a: 1 },
@@ -102,6 +104,17 @@ describe('LD9: an invalid event is refused even if an equal valid one was cached
     const refused = { ...event, payload: impostor() } as RunEventWrite
     await expect(db.ledger.appendEvent(refused)).rejects.toMatchObject({ code: 'INVALID_ENVELOPE' })
     expect(db.ledger.stats()).toMatchObject({ appended: 1, duplicates: 3 })
+  })
+
+  test.each(['payload', 'idempotencyKey'] as const)('an unknown field instead of a hidden %s', async name => {
+    await using db = await open({ memory: true })
+    const event = newEvent({ payload: { a: 1 } })
+    for (let n = 0; n < 4; n++) await db.ledger.appendEvent(event)
+    const refused = Object.defineProperty({ ...event, unknown: 1 }, name, { enumerable: false })
+    await expect(db.ledger.appendEvent(refused)).rejects.toMatchObject({
+      code: 'INVALID_ENVELOPE',
+      details: { field: 'unknown' },
+    })
   })
 
   test('an event whose key belongs to another event', async () => {

@@ -64,8 +64,11 @@ export class RepeatedEvents {
   }
 }
 
-function isSameEvent(event: RunEventWrite, { envelope, fields, payload }: Repeat): boolean {
+function isSameEvent(given: RunEventWrite, { envelope, fields, payload }: Repeat): boolean {
+  // The copy has no hidden fields. Otherwise an unknown field could take the place of a hidden one in the count.
+  const event = { ...given }
   return (
+    event.idempotencyKey === envelope.idempotencyKey &&
     event.eventId === envelope.eventId &&
     event.eventType === envelope.eventType &&
     event.emittedAt === envelope.emittedAt &&
@@ -79,7 +82,7 @@ function isSameEvent(event: RunEventWrite, { envelope, fields, payload }: Repeat
     event.logicalAttemptId === envelope.logicalAttemptId &&
     event.stepId === envelope.stepId &&
     Object.keys(event).length === fields &&
-    Object.getPrototypeOf(event) === Object.prototype &&
+    Object.getPrototypeOf(given) === Object.prototype &&
     isSameJson(event.payload, payload)
   )
 }
@@ -94,6 +97,7 @@ function isSameJson(value: unknown, known: unknown): boolean {
   const names = Object.keys(known)
   // Hidden properties and symbols are refused too. An array has the hidden property `length`.
   if (Reflect.ownKeys(value).length !== names.length + (isList ? 1 : 0)) return false
+  if (Object.keys(value).length !== names.length) return false
   for (const name of names) {
     const key = name as keyof typeof known
     if (!isSameJson(value[key], known[key])) return false
