@@ -69,8 +69,13 @@ class Writer {
   /** A copy of what was written; the writer is empty then. */
   take(): Buffer {
     const taken = Buffer.from(this.#buffer.subarray(0, this.#at))
-    this.#at = 0
+    this.clear()
     return taken
+  }
+
+  /** Discards what was written. */
+  clear(): void {
+    this.#at = 0
   }
 
   /** Returns the position of so many new bytes. It may replace the view, so call it before using the view. */
@@ -222,8 +227,14 @@ const writer = new Writer()
 
 /** A parameter for `pg`, which sends buffers as binary. */
 export function encoded<T>(codec: Codec<T>, value: T): Buffer {
-  codec.write(writer, value)
-  return writer.take()
+  try {
+    codec.write(writer, value)
+    return writer.take()
+  } catch (error) {
+    // All stores share the writer, so the bytes before the error would begin the next parameter of any of them.
+    writer.clear()
+    throw error
+  }
 }
 
 /** The value in an answer of the server. */
