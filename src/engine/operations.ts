@@ -42,6 +42,7 @@ export function checkOperation(operation: Operation): number {
   const { tag } = operation
   if (operation.op === 'append') {
     if (!isLogTag(tag)) throw refused(`cannot append: tag ${tag} is not a log`, tag)
+    checkString('bodyHash', operation.bodyHash)
     if (operation.bodyHash.length !== BODY_HASH_BYTES) {
       throw invalidArgument(
         'bodyHash',
@@ -107,6 +108,7 @@ let lastScope: ByteString | undefined
 let scopeBefore: ByteString | undefined
 
 function checkScope(scope: ByteString): void {
+  checkString('scope', scope)
   if (scope === lastScope || scope === scopeBefore) return
   if (scope.length < 1 || scope.length > SCOPE_BYTES_MAX) {
     throw invalidArgument('scope', `must be 1 to ${SCOPE_BYTES_MAX} bytes long`, scope.length)
@@ -119,15 +121,22 @@ function checkScope(scope: ByteString): void {
 }
 
 function checkValue(name: string, value: ByteString, bytesMax: number): void {
+  checkString(name, value)
   if (value.length > bytesMax) throw invalidArgument(name, `is longer than ${bytesMax} bytes`, value.length)
   if (value.length <= SCANNED_BYTES_MAX) checkBytes(name, value)
 }
 
 function checkKey(name: string, key: ByteString): void {
+  checkString(name, key)
   if (key.length < 1 || key.length > KEY_BYTES_MAX) {
     throw invalidArgument(name, `must be 1 to ${KEY_BYTES_MAX} bytes long`, key.length)
   }
   checkBytes(name, key)
+}
+
+/** Refuses buffers and other values that JavaScript callers may pass. A buffer has a length too, so the other checks accept it. */
+function checkString(name: string, value: unknown): void {
+  if (typeof value !== 'string') throw invalidArgument(name, `must be a byte string, not ${typeof value}`)
 }
 
 /**
