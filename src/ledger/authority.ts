@@ -15,6 +15,13 @@ import { RepeatedEvents } from './repeated-events.ts'
 import type { AppendResult } from './run-events.ts'
 import { LOG, saysOther } from './stored.ts'
 
+/** A duplicate that has to be compared with its record. */
+interface Duplicate {
+  readonly answer: Answer
+  readonly found: Appended
+  readonly result: AppendResult
+}
+
 const TENANT_OF_ALL = 'default'
 const BEGUN_MAX = 10_000
 
@@ -88,32 +95,26 @@ export class Authority {
     appended: readonly Appended[],
     version: number,
   ): readonly AppendResult[] | Promise<readonly AppendResult[]> {
-    const foundOf = ({ source }: Answer): Appended => (typeof source === 'number' ? appended[source] : source)
-    const results = mapInSlices(answers, answer => this.#answer(answer, foundOf(answer), version))
-    const unknown: Answer[] = []
-    for (const answer of answers) {
-      if (!answer.isDuplicate) continue
-      const isDivergent = this.#repeats.isDivergent(answer.envelope, foundOf(answer).hash)
-      if (isDivergent === undefined) unknown.push(answer)
-      else this.#count(isDivergent)
-    }
-    return unknown.length === 0 ? results : this.#compare(unknown, foundOf).then(() => results)
-  }
-
-  #answer({ scope, envelope, isDuplicate }: Answer, found: Appended, version: number): AppendResult {
-    const { sequence, time, memo } = found
-    this.#noteBegun(envelope.runId, scope)
-    if (!isDuplicate) {
-      this.#context.metrics.appended++
-      this.#projector.offer(offered(scope, envelope, sequence + 1, time, version))
-    }
-    return Object.freeze({
-      eventId: memo,
-      runSeq: sequence + 1,
-      persistedAt: formatRfc3339(time),
-      idempotent: isDuplicate,
-      persisted: !isDuplicate,
+    const unknown: Duplicate[] = []
+    const results = mapInSlices(answers, answer => {
+      const { scope, source, envelope, isDuplicate } = answer
+      const found = typeof source === 'number' ? appended[source] : source
+      this.#noteBegun(envelope.runId, scope)
+      const repeat = isDuplicate ? this.#repeats.answered(envelope, found.hash) : undefined
+      if (repeat !== undefined) {
+        this.#count(repeat.isDivergent)
+        return repeat.answer
+      }
+      const result = resultOf(found, isDuplicate)
+      if (isDuplicate) unknown.push({ answer, found, result })
+      else {
+        this.#context.metrics.appended++
+        this.#projector.offer(offered(scope, envelope, found.sequence + 1, found.time, version))
+      }
+      return result
     })
+    if (results instanceof Promise) return results.then(all => this.#compare(unknown).then(() => all))
+    return unknown.length === 0 ? results : this.#compare(unknown).then(() => results)
   }
 
   #noteBegun(runId: string, scope: ByteString): void {
@@ -123,21 +124,23 @@ export class Authority {
   }
 
   /** LD11: compares duplicates with their records. One with another event id or payload is divergent. */
-  async #compare(duplicates: readonly Answer[], foundOf: (answer: Answer) => Appended): Promise<void> {
-    const places = duplicates.map(answer => ({
+  async #compare(duplicates: readonly Duplicate[]): Promise<void> {
+    const places = duplicates.map(({ answer, found }) => ({
       scope: answer.scope,
       tag: LOG,
-      key: u64(foundOf(answer).sequence),
+      key: u64(found.sequence),
     }))
     // A record that can't be read, because the store is damaged or closes, is not counted as divergent. The answer stands.
     const records = await getMany(this.#context.database, places).catch(() => [])
-    for (const [i, { envelope, source }] of duplicates.entries()) {
-      const { memo, hash } = foundOf(duplicates[i])
+    for (const [i, { answer, found, result }] of duplicates.entries()) {
+      const { envelope, source } = answer
+      const { memo, hash } = found
       const record = records[i]
       const isOther = record !== undefined && saysOther(record, hash, envelope)
       const isDivergent = memo !== envelope.eventId || isOther
       this.#count(isDivergent)
-      if (record !== undefined && typeof source !== 'number') this.#repeats.add(envelope, hash, isDivergent)
+      if (record === undefined || typeof source === 'number') continue
+      this.#repeats.add(envelope, hash, isDivergent, result)
     }
   }
 
@@ -146,6 +149,16 @@ export class Authority {
     metrics.duplicates++
     if (isDivergent) metrics.divergentDuplicates++
   }
+}
+
+function resultOf({ sequence, time, memo }: Appended, isDuplicate: boolean): AppendResult {
+  return Object.freeze({
+    eventId: memo,
+    runSeq: sequence + 1,
+    persistedAt: formatRfc3339(time),
+    idempotent: isDuplicate,
+    persisted: !isDuplicate,
+  })
 }
 
 function rejection(details: ErrorDetails): AnnalsError {

@@ -6,11 +6,12 @@ import { openEmbedded } from '../embedded/open.ts'
 import { Database } from '../engine/database.ts'
 import { TAGS } from '../engine/keys.ts'
 import type { Entry } from '../engine/storage.ts'
-import { deriveIdempotencyKey, open, type RunEventWrite } from '../index.ts'
+import { type AppendResult, deriveIdempotencyKey, open, type RunEventWrite } from '../index.ts'
 import { newEvent } from '../testing/ledger-suite/events.ts'
 import { Envelope } from './envelope.ts'
 import { RepeatedEvents } from './repeated-events.ts'
 
+const ANSWER: AppendResult = { eventId: 'id', runSeq: 1, persistedAt: '', idempotent: true, persisted: false }
 const ENTRY: Entry = { key: 'k', value: '', version: 7, time: 0, expiresAt: 0 }
 
 function stepEvent(n: number, fields: Partial<RunEventWrite> = {}): RunEventWrite {
@@ -24,7 +25,7 @@ describe('the cache of repeated events', () => {
     const event = newEvent({ payload })
     const envelope = new Envelope(event)
     expect(repeats.find(event)).toBeUndefined()
-    repeats.add(envelope, 'hash', false)
+    repeats.add(envelope, 'hash', false, ANSWER)
     expect(repeats.find(structuredClone(event))).toBe(envelope)
     payload.list.push(2)
     expect(repeats.find(event)).toBeUndefined()
@@ -33,21 +34,21 @@ describe('the cache of repeated events', () => {
   test('knows the outcome of a comparison with one record only', () => {
     const repeats = new RepeatedEvents()
     const event = newEvent({})
-    repeats.add(new Envelope(event), 'hash', true)
-    expect(repeats.isDivergent(new Envelope(event), 'hash')).toBe(true)
-    expect(repeats.isDivergent(new Envelope(event), 'other')).toBeUndefined()
-    expect(repeats.isDivergent(new Envelope({ ...event, payload: { a: 1 } }), 'hash')).toBeUndefined()
+    repeats.add(new Envelope(event), 'hash', true, ANSWER)
+    expect(repeats.answered(new Envelope(event), 'hash')).toMatchObject({ isDivergent: true, answer: ANSWER })
+    expect(repeats.answered(new Envelope(event), 'other')).toBeUndefined()
+    expect(repeats.answered(new Envelope({ ...event, payload: { a: 1 } }), 'hash')).toBeUndefined()
   })
 
   test('is bounded, and an event that is added again takes no more room', () => {
     const repeats = new RepeatedEvents()
     const text = 'x'.repeat(15_000)
     const first = stepEvent(0, { payload: { text } })
-    for (let n = 0; n < 2_000; n++) repeats.add(new Envelope(first), `hash-${n}`, false)
+    for (let n = 0; n < 2_000; n++) repeats.add(new Envelope(first), `hash-${n}`, false, ANSWER)
     expect(repeats.find(first)).toBeDefined()
     for (let n = 1; n < 800; n++) {
       const event = stepEvent(n, { payload: { text } })
-      repeats.add(new Envelope(event), 'hash', false)
+      repeats.add(new Envelope(event), 'hash', false, ANSWER)
       expect(repeats.find(event)).toBeDefined()
     }
     expect(repeats.find(first)).toBeUndefined()
@@ -56,7 +57,7 @@ describe('the cache of repeated events', () => {
   test('does not keep long events', () => {
     const repeats = new RepeatedEvents()
     const event = newEvent({ payload: { text: 'x'.repeat(20_000) } })
-    repeats.add(new Envelope(event), 'hash', false)
+    repeats.add(new Envelope(event), 'hash', false, ANSWER)
     expect(repeats.find(event)).toBeUndefined()
   })
 })

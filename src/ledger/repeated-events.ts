@@ -1,6 +1,6 @@
 import type { ByteString } from '../core/bytes.ts'
 import type { Envelope } from './envelope.ts'
-import type { RunEventWrite } from './run-events.ts'
+import type { AppendResult, RunEventWrite } from './run-events.ts'
 import { writtenIn } from './stored.ts'
 
 /** A duplicate that was answered before. */
@@ -13,6 +13,7 @@ interface Repeat {
   /** The hash of the record that the event was compared with, and the outcome. */
   readonly hash: ByteString
   readonly isDivergent: boolean
+  readonly answer: AppendResult
 }
 
 /** Bounds the events' texts. With their copies they take about three times as much memory. */
@@ -41,14 +42,17 @@ export class RepeatedEvents {
     }
   }
 
-  /** Whether the event diverges from the record with this hash; undefined if the two were not compared. */
-  isDivergent({ idempotencyKey, bytes }: Envelope, hash: ByteString): boolean | undefined {
+  /** Returns how an equal event was answered; undefined if it was not compared with the record that has this hash. */
+  answered(
+    { idempotencyKey, bytes }: Envelope,
+    hash: ByteString,
+  ): Pick<Repeat, 'answer' | 'isDivergent'> | undefined {
     const repeat = this.#byKey.get(idempotencyKey)
-    return repeat?.hash === hash && repeat.envelope.bytes === bytes ? repeat.isDivergent : undefined
+    return repeat?.hash === hash && repeat.envelope.bytes === bytes ? repeat : undefined
   }
 
-  /** Caches a duplicate that was compared with its record. */
-  add(envelope: Envelope, hash: ByteString, isDivergent: boolean): void {
+  /** Caches a duplicate that was compared with its record, and its answer. */
+  add(envelope: Envelope, hash: ByteString, isDivergent: boolean, answer: AppendResult): void {
     const { idempotencyKey, bytes } = envelope
     const known = this.#byKey.get(idempotencyKey)
     // Several senders of one event may alternate, with other ids or times. The first one stays, lest each push out the other.
@@ -60,7 +64,7 @@ export class RepeatedEvents {
     }
     const event = writtenIn(bytes)
     const fields = Object.keys(event).length
-    this.#byKey.set(idempotencyKey, { envelope, fields, payload: event.payload, hash, isDivergent })
+    this.#byKey.set(idempotencyKey, { envelope, fields, payload: event.payload, hash, isDivergent, answer })
   }
 }
 
