@@ -22,6 +22,8 @@ export interface RecordCodec<T> extends Codec<T> {
 }
 
 const FIRST_BYTES = 64 * 1024
+/** The writer gives up its buffer after a longer parameter, so that a rare large commit does not occupy memory forever. */
+const REUSED_BYTES_MAX = 1024 * 1024
 /** Below this length a loop copies a string faster than a native call. */
 const SHORT_CHARS = 24
 
@@ -66,15 +68,20 @@ class Writer {
     this.#view.setInt32(start - 4, this.#at - start)
   }
 
-  /** A copy of what was written; the writer is empty then. */
+  /** Returns what was written, and empties the writer. */
   take(): Buffer {
-    const taken = Buffer.from(this.#buffer.subarray(0, this.#at))
+    const written = this.#buffer.subarray(0, this.#at)
+    const taken = this.#at > REUSED_BYTES_MAX ? written : Buffer.from(written)
     this.clear()
     return taken
   }
 
   /** Discards what was written. */
   clear(): void {
+    if (this.#at > REUSED_BYTES_MAX) {
+      this.#buffer = Buffer.allocUnsafe(FIRST_BYTES)
+      this.#view = viewOf(this.#buffer)
+    }
     this.#at = 0
   }
 

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { decoded, encoded, type RecordCodec } from '../../src/postgres/wire.ts'
 import * as types from '../../src/postgres/wire-types.ts'
+import { heldBytes } from '../server/held-memory.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
 const CODECS = Object.entries(types) as [string, RecordCodec<object>][]
@@ -62,6 +63,22 @@ describe('the binary format', () => {
     const outcome = { version: 1, committedAt: 2, conflicts: undefined, appended }
     const bytes = encoded(types.BATCH_OUTCOME, outcome).latin1Slice()
     expect(decoded(types.BATCH_OUTCOME, bytes)).toEqual(outcome)
+  })
+
+  test('a large parameter stays as it was sent while others are encoded', () => {
+    const append = { place: 0, sequence: 1, time: 2, hash: 'h', isDuplicate: true, memo: 'm'.repeat(2 ** 21) }
+    const large = encoded(types.BATCH_APPENDED, append)
+    for (let tx = 0; tx < 3; tx++) encoded(types.BATCH_CONFLICT, { tx, point: 2, range: undefined })
+    expect(decoded(types.BATCH_APPENDED, large.latin1Slice())).toEqual(append)
+  })
+
+  test('the memory of a large parameter is released', () => {
+    const memo = Buffer.alloc(2 ** 25, 'm').latin1Slice()
+    const append = { place: 0, sequence: 1, time: 2, hash: 'h', isDuplicate: true, memo }
+    const before = heldBytes()
+    const encodedBytes = (): number => encoded(types.BATCH_APPENDED, append).length
+    expect(encodedBytes()).toBeGreaterThan(memo.length)
+    expect(heldBytes() - before).toBeLessThan(memo.length / 4)
   })
 
   test('a missing field that must be there is an error', () => {
