@@ -22,6 +22,7 @@ import { LedgerMetrics, type LedgerStats } from './ledger/metrics.ts'
 import {
   checkOpenOnOptions,
   checkOpenOptions,
+  checkStorage,
   type LedgerOptions,
   type OpenOnOptions,
   type OpenOptions,
@@ -95,6 +96,7 @@ export async function open(options: OpenOptions): Promise<Annals> {
  */
 export async function openOn(storage: Storage, options: OpenOnOptions = {}): Promise<Annals> {
   try {
+    checkStorage(storage)
     const { guards = {}, tenant = TENANT_DEFAULT, ledger = {}, verifyOnOpen } = checkOpenOnOptions(options)
     const database = new Database(storage)
     if (verifyOnOpen === true) await verifyChains(database)
@@ -103,8 +105,16 @@ export async function openOn(storage: Storage, options: OpenOnOptions = {}): Pro
     annals.ledger.start()
     return annals
   } catch (error) {
-    await storage.close()
+    await closeAfterFailure(storage)
     throw error
+  }
+}
+
+async function closeAfterFailure(storage: Partial<Storage> | undefined): Promise<void> {
+  try {
+    await storage?.close?.()
+  } catch {
+    // The caller gets the reason why opening failed, which usually is why closing failed too.
   }
 }
 

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { openOn } from './annals.ts'
 import type { Entry, Range, Storage } from './engine/storage.ts'
 import { testCells } from './testing/annals-suite/cells.ts'
@@ -51,6 +51,42 @@ describe('openOn', () => {
       })
       await expect(storage.snapshot()).rejects.toMatchObject({ code: 'CLOSED' })
     }
+  })
+
+  test.each([undefined, null, 7, 'engine'])('refuses %s as an engine', async value => {
+    await expect(openOn(value as never)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      details: { name: 'storage' },
+    })
+  })
+
+  test.each([
+    'get',
+    'scan',
+    'snapshot',
+    'commit',
+    'update',
+    'subscribe',
+    'scopes',
+    'now',
+    'clock',
+    'close',
+  ] as const)('refuses an engine without the method %s, and closes it if it can', async name => {
+    const storage = new ReferenceStorage()
+    const close = vi.spyOn(storage, 'close')
+    Object.defineProperty(storage, name, { value: undefined })
+    await expect(openOn(storage)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: `storage.${name} must be a function, not undefined`,
+      details: { name: `storage.${name}` },
+    })
+    expect(close).toHaveBeenCalledTimes(name === 'close' ? 0 : 1)
+  })
+
+  test('rejects with the reason even if closing the engine fails too', async () => {
+    const storage = new ReferenceStorage()
+    vi.spyOn(storage, 'close').mockRejectedValue(new Error('closing failed'))
+    await expect(openOn(storage, { tenant: '' })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
   test('opens the data of the given tenant', async () => {

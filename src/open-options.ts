@@ -2,6 +2,7 @@ import { invalidArgument } from './core/errors.ts'
 import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
 import type { Durability } from './engine/capabilities.ts'
 import { tenantShared } from './engine/keys.ts'
+import type { Storage } from './engine/storage.ts'
 import type { LedgerAlert } from './ledger/run-events.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 
@@ -77,6 +78,25 @@ export function checkOpenOnOptions(options: OpenOnOptions): OpenOnOptions {
   checkOptions('openOn', options, OPEN_ON_OPTIONS)
   checkShared(options)
   return options
+}
+
+const STORAGE_METHODS: readonly (keyof Storage)[] = [
+  'get',
+  'scan',
+  'snapshot',
+  'commit',
+  'update',
+  'subscribe',
+  'scopes',
+  'now',
+  'clock',
+  'close',
+]
+
+/** Refuses an engine that lacks a method of the port. Otherwise a call much later would fail with a `TypeError`. */
+export function checkStorage(storage: Storage): void {
+  if (typeof storage !== 'object' || storage === null) throw invalidArgument('storage', 'must be an engine')
+  for (const name of STORAGE_METHODS) checkFunction(`storage.${name}`, storage[name])
 }
 
 function checkShared({ tenant, verifyOnOpen, guards = {}, ledger = {} }: OpenOnOptions): void {
