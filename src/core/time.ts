@@ -112,6 +112,20 @@ export function formatRfc3339(ms: number): string {
   return new Date(ms).toISOString()
 }
 
+/** Formats times and remembers the last one: commits that follow each other often share a millisecond, and then the text. */
+export class TimeFormatter {
+  #ms = Number.NaN
+  #text = ''
+
+  format(ms: number): string {
+    if (ms !== this.#ms) {
+      this.#text = formatRfc3339(ms)
+      this.#ms = ms
+    }
+    return this.#text
+  }
+}
+
 function isLeapYear(year: number): boolean {
   return year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0)
 }

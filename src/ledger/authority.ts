@@ -1,7 +1,7 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError, type ErrorDetails } from '../core/errors.ts'
 import { isLong, mapInSlices } from '../core/slices.ts'
-import { formatRfc3339 } from '../core/time.ts'
+import { TimeFormatter } from '../core/time.ts'
 import { getMany } from '../engine/many-gets.ts'
 import type { Appended } from '../engine/storage.ts'
 import { type Answer, AppendRequest } from './append-request.ts'
@@ -35,6 +35,7 @@ export class Authority {
   readonly #projector: Projector
   readonly #headings = new CheckedHeadings()
   readonly #repeats = new RepeatedEvents()
+  readonly #times = new TimeFormatter()
   /**
    * By id, the scopes of runs that are known to have begun. A run has its heading only in the scope where it lives, so an append
    * that finds the heading there need not read the index, which all runs share.
@@ -105,11 +106,11 @@ export class Authority {
         this.#count(repeat.isDivergent)
         return repeat.answer
       }
-      const result = resultOf(found, isDuplicate)
+      const result = resultOf(found, this.#times.format(found.time), isDuplicate)
       if (isDuplicate) unknown.push({ answer, found, result })
       else {
         this.#context.metrics.appended++
-        this.#projector.offer(offered(scope, envelope, found.sequence + 1, found.time, version))
+        this.#projector.offer(offered(scope, envelope, result, found.time, version))
       }
       return result
     })
@@ -151,11 +152,11 @@ export class Authority {
   }
 }
 
-function resultOf({ sequence, time, memo }: Appended, isDuplicate: boolean): AppendResult {
+function resultOf({ sequence, memo }: Appended, persistedAt: string, isDuplicate: boolean): AppendResult {
   return Object.freeze({
     eventId: memo,
     runSeq: sequence + 1,
-    persistedAt: formatRfc3339(time),
+    persistedAt,
     idempotent: isDuplicate,
     persisted: !isDuplicate,
   })

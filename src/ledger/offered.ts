@@ -1,8 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
-import { formatRfc3339 } from '../core/time.ts'
 import type { Envelope } from './envelope.ts'
 import { alertOf, type Refusal } from './reduce.ts'
-import type { LedgerAlert } from './run-events.ts'
+import type { AppendResult, LedgerAlert } from './run-events.ts'
 import type { Projectable } from './run-projection.ts'
 
 /** A record that this process has appended just now, as the projector would read it. */
@@ -16,7 +15,7 @@ export interface Offered extends Projectable {
 export function offered(
   scope: ByteString,
   envelope: Envelope,
-  runSeq: number,
+  { runSeq, persistedAt }: AppendResult,
   time: number,
   version: number,
 ): Offered {
@@ -24,7 +23,7 @@ export function offered(
     scope,
     envelope,
     runSeq,
-    persistedAt: formatRfc3339(time),
+    persistedAt,
     eventType: envelope.eventType,
     stepId: envelope.stepId,
     logicalAttemptId: envelope.logicalAttemptId,
