@@ -15,6 +15,26 @@ test('a pause lasts as long as it was asked for', async () => {
   }
 })
 
+test('a pause may last longer than a timer can, and be aborted after that', async () => {
+  vi.useFakeTimers()
+  try {
+    const ended: string[] = []
+    void pause(3e9).then(() => ended.push('long'))
+    const endless = new AbortController()
+    void pause(Number.POSITIVE_INFINITY, { signal: endless.signal }).then(() => ended.push('endless'))
+    await vi.advanceTimersByTimeAsync(3e9 - 1)
+    expect(ended).toEqual([])
+    await vi.advanceTimersByTimeAsync(1)
+    expect(ended).toEqual(['long'])
+    endless.abort()
+    await vi.advanceTimersByTimeAsync(0)
+    expect(ended).toEqual(['long', 'endless'])
+    expect(vi.getTimerCount()).toBe(0)
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
 test('a pause ends at once when its signal aborts, before or meanwhile, and leaves nothing behind', async () => {
   vi.useFakeTimers()
   try {

@@ -5,6 +5,9 @@ export interface PauseOptions {
   readonly unref?: boolean
 }
 
+/** The longest time that `setTimeout` supports. It fires at once for a longer one. */
+export const TIMER_MAX_MS: number = 2 ** 31 - 1
+
 /** Resolves after `ms` milliseconds, or as soon as the signal aborts. */
 export function pause(ms: number, { signal, unref = false }: PauseOptions = {}): Promise<void> {
   return new Promise(resolve => {
@@ -13,8 +16,13 @@ export function pause(ms: number, { signal, unref = false }: PauseOptions = {}):
       signal?.removeEventListener('abort', end)
       resolve()
     }
-    const timer = setTimeout(end, ms)
-    if (unref) timer.unref()
+    let timer: NodeJS.Timeout
+    const wait = (restMs: number): void => {
+      const laterMs = restMs - TIMER_MAX_MS
+      timer = laterMs > 0 ? setTimeout(wait, TIMER_MAX_MS, laterMs) : setTimeout(end, restMs)
+      if (unref) timer.unref()
+    }
+    wait(ms)
     signal?.addEventListener('abort', end)
     if (signal?.aborted === true) end()
   })

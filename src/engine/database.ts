@@ -2,7 +2,7 @@ import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
 import { onAbort } from '../core/on-abort.ts'
-import { pause } from '../core/pause.ts'
+import { pause, TIMER_MAX_MS } from '../core/pause.ts'
 import { backoffMs } from '../core/retry.ts'
 import { Gate } from './gate.ts'
 import type { Session } from './session.ts'
@@ -69,8 +69,6 @@ const BACKOFF = { firstMs: 2, maxMs: 100, jitter: 1 }
 const CONFLICTS_MAX = 4
 /** How long other writes wait for a transaction that runs alone. */
 const ALONE_MS = 100
-/** The longest time that `setTimeout` supports. It fires at once for a longer one. */
-const TIMER_MAX_MS = 2_147_483_647
 
 const REAL_TIMING: Timing = {
   random: Math.random,
