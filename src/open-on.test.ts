@@ -9,7 +9,7 @@ import { Suite } from './testing/annals-suite/suite.ts'
 import { testTransactions } from './testing/annals-suite/transactions.ts'
 import { ReferenceStorage } from './testing/reference-storage.ts'
 
-/** The suite on an engine of the user, which has no capabilities beyond the port. */
+/** The suite on a user's own engine, which implements nothing but the port. */
 const suite = new Suite(
   async ({ guards = {}, clock }) => {
     const db = await openOn(new ReferenceStorage({ clock }), { guards })
@@ -108,7 +108,7 @@ describe('openOn', () => {
   })
 })
 
-/** A storage that changes a stored event once the test says so. */
+/** A storage that returns a changed event once `isDamaged` is set. */
 class DamagingStorage extends ReferenceStorage {
   isDamaged = false
 

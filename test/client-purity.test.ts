@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest'
 const DIST = join(dirname(dirname(fileURLToPath(import.meta.url))), 'dist')
 const IMPORT = /(?:import|export)\b[^'"]*?from\s*['"]([^'"]+)['"]|import\s*\(?\s*['"]([^'"]+)['"]/g
 
-/** Every built file that `entry` reaches, and what it imports from elsewhere. */
+/** All built files that `entry` imports, directly or not, and the modules that they import from outside. */
 function reachedFrom(entry: string): {
   readonly files: readonly string[]
   readonly outside: readonly string[]
@@ -32,7 +32,7 @@ describe('the client in a browser', () => {
   test('imports nothing but its own files', () => {
     expect(files.length).toBeGreaterThan(5)
     expect(outside).toEqual([])
-    // The guard can fail: the server does import others.
+    // Proves that the check can fail, because the server does import other modules.
     expect(reachedFrom('server.js').outside).toContain('@hono/zod-openapi')
   })
 

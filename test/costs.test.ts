@@ -7,9 +7,8 @@ import { TAGS } from '../src/engine/keys.ts'
 import { SimulatedDisk } from './simulation/simulated-disk.ts'
 
 /**
- * What things cost, counted in what is asked of the disk: seconds would tell of
- * the machine. Nothing is kept in memory, so that every node that is needed
- * shows.
+ * Costs as the number of disk calls, because times would depend on the machine. By default nothing is cached, so that
+ * every node that is needed is read.
  */
 class Counts {
   reads = 0
@@ -38,7 +37,7 @@ function counting(disk: Disk, counts: Counts): Disk {
     syncLater: () => file.syncLater(),
     close: () => file.close(),
   })
-  // A view of the other disk, which is one folder to the engine.
+  // Wraps only `open`. The engine sees the counted disk as a folder.
   const counted: Pick<Disk, 'open'> = { open: (name, mode) => open(disk.open(name, mode)) }
   return new Proxy(disk, {
     get: (_, name) => {
@@ -52,7 +51,7 @@ function counting(disk: Disk, counts: Counts): Disk {
 interface Measured {
   readonly db: Annals
   readonly database: Database
-  /** What the work asked of the disk. */
+  /** Counts the disk calls of the work. */
   cost<T>(work: () => Promise<T>): Promise<Counts>
 }
 
@@ -61,7 +60,7 @@ const LARGE = 100_000
 const BATCH = 5_000
 const keyOf = (i: number): string => `key-${String(i).padStart(8, '0')}`
 
-/** A run with so many keys and events, in a store that was closed and opened again. */
+/** A run with this many keys and events, in a store that was closed and opened again. */
 async function storeOf(count: number, cacheBytes = 0): Promise<Measured> {
   const disk = new SimulatedDisk()
   const first = await openEmbedded({ disk, durability: 'relaxed' })
@@ -121,7 +120,7 @@ describe('the cost of operations', () => {
     const ten = await large.cost(() => large.db.kv.list('r', { after: keyOf(50_000), limit: 10 }))
     const thousand = await large.cost(() => large.db.kv.list('r', { after: keyOf(50_000), limit: 1_000 }))
     expect(ten.reads).toBeLessThanOrEqual(8)
-    // A leaf has at most 128 entries; half full in the worst case.
+    // A leaf has up to 128 entries and is at least half full.
     expect(thousand.reads).toBeLessThanOrEqual(8 + 1_000 / 16)
     const events = await large.cost(() => large.db.events.readRange('r', 70_000, 70_100))
     expect(events.reads).toBeLessThanOrEqual(8 + 100 / 16)

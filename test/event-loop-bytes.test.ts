@@ -11,18 +11,18 @@ import {
 import { longestBlock } from './longest-block.ts'
 
 /**
- * Few items can be as much work as many. A list of large items is mapped in slices by its bytes, not only by the number of its
- * items.
+ * A few large items can be as much work as many small ones. Lists are therefore processed in slices by bytes, not only
+ * by the number of items.
  */
 
 const BOUND_MS = 20
 const TRIES = 10
 const ITEMS = 100
-/** Fewer, since their commit is one step. */
+/** Fewer items, because their commit is not divided into slices. */
 const WRITTEN = 15
 const RUN = 'run'
 
-/** Some 100 KiB: a value that is encoded and decoded in one go. */
+/** About 100 KiB, which is encoded and decoded in one step. */
 const PAYLOAD: Record<string, Value> = {
   items: Array.from({ length: 1_500 }, (_, i) => ({ id: i, name: `item ${i}`, tags: ['a', 'b'], x: i / 7 })),
 }
@@ -34,7 +34,7 @@ function newEvents(length: number): NewEvent[] {
   return Array.from({ length }, () => ({ type: 'note', payload: PAYLOAD }))
 }
 
-/** Different ones each time: an event that is stored already takes less work. */
+/** Makes new events each time, because a stored event is less work. */
 function newRecords(runId: string, length: number): RunEventWrite[] {
   const batch = ++batches
   return Array.from({ length }, (_, i) => {
@@ -82,7 +82,7 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
 
 describe('the event loop turns while few large items are processed', () => {
   beforeAll(async () => {
-    // Helpers of the collector wait for a core, too, and nobody can tell for how long.
+    // The garbage collector's helper threads also wait for a core, and this time can't be measured.
     for (const flag of ['scavenge', 'compaction', 'pointer-update'])
       setFlagsFromString(`--no-parallel-${flag}`)
     db = await open({ memory: true })
@@ -115,7 +115,7 @@ describe('the event loop turns while few large items are processed', () => {
 
   describe('of several megabytes', () => {
     const large = Array.from({ length: 100_000 }, (_, i) => ({ id: i, name: `item ${i}`, tags: ['a', 'b'] }))
-    /** Less than encoding the value in one step takes, and more than its commit. */
+    /** Encoding the value in one step takes longer, and committing it takes less. */
     const LARGE_BOUND_MS = 40
     const rows: Readonly<Record<string, () => Promise<unknown>>> = {
       'Runs.create': () => db.runs.create({ metadata: large }),

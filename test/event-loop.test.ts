@@ -23,15 +23,14 @@ import {
 import { longestBlock } from './longest-block.ts'
 
 /**
- * One tenant never stops the others: no call that reads or verifies much holds
- * the event loop for long. Each public method has a row here, or is listed
- * among those whose work does not grow with the store.
+ * One tenant never blocks the others: no call that reads or verifies a lot blocks the event loop for long. Each public
+ * method has a row here, or is listed as one whose work does not grow with the store.
  */
 
 const BOUND_MS = 20
-/** The best of so many counts: a pause of the machine is not a block of ours. */
+/** The number of measurements, of which the best counts, so that a pause of the machine is not taken for a block. */
 const TRIES = 5
-/** Opening also waits for the device, and for the process that takes the lock. */
+/** Opening also waits for the disk and for the process that takes the lock. */
 const OPEN_BOUND_MS = 60
 const ENTRIES = 100_000
 const RECORDS = 10_000
@@ -39,10 +38,10 @@ const TRACES = 10_000
 const RUNS = 5_000
 const BATCH = 1_000
 const RUN = 'run'
-/** Has records of the ledger, and nothing else. */
+/** A run with records of the ledger only. */
 const RECORDED = 'recorded'
 
-/** Of some 4 MiB. */
+/** A value of about 4 MiB. */
 const LARGE: Value = Array.from({ length: 100_000 }, (_, i) => ({
   id: i,
   name: `name ${i}`,
@@ -57,7 +56,7 @@ async function reopened(): Promise<void> {
   db = await open({ path: join(folder, 'store'), durability: 'relaxed' })
 }
 
-/** A leaf each. */
+/** Writes trees with one leaf each. */
 async function writeTrees(trees: number, value: number): Promise<void> {
   await Promise.all(Array.from({ length: trees }, (_, i) => db.kv.put(`tree-${i}`, 'key', value)))
 }
@@ -75,7 +74,7 @@ async function count(items: AsyncIterable<unknown>, most = Number.POSITIVE_INFIN
   return seen
 }
 
-/** Work in another store in memory, which is closed afterwards. */
+/** Runs work on another store in memory and closes the store. */
 async function inAnother(work: (other: Annals) => Promise<unknown>): Promise<void> {
   const other = await open({ memory: true })
   try {
@@ -91,7 +90,7 @@ async function backUp(): Promise<void> {
   rmSync(target, { recursive: true })
 }
 
-/** By class and method. */
+/** The measured calls, by class and method. */
 const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
   'Kv.put': () => db.kv.put(RUN, 'large', LARGE),
   'Kv.list': () => db.kv.list(RUN),
@@ -147,7 +146,7 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
   'Annals.close': reopened,
 }
 
-/** What each of these does takes as long in a large store as in a small one, but for a look into a tree. */
+/** Methods whose work does not depend on the size of the store, except for the depth of a tree. */
 const BRIEF: Readonly<Record<string, readonly string[]>> = {
   Kv: ['get', 'getVersioned', 'delete', 'exists'],
   Events: ['append', 'appendBatch', 'read', 'head', 'length'],
@@ -209,7 +208,7 @@ function* batches(total: number): Generator<readonly number[], void, void> {
 
 describe('the event loop turns', () => {
   beforeAll(async () => {
-    // Helpers of the collector wait for a core, too, and nobody can tell for how long.
+    // The garbage collector's helper threads also wait for a core, and this time can't be measured.
     for (const flag of ['scavenge', 'compaction', 'pointer-update'])
       setFlagsFromString(`--no-parallel-${flag}`)
     folder = mkdtempSync(join(tmpdir(), 'annals-event-loop-'))
@@ -264,7 +263,7 @@ describe('the event loop turns', () => {
     ['open', {}],
     ['open with verifyOnOpen', { verifyOnOpen: true, readOnly: true }],
   ])('W15: during %s, after a crash', async (_, options) => {
-    // The copy has everything in the log that was written since the last checkpoint.
+    // These events are only in the log of the copy, because no checkpoint follows.
     for (const numbers of batches(10_000)) {
       await db.events.appendBatch(
         'crashed',
@@ -291,7 +290,7 @@ describe('the event loop turns', () => {
   })
 
   test('W15: during a verification of a run with many alerts', async () => {
-    // Steps of a run that never started: each raises an alert.
+    // The run never starts, so each of its steps raises an alert.
     const steps = Array.from({ length: RECORDS }, (_, i) => ({ ...newEvent(i + 1), runId: 'alerted' }))
     const keyed = steps.map(step => ({ ...step, idempotencyKey: deriveIdempotencyKey(step) }))
     for (const numbers of batches(RECORDS)) await db.ledger.appendEvents(numbers.map(i => keyed[i]))

@@ -4,10 +4,10 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 
-/** The programs in examples/ are compiled against the built package, as their readers would, and run. */
+/** Compiles the programs in examples/ against the built package, as their readers would, and runs them. */
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)))
 
-// Inside the package, so that `import 'annals'` finds it by its own name, as an installed one would be found.
+// The folder is inside the package, so that `import 'annals'` resolves to the package itself, as it would after an install.
 mkdirSync(join(ROOT, 'temp'), { recursive: true })
 const folder = mkdtempSync(join(ROOT, 'temp', 'examples-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
@@ -33,13 +33,13 @@ test('agent-memory does its work once, and remembers the result', () => {
   const second = run('agent-memory', path)
   expect(second).toContain('run research-42 is Completed')
   expect(second).toContain('attempt 2')
-  // The same events with the same hashes: nothing was done twice.
+  // The events have the same hashes, so no completed step was repeated.
   const events = (output: string): string[] => output.split('\n').filter(line => line.startsWith('  '))
   expect(events(second)).toEqual(events(first))
   expect(events(first)).toHaveLength(3)
 })
 
-/** A copy of the example that is killed at the await whose number it is given. */
+/** Makes a copy of the example that kills itself at the await with the number `DIE_AT`. */
 function makeMortal(example: string): string {
   const code = readFileSync(join(folder, `${example}.js`), 'utf8')
   const mortal = code.replaceAll(/(?<!for )\bawait /g, 'await reached() || await ')
@@ -59,7 +59,7 @@ test('agent-memory reaches the same end after being killed at any of its awaits 
   const program = makeMortal('agent-memory')
   const outcome = (output: string): string[] => {
     const lines = output.trim().split('\n')
-    // Hashes hold the time.
+    // Hashes depend on the time, so they are removed.
     return lines
       .slice(lines.findIndex(line => line.startsWith('attempt')) + 1)
       .map(line => line.replace(/\b[0-9a-f]{12}$/, ''))
@@ -106,7 +106,7 @@ test('ledger continues after a simulated power loss, and has each event once', (
     'the hash chain of 9 records is intact',
   ])
   expect(records(second)).toHaveLength(9)
-  // A third time there is nothing to do, and nothing is done: the same events under the same ids.
+  // A third run has nothing to do, so the events and their ids stay the same.
   const third = run('ledger', path)
   expect(third).toContain('a run that is COMPLETED')
   expect(records(third)).toEqual(records(second))

@@ -19,7 +19,7 @@ afterAll(() => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true })
 })
 
-/** Real ones: the history is what the engine made of real concurrency, flushes and checkpoints included. */
+/** Real engines, so that histories include real concurrency, flushes and checkpoints. */
 const ENGINES: Readonly<Record<string, { transactions: number; open: () => EmbeddedOptions }>> = {
   'in memory': { transactions: 10_000, open: () => ({}) },
   'on disk, relaxed, with checkpoints and next to no cache': {
@@ -41,7 +41,7 @@ describe('P12: concurrent transactions are strictly serializable', () => {
       console.log(`cycle checker, ${name}: ${JSON.stringify({ seed, ...report })}`)
       expect(anomalies.slice(0, 3)).toEqual([])
       expect(report.committed).toBeGreaterThan(transactions / 2)
-      // A history in which nobody gets in anybody's way proves nothing.
+      // A history without conflicts proves nothing.
       expect(report.aborted).toBeGreaterThan(transactions / 20)
     }, 120_000)
   }

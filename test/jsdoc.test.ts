@@ -26,9 +26,8 @@ import { createServer } from '../src/server.ts'
 import { ReferenceStorage } from '../src/testing/reference-storage.ts'
 
 /**
- * Every `@example` in the source runs, with an empty store as `db`, the id of a
- * run as `run`, and `newEvent` to make an event for its ledger. What stands
- * behind `// →` is what the line gives.
+ * Runs every `@example` in the source, with an empty store as `db`, a run id as `run`, and `newEvent` to make an event
+ * for the ledger. The value after `// →` is the expected value of the line.
  */
 const SOURCE = join(dirname(dirname(fileURLToPath(import.meta.url))), 'src')
 
@@ -37,7 +36,7 @@ interface Example {
   readonly code: string
 }
 
-/** The comments that have one, each with the line that it is about. */
+/** The examples of a file, each with the line of code below its comment. */
 function examplesOf(file: string): Example[] {
   const text = readFileSync(join(SOURCE, file), 'utf8')
   return [...text.matchAll(/^ *\/\*\*\n((?: *\*.*\n)*?) *\*\/\n *(.*)$/gm)].flatMap(
@@ -51,7 +50,7 @@ function examplesOf(file: string): Example[] {
   )
 }
 
-/** `expression // → value` becomes an assertion. */
+/** Turns `expression // → value` into an assertion. */
 function asserted(code: string): string {
   return code.replace(/^(.*?) \/\/ → (.*)$/gm, (_, expression: string, value: string) => {
     const awaited = expression.trim().startsWith('await ') ? `(${expression.trim()})` : expression.trim()
@@ -84,7 +83,7 @@ async function run({ code }: Example): Promise<void> {
   const db = await open({ memory: true })
   try {
     const body = `'use strict'; return (async () => {\n${asserted(code)}\n})()`
-    // The examples are ours: they are code of this repository.
+    // The examples are code of this repository, so running them is safe.
     const given = {
       ...{ db, run: 'run-1', assert, open, newEvent, deriveIdempotencyKey, idempotencyPreimage },
       createServer,
@@ -107,7 +106,7 @@ describe('the examples in the source', () => {
   )
   const examples = files.flatMap(examplesOf)
 
-  /** What takes nothing, and what is not for users. */
+  /** Members without parameters, and members that are not for users. */
   const WITHOUT = [
     ...['constructor', 'recovery', 'close', 'checkpoint', 'backup', 'stats', 'start'],
     ...[

@@ -1,18 +1,17 @@
 import { closeSync, openSync, readSync } from 'node:fs'
 
-/** What a piece of work did to the event loop. */
+/** The result of some work and the times that it took. */
 interface Held<T> {
   readonly result: T
-  /** The longest time for which the event loop could not turn. */
+  /** The longest block of the event loop. */
   readonly longestMs: number
-  /** From the call until the result was handed over. */
+  /** The time from the call until the result. */
   readonly totalMs: number
 }
 
 /**
- * Runs `work` and measures the longest block of the event loop: the time from one turn to the next, without the time in
- * which the process was ready to run and had no core. So other processes on the machine don't count, and garbage
- * collection does.
+ * Runs `work` and measures the longest block of the event loop: the time between two turns, without the time that the
+ * process waited for a core. Other processes therefore don't count, but garbage collection does.
  */
 async function measureBlocks<T>(work: () => Promise<T>): Promise<Held<T>> {
   const waiting = new WaitingTime()
@@ -46,7 +45,7 @@ async function measureBlocks<T>(work: () => Promise<T>): Promise<Held<T>> {
   }
 }
 
-/** The shortest of several measurements of the longest block: a stray interruption is in one of them, a long loop in all. */
+/** The shortest of several measurements of the longest block. A random interruption affects one of them, a long loop all. */
 export async function longestBlock(work: () => Promise<unknown>, times = 3, enoughMs = 0): Promise<number> {
   let best = Number.POSITIVE_INFINITY
   for (let i = 0; i < times && best > enoughMs; i++) {
@@ -59,12 +58,12 @@ function turn(): Promise<void> {
   return new Promise(resolve => setImmediate(resolve))
 }
 
-/** How long this thread has waited for a core, as Linux counts it; 0 on systems that don't. */
+/** The time that this thread has waited for a core, from Linux; 0 on other systems. */
 class WaitingTime {
   readonly #file = openIfAny('/proc/thread-self/schedstat')
   readonly #text = Buffer.alloc(128)
 
-  /** The time, and how much of it was waited so far. Read again if this thread had to wait in between. */
+  /** The current time, and the time waited so far. Reads both again if the thread had to wait in between. */
   moment(): { readonly ms: number; readonly waitedMs: number } {
     for (let waitedMs = this.#waitedMs(); ; ) {
       const ms = performance.now()

@@ -4,13 +4,13 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 
 /**
- * What an installation brings. The bounds leave a tenth above today's size: a new dependency, or files that are packed by
- * mistake, fail here and have to be decided on.
+ * The size of an installation. The limits are about a tenth above the current size, so a new dependency or files that
+ * are packed by mistake fail this test.
  */
 const PACKED_BYTES_MAX = 1_000_000
 const UNPACKED_BYTES_MAX = 3_600_000
 const FILES_MAX = 1_050
-/** The package itself is not among them. */
+/** Without the package itself. */
 const INSTALLED_PACKAGES = [
   '@asteasolutions/zod-to-openapi',
   '@hono/node-server',

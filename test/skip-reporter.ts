@@ -1,7 +1,7 @@
 import type { Reporter, TestModule, Vitest } from 'vitest/node'
 import { mustRunAll } from './skipping.ts'
 
-/** Fails a run of all tests in CI that has skipped one, whatever the reason. */
+/** Fails a full test run in CI if any test was skipped, whatever the reason. */
 export class SkipReporter implements Reporter {
   #vitest: Vitest | undefined
 
@@ -10,7 +10,7 @@ export class SkipReporter implements Reporter {
   }
 
   onTestRunEnd(modules: readonly TestModule[]): void {
-    // With -t, all tests that were not asked for count as skipped.
+    // With -t, vitest counts all tests that do not match as skipped.
     if (!mustRunAll() || this.#vitest?.config.testNamePattern !== undefined) return
     const skipped = modules.flatMap(module =>
       [...module.children.allTests('skipped')].map(test => `${module.relativeModuleId} > ${test.fullName}`),

@@ -33,7 +33,7 @@ describe('skipping tests', () => {
 })
 
 describe('a run of the tests on a machine that lacks something', () => {
-  /** Where the configuration looks for tests; nobody else's, and gone at the end. */
+  /** A folder in which the configuration finds tests. No other test uses it, and it is removed at the end. */
   const folder = join(ROOT, 'test', `skipping-${process.pid}`)
   mkdirSync(folder)
   afterAll(() => rmSync(folder, { recursive: true }))

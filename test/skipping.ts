@@ -1,12 +1,12 @@
-/** What happens where this machine can't run some of the tests. */
+/** Skipping of tests that this machine can't run. */
 
-/** Whether every test has to run: with `CI` set, as all services of continuous integration do. A skip there would stay unseen. */
+/** Whether every test must run, because `CI` is set, as CI services do. A skip would go unnoticed there. */
 export function mustRunAll(env: NodeJS.ProcessEnv = process.env): boolean {
   const { CI = '' } = env
   return CI !== '' && CI !== '0' && CI.toLowerCase() !== 'false'
 }
 
-/** Prints why tests are skipped. Throws instead where every test has to run. */
+/** Prints why tests are skipped. Throws instead if every test must run. */
 export function skipBecause(
   reason: string,
   env: NodeJS.ProcessEnv = process.env,

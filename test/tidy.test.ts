@@ -4,12 +4,11 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 
 /**
- * Taste as a test. Each guard is a function over files, passes on the tree,
- * and is proven to fail on a planted violation: a guard that can't fail
- * guards nothing.
+ * Checks conventions of the source. Each guard is a function over files. It must pass on the tree and fail on planted
+ * violations, because a guard that can't fail is useless.
  */
 
-/** Which folder of src may import which others. Its own files it always may. */
+/** The folders that each folder of src may import, besides its own files. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   core: [],
   disk: ['core'],
@@ -23,25 +22,26 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   launch: ['core', 'disk', 'engine', 'primitives', 'ledger', 'telemetry'],
   testing: ['core', 'engine'],
   server: ['core', 'ledger', 'primitives', 'launch', 'telemetry'],
-  // What of these is not a type has nothing of Node in it: it runs in browsers, and a test of the built files sees to that.
+  // Code that runs in browsers. It may use these folders only for types and for code without Node, which
+  // test/client-purity.test.ts checks.
   client: ['core', 'engine', 'primitives', 'ledger'],
-  // It is a program over the library: it uses what users import, and of the rest only the words and small helpers of core.
+  // The command is a program on the library. It uses the public entries, and from the rest only the vocabulary and
+  // small functions of core.
   cli: ['core'],
 }
 
-/** The entries that a folder at the edge may use, as any program does. */
+/** The entries that a folder may import, as other programs do. */
 const ENTRIES: Readonly<Record<string, readonly string[]>> = {
-  // Its paths hold namespaces.
+  // The paths of the server contain namespaces.
   server: ['src/annals.ts', 'src/engine/keys.ts'],
-  // It opens a database over a storage engine of a user.
+  // It opens a database on a user's storage engine.
   testing: ['src/annals.ts'],
   cli: ['src/index.ts', 'src/postgres.ts', 'src/launch.ts', 'src/server.ts', 'src/client.ts'],
 }
 
 /**
- * The suites for whole databases and for ledgers know what users know, so that they hold for any engine: the public API,
- * the clock that they bring, and themselves. The second asks its questions with the words of the first, and the first
- * writes the events of the second.
+ * The suites for databases and for ledgers must work with any engine. They may import only the public API, the
+ * simulated clock and their own files. They also share the class `Suite` and the functions that make events.
  */
 const PUBLIC_ONLY: readonly string[] = ['src/testing/annals-suite/', 'src/testing/ledger-suite/']
 const PUBLIC_ONLY_MAY_IMPORT: readonly string[] = [
@@ -51,12 +51,15 @@ const PUBLIC_ONLY_MAY_IMPORT: readonly string[] = [
   'src/testing/ledger-suite/events.ts',
 ]
 
-/** Files that not even their neighbours may import: no primitive knows another. What they are made of, they may. */
+/**
+ * Files that other files of their folder must not import, because primitives do not depend on each other. They may
+ * import the shared parts of the folder.
+ */
 const NO_SIBLINGS: Readonly<Record<string, readonly string[]>> = {
   primitives: ['kv', 'event-log', 'state-cell', 'state-machine', 'trace-store', 'run-index'],
 }
 
-/** What a folder may import from outside; the others may import any `node:` module, and nothing else. */
+/** The modules that a folder may import from outside. Other folders may import `node:` modules only. */
 const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
   core: ['node:buffer', 'node:crypto', 'node:util'],
   postgres: ['pg', 'node:*'],
@@ -69,10 +72,10 @@ const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
 }
 const OUTSIDE_BY_DEFAULT: readonly string[] = ['node:*']
 
-/** A file that outgrows this is two files. */
+/** A longer file must be divided. */
 const LINES_MAX = 500
 
-/** Names that say nothing about what is inside. */
+/** Names that do not describe their content. */
 const EMPTY_NAMES: readonly string[] = [
   'util',
   'utils',
@@ -108,7 +111,7 @@ const importTable: Guard = files => {
   const problems: string[] = []
   for (const file of files) {
     const folder = folderOf(file.path)
-    // Entries may import anything; so may tests, which compare layers with each other.
+    // Entries may import anything, and so may tests, which compare layers with each other.
     if (folder === undefined || isTest(file.path)) continue
     const allowed = MAY_IMPORT[folder]
     if (allowed === undefined) {
@@ -167,7 +170,7 @@ const names: Guard = files =>
     return EMPTY_NAMES.includes(name.slice(0, name.indexOf('.'))) ? [`${path}: a name that says nothing`] : []
   })
 
-/** One problem for each line that matches, with its number. */
+/** Returns one problem with its line number for each matching line. */
 function eachLine(files: readonly File[], pattern: RegExp, problem: string): string[] {
   return files.flatMap(file =>
     file.text
@@ -180,8 +183,8 @@ const anyType: Guard = files =>
   eachLine(files, /(:|<|\bas|\||&|=|,)\s*any(\[\])*\s*([,;)>\]=|&{]|$)/, 'the type any')
 
 /**
- * `annals` and `annals/launch` are the package's own entries. A public signature names the types of another entry by these
- * names, so that each type is exported by one entry only; no code comes by this way.
+ * Source files may import `annals` and `annals/launch`, the package's own entries, only for types. Public signatures
+ * use them for types of another entry, so that each type is exported by one entry only.
  */
 const ownName: Guard = files =>
   eachLine(
@@ -195,7 +198,7 @@ const machinePaths: Guard = files =>
 
 const unfinished: Guard = files => eachLine(files, /\b(TODO|FIXME|XXX)\b/, 'unfinished business')
 
-/** `.only` hides every other test; a skip must say why, in a string or a comment on its line or the one above. */
+/** Refuses `.only`, which hides all other tests, and a skip without a `// reason:` on its line or the line above. */
 const skips: Guard = files =>
   files.flatMap(file => {
     const lines = file.text.split('\n')
@@ -214,15 +217,15 @@ const tree: readonly File[] = ['src', 'test']
   )
   .filter(path => /\.(ts|mts|cts|js|mjs|cjs)$/.test(path) && !path.includes('node_modules'))
   .map(path => ({ path, text: readFileSync(join(root, path), 'utf8') }))
-/** This file holds the planted violations. */
+/** Without this file, which contains the planted violations. */
 const treeWithoutTidy = tree.filter(file => file.path !== 'test/tidy.test.ts')
 
 interface Case {
   readonly guard: Guard
   readonly property: string
-  /** Each is one file that the guard must refuse. */
+  /** Files that the guard must refuse, one at a time. */
   readonly planted: readonly (readonly [path: string, text: string])[]
-  /** Look-alikes that it must let pass. */
+  /** Similar files that the guard must accept. */
   readonly fine: readonly (readonly [path: string, text: string])[]
 }
 

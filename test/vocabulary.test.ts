@@ -7,7 +7,7 @@ import { STATUSES as RUN_STATUSES } from '../src/primitives/run.ts'
 import { TELEMETRY_STATUSES } from '../src/telemetry/model.ts'
 import { addRun, annals, newFolder } from './cli/annals-command.ts'
 
-/** The words for people: the table in the code, the page of the documentation and the command line agree. */
+/** The words for people are the same in the code, in the documentation and on the command line. */
 
 const DOCS = readFileSync(new URL('../docs/vocabulary.md', import.meta.url), 'utf8')
 const PARTS = ['run', 'snapshot', 'step', 'launch', 'launchState', 'telemetry'] as const
@@ -80,7 +80,7 @@ describe('the command line', () => {
       const { stdout, code } = await annals(command)
       expect(code, command[0]).toBe(0)
       expect(stdout, command[0]).toContain('Completed')
-      // No name that only the API has.
+      // Names of the API do not appear.
       expect(stdout, command[0]).not.toMatch(/\b(Active|COMPLETED|RUNNING|SUCCESS|CONSISTENT)\b/)
     }
     const json = await annals(['show', 'nightly-1', '--data', data, '--json'])

@@ -21,20 +21,20 @@ function linked(to: string, ...path: readonly string[]): string {
   return dirname(link)
 }
 
-test('whose package is on the PATH types its name', () => {
+test('is `annals` if the package is on the PATH', () => {
   const main = program('lib', 'node_modules', 'annals', 'dist', 'cli', 'main.js')
   const bin = linked(main, 'bin', 'annals')
   expect(ownCommand(main, { PATH: `/nowhere:${bin}` }, root)).toBe('annals')
 })
 
-test('whose project has it, or who came by npx, types npx: the PATH of npx is gone afterwards', () => {
+test('is `npx annals` in a project with the package and under npx, whose PATH is gone afterwards', () => {
   const main = program('project', 'node_modules', 'annals', 'dist', 'cli', 'main.js')
   const bin = linked(main, 'project', 'node_modules', '.bin', 'annals')
   expect(ownCommand(main, { PATH: '/nowhere' }, root)).toBe('npx annals')
   expect(ownCommand(main, { PATH: bin, npm_command: 'exec' }, root)).toBe('npx annals')
 })
 
-test('who has the repository types where it is, also if another one is on the PATH', () => {
+test('is the path of the program in a clone, even if another one is on the PATH', () => {
   const main = program('my clone', 'dist', 'cli', 'main.js')
   const bin = linked(program('other', 'main.js'), 'other-bin', 'annals')
   expect(ownCommand(main, { PATH: bin }, join(root, 'my clone'))).toBe('node dist/cli/main.js')

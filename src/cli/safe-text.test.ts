@@ -29,13 +29,13 @@ describe('safe text', () => {
     expect(safeText(text)).toBe(text)
   })
 
-  test('our own colours stay where there are colours; all other sequences are shown', () => {
+  test('colours of the program are kept where colours are on, and all other sequences are shown', () => {
     const line = '\u001b[31mred\u001b[39m \u001b[8mhidden \u001b[2J \n'
     expect(safeLine(line, true)).toBe('\u001b[31mred\u001b[39m \\u001b[8mhidden \\u001b[2J \\n')
     expect(safeLine('\u001b[31mred', false)).toBe('\\u001b[31mred')
   })
 
-  test('JSON is the same value for a program', () => {
+  test('JSON still parses to the same value', () => {
     const value = { 'a\u202e': ['\u009b', '\u200b\u{e0041}', '👩\u200d💻', 1] }
     for (const indent of [undefined, 2]) {
       const text = safeJson(value, indent)

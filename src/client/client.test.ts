@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { createClient } from './client.ts'
 
-/** A server that answers as it is told, for as long as `work` takes. */
+/** Runs a server with this request listener while `work` runs. */
 async function serving(answer: RequestListener, work: (url: string) => Promise<void>): Promise<void> {
   const http = createHttp(answer)
   await new Promise<void>(resolve => http.listen(0, '127.0.0.1', resolve))

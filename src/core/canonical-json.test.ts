@@ -80,7 +80,7 @@ describe('RFC 8785, section 3.2', () => {
       ö: 'Latin Small Letter O With Diaeresis',
     }
     expect(Object.values(JSON.parse(canonicalJson(value)) as object)).toEqual([
-      // Integer-like keys come first in JavaScript whatever the text says; here the text agrees but for one.
+      // Parsed objects have integer-like keys first. In the text, only the carriage return comes before "1".
       'One',
       'Carriage Return',
       'Control',
@@ -104,7 +104,7 @@ describe('RFC 8785, section 3.2', () => {
 })
 
 describe('canonical JSON', () => {
-  test('any JSON value reads back the same, and its text is a fixed point', () => {
+  test('a JSON value reads back the same, and encoding it again gives the same text', () => {
     fc.assert(
       fc.property(fc.jsonValue({ stringUnit: 'binary', maxDepth: 6 }), value => {
         const text = canonicalJson(value)
@@ -155,20 +155,20 @@ describe('canonical JSON', () => {
     expect(refusal(value)).toMatchObject({ code: 'INVALID_ARGUMENT', details: { path } })
   })
 
-  test(`${DEPTH_MAX} nested containers pass, one more doesn't`, () => {
+  test(`${DEPTH_MAX} nested containers are accepted, and one more is refused`, () => {
     let value: unknown = 1
     for (let i = 0; i < DEPTH_MAX; i++) value = i % 2 === 0 ? [value] : { a: value }
     expect(canonicalJson(value)).toContain('[1]')
     expect(refusal([value]).message).toContain('nested')
   })
 
-  test('a small graph with an endless text is refused, and soon', () => {
+  test('a small object graph with an endless text is refused quickly', () => {
     let value: unknown = 'x'.repeat(1000)
     for (let i = 0; i < 60; i++) value = [value, value]
     expect(refusal(value).message).toContain('bytes')
   })
 
-  test('the limit counts bytes of UTF-8, not chars', () => {
+  test('the limit counts UTF-8 bytes, not characters', () => {
     const chars = (BYTES_MAX - 2) / 2
     expect(canonicalJson('é'.repeat(chars)).length).toBe(chars + 2)
     expect(refusal('é'.repeat(chars + 1)).message).toContain('bytes')
@@ -176,8 +176,8 @@ describe('canonical JSON', () => {
 })
 
 describe('key layouts', () => {
-  test('a remembered layout is the one of exactly these keys, however many there are', () => {
-    // Far more shapes than are remembered, all with few first keys.
+  test('the cache returns the layout of exactly these keys, however many layouts there are', () => {
+    // Far more layouts than the cache holds, with few different first keys.
     for (let round = 0; round < 2; round++) {
       for (let i = 0; i < 2000; i++) {
         const keys = [`k${i % 3}`, `b${i % 7}`, `a${i}`]

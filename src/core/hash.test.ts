@@ -9,7 +9,7 @@ import { bodyHash, HASH_BYTES, linkHash, sha256, sha256Hex, ZERO_HASH } from './
 const hex = (bytes: string): string => toBuffer(bytes).toString('hex')
 const fromHex = (text: string): string => fromBuffer(Buffer.from(text, 'hex'))
 
-/** The document's words once more, step by step and with nothing of ours. */
+/** The hashes as the contract describes them, written without any code of the project. */
 const number64 = (value: number): Buffer => {
   const buffer = Buffer.alloc(8)
   buffer.writeBigUInt64BE(BigInt(value))
@@ -72,7 +72,7 @@ const LINKS = [
 ] as const
 
 describe('the vectors of docs/hash-chain.md', () => {
-  test('are what the code computes, and what is computed by hand', () => {
+  test('match the code and an independent computation', () => {
     let prevHash = ZERO_HASH
     BODIES.forEach((body, i) => {
       expect(hex(bodyHash(body.parts, body.type, body.payload))).toBe(body.hash)
@@ -87,12 +87,12 @@ describe('the vectors of docs/hash-chain.md', () => {
     })
   })
 
-  test('are all in the document', () => {
+  test('are complete in the document', () => {
     const page = readFileSync(new URL('../../docs/hash-chain.md', import.meta.url), 'utf8')
     for (const { hash } of [...BODIES, ...LINKS]) expect(page).toContain(hash)
   })
 
-  test('the bytes that the document spells out have these hashes', () => {
+  test('the bytes in the document have these hashes', () => {
     const page = readFileSync(new URL('../../docs/hash-chain.md', import.meta.url), 'utf8')
     const blocks = [...page.matchAll(/```\n([^`]*)```/g)].map(match => match[1])
     const bytes = blocks.map(block =>
@@ -110,7 +110,7 @@ describe('the vectors of docs/hash-chain.md', () => {
 })
 
 describe('hashes', () => {
-  test('SHA-256 is the known one, of texts and of bytes', () => {
+  test('SHA-256 of texts and of bytes matches known digests', () => {
     const abc = 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad'
     expect(sha256Hex('abc')).toBe(abc)
     expect(sha256Hex(Buffer.from('abc'))).toBe(abc)
@@ -119,7 +119,7 @@ describe('hashes', () => {
     expect(ZERO_HASH).toHaveLength(HASH_BYTES)
   })
 
-  test('every body hashes as by hand, small ones and ones beyond the scratch buffer', () => {
+  test('the hash of any body matches an independent computation, also beyond the scratch buffer', () => {
     const text = fc.string({ unit: 'grapheme', maxLength: 30 })
     const payload = fc.oneof(
       text,
@@ -134,7 +134,7 @@ describe('hashes', () => {
     )
   })
 
-  test('every link hashes as by hand', () => {
+  test('the hash of any link matches an independent computation', () => {
     const hash = fc.uint8Array({ minLength: 32, maxLength: 32 })
     fc.assert(
       fc.property(hash, fc.maxSafeNat(), fc.maxSafeNat(), hash, (prevHash, sequence, time, body) => {
@@ -146,7 +146,7 @@ describe('hashes', () => {
     )
   })
 
-  test('where one part ends and the next begins makes a difference', () => {
+  test('the boundaries between parts change the hash', () => {
     const all = [
       bodyHash(['a', 'b'], 'c', 'd'),
       bodyHash(['ab', ''], 'c', 'd'),
@@ -168,7 +168,7 @@ describe('hashes', () => {
 })
 
 describe('byte strings', () => {
-  test('UTF-8 there and back', () => {
+  test('a text converted to UTF-8 and back is the same', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), text => {
         expect(toBuffer(utf8(text)).equals(Buffer.from(text))).toBe(true)

@@ -16,7 +16,7 @@ describe('ids', () => {
     )
   })
 
-  test('the random bytes that were given are left as they are', () => {
+  test('the given random bytes are not modified', () => {
     const bytes = new Uint8Array(16).fill(255)
     newId(() => bytes)
     expect(bytes.every(byte => byte === 255)).toBe(true)
@@ -30,7 +30,7 @@ describe('ids', () => {
     ['00000000-0000-4000-7000-000000000000', false],
     ['00000000-0000-4000-c000-000000000000', false],
     ['0000000000004000800000000000000000000', false],
-    // In their lowest bits, these are digits.
+    // The lowest eight bits of these characters are digits.
     ['00000000-0000-4000-8000-0000000000\u0130\u0141', false],
     ['00000000-0000-4000-8000-00000000000-', false],
     ['0-0000000000-4000-8000-0000000000000', false],

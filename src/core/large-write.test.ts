@@ -7,7 +7,7 @@ import { readLarge } from './large-value.ts'
 import { writeLarge } from './large-write.ts'
 import { decodeStored, decodeValue, encodeGiven, encodeLeaf, encodeValue, PARTS } from './value.ts'
 
-/** What encoding gives: the bytes, or why the value was refused. */
+/** The encoded bytes, or the code and path of the error. */
 function outcome(encode: () => string): string {
   try {
     return encode()
@@ -46,7 +46,7 @@ describe('a large value, encoded with pauses', () => {
   test('P5: has the same bytes, or is refused at the same place', () => {
     fc.assert(
       fc.property(values, fc.integer({ min: 32, max: 128 }), (value, partBytes) => {
-        // Only what is long is written in parts.
+        // Only long values are written in parts.
         const long = [value, 'x'.repeat(partBytes), { value }]
         expect(outcome(() => inSmallParts(long, partBytes))).toBe(outcome(() => encodeValue(long)))
       }),
@@ -54,7 +54,7 @@ describe('a large value, encoded with pauses', () => {
     )
   })
 
-  test('P5: refuses what is no value, wherever it is', () => {
+  test('P5: refuses an invalid value at any position', () => {
     const sparse: unknown[] = [1, 2]
     sparse[3] = 4
     const cases: unknown[] = [
@@ -109,7 +109,7 @@ describe('a large value, encoded with pauses', () => {
     }
   })
 
-  test('P5: a key that is deleted meanwhile, or an array that is shortened, is told as such', async () => {
+  test('P5: a key that is deleted meanwhile, or an array that is shortened, is reported as such', async () => {
     const reason = 'the value was changed while it was being stored'
     const object: Record<string, unknown> = { a: 'x'.repeat(5_000_000), b: 1 }
     const array = ['x'.repeat(5_000_000), 1, 2]
@@ -122,7 +122,7 @@ describe('a large value, encoded with pauses', () => {
     }
   })
 
-  test('P5: 16 MiB are the most, in slices too', async () => {
+  test('P5: the limit of 16 MiB also applies in slices', async () => {
     const most = 'x'.repeat(16 * 1024 * 1024 - 2)
     expect(await encodeGiven(most)).toBe(`"${most}"`)
     for (const value of [`${most}x`, [most], new Uint8Array(13 * 1024 * 1024), Array(9_000_000).fill(1)]) {
@@ -168,7 +168,7 @@ describe('a large value, decoded with pauses', () => {
     )
   })
 
-  test('P5: keys that mean something to JavaScript, or begin with U+0000, are keys like any other', () => {
+  test('P5: keys with a meaning in JavaScript, or that begin with U+0000, are ordinary keys', () => {
     const bytes = '{"\\u0000i":1,"\\u0000b":[2],"1":3,"__proto__":{"a":[4]},"toString":5}'
     for (const partBytes of [1, 4, 16]) {
       const decoded = toEnd(readLarge(bytes, PARTS, partBytes))
@@ -194,7 +194,7 @@ describe('a large value, decoded with pauses', () => {
     }
   })
 
-  test('P5: what is no encoding is CORRUPT, wherever the damage is', () => {
+  test('P5: a malformed encoding is CORRUPT, wherever the damage is', () => {
     const sound = encodeValue([
       { a: 'text"\\é\0', b: [1, [2, new Uint8Array(7)], { c: null }] },
       'x'.repeat(20),
@@ -219,7 +219,7 @@ describe('a large value, decoded with pauses', () => {
     expect(outcome(() => String(toEnd(readLarge(deep, PARTS))))).toMatch(/^CORRUPT/)
   })
 
-  test('P5: a value of many megabytes comes back as it went in', async () => {
+  test('P5: a value of many megabytes is read back unchanged', async () => {
     const value = {
       bytes: new Uint8Array(500_001).fill(7),
       list: Array.from({ length: 50_000 }, (_, i) => [i, `é${i}`]),

@@ -35,7 +35,7 @@ test('a pause may last longer than a timer can, and be aborted after that', asyn
   }
 })
 
-test('a pause ends at once when its signal aborts, before or meanwhile, and leaves nothing behind', async () => {
+test('a pause ends at once when its signal aborts, before or during it, and leaves no timer or listener', async () => {
   vi.useFakeTimers()
   try {
     await pause(1_000, { signal: AbortSignal.abort() })

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { AnnalsError } from './errors.ts'
 import { backoffMs, retried } from './retry.ts'
 
-test('each wait is twice the one before, up to the longest', () => {
+test('each wait is twice as long as the one before, up to a maximum', () => {
   const waits = [0, 1, 2, 3, 2_000].map(retry => backoffMs(retry, { firstMs: 20, maxMs: 100 }))
   expect(waits).toEqual([20, 40, 80, 100, 100])
 })

@@ -37,7 +37,7 @@ describe('JSON Schema', () => {
   test('N3: `then` applies only to values that `if` accepts', () => {
     const schema: JsonSchema = {
       if: { properties: { type: { const: 'a' } } },
-      // biome-ignore lint/suspicious/noThenProperty: the keyword's name; nobody awaits a schema.
+      // biome-ignore lint/suspicious/noThenProperty: it is the name of the keyword, and a schema is never awaited.
       then: { required: ['more'] },
     }
     expect(schemaProblems(schema, { type: 'b' }, resolve)).toEqual([])

@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks'
 import { expect, test } from 'vitest'
 import { hasWaitingSlices, isSliceOver, mapInSlices, nextSlice } from './slices.ts'
 
-/** Long work of so many milliseconds, which shares the event loop. */
+/** Works for this many milliseconds in slices. */
 async function work(ms: number): Promise<void> {
   let left = ms
   while (left > 0) {
@@ -17,7 +17,7 @@ function spin(ms: number): void {
   while (performance.now() < end);
 }
 
-/** Turns of the event loop that passed until `done` resolved. */
+/** The number of turns of the event loop until `done` resolves. */
 async function turnsUntil(done: Promise<unknown>): Promise<number> {
   let turns = 0
   let isDone = false
@@ -49,11 +49,11 @@ test('long work lets others run between its slices', async () => {
 
 test('ten long calls at once share one slice a turn', async () => {
   const all = Promise.all(Array.from({ length: 10 }, () => work(12)))
-  // 120 ms in slices of 4 ms: with a budget for each call, some three turns would do.
+  // 120 ms in slices of 4 ms. If each call had its own budget, about three turns would be enough.
   expect(await turnsUntil(all)).toBeGreaterThanOrEqual(20)
 })
 
-test('those that wait take turns', async () => {
+test('waiting calls take turns', async () => {
   const order: string[] = []
   const worker = async (name: string): Promise<void> => {
     for (let i = 0; i < 3; i++) {

@@ -14,14 +14,14 @@ const refusal = (value: unknown, bytesMax: number): AnnalsError => {
   throw new Error('it was accepted')
 }
 
-describe('texts that a user gives', () => {
-  test('a good text comes back as its UTF-8', () => {
+describe('texts from users', () => {
+  test('a valid text is returned as UTF-8', () => {
     expect(checkText('key', 'a/b', { bytesMax: 3 })).toBe('a/b')
     expect(checkText('key', 'é', { bytesMax: 2 })).toBe('\xc3\xa9')
     expect(checkText('key', '\u0001\n\u007f', { bytesMax: 3 })).toBe('\u0001\n\u007f')
   })
 
-  test('every text is either its UTF-8 within the limit, or refused', () => {
+  test('any text is returned as UTF-8 within the limit or refused', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: 'binary', maxLength: 12 }),
@@ -51,7 +51,7 @@ describe('texts that a user gives', () => {
     [null, 'not a string'],
     [7, 'not a string'],
     [Object('boxed'), 'not a string'],
-  ])('%j is refused by name and reason', (value, reason) => {
+  ])('%j is refused with its name and the reason', (value, reason) => {
     expect(refusal(value, 1024)).toMatchObject({ code: 'INVALID_ARGUMENT', details: { name: 'key', reason } })
   })
 })

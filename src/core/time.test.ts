@@ -16,7 +16,7 @@ describe('RFC 3339', () => {
     )
   })
 
-  test('every day from 1590 to 2410 is the day that the calendar has, and no other is one', () => {
+  test('exactly the days of the calendar from 1590 to 2410 are valid', () => {
     const wrong: string[] = []
     for (let year = 1590; year <= 2410; year += 1) {
       for (let month = 1; month <= 12; month++) {
@@ -95,13 +95,13 @@ describe('RFC 3339', () => {
   })
 
   test.each([Number.NaN, 0.5, Number.POSITIVE_INFINITY, YEAR_0000 - 1, YEAR_9999_END + 1])(
-    '%d has no text',
+    '%d cannot be formatted',
     ms => {
       expect(() => formatRfc3339(ms)).toThrow(AnnalsError)
     },
   )
 
-  test('whether a text is a time is what reading it says, also with one character changed', () => {
+  test('the check of a text agrees with the parser, also with one character changed', () => {
     const some = fc.integer({ min: YEAR_0000, max: YEAR_9999_END }).map(formatRfc3339)
     const char = fc.constantFrom(...'0123456789-:.TZtz+ /')
     fc.assert(

@@ -31,16 +31,16 @@ const value = fc.letrec<{ value: Value }>(tie => ({
 })).value
 
 describe('values as JSON', () => {
-  test('every value comes back as it went in', () => {
+  test('every value is read back unchanged', () => {
     fc.assert(
       fc.property(value, given => {
-        // Canonical bytes tell apart what toEqual takes for the same.
+        // Encoded bytes also differ where toEqual sees no difference.
         expect(encodeValue(fromJson(JSON.parse(JSON.stringify(toJson(given)))))).toBe(encodeValue(given))
       }),
     )
   })
 
-  test('the text is one that the store reads as the same value', () => {
+  test('the store decodes the text to the same value', () => {
     fc.assert(
       fc.property(value, given => {
         const text = Buffer.from(JSON.stringify(toJson(given)), 'utf8').toString('latin1')
@@ -56,7 +56,7 @@ describe('values as JSON', () => {
     ['a large bigint', 2n ** 63n],
     ['undefined in an object', { a: undefined }],
     ['a hole', new Array(1)],
-  ])('what is no value is refused: %s', (_, given) => {
+  ])('an invalid value is refused: %s', (_, given) => {
     expect(() => toJson(given)).toThrow(expect.objectContaining({ code: 'INVALID_ARGUMENT' }))
   })
 
@@ -69,7 +69,7 @@ describe('values as JSON', () => {
     '"\\u0000sx"',
     '1e400',
     '"\\ud800"',
-  ])('what stands for no value is refused: %s', text => {
+  ])('JSON that encodes no value is refused: %s', text => {
     expect(() => fromJson(JSON.parse(text))).toThrow(expect.objectContaining({ code: 'INVALID_ARGUMENT' }))
   })
 })

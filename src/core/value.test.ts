@@ -16,7 +16,7 @@ const errorOf = (action: () => unknown): AnnalsError => {
 }
 const codeOf = (action: () => unknown): ErrorCode => errorOf(action).code
 
-/** Every variant, with the awkward ones often. Keys are given by entries, so that `__proto__` is a key like others. */
+/** All kinds of strings, often unusual ones. Objects are made from entries, so that `__proto__` is an ordinary key. */
 const awkwardText = fc.oneof(
   fc.string({ unit: 'binary' }),
   fc.constantFrom(
@@ -57,7 +57,7 @@ const { value: anyValue } = fc.letrec<{ value: Value }>(tie => ({
   ),
 }))
 
-/** Own, because `toEqual` lets `__proto__` keys pass unseen. */
+/** Needed because `toEqual` ignores `__proto__` keys. */
 function same(a: Value, b: Value): boolean {
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return Object.is(a, b)
   if (a instanceof Uint8Array || b instanceof Uint8Array) {
@@ -89,7 +89,7 @@ const rebuilt = (value: Value): Value => {
 }
 
 describe('values', () => {
-  test('every value comes back as it went in, deeply frozen', () => {
+  test('every value is read back unchanged and deeply frozen', () => {
     fc.assert(
       fc.property(anyValue, value => {
         const bytes = encodeValue(value)
@@ -118,7 +118,7 @@ describe('values', () => {
     fc.assert(
       fc.property(plain, value => {
         const bytes = encodeValue(value)
-        // Strings that start with U+0000 alone differ.
+        // Only strings that start with U+0000 are encoded differently.
         if (!fromUtf8(bytes).includes('\\u0000')) expect(bytes).toBe(utf8(canonicalJson(value)))
       }),
       { numRuns: 2000 },
@@ -142,7 +142,7 @@ describe('values', () => {
     expect(same(decodeValue(bytes), value)).toBe(true)
   })
 
-  test('`__proto__` is a key like any other, and reaches no prototype', () => {
+  test('`__proto__` is an ordinary key and changes no prototype', () => {
     const value = JSON.parse('{"__proto__":{"polluted":1},"a":"\\u0000"}') as Value
     const back = decodeValue(encodeValue(value)) as Record<string, Value>
     expect(Object.keys(back).sort()).toEqual(['__proto__', 'a'])
@@ -150,7 +150,7 @@ describe('values', () => {
     expect((back as { polluted?: unknown }).polluted).toBeUndefined()
   })
 
-  test('bytes come back as a fresh copy of their own memory', () => {
+  test('bytes are read back as a copy with its own memory', () => {
     const given = Uint8Array.of(1, 2, 3)
     const bytes = encodeValue({ given })
     given[0] = 9
@@ -163,12 +163,12 @@ describe('values', () => {
     expect(encodeValue(Buffer.from([1, 2, 3]).subarray(1))).toBe(encodeValue(Uint8Array.of(2, 3)))
   })
 
-  test('an object without a prototype is as good as any', () => {
+  test('an object without a prototype is accepted', () => {
     expect(encodeValue(Object.assign(Object.create(null), { a: 1 }))).toBe('{"a":1}')
   })
 })
 
-describe('what is no value is refused, and the error says where', () => {
+describe('an invalid value is refused, and the error has its path', () => {
   class Point {
     x = 1
   }
@@ -217,7 +217,7 @@ describe('what is no value is refused, and the error says where', () => {
     expect(errorOf(() => encodeValue(value))).toMatchObject({ code: 'INVALID_ARGUMENT', details: { path } })
   })
 
-  test('a cycle, by its depth', () => {
+  test('a cycle, because it is too deep', () => {
     expect(errorOf(() => encodeValue(cycle)).message).toContain('64 nested containers')
   })
 
@@ -228,7 +228,7 @@ describe('what is no value is refused, and the error says where', () => {
     expect(calls).toBe(0)
   })
 
-  test('64 nested containers pass, 65 do not, and nothing beyond is read', () => {
+  test('64 nested containers are accepted, 65 are not, and nothing deeper is read', () => {
     const nest = (depth: number): unknown => {
       let value: unknown = 'core'
       for (let i = 0; i < depth; i++) value = i % 2 === 0 ? { a: value } : [value]
@@ -251,7 +251,7 @@ describe('what is no value is refused, and the error says where', () => {
     )
   })
 
-  test('16 MiB in the encoding pass, a byte more does not', () => {
+  test('16 MiB of encoded bytes are accepted, and one more is refused', () => {
     const fill = 'x'.repeat(BYTES_MAX - 2)
     expect(encodeValue(fill).length).toBe(BYTES_MAX)
     expect(codeOf(() => encodeValue(`${fill}x`))).toBe('INVALID_ARGUMENT')
@@ -263,7 +263,7 @@ describe('what is no value is refused, and the error says where', () => {
     expect(codeOf(() => encodeValue(new Array(2 ** 32 - 1)))).toBe('INVALID_ARGUMENT')
   })
 
-  test('an error in one value leaves no trace in the next', () => {
+  test('an error in one value does not affect the next', () => {
     expect(codeOf(() => encodeValue({ a: ['é', undefined] }))).toBe('INVALID_ARGUMENT')
     expect(encodeValue({ a: ['b', 1] })).toBe('{"a":["b",1]}')
   })
@@ -294,7 +294,7 @@ describe('a malformed encoding is CORRUPT', () => {
     expect(codeOf(() => decodeValue(bytes))).toBe('CORRUPT')
   })
 
-  test('whatever bytes are given: a value or CORRUPT', () => {
+  test('any bytes decode to a value or are CORRUPT', () => {
     fc.assert(
       fc.property(anyValue, fc.nat(), fc.nat(255), (value, at, byte) => {
         const bytes = encodeValue(value)

@@ -5,8 +5,8 @@ import { filesIn, makeFolders, readFile, replaceFile } from './durable-file.ts'
 import { LineFile, wholeLines } from './line-file.ts'
 
 /**
- * The number of states of the disk that are tried for a power cut at each call: all of them, if they are few. Small sectors
- * make many different states.
+ * The maximum number of disk images per power cut. If there are fewer, all of them are checked. Small sectors make many
+ * different images.
  */
 const IMAGES_MAX = 512
 const SECTOR_BYTES = 8

@@ -3,7 +3,7 @@ import { CONNECTION_STRING, SchemaPool } from '../../test/postgres/schema.ts'
 import { testStorage } from '../testing/storage-suite.ts'
 import { openPostgresStorage } from './open.ts'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
   const schemas = new SchemaPool()
   afterAll(() => schemas.drop())

@@ -16,7 +16,7 @@ const COUNT = 7
 
 type Edit = (events: Entry[]) => Entry[]
 
-/** A storage whose event log somebody has changed behind the engine's back: what is read is what they made of it. */
+/** A storage whose event log was modified outside the engine. `edit` makes the events that are read. */
 class TamperedStorage extends ReferenceStorage {
   edit: Edit = events => events
 
@@ -71,7 +71,7 @@ function patched(entry: Entry, at: number, bytes: ByteString): Entry {
   return { ...entry, value: value.slice(0, at) + bytes + value.slice(at + bytes.length) }
 }
 
-/** Each entry under the key of its place. */
+/** Gives each entry the key of its position. */
 function inPlaces(entries: readonly Entry[]): Entry[] {
   return entries.map((entry, i) => ({ ...entry, key: u64(i) }))
 }
@@ -81,7 +81,7 @@ const bodyOf = (type: string, n: number): ByteString => {
   return `\0${String.fromCharCode(typeBytes.length)}${typeBytes}${encodeValue({ n })}`
 }
 
-/** What somebody does to the event at `i`; `others` are the events of another run. */
+/** The modifications of the event at `i`. `others` are the events of another run. */
 const TAMPERINGS: Readonly<Record<string, (i: number, others: readonly Entry[]) => Edit>> = {
   'a changed payload': i => events =>
     events.with(i, patched(events[i], BODY_AT, bodyOf(`type-${i}`, i === 0 ? 9 : 0))),
@@ -118,7 +118,7 @@ describe('P7: verifyChain finds', () => {
 
         const report = await events.verifyChain(RUN)
         expect(report).toMatchObject({ isValid: false, length: after.length })
-        // Of two that were swapped, the first is the one in the wrong place; a copy is what comes second.
+        // The first of two swapped events is invalid. Of a duplicated event, the second is.
         const expected =
           what === 'two swapped events' ? Math.max(0, i - 1) : what === 'a duplicated event' ? i + 1 : i
         expect(report.firstInvalid).toBe(expected)
@@ -128,7 +128,7 @@ describe('P7: verifyChain finds', () => {
     }
   }
 
-  test('a changed event whose hash was made to fit', async () => {
+  test('a changed event with a recomputed hash', async () => {
     const { storage, events } = await setUp()
     for (const i of [0, 3, COUNT - 1]) {
       storage.edit = entries => {
@@ -163,7 +163,7 @@ describe('P7: verifyChain finds', () => {
   })
 })
 
-test('P7: a log that was changed is noticed by who reads it on', async () => {
+test('P7: a running iteration notices that the log was changed', async () => {
   const { storage, events } = await setUp()
   storage.edit = entries => inPlaces(entries.with(4, entries[2]))
   const read = async (): Promise<void> => {

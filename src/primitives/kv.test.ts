@@ -24,7 +24,7 @@ describe('values', () => {
     JSON.parse('{"__proto__": {"polluted": true}, "": 1, "10": 2, "9": 3}') as Value,
   ]
   for (const value of values) {
-    test(`${typeof value === 'bigint' ? value : JSON.stringify(value)} comes back as it went in`, async () => {
+    test(`${typeof value === 'bigint' ? value : JSON.stringify(value)} is read back unchanged`, async () => {
       await db.kv.put('run', 'key', value)
       const back = await db.kv.get('run', 'key')
       expect(back).toStrictEqual(value)
@@ -35,7 +35,7 @@ describe('values', () => {
   }
 
   const nested = (depth: number): Value => (depth === 0 ? 1 : [nested(depth - 1)])
-  test('P17: 64 nested containers pass, 65 do not', async () => {
+  test('P17: 64 nested containers are accepted, and 65 are refused', async () => {
     await db.kv.put('run', 'deep', nested(64))
     expect(await db.kv.get('run', 'deep')).toStrictEqual(nested(64))
     await expect(db.kv.put('run', 'deep', nested(65))).rejects.toEqual(invalid)
@@ -81,14 +81,14 @@ describe('keys', () => {
     })
   }
 
-  test('P17: keys of 1 and of 1,024 bytes pass', async () => {
+  test('P17: keys of 1 and of 1,024 bytes are accepted', async () => {
     for (const key of ['k', 'k'.repeat(1024), '🙂'.repeat(256)]) {
       await db.kv.put('run', key, key)
       expect(await db.kv.get('run', key)).toBe(key)
     }
   })
 
-  test('P6: names that look like ours are ordinary keys', async () => {
+  test('P6: keys that look like internal names are ordinary keys', async () => {
     const keys = ['%3A', ':', '__idx_tag__:x', '__meta__', '__proto__', 'a/../b']
     for (const key of keys) await db.kv.put('run', key, key)
     expect(await db.kv.list('run')).toEqual(keys)
@@ -101,7 +101,7 @@ describe('list and entries', () => {
     for (const key of keys) await db.kv.put('run', key, key)
   })
 
-  test('P6: keys come in byte order of their UTF-8, not in that of UTF-16', async () => {
+  test('P6: keys are in the order of their UTF-8 bytes, not of UTF-16', async () => {
     expect(await db.kv.list('run')).toEqual(keys)
   })
 
@@ -134,7 +134,7 @@ describe('ttl', () => {
 })
 
 describe('options', () => {
-  test('what is misspelt or no object is refused, not left out', async () => {
+  test('misspelt options, and options that are not an object, are refused and not ignored', async () => {
     for (const options of [null, 5, { ttl: 5 }]) {
       await expect(db.kv.put('run', 'k', 1, options as never)).rejects.toEqual(invalid)
       await expect(db.kv.list('run', options as never)).rejects.toEqual(invalid)
@@ -148,7 +148,7 @@ describe('options', () => {
 })
 
 describe('versions', () => {
-  test('a version grows with every change; delete says whether the key was there', async () => {
+  test('a version grows with every change, and delete returns whether the key existed', async () => {
     await db.kv.put('run', 'k', 1)
     const first = await db.kv.getVersioned('run', 'k')
     await db.kv.put('run', 'k', 1)

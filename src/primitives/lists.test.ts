@@ -3,7 +3,7 @@ import { type Annals, openOn } from '../annals.ts'
 import type { Entry, Range } from '../engine/storage.ts'
 import { ReferenceStorage } from '../testing/reference-storage.ts'
 
-/** Something else happens after the first page that is read of live data. */
+/** A storage that calls `meanwhile` after the first page of a scan. */
 class InterruptedStorage extends ReferenceStorage {
   meanwhile: (() => Promise<unknown>) | undefined
 
@@ -25,7 +25,7 @@ const LISTS: Readonly<Record<string, (db: Annals) => Promise<number>>> = {
 }
 
 for (const [name, list] of Object.entries(LISTS)) {
-  test(`P11: ${name} has all of a run that is deleted meanwhile, or nothing`, async () => {
+  test(`P11: ${name} returns all data of a run that is deleted meanwhile, or none`, async () => {
     const storage = new InterruptedStorage()
     const db = await openOn(storage)
     await db.runs.create({ runId: 'r' })

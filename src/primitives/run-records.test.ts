@@ -20,7 +20,7 @@ const HOSTILE: readonly Value[] = [
 ]
 const TEXTS = ['plain', '"', '\\', ',"metadata":', ',"runId":"x', '\u0000', 'ü', ',"parentRun":"']
 
-test('the metadata of a record are found without parsing, whatever the texts around and inside of them', async () => {
+test('the metadata of a record are found without parsing, whatever text is around and inside them', async () => {
   for (const metadata of HOSTILE) {
     for (const text of TEXTS) {
       for (const more of [

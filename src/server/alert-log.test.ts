@@ -27,7 +27,7 @@ test('the server logs each new alert of active tenants once, with the tenant', a
   }
   await db.ledger.appendEvent(newEvent({ eventType: 'RunPaused', runId: 'own' }))
   await reach(1)
-  // A tenant is at work once it has asked for something.
+  // The server opens a tenant's ledger at its first request.
   const { token } = await server.tokens.create({ tenant: 'acme', role: 'writer' })
   const ask = (path: string, init: RequestInit = {}): Promise<Response> =>
     server.fetch(
@@ -64,7 +64,7 @@ test('alerts of many tenants are followed without a process warning', async () =
       const request = new Request('http://localhost/v1/alerts', { headers })
       expect((await server.fetch(request)).status).toBe(200)
     }
-    // A warning comes in a later turn of the event loop than its cause.
+    // Node emits a warning in a later turn of the event loop.
     await new Promise(resolve => setImmediate(resolve))
     expect(warnings).toEqual([])
     await server.close()

@@ -5,7 +5,7 @@ const share = (total: number, perTenant: number, waitMs = 60_000): FairShare =>
   new FairShare({ of: 'things', total, perTenant, waitMs })
 const never = new AbortController().signal
 
-/** Lets everything run that is ready. */
+/** Waits until everything that is ready has run. */
 const settled = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
 
 describe('a fair share', () => {

@@ -37,7 +37,7 @@ describe('access', () => {
   })
 
   test.each(['localhost', 'LOCALHOST:1', '127.0.0.1:8765', '[::1]:8765'])(
-    'the host %s is ours',
+    'the host %s is accepted',
     async host => {
       expect((await ask({}, '/v1/runs', { headers: { Host: host } })).status).toBe(200)
     },
@@ -82,13 +82,13 @@ describe('access', () => {
     async site => {
       const count = (await db.runs.list()).length
       const headers = { 'Sec-Fetch-Site': site, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' }
-      // Without an Origin: a form or an image of an older browser sends none.
+      // Without an Origin, as forms and images of older browsers send requests.
       expect((await ask({}, '/v1/runs', from(headers))).status).toBe(403)
       expect(await db.runs.list()).toHaveLength(count)
       for (const path of ['/v1/runs', '/v1/stream', '/openapi.json', '/ready', '/', '/page/page.js']) {
         expect((await ask({}, path, { headers })).status, path).toBe(403)
       }
-      // A link to data is refused too: only the pages are for people.
+      // Links to data are refused too. Only the pages may be opened by a link.
       const link = { 'Sec-Fetch-Site': site, 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' }
       expect((await ask({}, '/v1/runs', { headers: link })).status).toBe(403)
       expect((await ask({}, '/', { method: 'POST', headers: link })).status).toBe(403)
@@ -177,7 +177,7 @@ describe('a request that names its host in the request line', () => {
     ['http://localhost@evil.example/v1/runs', 'localhost', 403],
     ['https://evil.example/v1/runs', '127.0.0.1', 403],
     ['http://localhost/v1/runs', 'evil.example', 403],
-    // Both are ours, but others on the way may have looked at the other one.
+    // Both hosts are allowed, but a proxy may have checked the other one.
     ['http://127.0.0.1/v1/runs', 'localhost', 400],
     ['http://localhost:1/v1/runs', 'localhost', 400],
     ['http://localhost/v1/runs', 'localhost', 200],
@@ -307,7 +307,7 @@ describe('answers and log', () => {
     const lines: string[] = []
     const closed = await open({ memory: true })
     const server = createServer(closed, { log: line => lines.push(line) })
-    // Whatever a store may throw, in the middle of a request.
+    // An error that a store might throw during a request.
     Object.defineProperty(closed.runs, 'query', {
       value: () => Promise.reject(new Error('SELECT secret FROM /var/lib/annals')),
     })

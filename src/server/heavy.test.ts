@@ -12,7 +12,7 @@ beforeAll(async () => {
 })
 afterAll(() => db.close())
 
-/** Heavy requests that last until they are let go: `GET /v1/launches/{runId}`. */
+/** A registry whose `state` lasts until the test ends it, for heavy requests to `GET /v1/launches/{runId}`. */
 class HeldLaunches implements LaunchRegistry {
   readonly #waiting = new Map<string, () => void>()
   readonly #begun = new Map<string, () => void>()
@@ -28,7 +28,7 @@ class HeldLaunches implements LaunchRegistry {
     return { run_id: runId, run_state: 'Completed' } as never
   }
 
-  /** Resolves when the request for it is at work. */
+  /** Resolves when the request for this run has begun. */
   begun(runId: string): Promise<void> {
     if (this.#waiting.has(runId)) return Promise.resolve()
     return new Promise(resolve => this.#begun.set(runId, resolve))
@@ -47,7 +47,7 @@ function serverWith(options: ServerOptions): { server: Server; launches: HeldLau
 const get = (server: Server, path: string, init: RequestInit = {}): Promise<Response> =>
   server.fetch(new Request(`http://localhost${path}`, init))
 
-/** A figure that the server exports. */
+/** The value of a metric. */
 async function metric(server: Server, name: string): Promise<number> {
   const text = await (await get(server, '/metrics/prometheus')).text()
   return Number(new RegExp(`^${name} (.*)$`, 'm').exec(text)?.[1])
@@ -132,7 +132,7 @@ describe('heavy requests', () => {
 })
 
 describe('large bodies', () => {
-  /** A body that is sent as slowly as the test likes. */
+  /** A body that the test ends when it likes. */
   function slowBody(bytes: number): { readonly init: RequestInit; end(): void } {
     let controller: ReadableStreamDefaultController<Uint8Array> | undefined
     const body = new ReadableStream<Uint8Array>({

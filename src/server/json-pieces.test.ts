@@ -45,7 +45,7 @@ test('any value is written in pieces and read in slices with the same result as 
   )
 })
 
-test.each(LARGE)('%s, too long for one piece, too', async (_, given) => {
+test.each(LARGE)('so is %s that is too long for one piece', async (_, given) => {
   const text = JSON.stringify(toJson(given))
   const pieces = await allPieces(new JsonPieces(given, 'value'))
   expect(pieces.join('')).toBe(text)
@@ -70,7 +70,7 @@ test.each([
   `"\\u0000b${'A'.repeat(99_998)}B="`,
   `"\\u0000b${'A'.repeat(99_996)} A=="`,
   '{"a":"\\ud800"}',
-])('a text that stands for no value is refused, read in slices too', async text => {
+])('JSON that encodes no value is refused, also when it is read in slices', async text => {
   expect(() => fromJson(JSON.parse(text))).toThrow(expect.objectContaining({ code: 'INVALID_ARGUMENT' }))
   await expect(fromLargeJson(JSON.parse(text))).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
 })

@@ -35,7 +35,7 @@ function someValue(random: Random, depth: number): unknown {
   return Object.fromEntries(members)
 }
 
-/** The text with white space in places, escapes, and now and then a character that does not belong there. */
+/** The text with added white space, escapes, and sometimes a misplaced character. */
 function disturbed(random: Random, text: string): string {
   let changed = random.below(2) === 0 ? text : JSON.stringify(JSON.parse(text), null, random.below(4))
   if (random.below(4) === 0) changed = changed.replaceAll('a', '\\u0061').replaceAll('ä', '\\u00e4')
@@ -50,7 +50,7 @@ interface Judged {
   readonly code?: string
 }
 
-/** What `parse` makes of a text, or the code with which it refuses. */
+/** The value that `parse` returns, or the code of its error. */
 async function judged(parse: () => unknown): Promise<Judged> {
   try {
     return { value: await parse() }
@@ -71,7 +71,7 @@ test('both parsers accept the same texts with the same result, for any length of
     const what = `seed ${seed}, text ${i}, pieces of ${pieceBytes}: ${text}`
     const found = await judged(() => parse(text, pieceBytes))
     if (expected.code !== undefined) refusals++
-    // The text of both also tells the order of keys, and `__proto__` as a key of its own.
+    // Comparing texts also compares the order of keys, and `__proto__` as an ordinary key.
     expect(JSON.stringify(found), what).toBe(JSON.stringify(expected))
   }
   expect(refusals).toBeGreaterThan(500)

@@ -33,12 +33,12 @@ function noteOf(payload: object, logicalAttemptId = 1): object {
   return { ...newEvent({ eventType: 'Noted', runId: 'run', logicalAttemptId }), payload }
 }
 
-/** An object whose canonical text has so many bytes. */
+/** An object whose canonical JSON has this many bytes. */
 const payloadOf = (bytes: number): object => ({ a: 'x'.repeat(bytes - 8) })
 const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth)
 
 describe('limits of bodies', () => {
-  test('LD9: a payload of 1 MiB with its envelope, and not one byte more', async () => {
+  test('LD9: a payload of 1 MiB is accepted with its envelope, and one more byte is refused', async () => {
     expect(await ask('/v1/events', json('POST', noteOf(payloadOf(MIB), 1)))).toMatchObject({ status: 200 })
     expect(await ask('/v1/events', json('POST', noteOf(payloadOf(MIB + 1), 2)))).toMatchObject({
       status: 422,
@@ -52,7 +52,7 @@ describe('limits of bodies', () => {
     expect(await ask('/v1/events', json('POST', escaped))).toMatchObject({ status: 200 })
   })
 
-  test('a batch of 8 MiB, and not one byte more', async () => {
+  test('a batch of 8 MiB is accepted, and one more byte is refused', async () => {
     const events = Array.from({ length: 7 }, (_, i) => noteOf(payloadOf(MIB), 10 + i))
     const text = JSON.stringify([...events, noteOf(payloadOf(1_000), 20)])
     const exact = text + ' '.repeat(8 * MIB - text.length)
@@ -60,7 +60,7 @@ describe('limits of bodies', () => {
     expect(await ask('/v1/events/batch', json('POST', `${exact} `))).toMatchObject({ status: 413 })
   })
 
-  test('P17: a value of 16 MiB as it is, and not one byte more', async () => {
+  test('P17: a value of 16 MiB is accepted, and one more byte is refused', async () => {
     const text = JSON.stringify('x'.repeat(16 * MIB - 2))
     expect(await ask('/v1/runs/run/kv/large', json('PUT', text))).toMatchObject({ status: 200 })
     expect(await db.kv.get('run', 'large')).toHaveLength(16 * MIB - 2)
@@ -159,7 +159,7 @@ describe('JSON beyond the standard', () => {
     expect(await db.kv.exists('run', 'key')).toBe(false)
   })
 
-  test('64 nested containers pass, 65 do not', async () => {
+  test('64 nested containers are accepted, and 65 are refused', async () => {
     expect(await ask('/v1/runs/run/kv/deep', json('PUT', nested(64)))).toMatchObject({ status: 200 })
     expect(await ask('/v1/runs/run/kv/deeper', json('PUT', nested(65)))).toMatchObject({ status: 400 })
   })
@@ -174,7 +174,7 @@ describe('JSON beyond the standard', () => {
     }
   })
 
-  test('__proto__ is a key like any other', async () => {
+  test('__proto__ is an ordinary key', async () => {
     const text = '{"__proto__":{"polluted":1}}'
     expect(await ask('/v1/runs/run/kv/proto', json('PUT', text))).toMatchObject({ status: 200 })
     const answer = await server.fetch(new Request('http://localhost/v1/runs/run/kv/proto'))

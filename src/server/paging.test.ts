@@ -65,7 +65,7 @@ describe('a list continues after an item that was deleted meanwhile', () => {
   })
 })
 
-/** Many, of which one far behind can't be read: who reads all of them to show a few fails. */
+/** A long list whose last entry can't be decoded, so reading the whole list for one page would fail. */
 describe('reading a page does not read the rest of the list', () => {
   const COUNT = 60
   let database: Database
@@ -78,7 +78,7 @@ describe('reading a page does not read the rest of the list', () => {
     server = createServer(db)
   })
 
-  /** Of all entries of a kind, in the order in which they are listed, the last is spoilt. */
+  /** Damages the last entry of a kind, in the order of the list. */
   async function spoilLast(tag: number, kind: string, isReverse = false): Promise<void> {
     const found = []
     for (const scope of await database.scopes({ limit: 1_000 })) {

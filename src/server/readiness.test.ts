@@ -89,7 +89,7 @@ describe('/ready', () => {
     await db.kv.put('run', 'after', 1)
   })
 
-  test('is 503 while no file descriptor is left for what has to be opened, and 200 again', async () => {
+  test('is 503 while there is no file descriptor to open a needed file, and 200 again afterwards', async () => {
     await db.close()
     await serve()
     disk.fail({

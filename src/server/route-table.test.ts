@@ -7,8 +7,8 @@ import { createServer, type Server } from './server.ts'
 import type { Role } from './tokens.ts'
 
 /**
- * Every route against every kind of credential. The routes come from the server itself; each needs a row here that says how
- * it is asked and what the right answer is, so that a route without one fails.
+ * Every route with every kind of credential. The routes come from the server itself. A route without a row in this
+ * table fails.
  */
 
 const TELEMETRY_ID = '7c9e6679-7425-40de-944b-e07fc1f90ae8'
@@ -25,18 +25,18 @@ function telemetryRun(event_id: string, agent_name = 'agent'): Record<string, st
 }
 
 interface Row {
-  /** With the ids of what `acme` has. */
+  /** The path, with ids of the tenant `acme`. */
   readonly path: string
   readonly json?: unknown
   readonly headers?: Readonly<Record<string, string>>
   readonly status: number
-  /** What the answer must hold, for who has the right. */
+  /** Text that the answer must contain if access is allowed. */
   readonly holds?: string
 }
 
 const registration = { idempotencyKey: '0'.repeat(64), eventId: '7c9e6679-7425-40de-944b-e07fc1f90ae7' }
 
-/** By operation. */
+/** The requests by operation. */
 const ROWS: Readonly<Record<string, Row>> = {
   queryRuns: { path: '/v1/runs', status: 200, holds: RUN },
   createRun: { path: '/v1/runs', json: { tags: ['made'] }, status: 201 },
@@ -86,7 +86,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   getTraceTree: { path: `/v1/runs/${RUN}/traces/trace/tree`, status: 200, holds: 'secret thought' },
   readLog: { path: `/v1/runs/${RUN}/log`, status: 200, holds: 'secret note' },
   verifyLog: { path: `/v1/runs/${RUN}/log/verification`, status: 200, holds: '"length":1' },
-  // The launches are the server's own tenant's.
+  // All launches belong to the server's own tenant.
   listLaunches: { path: '/v1/launches', status: 200 },
   getLaunch: { path: '/v1/launches/launch', status: 404 },
   resumeLaunch: { path: '/v1/launches/launch/resume', json: {}, status: 404 },
@@ -145,7 +145,7 @@ async function fill(db: Annals): Promise<void> {
   await events.append(RUN, 'note', 'secret note')
 }
 
-/** All that a request could have changed. */
+/** All data that a request could have changed. */
 async function fingerprint(db: Annals, server: Server): Promise<string> {
   const found = await Promise.all(
     ['acme', 'other', 'default'].map(async tenant => {
@@ -166,7 +166,7 @@ async function fingerprint(db: Annals, server: Server): Promise<string> {
   return JSON.stringify([found, await server.tokens.list()])
 }
 
-/** What is different each time in any answer. */
+/** Replaces the parts of an answer that differ each time, such as ids and times. */
 function normal(text: string): string {
   return text
     .replaceAll(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'id')
@@ -255,7 +255,7 @@ async function ask(of: Server, { id, method }: Operation, authorization?: string
   return { status: answer.status, text, headers: answer.headers }
 }
 
-/** A stream has no end: what comes before it would wait. */
+/** The text that has arrived after 50 ms without more, because a stream never ends. */
 async function beginningOf(answer: Response): Promise<string> {
   const reader = (answer.body as ReadableStream<Uint8Array>).getReader()
   let text = ''
@@ -271,7 +271,7 @@ async function beginningOf(answer: Response): Promise<string> {
   return text
 }
 
-/** The telemetry service has its own way to say it. */
+/** The expected body of a refused request. The telemetry service has its own format. */
 function refused(path: string, code: string): object {
   return /^\/(v1\/|metrics\/)/.test(path) ? { code } : { detail: expect.any(String) }
 }
@@ -353,7 +353,7 @@ describe('every route, every credential', () => {
     }
     expect(await fingerprint(db, server), 'nothing has changed').toBe(before)
 
-    // To another tenant all is as if there were nothing; counts of the whole server aside.
+    // Another tenant gets the same answers as on an empty server, except for the counts of the whole server.
     const foreign = await ask(server, operation, `Bearer ${bearer['foreign']}`)
     const expected = await ask(emptyServer, operation, `Bearer ${bearer['emptyForeign']}`)
     expect(foreign.status).toBe(expected.status)

@@ -18,13 +18,13 @@ afterEach(async () => {
   await db.close()
 })
 
-/** A request whose body is still on its way. */
+/** Sends a request with an incomplete body. */
 async function halfSent(): Promise<Socket> {
   const socket = connect(port, '127.0.0.1')
   await once(socket, 'connect')
   const head =
     'PUT /v1/runs/run/kv/key HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\n'
-  // It is under way once the server has asked for the rest.
+  // The request is in progress once the server has asked for the body.
   socket.write(`${head.replace('\r\n\r\n', '\r\nExpect: 100-continue\r\n\r\n')}`)
   await once(socket, 'data')
   socket.write('"ha')
@@ -114,7 +114,7 @@ describe('idempotent writes', () => {
         }),
       )
     const { runId } = (await (await ask(first)).json()) as { runId: string }
-    // As if the answer had never been written: only the claim is there.
+    // As if the answer were never stored. Only the claim is.
     const [[name, answer]] = await kv.entries('answers')
     await kv.put('answers', name, { asked: (answer as { asked: string }).asked, claimedAt: 0 })
     now = 3_600_000
@@ -163,7 +163,7 @@ describe('clients that do not read', () => {
     socket.write('GET /v1/runs/run/kv/large HTTP/1.1\r\nHost: localhost\r\n\r\n')
     let count = 1
     while (count > 0) {
-      // Nobody tells when the server lets go of a connection: it is asked.
+      // The server does not announce when it releases a connection, so its count is polled.
       await new Promise(resolve => setTimeout(resolve, 50))
       count = await impatient.connections()
     }
@@ -174,7 +174,7 @@ describe('clients that do not read', () => {
   test('a busy keep-alive connection ends when the server closes', async () => {
     const socket = connect(port, '127.0.0.1')
     await once(socket, 'connect')
-    // It may be cut off in the middle of asking.
+    // The connection may be closed while a request is being sent.
     socket.on('error', () => {})
     const ended = new Promise<void>(resolve => socket.once('close', () => resolve()))
     let answers = ''

@@ -37,7 +37,7 @@ class Reader {
     this.#reader = (answer.body as ReadableStream<Uint8Array>).getReader()
   }
 
-  /** Undefined at the end. */
+  /** The next event; undefined at the end. */
   async next(): Promise<SseEvent | undefined> {
     while (this.#ready.length === 0) {
       const { done, value } = await this.#reader.read()
@@ -248,11 +248,11 @@ describe('event streams', () => {
     const heard = await follow('/v1/runs/run/stream')
     const COUNT = 60
     const events = heard.take(COUNT)
-    // Far more than sockets and buffers hold.
+    // Far more than the buffers of the sockets can hold.
     for (let i = 1; i <= COUNT; i++) await append('run', i, { text: 'x'.repeat(500_000) })
     expect((await events).map(seqOf)).toHaveLength(COUNT)
     await heard.cancel()
-    // The end of a connection is only seen by who reads it.
+    // A socket notices that the other side has closed only when it is read.
     setTimeout(() => stalled.resume(), 1_500)
     await cut
     expect(await metric('annals_http_streams_stalled_total')).toBe(1)
@@ -265,7 +265,7 @@ async function metric(name: string): Promise<number> {
   return Number(new RegExp(`^${name} (.*)$`, 'm').exec(await answer.text())?.[1])
 }
 
-/** Asks for a stream and never reads. */
+/** Requests a stream and never reads it. */
 function stalledReader(port: number): Promise<Socket> {
   return new Promise(resolve => {
     const socket = connect(port, '127.0.0.1', () => {

@@ -20,7 +20,7 @@ describe('JSON of the telemetry service', () => {
     '1e400',
     '-1E999',
     '1'.repeat(400),
-  ])('the number %s is lost, alone and in any place; the same as text is not', async number => {
+  ])('the number %s would be rounded at any position, and is accepted in a string', async number => {
     const long = JSON.stringify('x'.repeat(70_000))
     for (const text of [number, `[1, ${number}]`, `{"a": {"b\\"": [${number}]}}`]) {
       expect(jsonProblem(parseTelemetryJson(text))).toContain('would be rounded')
@@ -42,13 +42,13 @@ describe('JSON of the telemetry service', () => {
     '1.5e300',
     '0.12345678901234567',
     '12345678901234.5e-1',
-  ])('the number %s is not', async number => {
+  ])('the number %s is exact enough', async number => {
     expect(parseTelemetryJson(`[${number}]`)).toEqual([Number(number)])
     expect(await parseLargeTelemetry(Buffer.from(`[${number}]`))).toEqual([Number(number)])
   })
 
   test.each(['', '{', '"a', '[1,]', '01', `${'['.repeat(100_000)}`, '"\\', `${'"\\"'.repeat(10_000)}`])(
-    '%j is no JSON',
+    '%j is not JSON',
     async text => {
       expect(() => parseTelemetryJson(text)).toThrow('not JSON')
       await expect(parseLargeTelemetry(Buffer.from(text))).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })

@@ -45,7 +45,7 @@ test.each([
   'Bearer',
   `annals_0000000000000000_${'a'.repeat(43)}`,
   'x'.repeat(10_000),
-])('what is no token is none: %s', async text => {
+])('an invalid token is refused: %s', async text => {
   await using db = await open({ memory: true })
   expect(await new TokenStore(db).verify(text)).toBeUndefined()
 })

@@ -162,7 +162,7 @@ describe('N11: the outbox', () => {
   )
 
   test.each(['nonsense', 'ftp://host', 'http://me:hunter2hunter2@127.0.0.1:1'])(
-    'N11: with %s for a URL everything waits, and nobody sees it',
+    'N11: with the invalid URL %s records wait, and the warning shows no password',
     async baseUrl => {
       const client = await open({ baseUrl })
       expect(await client.send(TRAIL[0])).toBe('waiting')
@@ -212,7 +212,7 @@ describe('N11: the outbox', () => {
     expect(taken()).toEqual(expected(TRAIL.slice(0, 1)))
   })
 
-  test('N11: a crash in the middle of a flush loses nothing and doubles nothing', async () => {
+  test('N11: a crash in the middle of a flush neither loses nor duplicates a record', async () => {
     tell('down')
     const client = await open()
     for (const item of TRAIL) await client.send(item)

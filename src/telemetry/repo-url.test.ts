@@ -46,7 +46,7 @@ describe('addresses of repositories', () => {
     'file:///github.com/owner/name',
     '/srv/git/name.git',
     '',
-  ])('TD2: %j leads nowhere', given => {
+  ])('TD2: %j has no URL', given => {
     expect(repoUrl(given)).toBeUndefined()
     expect(commitUrl(given, 'abcdef1')).toBeUndefined()
   })
@@ -55,18 +55,18 @@ describe('addresses of repositories', () => {
     ['git@github.com:o/n.git', 'https://github.com/o/n/commit/abcdef1'],
     ['https://u:p@gitlab.com/o/n.git', 'https://gitlab.com/o/n/-/commit/abcdef1'],
     ['https://bitbucket.org/o/n', 'https://bitbucket.org/o/n/commits/abcdef1'],
-  ])('TD2: a commit of %j is found at %j', (given, expected) => {
+  ])('TD2: a commit of %j has the URL %j', (given, expected) => {
     expect(commitUrl(given, 'abcdef1')).toBe(expected)
   })
 
   test.each(['abcdef', 'g'.repeat(7), 'a'.repeat(41), '../../x', undefined])(
-    'TD2: %j is no commit to lead to',
+    'TD2: the commit hash %j has no URL',
     hash => {
       expect(commitUrl(GITHUB, hash)).toBeUndefined()
     },
   )
 
-  test('without a repository there is nothing', () => {
+  test('without a repository there is no URL', () => {
     expect([repoUrl(undefined), commitUrl(undefined, 'abcdef1')]).toEqual([undefined, undefined])
   })
 })

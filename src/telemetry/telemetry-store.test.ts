@@ -77,7 +77,7 @@ describe('the telemetry store', () => {
     expect(await listed({ created_before: T0 })).toEqual(['old', 'before 1970', 'first'])
   })
 
-  test('a selection finds what a filter over all finds, for any runs and filters', async () => {
+  test('a query finds the same runs as a filter over all of them, for any runs and filters', async () => {
     const name = fc.constantFrom('x', 'y', 'xy')
     const run = fc.record(
       {

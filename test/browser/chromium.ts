@@ -3,12 +3,15 @@ import chromium from '@sparticuz/chromium'
 import { type Browser, chromium as driver } from 'playwright-core'
 import { skipBecause } from '../skipping.ts'
 
-/** A real browser: the one of `ANNALS_TEST_CHROMIUM`, or of npm. Undefined if the tests that need it are skipped. */
+/**
+ * Opens a real browser: that of `ANNALS_TEST_CHROMIUM`, or the one from npm. Returns undefined if the tests that need
+ * it are skipped.
+ */
 export async function openChromium(): Promise<Browser | undefined> {
   try {
     const executablePath = process.env['ANNALS_TEST_CHROMIUM'] ?? (await chromium.executablePath())
     checkLibraries(executablePath)
-    // Of its own options only those that it needs where it can't have a sandbox: a test must not be laxer than a user's browser.
+    // Only the options that a browser without a sandbox needs. More of them could make it less strict than a user's browser.
     const args = [
       '--no-sandbox',
       '--disable-setuid-sandbox',
@@ -23,7 +26,7 @@ export async function openChromium(): Promise<Browser | undefined> {
   }
 }
 
-/** Not all machines have the libraries that npm does not bring. */
+/** Throws if system libraries are missing, which npm does not install. */
 function checkLibraries(executable: string): void {
   const needed = execFileSync('ldd', [executable], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] })
   const missing = missingLibraries(needed)
@@ -33,7 +36,7 @@ function checkLibraries(executable: string): void {
   )
 }
 
-/** Of what `ldd` prints. */
+/** The missing libraries in the output of `ldd`. */
 function missingLibraries(needed: string): string[] {
   return [...needed.matchAll(/^\s*(\S+) => not found$/gm)].map(match => match[1])
 }

@@ -109,7 +109,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     await run.runCompleted()
     await page.getByRole('cell', { name: 'RunCompleted' }).waitFor()
     await expect.poll(() => text('.heading')).toContain('Completed')
-    // The list shows the run index, which is updated a little later.
+    // The list shows the run index, which is updated a moment later.
     const listed = page.locator('li', { hasText: 'a run' })
     await expect.poll(() => listed.innerText(), { timeout: 15_000 }).toContain('Completed')
     expect(await page.evaluate(() => 'sameDocument' in globalThis), 'no reload').toBe(true)
@@ -177,7 +177,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     await page.getByRole('button', { name: 'Token' }).click()
     await page.getByRole('button', { name: 'Forget it' }).click()
     await expect.poll(() => text('#connection')).toBe('needs a token')
-    // The browser reports every 401; there must be no other complaint.
+    // The browser reports every 401. There must be no other message.
     expect(complaints.filter(complaint => !complaint.includes('401'))).toEqual([])
   })
 
@@ -204,7 +204,7 @@ describe.skipIf(opened === undefined)('the page', () => {
 
   test('reconnects after the server was away, and shows everything that happened meanwhile', async () => {
     await makeRun('before')
-    // The page keeps a stream open, so closing would otherwise take long.
+    // Without a short timeout, closing would wait for the page's open stream.
     await visit('/#/runs/before', { closeTimeoutMs: 200 })
     await page.getByRole('cell', { name: 'RunCompleted' }).waitFor()
     const { port } = new URL(url)
@@ -270,7 +270,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(await rows.first().innerText()).toContain('{"n":204}')
     await page.getByRole('button', { name: 'Verify the chain' }).click()
     await page.getByText('consistent: 1203 events').waitFor()
-    // The page has the numbers of the API: those of an own log begin with 0.
+    // The page shows the numbers of the API. Those of an event log begin with 0.
     expect(await rows.last().locator('td.number').innerText()).toBe('1202')
     expect(await text('#connection')).toBe('live')
     await db.events.append('plain', 'note', { n: 1204 })
@@ -326,7 +326,7 @@ describe.skipIf(opened === undefined)('the page', () => {
     expect(complaints).toEqual([])
   })
 
-  test('tells how many events no transition allows', async () => {
+  test('shows how many events are invalid transitions', async () => {
     await makeRun('twice')
     const [{ runSeq: _, persistedAt: __, ...first }] = await db.ledger.fetchEvents('twice', { limit: 1 })
     const late = { ...first, eventType: 'RunPaused', eventId: '1d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a' }

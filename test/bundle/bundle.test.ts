@@ -34,7 +34,7 @@ describe('a bundle', () => {
       })
       expect(report.snapshot).toEqual(snapshot)
     }
-    // The same run is the same bytes, whoever asks, and whenever.
+    // A second export gives the same bytes.
     expect(await bytesOf(db.exportRun('run-1'))).toEqual(bytes)
   })
 
@@ -104,7 +104,7 @@ describe('a bundle', () => {
       const doubled = lines.toSpliced(n, 0, lines[n])
       expect(await verify(joined(doubled)), `doubled ${n + 1}`).toMatchObject({ isValid: false, line: n + 2 })
       const replaced = lines.toSpliced(n, 1, others[n])
-      // Of a header of another run the second line is the first that doesn't fit: it is a good header.
+      // The header of another run is valid on its own, so the second line is the first invalid one.
       expect(await verify(joined(replaced)), `replaced ${n + 1}`).toMatchObject({
         isValid: false,
         line: n === 0 ? 2 : n + 1,
@@ -112,7 +112,7 @@ describe('a bundle', () => {
     }
   })
 
-  test('that is no bundle, or of a later version, is refused with that reason', async () => {
+  test('that is not a bundle, or has a later version, is refused with that reason', async () => {
     expect(await verify(Buffer.from(''))).toEqual({ isValid: false, line: 1, error: 'the bundle is empty' })
     for (const text of [
       'hello\n',
@@ -128,10 +128,10 @@ describe('a bundle', () => {
     expect(later.error).toContain('has version 2, but this program reads only 1')
   })
 
-  test('of a run that was tampered with in its store ends with an error', async () => {
+  test('with another run id fails, and is not imported', async () => {
     await addRun(db, 'run-1')
     const other = await open({ memory: true })
-    // The log of another tenant holds the same bodies, under other hashes.
+    // The run id is part of the hashes, so a bundle with another run id is invalid.
     const bytes = await bytesOf(db.exportRun('run-1'))
     const renamed = Buffer.from(bytes.toString().replaceAll('"run-1"', '"run-9"'))
     expect(await verify(renamed)).toMatchObject({ isValid: false, line: 1 })

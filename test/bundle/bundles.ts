@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Annals, createProducer, type RunHeading, type Scope } from '../../src/index.ts'
 
-/** Runs to make bundles of. */
+/** Runs for bundles. */
 
 const HEADING: Omit<RunHeading, 'runId'> = {
   tenantId: 'acme',
@@ -11,7 +11,7 @@ const HEADING: Omit<RunHeading, 'runId'> = {
   planVersion: '3',
 }
 
-/** A run with an entry in the index, a log of its own, steps, a failure and an event that may not be. */
+/** Creates a run with an index entry, an event log, steps, a failure and an invalid event. */
 export async function addRun(db: Annals, run: Scope, steps = 1): Promise<void> {
   await db.runs.create({ runId: run, tags: ['nightly'], metadata: { big: 2n ** 60n, nothing: Number.NaN } })
   await db.events.append(run, 'note', { text: 'ünïcödé \u0000', bytes: new Uint8Array([1, 2, 3]) })
@@ -25,7 +25,7 @@ export async function addRecords(db: Annals, runId: string, steps: number): Prom
   for (let n = 0; n < steps; n++) {
     await producer.stepStarted(`step-${n}`)
     await producer.stepFailed(`step-${n}`, { code: 'BAD', message: 'no', retryable: true })
-    // The records of a run are not all of one millisecond.
+    // The records must not all have the same millisecond.
     if (n < 3) await sleep(2)
     await producer.stepStarted(`step-${n}`)
     await producer.stepCompleted(`step-${n}`, { rows: n })

@@ -30,7 +30,7 @@ describe('an imported run', () => {
     expect(await other.ledger.verifyRun('run-1')).toEqual({ isValid: true, events: 6 })
     expect(await other.events.verifyChain('run-1')).toEqual({ isValid: true, length: 2 })
     expect(await other.verifyIndices()).toEqual({ ok: true, problems: [] })
-    // What was a duplicate there is one here.
+    // An event that was a duplicate in the first store is one here too.
     const [first] = await db.ledger.fetchEvents('run-1', { limit: 1 })
     const { runSeq: _, persistedAt, ...event } = first
     expect(await other.ledger.appendEvent(event)).toMatchObject({ idempotent: true, runSeq: 1, persistedAt })
@@ -40,7 +40,7 @@ describe('an imported run', () => {
     const run = namespace({ tenant: 'default', app: 'a:b', agent: '%', run: 'run-1' })
     await addRun(db, run)
     const bytes = await bytesOf(db.exportRun('run-1'))
-    // As every bundle: by this a file is known to be one.
+    // Every bundle begins like this, so that its format can be recognized.
     expect(Buffer.from(bytes).toString('latin1').startsWith('{"annals-bundle":1,')).toBe(true)
     expect(await other.importRun(() => chunked(bytes))).toEqual({ runId: 'run-1', records: 6, events: 2 })
     expect(await bytesOf(other.exportRun(run))).toEqual(bytes)
@@ -76,7 +76,7 @@ describe('an imported run', () => {
     expect(other.stats().version).toBe(before)
     expect(await other.importRun(() => chunked(long))).toEqual({ runId: 'run-1', records: 1, events: 1 })
     expect(await bytesOf(other.exportRun('run-1'))).toEqual(long)
-    // The store is ahead of the bundle: nothing to do.
+    // The store has more records than the bundle, so nothing is imported.
     expect(await other.importRun(() => chunked(short))).toEqual({ runId: 'run-1', records: 0, events: 0 })
     expect(await auditedIds(other)).toEqual(Array.from({ length: 7 }, (_, i) => `run-1/${i + 1}`))
   })
@@ -176,7 +176,7 @@ describe('records that came from another store', () => {
         .map(({ runId }) => runId),
     )
     expect(all.filter(({ runId }) => runId === 'run-1')).toEqual(await db.ledger.fetchEvents('run-1'))
-    // A window that begins and ends within the imported run.
+    // A time window that begins and ends within the imported run.
     const imported = await db.ledger.fetchEvents('run-1')
     const [from, to] = [imported[3].persistedAt, imported[9].persistedAt]
     const within: string[] = []

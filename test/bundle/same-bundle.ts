@@ -5,15 +5,15 @@ import { SimulatedClock } from '../../src/testing/simulated-clock.ts'
 import { newEvent } from '../ledger/run-event.ts'
 import { bytesOf, chunked } from './bundles.ts'
 
-/** The same run is always the same bundle, on any engine. */
+/** A run always gives the same bundle, on any engine. */
 
 const RUN = 'run-1'
 
-/** As far as a run may go, and what may not be; unknown events in between. */
+/** Valid, invalid and unknown events. */
 const EVENTS = ['RunSubmitted', 'RunQueued', 'RunStarted', 'RunPaused', 'RunResumed', 'Noted'] as const
 const ENDS = ['RunCompleted', 'RunFailed', 'RunCancelled', 'Noted'] as const
 
-/** In the index it ends as it began, and was something else in between. */
+/** The status in the index is Active at the beginning and the end, and Paused in between. */
 const BACK_AND_FORTH = ['RunStarted', 'RunPaused', 'RunResumed', 'Noted'] as const
 
 interface Opened {
@@ -21,12 +21,12 @@ interface Opened {
   close(): Promise<void>
 }
 
-/** Of the first line. */
+/** The header of a bundle, which is its first line. */
 function headerIn(bundle: Buffer): { readonly run: { readonly status: string; readonly updatedAt: number } } {
   return JSON.parse(bundle.toString().split('\n', 1)[0])
 }
 
-/** Declares the tests; `openAt` gives a new and empty store each time, whose projector may begin whenever it likes. */
+/** Declares the tests. `openAt` opens a new empty store, whose projector may start at any time. */
 export function testSameBundle(rounds: number, openAt: (clock: () => number) => Promise<Opened>): void {
   const exported = async (db: Annals): Promise<Buffer> => bytesOf(db.exportRun(RUN))
 
@@ -58,7 +58,7 @@ export function testSameBundle(rounds: number, openAt: (clock: () => number) => 
       )
       const isAdopted = random.chance(0.3)
       const bundles: string[] = []
-      // After which events it is projected: each, the first, some, none.
+      // When the run is projected: after each event, after the first, after some, never.
       const schedules = [() => true, (i: number) => i === 0, () => random.chance(0.4), () => false]
       for (const isProjected of schedules) {
         const clock = new SimulatedClock()

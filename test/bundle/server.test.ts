@@ -45,7 +45,7 @@ test('a reader that stops early leaves nothing open', async () => {
     expect(chunk.length).toBeGreaterThan(0)
     break
   }
-  // Would wait for the answer under way until it is cut off.
+  // If the export were still open, closing would wait until its timeout.
   const since = performance.now()
   await server.close()
   expect(performance.now() - since).toBeLessThan(5_000)

@@ -16,15 +16,13 @@ import {
 } from './crash-workload.ts'
 
 /**
- * Programs run on a simulated disk; around every disk call, and whenever
- * somebody has learned something, the machine dies, in several ways, and each
- * image left behind is recovered and judged. Some images live on: another
- * program runs on them and dies again, also in the middle of its recovery,
- * three generations deep.
+ * Runs random programs on a simulated disk and crashes them around every disk call and every acknowledgement, as a
+ * process crash or a power cut. Each disk image that a crash leaves is recovered and checked. Another program continues
+ * on some images and crashes again, also in the middle of its recovery, up to three generations deep.
  */
 export interface CrashCampaign {
   readonly seed: number
-  /** Stops after the program in which this many images were judged. */
+  /** The campaign ends after the program with which the number of checked images reaches this. */
   readonly images: number
   readonly progress?: (report: CrashReport) => void
 }
@@ -35,14 +33,14 @@ export interface CrashReport extends ProgramCounts {
   images: number
   processCrashes: number
   powerCuts: number
-  /** How many images were judged after the second and third death. */
+  /** The number of images checked after a second and a third crash. */
   secondGeneration: number
   thirdGeneration: number
-  /** Moments of which all images that a power cut could leave were judged. */
+  /** The number of moments at which every possible image of a power cut was checked. */
   exhausted: number
   tornTails: number
   manifestFallbacks: number
-  /** Disk calls of the programs, by what they are: `create wal`, `sync data`, … */
+  /** The number of disk calls of each kind: `create wal`, `sync data`, … */
   readonly calls: Record<string, number>
 }
 
@@ -50,16 +48,16 @@ interface Image {
   readonly disk: SimulatedDisk
   readonly kind: 'process crash' | 'power cut'
   readonly moment: string
-  /** The least and the most that may be left. */
+  /** The image must hold at least `promised` and at most `issued` commits. */
   readonly promised: number
   readonly issued: number
-  /** What a power cut would have to leave. */
+  /** The number of commits that survive a power cut. */
   readonly durable: number
-  /** The highest time that a clock has shown. */
+  /** The highest time that the clock has shown. */
   readonly time: number
 }
 
-/** What the generations of one program have in common. */
+/** The state that all generations of one program share. */
 export interface Line {
   readonly shape: Shape
   readonly durability: 'durable' | 'relaxed'
@@ -68,7 +66,7 @@ export interface Line {
 }
 
 const GENERATIONS = 3
-/** How likely an image lives on: the more there was to mend or to decide, the more. */
+/** The chance that another program continues on an image. It is higher if the recovery had more to repair. */
 const LIVE_ON = {
   usual: 0.004,
   tornTail: 0.01,
@@ -76,7 +74,7 @@ const LIVE_ON = {
   manifestFallback: 0.06,
   tinyManifestFallback: 0.1,
 } as const
-/** All images of a power cut, if they are no more than this. */
+/** If a power cut can leave at most this many images, all of them are checked. */
 const EXHAUSTIVE_IMAGES_MAX = 64
 
 export function newReport(seed: number): CrashReport {
@@ -111,11 +109,11 @@ export async function crashCampaign(campaign: CrashCampaign): Promise<CrashRepor
   return report
 }
 
-/** One program and all that comes of it; everything follows from the seed. */
+/** Runs one program and all its generations. The seed determines everything. */
 export async function crashProgram(
   seed: number,
   report: CrashReport = newReport(seed),
-  /** At which share of the moments it dies. */
+  /** The share of moments at which the program crashes. */
   share = 1,
 ): Promise<CrashReport> {
   report.programs++
@@ -138,7 +136,7 @@ export async function crashProgram(
   return report
 }
 
-/** Runs a program on the disk, dying at every moment, and judges what is left. */
+/** Runs a program on the disk, takes images as if it had crashed at every moment, and checks each image. */
 export async function generation(
   disk: SimulatedDisk,
   history: History,
@@ -146,7 +144,10 @@ export async function generation(
   clock: Clock,
   depth: number,
   line: Line,
-  /** At which share of the moments it dies, and whether what it finds was on the device before. */
+  /**
+   * `share` is the share of moments at which the program crashes. `sound` is false if the disk may show data that was
+   * never synced.
+   */
   { share, sound }: { readonly share: number; readonly sound: boolean },
 ): Promise<void> {
   const { random, report, shape, durability } = line
@@ -167,9 +168,9 @@ export async function generation(
   }
   disk.onCall = call => {
     if (call.phase === 'end') countCall(report, call)
-    // Reading changes nothing: dying there is like dying before.
+    // Reads change nothing, so a crash there leaves the same image as a crash before.
     if (call.kind === 'read' || call.kind === 'size' || call.kind === 'list' || !random.chance(share)) return
-    // The end of a call is the start of the next, for a process: nothing is written in between.
+    // Nothing is written between the end of a call and the start of the next, so process crashes are taken only at the start.
     take(
       `${call.phase} of call ${call.index}, ${call.kind} ${call.file}`,
       depth === 1 ? 2 : 1,
@@ -198,7 +199,7 @@ export async function generation(
     if (depth === 2) report.secondGeneration++
     if (depth === 3) report.thirdGeneration++
     if (depth === GENERATIONS || !random.chance(liveOn)) continue
-    // What is promised of the survivor is still what was promised before it was recovered.
+    // A recovery promises no more than was promised before it.
     const next = { acknowledged: image.promised, durable: Math.min(image.durable, count), issued: count }
     const again = { share: 0.3, sound: true }
     await generation(image.disk, history.upTo(count), next, new Clock(image.time), depth + 1, line, again)
@@ -211,12 +212,12 @@ function countCall({ calls }: CrashReport, { kind, file }: DiskCall): void {
 }
 
 interface Verdict {
-  /** How many commits the image holds. */
+  /** The number of commits in the image. */
   readonly count: number
   readonly liveOn: number
 }
 
-/** Recovers a copy of the image, twice. */
+/** Recovers a copy of the image twice and checks the result. */
 async function judge(image: Image, history: History, line: Line): Promise<Verdict> {
   const { report, shape, durability, random } = line
   report.images++
@@ -248,7 +249,7 @@ async function judge(image: Image, history: History, line: Line): Promise<Verdic
       (await history.differenceOfScopes(store, count, image.time))
     check(wrong === undefined, String(wrong))
     await store.verify()
-    // The process dies again at once: what was recovered must be what is recovered.
+    // A crash right after the recovery must lead to the same result.
     const again = await openEmbedded(
       tinyOptions(disk.afterProcessCrash(), shape, durability, () => image.time),
     )
@@ -267,7 +268,7 @@ async function judge(image: Image, history: History, line: Line): Promise<Verdic
   }
 }
 
-/** Who may not write sees the same, and changes nothing. */
+/** A read-only handle sees the same data and changes nothing. */
 async function judgeReadOnly(image: Image, history: History, { shape, durability }: Line): Promise<void> {
   const disk = image.disk.afterProcessCrash()
   disk.onCall = ({ kind }) =>

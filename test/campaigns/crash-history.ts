@@ -22,20 +22,22 @@ import type {
 } from '../../src/engine/storage.ts'
 
 /**
- * What a store must hold after the first `count` commits of a history, for any
- * count, and the comparison of a real one with it. Every commit of a history
- * puts its own number under one key: so a store itself says how many it holds.
+ * The expected content of a store after the first `count` commits of a history, and the comparison of a real store with
+ * it. Every commit writes its own number under the marker key, so a store shows how many commits it holds.
  */
 
-/** Where a commit says which it is: a tree of its own, so that a commit always spans at least two. */
+/**
+ * The key under which every commit writes its number. It is in a tree of its own, so that every commit changes at least
+ * two trees.
+ */
 export const MARKER: { readonly tag: number; readonly key: string } = { tag: TAGS.state, key: 'commit' }
 
 interface Expected {
   readonly key: string
-  /** Of an event its body, of a dedupe key the number of its event, of a head the length of its log. */
+  /** The body of an event, the event number of a dedupe key, or the log length of a head. */
   readonly value: string
   readonly expiresAt: number
-  /** The commit that wrote it, counted from 0. */
+  /** The index of the commit that wrote the entry, from 0. */
   readonly by: number
 }
 
@@ -46,12 +48,12 @@ export interface Answer {
   readonly duplicate: boolean
 }
 
-/** Commits in order; shared by the generations that come of one program, each with its own end. */
+/** The commits of a program in order. Each generation of a program has its own copy, which ends where that generation began. */
 export class History {
   readonly trees: readonly TreeId[]
   /** `commits[i]` puts the marker `String(i)`, unless a refusal left a gap in the markers. */
   readonly commits: (readonly Operation[])[]
-  /** Of each commit, as far as somebody heard of it. */
+  /** The version of each commit; undefined if its caller got no answer. */
   readonly versions: (number | undefined)[]
   readonly #states = new Map<number, readonly (readonly Expected[])[]>()
   /** The trees after the first `#headCount` commits. */
@@ -72,12 +74,12 @@ export class History {
     return this.trees[0].scope
   }
 
-  /** The history of a store that holds this many commits. */
+  /** The first `count` commits of this history. */
   upTo(count: number): History {
     return new History(this.trees, this.commits.slice(0, count), this.versions.slice(0, count))
   }
 
-  /** How many commits a store holds whose marker is this. */
+  /** The number of commits in a store with this marker; undefined if no commit wrote it. */
   countOf(marker: string | undefined): number | undefined {
     if (marker === undefined) return 0
     const direct = Number(marker)
@@ -86,13 +88,13 @@ export class History {
     return index < 0 ? undefined : index + 1
   }
 
-  /** What the next commit puts as its marker. */
+  /** The marker of the next commit. */
   get nextMarker(): number {
     const count = this.commits.length
     return count === 0 ? 0 : Number(this.#markerOf(count - 1)) + 1
   }
 
-  /** What the appends of commit `index` must be answered with. */
+  /** The expected answers to the appends of commit `index`. */
   answers(index: number): Answer[] {
     const answers: Answer[] = []
     if (index < this.#headCount) {
@@ -105,14 +107,14 @@ export class History {
     return answers
   }
 
-  /** The value that a key without expiry has after all commits but the last `open` ones. */
+  /** The value of a key without expiry after all commits. */
   valueOf(tree: TreeId, key: string): string | undefined {
     if (this.commits.length > 0 && this.#headCount < this.commits.length)
       this.answers(this.commits.length - 1)
     return this.#head.get(idOf(tree))?.get(key)?.value
   }
 
-  /** What is wrong with a store that should hold the first `count` commits; undefined if nothing is. */
+  /** Compares a store with the first `count` commits. Returns the first difference, or undefined. */
   async difference(
     reader: Reader,
     count: number,
@@ -120,7 +122,7 @@ export class History {
     chain: 'linked' | 'hashed' = 'linked',
   ): Promise<string | undefined> {
     const state = this.#stateAt(count)
-    /** By tree, the hash of each log's last event. */
+    /** The hash of the last event of each log, by tree. */
     const ends = new Map<string, string>()
     for (const [index, tree] of this.trees.entries()) {
       const entries = await reader.scan(tree)
@@ -154,7 +156,7 @@ export class History {
     return undefined
   }
 
-  /** The same for one key, looked up by itself: that takes another way than a scan. */
+  /** Like `difference` for one key, which is read with `get` instead of a scan. */
   async differenceAt(reader: Reader, count: number, now: number, place: Place): Promise<string | undefined> {
     const { scope, tag, key } = place
     const index = this.trees.findIndex(tree => idOf(tree) === idOf(place))
@@ -166,7 +168,7 @@ export class History {
     return `after ${count} commits, ${short(key)} of ${short(scope)}, looked up, is ${short(found)}`
   }
 
-  /** The same for the list of scopes. An expired entry may count. */
+  /** Like `difference` for the list of scopes. A scope with only expired entries may be listed or not. */
   async differenceOfScopes(store: Storage, count: number, now: number): Promise<string | undefined> {
     const state = this.#stateAt(count)
     const found = await store.scopes({ limit: this.trees.length + 1 })
@@ -234,7 +236,7 @@ function drop(trees: Trees, scope: string): void {
   for (const id of trees.keys()) if (id.slice(id.indexOf(' ') + 1) === scope) trees.delete(id)
 }
 
-/** Whether appends were answered as they must be. */
+/** Whether the answers to appends are the expected ones. */
 export function sameAnswers(found: readonly Appended[], expected: readonly Answer[]): boolean {
   return (
     found.length === expected.length &&
@@ -264,7 +266,7 @@ function shown({ tag }: TreeId, entry: Entry): string {
   return isEngineTag(tag) ? String(fromU64(entry.value)) : entry.value
 }
 
-/** Each event names the hash of the one before; with `hashed`, that hash is recomputed as well. */
+/** Checks that each event names the hash of the event before it. With `hashed`, also recomputes each hash. */
 function brokenLink(entries: readonly Entry[], chain: 'linked' | 'hashed'): string | undefined {
   let before = ZERO_HASH
   for (const [sequence, { prevHash, hash, time, body }] of entries.map(parseLogEntry).entries()) {

@@ -5,20 +5,20 @@ import type { Random } from '../../src/testing/random.ts'
 import type { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { MARKER } from './crash-history.ts'
 
-/** Which trees and keys a program uses, and how small everything is that a store would have large. */
+/** The trees and keys that a program uses, with store sizes so small that checkpoints and rotations are frequent. */
 export interface Shape {
   readonly name: string
   readonly trees: readonly TreeId[]
   readonly keys: readonly string[]
-  /** Longest usual and longest rare value. */
+  /** The maximum size of most values, and of the few large ones. */
   readonly valueBytes: number
   readonly rareBytes: number
   readonly steps: number
-  /** How many of the commits take away what lies side by side. */
+  /** The share of commits that delete ranges of neighbouring keys. */
   readonly sweeps: number
-  /** How many of the commits drop a scope, beside what else they do. */
+  /** The share of commits that also drop a scope. */
   readonly drops: number
-  /** How many of the commits write key after key, in order, behind all others. */
+  /** The share of commits that write consecutive keys in ascending order. */
   readonly loads: number
   readonly sizes: Pick<
     EmbeddedOptions,
@@ -32,7 +32,7 @@ const withLog = (scope: string): TreeId[] =>
 const named = (count: number, name: (i: number) => string): string[] =>
   Array.from({ length: count }, (_, i) => name(i))
 
-/** A few short trees: everything happens, and an image is judged fast. */
+/** A few short trees. All operations occur, and an image is quick to check. */
 export const SMALL: Shape = {
   name: 'small',
   trees: [MARKER_TREE, ...named(3, i => `t:a:g:run-${i}`).flatMap(withLog)],
@@ -53,7 +53,7 @@ export const SMALL: Shape = {
   },
 }
 
-/** One tree of many leaves, that split and join, and rarely are in memory. */
+/** One tree with many leaves, which split and merge and are rarely in memory. */
 const WIDE: Shape = {
   name: 'wide',
   trees: [MARKER_TREE, ...withLog('t:a:g:run-0')],
@@ -74,7 +74,7 @@ const WIDE: Shape = {
   },
 }
 
-/** Keys so long that a handful makes inner nodes over inner nodes. */
+/** Keys so long that a handful of them makes several levels of inner nodes. */
 const DEEP: Shape = {
   name: 'deep',
   trees: [MARKER_TREE, { scope: 't:a:g:run-0', tag: TAGS.kv }],
@@ -95,7 +95,7 @@ const DEEP: Shape = {
   },
 }
 
-/** Many trees, with names so long that the directory is a tree with several leaves. */
+/** Many trees with names so long that the directory is a tree with several leaves. */
 const MANY: Shape = {
   name: 'many trees',
   trees: [
@@ -119,7 +119,7 @@ const MANY: Shape = {
   },
 }
 
-/** So little that all that a power cut could leave can be gone through. */
+/** So few operations that every possible image of a power cut can be checked. */
 export const TINY: Shape = {
   name: 'tiny',
   trees: [MARKER_TREE, ...withLog('t:a:g:run-0')],
@@ -140,10 +140,10 @@ export const TINY: Shape = {
   },
 }
 
-/** By how often they come. */
+/** Programs pick from this list, so a shape that is listed more often is more frequent. */
 export const SHAPES: readonly Shape[] = [SMALL, SMALL, SMALL, SMALL, WIDE, DEEP, MANY, TINY, TINY]
 
-/** Time as the machine has it: it goes on, and now and then it jumps back for a while. */
+/** The machine's clock. It advances, and sometimes jumps back for a while. */
 export class Clock {
   now: number
   highest: number
@@ -159,7 +159,7 @@ export class Clock {
   }
 }
 
-/** Every so often as slow as a real disk, every so often at once, by the seed; so that what may overtake does. */
+/** Delays some tasks like a slow disk and runs others at once, as the seed decides, so that calls overtake each other. */
 export function unevenly(random: Random): (task: () => void) => void {
   return task => {
     const draw = random.next()
@@ -167,7 +167,7 @@ export function unevenly(random: Random): (task: () => void) => void {
   }
 }
 
-/** So many turns of the microtask queue, and one. Awaiting one costs a fraction of `queueMicrotask`. */
+/** Runs the task after `turns + 1` turns of the microtask queue. Awaiting costs a fraction of `queueMicrotask`. */
 async function after(turns: number, task: () => void): Promise<void> {
   for (let turn = 0; turn <= turns; turn++) await undefined
   task()

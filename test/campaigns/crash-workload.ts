@@ -9,18 +9,17 @@ import { type History, MARKER, sameAnswers } from './crash-history.ts'
 import { type Clock, type Shape, tinyOptions } from './crash-shapes.ts'
 
 /**
- * Small random programs against a store on a simulated disk: commits alone and
- * in crowds, appends, expiry, drops, updates, checkpoints, snapshots, backups,
- * closing and opening again, while somebody reads.
+ * Small random programs on a store on a simulated disk: single and concurrent commits, appends, expiry, drops, updates,
+ * checkpoints, snapshots, backups, and reopening, with a concurrent reader.
  */
 
-/** How many commits somebody may rely on, at any moment. */
+/** The number of commits in each state at one moment. */
 export interface Progress {
-  /** Somebody was told of them, or has read them: they survive the process. */
+  /** Commits that were acknowledged or read. They survive a process crash. */
   acknowledged: number
-  /** They survive the power. */
+  /** Commits that survive a power cut. */
   durable: number
-  /** They were asked for. */
+  /** Commits that were requested. */
   issued: number
 }
 
@@ -32,12 +31,9 @@ export interface Program {
   readonly clock: Clock
   readonly progress: Progress
   readonly close: boolean
-  /**
-   * Whether what an opened store shows was on the device before. It need not be if a sync failed before: then it is
-   * from the first new commit on.
-   */
+  /** Whether all data that the opened store shows is durable. After a failed sync it may not be, until the next commit. */
   readonly sound: boolean
-  /** Called when somebody has learned something that must not be lost from now on. */
+  /** Called when the program has learned of data that must not be lost from now on. */
   readonly learned: () => void
 }
 
@@ -50,7 +46,7 @@ export interface ProgramCounts {
   reopenings: number
 }
 
-/** Runs a random program to its end; `progress` is true at every moment in between. */
+/** Runs a random program to its end. `progress` is correct at every moment in between. */
 export async function runProgram(
   disk: SimulatedDisk,
   history: History,
@@ -68,7 +64,7 @@ interface Held {
   readonly count: number
 }
 
-/** A program under way. */
+/** A program while it runs. */
 class Run {
   readonly counts: ProgramCounts = {
     commits: 0,
@@ -104,12 +100,12 @@ class Run {
     check(count !== undefined && count >= progress.acknowledged, 'opening shows what was acknowledged')
     this.#sound = sound
     if (sound) {
-      // What an opened store shows may be built upon: it has to be durable, whoever wrote it.
+      // Programs build on the data that an opened store shows, so it must be durable, whichever process wrote it.
       progress.acknowledged = count
       progress.durable = count
       this.#program.learned()
     }
-    // Its failure is told when it ends, not as a rejection that nobody hears.
+    // The reader's failure is thrown when the reader is stopped, not as an unhandled rejection.
     if (random.chance(0.4)) this.#reader = this.#read().catch((error: unknown) => error)
   }
 
@@ -146,7 +142,7 @@ class Run {
     this.#acknowledged(index, outcome)
   }
 
-  /** Counts how often it was called: what it finds must be what all before it have left. */
+  /** Increments a counter with `update`, and checks that it found the value of the last increment. */
   async #update(): Promise<void> {
     const { markerScope: scope } = this.#history
     const place = { scope, tag: MARKER.tag, key: 'updates' }
@@ -203,7 +199,7 @@ class Run {
     learned()
   }
 
-  /** A backup holds everything from before, and survives the power from its first moment. */
+  /** A backup contains every commit that was acknowledged before it, and survives a power cut as soon as it is complete. */
   async #backup(): Promise<void> {
     const { progress, random, shape, durability, clock } = this.#program
     const count = progress.acknowledged
@@ -230,7 +226,7 @@ class Run {
     this.#held = { snapshot, count }
   }
 
-  /** Whatever was written since, it reads what it read at first. */
+  /** Checks that the snapshot still reads the data from when it was taken, and releases it. */
   async #releaseSnapshot(): Promise<void> {
     const held = this.#held
     if (held === undefined) return
@@ -250,7 +246,10 @@ class Run {
     await this.#checkAll()
   }
 
-  /** Where a clock was set back, nobody can say what of the expired entries is there again. */
+  /**
+   * Takes a snapshot at the highest time so far. With a clock that was set back, expired entries may or may not be
+   * visible again.
+   */
   #snapshotByRightClock(): Promise<Snapshot> {
     const { clock } = this.#program
     clock.now = clock.highest
@@ -268,7 +267,7 @@ class Run {
     await this.#store.verify()
   }
 
-  /** Whoever reads a commit relies on it, as if it had been acknowledged. */
+  /** Reads the marker in a loop. A commit that was read counts as acknowledged. */
   async #read(): Promise<void> {
     const store = this.#store
     this.#reading = true
@@ -276,7 +275,7 @@ class Run {
       const count = await countIn(store, this.#history)
       check(count !== undefined, 'a reader finds a known marker')
       this.#learn(count)
-      // It takes in what was found in the log, also while a checkpoint is about to.
+      // `scopes` applies the commits that recovery found in the log, also while a checkpoint is about to do so.
       if (this.#program.random.chance(0.02)) await store.scopes({ limit: 3 })
     }
   }
@@ -289,12 +288,12 @@ class Run {
   }
 }
 
-/** How many commits a store holds, by what it says itself; undefined for what was never written. */
+/** The number of commits in a store according to its marker; undefined for an unknown marker. */
 export async function countIn(reader: Pick<Snapshot, 'get'>, history: History): Promise<number | undefined> {
   return history.countOf((await reader.get(history.markerScope, MARKER.tag, MARKER.key))?.value)
 }
 
-/** Always changes something, so that each commit has a version of its own. */
+/** Makes the operations of one commit. They always change something, so that each commit has its own version. */
 export function randomOperations(random: Random, shape: Shape, id: number, clock: Clock): Operation[] {
   const operations: Operation[] = []
   const usable = shape.trees.slice(1).filter(({ tag }) => tag < 0x80)
@@ -323,7 +322,7 @@ function randomOperation(
   const { scope, tag } = random.pick(usable)
   const value = randomValue(random, shape, id)
   if (tag === TAGS.event) {
-    // A third of the dedupe keys come again.
+    // A third of the dedupe keys are likely duplicates.
     const dedupe = { key: random.chance(0.33) ? `d-${random.below(8)}` : `d-${id}` }
     return { op: 'append', scope, tag, body: value, bodyHash: sha256(value), dedupe }
   }
@@ -333,7 +332,7 @@ function randomOperation(
   return { op: 'put', scope, tag, key, value, ...expires }
 }
 
-/** Takes neighbours away, in one tree or several: leaves get empty, and so do trees. */
+/** Deletes neighbouring keys in one or more trees, so that leaves and whole trees become empty. */
 function sweep(random: Random, shape: Shape, usable: readonly TreeId[], operations: Operation[]): void {
   const trees = usable.filter(({ tag }) => tag !== TAGS.event)
   const first = random.below(trees.length)
@@ -343,7 +342,7 @@ function sweep(random: Random, shape: Shape, usable: readonly TreeId[], operatio
   }
 }
 
-/** Writes keys that lie side by side anew, in their order, at a tree's end or within: leaves are filled one after the other. */
+/** Writes consecutive keys in order, at the end of a tree or within it, so that leaves fill one after the other. */
 function load(
   random: Random,
   shape: Shape,
@@ -363,7 +362,7 @@ function load(
   }
 }
 
-/** The last operation of every commit: which it is. */
+/** The last operation of every commit, which writes the commit's number. */
 function marker(scope: string, id: number): Operation {
   return { op: 'put', scope, tag: MARKER.tag, key: MARKER.key, value: String(id) }
 }
@@ -374,10 +373,10 @@ function randomValue(random: Random, shape: Shape, id: string): string {
   return unit.repeat(Math.ceil((bytes + 1) / unit.length))
 }
 
-/** Everything here waits for nothing but the microtask queue: what is not done after so many turns never will be. */
+/** Programs wait for the microtask queue only. A promise that is pending after this many turns will never settle. */
 const TURNS_MAX = 100_000
 
-/** The promise itself, or a failure if it hangs. */
+/** Awaits the promise, and fails if it hangs. */
 export async function inTurns<T>(promise: Promise<T>): Promise<T> {
   let done = false
   const settled = (): void => {

@@ -12,23 +12,22 @@ import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes
 import { check, countIn, inTurns, runProgram } from './crash-workload.ts'
 
 /**
- * Stores whose files were damaged on the device: a flipped bit, a file cut
- * short, a file gone, a file of another store. Whoever opens one and reads it
- * hears `CORRUPT`, or finds everything, or, if it was the log's end, is told what
- * had to be left out. Never a wrong answer.
+ * Damages the files of stores on the device: a flipped bit, a truncated file, a missing file, a file of another store.
+ * Opening and reading such a store must fail with `CORRUPT`, return all data, or, if the end of the log is damaged,
+ * report which commits were dropped. It never returns wrong data.
  */
 export interface DamageReport {
   readonly seed: number
   stores: number
   damages: number
-  /** How it came to light. */
+  /** The number of damages by outcome. */
   corrupt: number
   reported: number
   harmless: number
 }
 
 const DAMAGES_PER_STORE = 60
-/** As many commits as can be in one frame. */
+/** The maximum number of commits in one frame. */
 const CROWD_MAX = 6
 
 export async function damageCampaign(campaign: {
@@ -44,11 +43,11 @@ export async function damageCampaign(campaign: {
   return report
 }
 
-/** One store, damaged in many ways, one at a time; everything follows from the seed. */
+/** Damages one store in many ways, one at a time. The seed determines everything. */
 async function damageProgram(seed: number, report: DamageReport): Promise<void> {
   report.stores++
   const { disk, shape, durability, history, clock, random } = await storeAtRest(seed, seed)
-  // The same program leaves the same files, but for the store's id.
+  // The same program leaves the same files, except for the store's id.
   const twin = (await storeAtRest(seed, seed + 1)).disk.toFiles()
   const whole = await openEmbedded(
     tinyOptions(disk.afterProcessCrash(), shape, durability, () => clock.highest),
@@ -80,7 +79,7 @@ async function damageProgram(seed: number, report: DamageReport): Promise<void> 
   }
 }
 
-/** The disk has a seed of its own, which decides the store's id. */
+/** Makes a store that no process has open. The disk has its own seed, which determines the store's id. */
 async function storeAtRest(
   seed: number,
   diskSeed: number,
@@ -105,18 +104,18 @@ async function storeAtRest(
     steps: 6 + random.below(12),
     clock,
     progress: { acknowledged: 0, durable: 0, issued: 0 },
-    // Who closes a relaxed store has it on the device.
+    // A relaxed store is durable only once it is closed.
     close: durability === 'relaxed' || random.chance(0.3),
     sound: true,
     learned: () => undefined,
   })
-  // What is prepared in the background comes to its end.
+  // Waits until the background preparation of a segment has ended.
   for (let turn = 0; turn < 1_000; turn++) await undefined
-  // Without torn sectors: the link to a segment that was prepared waits for the sync of the next commit.
+  // No torn sectors, because the link to a prepared segment is synced only with the next commit.
   return { disk: used.afterPowerCut(random.fork(), 'none'), shape, durability, history, clock, random }
 }
 
-/** Such a store leans on the manifest before and a longer log, whose segments lead to one another. */
+/** Removes the newest manifest. The store then depends on the previous one and on a longer log with linked segments. */
 function withoutNewestManifest(disk: SimulatedDisk): SimulatedDisk {
   const image = disk.afterProcessCrash()
   const { current, previous } = readManifests(image.afterProcessCrash(), false)
@@ -128,7 +127,7 @@ interface Damage {
   readonly disk: SimulatedDisk
   readonly name: string
   readonly what: string
-  /** How many commits may be lost, if the log is concerned: its end, but nothing that is followed by more. */
+  /** The maximum number of commits that may be lost: those at the end of the log, if the log is damaged. */
   readonly lossMax: number
   readonly isForeign: boolean
 }
@@ -144,7 +143,7 @@ function damage(
   const { name, size } = random.pick(logs.length > 0 && random.chance(0.4) ? logs : files)
   const draw = random.next()
   const offset = draw < 0.5 || draw > 0.8 ? random.below(size) : frameStart(disk, name, random)
-  // A commit that was answered before another was written is durable: nobody may take it for a torn tail.
+  // A durable commit that is followed by another frame was synced, so recovery must not drop it as a torn tail.
   const isKnown = (behind: number): boolean =>
     name.startsWith('wal') && durability === 'durable' && isFollowed(disk, name, behind)
   if (draw < 0.6) {
@@ -167,7 +166,7 @@ function damage(
   return { disk: mixed, name, what: `${name} of another store`, lossMax: 0, isForeign: true }
 }
 
-/** Whether the log goes on behind this place, in the same segment or a later one. */
+/** Whether the log has another frame after this position, in the same segment or a later one. */
 function isFollowed(disk: SimulatedDisk, name: string, offset: number): boolean {
   return Object.entries(disk.toFiles()).some(
     ([file, bytes]) =>
@@ -176,7 +175,7 @@ function isFollowed(disk: SimulatedDisk, name: string, offset: number): boolean 
   )
 }
 
-/** The start of a frame, or the link to the next segment. A log that is cut between two frames looks as if it were whole. */
+/** The start of a frame, or of the link to the next segment. A log that is cut between two frames looks complete. */
 function frameStart(disk: SimulatedDisk, name: string, random: Random): number {
   const bytes = disk.toFiles()[name]
   const starts: number[] = name.startsWith('wal') ? [HEADER_BYTES] : []
@@ -198,7 +197,7 @@ async function outcomeOf(
     check(wrong === undefined, String(wrong))
     await store.verify()
     if (count < history.commits.length) {
-      // The manifest before and the log make up for a manifest; nothing makes up for a block.
+      // The previous manifest and the log replace a damaged manifest. A damaged block cannot be replaced.
       const lost = history.commits.length - count
       check(name.startsWith('wal') && lost <= lossMax, `${lost} commits are lost`)
       check(store.recovery?.tornTail !== undefined, `only ${count} commits are left, and nobody is told`)

@@ -13,40 +13,39 @@ import { Clock, type Shape, SMALL, TINY, tinyOptions, unevenly } from './crash-s
 import { check, countIn, inTurns, randomOperations, runProgram } from './crash-workload.ts'
 
 /**
- * One small program, once for every disk call of it and every way in which that
- * call can fail. Whatever fails: callers hear it by a code, readers go on and see
- * exactly what was acknowledged, and whoever opens the store afterwards, on what
- * the process or a power cut left behind, finds it and can build on it.
+ * Runs one small program once for each of its disk calls and each way in which that call can fail. Callers get an error
+ * with a code, and readers see exactly the acknowledged commits. After a process crash or a power cut, the store opens
+ * with these commits and accepts new ones.
  */
 export interface FaultCampaign {
   readonly seed: number
-  /** How many programs; each is run for every call and fault. */
+  /** The number of programs. Each runs once per disk call and fault. */
   readonly programs: number
-  /** Counts on in this report; in a new one without it. */
+  /** The report to add to. By default a new one. */
   readonly report?: FaultReport
 }
 
 export interface FaultReport {
   readonly seed: number
-  /** Disk calls at which something was made to fail. */
+  /** The number of disk calls at which a fault was injected. */
   calls: number
   runs: number
-  /** By the name of the fault. */
+  /** The number of runs by the name of their fault. */
   readonly runsByFault: Record<string, number>
-  /** By the code that callers heard. */
+  /** The number of errors by their code. */
   readonly heard: Record<string, number>
-  /** Handles that went on after the disk was healed, and those that stayed read-only. */
+  /** Handles that accepted commits again after the disk was healed, and handles that stayed read-only. */
   wentOn: number
   stayedReadOnly: number
   failedOpenings: number
-  /** Of what was left behind. */
+  /** The images that were left behind by the runs. */
   readonly images: CrashReport
 }
 
 export interface Fault {
   readonly name: string
   readonly fault: Omit<DiskFault, 'at'>
-  /** The calls at which it begins. */
+  /** The kinds of calls at which the fault begins. */
   readonly begins: (kind: DiskCallKind) => boolean
 }
 
@@ -60,8 +59,8 @@ const forEver = { times: Number.POSITIVE_INFINITY }
 const opens = ({ kind }: DiskCall): boolean => kind === 'open' || kind === 'create' || kind === 'list'
 
 /**
- * A full disk still syncs, cuts and removes; a dying one may still read; a dead one does nothing. A process without
- * descriptors goes on with the files that it has open.
+ * A full disk still syncs, truncates and removes. A failing disk may still read. A dead disk does nothing. A process
+ * without free descriptors can still use the files that it has open.
  */
 export const FAULTS: readonly Fault[] = [
   { name: 'EIO once', fault: { error: 'EIO' }, begins: () => true },
@@ -109,8 +108,7 @@ export async function faultCampaign(campaign: FaultCampaign): Promise<FaultRepor
   return report
 }
 
-/** @public Plain programs beside the tests start with it, too. */
-/** @public The hunt for planted bugs loads it by name. */
+/** @public The hunt for planted bugs loads it by name, and so do programs outside the tests. */
 export function newFaultReport(seed: number): FaultReport {
   return {
     seed,
@@ -125,7 +123,7 @@ export function newFaultReport(seed: number): FaultReport {
   }
 }
 
-/** What every run of one program starts from: a store whose log was not taken in, as a killed process leaves it. */
+/** The start of every run of a program: a store with unapplied commits in its log, as a killed process leaves it. */
 interface Base {
   readonly seed: number
   readonly shape: Shape
@@ -133,20 +131,20 @@ interface Base {
   readonly history: History
   readonly time: number
   readonly imageShare: number
-  /** From now on everything takes as long as it did the last time. */
+  /** Restarts the sequence of delays, so that every run has the same timing. */
   readonly again: () => void
 }
 
 export interface FaultProgramOptions {
   readonly report?: FaultReport
-  /** Of the runs, how many. */
+  /** The share of the runs to do. */
   readonly share?: number
   readonly only?: (fault: Fault, kind: DiskCallKind) => boolean
-  /** At which share of the moments whoever comes next dies, in turn. */
+  /** The share of moments at which the program that continues on an image crashes. */
   readonly imageShare?: number
 }
 
-/** One program, for every call and fault; everything follows from the seed. */
+/** Runs one program for every disk call and fault. The seed determines everything. */
 export function faultProgram(seed: number, options: FaultProgramOptions = {}): Promise<FaultReport> {
   return inSeededSlices(seed, () => runFaults(seed, options))
 }
@@ -188,7 +186,7 @@ async function faultRun(
   report.runsByFault[name] = (report.runsByFault[name] ?? 0) + 1
   try {
     await new FaultRun(base, { ...fault, at }, report).run()
-    // Rejections that nobody hears come to light between two turns of the event loop.
+    // Unhandled rejections are reported between two turns of the event loop.
     if (report.runs % 8 === 0) await new Promise(resolve => setImmediate(resolve))
     check(rejections.length === 0, `a rejection that nobody hears: ${rejections[0]}`)
   } catch (error) {
@@ -201,7 +199,7 @@ async function faultRun(
 async function prepareBase(seed: number, imageShare: number): Promise<Base> {
   const random = new Random(seed)
   const usual = random.chance(0.7) ? SMALL : TINY
-  // Many drops, and often no cache: so a commit fails half-way for want of a read, and has a drop to undo.
+  // With many drops and often no cache, a commit can fail in the middle because a read failed, and must undo a drop.
   const sizes = random.chance(0.5) ? { ...usual.sizes, cacheBytes: 0 } : usual.sizes
   const shape = { ...usual, sizes, drops: 0.3 }
   let delays = new Random(seed)
@@ -234,7 +232,7 @@ async function prepareBase(seed: number, imageShare: number): Promise<Base> {
   }
 }
 
-/** The sizes of the crowds that commit together. */
+/** The number of concurrent commits in each step. */
 const CROWDS = [1, 1, 3, 1, 2, 1, 1] as const
 
 class FaultRun {
@@ -244,15 +242,15 @@ class FaultRun {
   readonly #report: FaultReport
   readonly #random: Random
   readonly #clock: Clock
-  /** Acknowledged commits, and behind them those of unknown outcome. */
+  /** The acknowledged commits, followed by those with an unknown outcome. */
   readonly #history: History
   #acknowledged: number
   #nextId: number
   readonly #heard = new Set<ErrorCode>()
-  /** Files whose sync has failed; '' is the folder. */
+  /** The files whose sync has failed; '' is the folder. */
   readonly #unsynced = new Set<string>()
   #readFailed = false
-  /** A sync of a data file has failed: what it did not write may be gone for readers, until the store is opened again. */
+  /** A sync of a data file has failed. Readers may miss its unwritten blocks until the store is opened again. */
   #dataLost = false
 
   constructor(base: Base, fault: DiskFault | undefined, report: FaultReport) {
@@ -276,7 +274,7 @@ class FaultRun {
     const store = await this.#open()
     if (store !== undefined) await this.#use(store)
     this.disk.onCall = undefined
-    // The process that has the fault behind it may close, be killed, or lose its power.
+    // After the fault, the process closes the store, is killed, or loses power.
     await this.#surviveAll(store)
   }
 
@@ -295,7 +293,7 @@ class FaultRun {
       this.#report.failedOpenings++
       this.disk.heal()
     }
-    // What failed up to here is behind us: whoever opens again starts anew.
+    // Only syncs that fail after the opening make the handle read-only.
     this.#unsynced.clear()
     return store
   }
@@ -314,16 +312,16 @@ class FaultRun {
     await this.#useHealed(store)
   }
 
-  /** A full disk that has room again is as good as new. One that failed to sync stays untrusted. */
+  /** A full disk that has free space again works as before. A handle whose sync failed stays read-only. */
   async #useHealed(store: EmbeddedStore): Promise<void> {
-    // If a commit could not be taken into the trees for want of a read, what is in memory is of no use any more.
+    // If a read failed while a commit was applied to the trees, the data in memory is unusable.
     this.#dataLost ||= this.#readFailed
     this.#readFailed = false
     await this.#read(store)
     const before = this.#acknowledged
     const heard = [...this.#heard]
-    // A segment that was never used holds nothing. The folder is judged by what a power cut leaves of it. What fails
-    // from now on, nobody could know of when the commit was taken.
+    // An unused segment holds no data. The folder is checked by the images of power cuts. Failures after this point
+    // could not be known when the commit was accepted.
     const unsynced = [...this.#unsynced].find(name => this.#holdsSomething(name))
     await this.#commitAll(store, 1)
     const works = this.#acknowledged > before
@@ -390,7 +388,7 @@ class FaultRun {
     check(expected.join() === found.join(), `appends get the sequences ${found}, not ${expected}`)
   }
 
-  /** Readers see exactly what was acknowledged, or hear that the disk can't be read. */
+  /** Checks that readers see exactly the acknowledged commits, or get an error because the disk can't be read. */
   async #read(store: EmbeddedStore): Promise<void> {
     const reading = async (): Promise<true> => {
       const snapshot = await store.snapshot()
@@ -423,7 +421,7 @@ class FaultRun {
     await this.#survive(this.disk, 'closed')
   }
 
-  /** Whoever comes next finds it all, builds on it, and loses nothing to a power cut then. */
+  /** Checks that the next process finds all commits, can write more, and loses nothing in a later power cut. */
   async #survive(disk: SimulatedDisk, end: string): Promise<void> {
     const { shape } = this.#base
     const images = this.#report.images
@@ -446,7 +444,7 @@ class FaultRun {
       await store.verify()
       const progress = { acknowledged: this.#acknowledged, durable: this.#acknowledged, issued: count }
       const how = { share: this.#base.imageShare, sound: false }
-      // From here on it is decided what is there, and what a crash leaves of it must stay so.
+      // The outcome of each commit is decided from here on, and a later crash must not change it.
       await generation(
         copy.afterProcessCrash(),
         this.#history.upTo(count),
@@ -462,7 +460,7 @@ class FaultRun {
     }
   }
 
-  /** What the promise gives, or undefined if it failed as it may. */
+  /** The value of the promise, or undefined if it failed with one of the allowed codes. */
   async #outcome<T>(
     promise: Promise<T>,
     allowed: readonly ErrorCode[],

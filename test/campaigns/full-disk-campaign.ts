@@ -13,10 +13,9 @@ import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes
 import { check, countIn, inTurns, randomOperations } from './crash-workload.ts'
 
 /**
- * Programs on disks that get full, at every size from nearly nothing on.
- * Commits are refused as `DISK_FULL` and leave nothing behind, readers go on,
- * opening works while the disk is full, and once it has room again everything
- * goes on with the same handle.
+ * Runs programs on disks that become full, with capacities from almost zero upwards. Commits fail with `DISK_FULL` and
+ * leave no trace, reads still work, and a store can be opened on a full disk. Once there is free space, the same handle
+ * accepts commits again.
  */
 export interface FullDiskReport {
   readonly seed: number
@@ -40,7 +39,7 @@ export async function fullDiskCampaign(campaign: {
   return report
 }
 
-/** One disk; everything follows from the seed. */
+/** Runs a program on one disk. The seed determines everything. */
 export async function fullDiskProgram(
   seed: number,
   durability: Durability = 'durable',
@@ -69,7 +68,7 @@ class FullDisk {
   readonly #history: History
   readonly #clock = new Clock()
   #nextId = 0
-  /** So many commits are on the device for sure, however they were made. */
+  /** The number of commits that a checkpoint has made durable, whatever their durability. */
   #checkpointed = 0
   #held: { readonly snapshot: Snapshot; readonly count: number } | undefined
 
@@ -78,8 +77,8 @@ class FullDisk {
     this.#durability = durability
     this.#random = new Random(seed)
     const usual = this.#random.pick(SHAPES)
-    // Many drops, and often no cache: what a checkpoint has written in vain is dropped before the next one, and then only
-    // a snapshot reads it.
+    // With many drops and often no cache, the blocks of a failed checkpoint are dropped before the next one, and then
+    // only a snapshot reads them.
     const sizes = this.#random.chance(0.5) ? { ...usual.sizes, cacheBytes: 0 } : usual.sizes
     this.#shape = { ...usual, sizes, drops: 0.3 }
     this.#history = new History(this.#shape.trees)
@@ -110,10 +109,10 @@ class FullDisk {
 
   async #step(store: EmbeddedStore): Promise<void> {
     this.#clock.highest += 20
-    // A little more room, now and then, so that what failed succeeds another time.
+    // Sometimes adds a little capacity, so that a later attempt succeeds.
     const more = this.#random.chance(0.3) ? (this.#shape.sizes.walBytes ?? 0) : 0
     this.#disk.capacityBytes += this.#random.below(2 * more + 1)
-    // Or none just for the manifest: then a checkpoint has written everything in vain.
+    // Sometimes only the manifest does not fit, so that a checkpoint fails after it has written its blocks.
     if (this.#random.chance(0.2)) this.#disk.fail({ error: 'ENOSPC', when: isManifest, times: 2 })
     const checkpoint = this.#random.chance(0.3) ? this.#checkpoint(store) : undefined
     const crowd = this.#random.chance(0.6) ? 1 : 3
@@ -124,7 +123,7 @@ class FullDisk {
     if (this.#random.chance(0.2)) await this.#hold(store)
   }
 
-  /** A snapshot reads what it read at first, whatever was written in vain since. */
+  /** Takes a snapshot, which must read the same data later, whatever failed checkpoints have written since. */
   async #hold(store: EmbeddedStore): Promise<void> {
     await this.#releaseSnapshot()
     this.#held = { snapshot: await store.snapshot(), count: this.#history.commits.length }
@@ -165,7 +164,7 @@ class FullDisk {
     }
   }
 
-  /** A process that is killed while the disk is full: the next one reads everything, and writes if there is room. */
+  /** Kills the process while the disk is full. The next process reads everything, and writes if there is free space. */
   async #openWhileFull(): Promise<void> {
     const left = [
       { disk: this.#disk.afterProcessCrash(), kept: this.#history.commits.length },
@@ -185,7 +184,7 @@ class FullDisk {
     return this.#durability === 'durable' ? this.#history.commits.length : this.#checkpointed
   }
 
-  /** All commits are there, or at least so many and none behind one that is missing. Answers how many. */
+  /** Checks that the store holds the first commits, at least `atLeast` of them, without a gap. Returns their number. */
   async #checkAll(store: EmbeddedStore, atLeast: number = this.#history.commits.length): Promise<number> {
     const count = await countIn(store, this.#history)
     const made = this.#history.commits.length

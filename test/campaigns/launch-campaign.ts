@@ -30,10 +30,9 @@ import {
 } from './launch-world.ts'
 
 /**
- * Launches run on a simulated disk; at every call that changes something the
- * process is killed or the power is cut, and each image is looked at, and
- * resumed to its end. Some images die again while they are resumed, three
- * generations deep.
+ * Runs launches on a simulated disk. At every disk call that changes something, the process is killed or the power is
+ * cut. Each image is checked and resumed to the end of the run. Some images crash again while they are resumed, up to
+ * three generations deep.
  */
 export interface LaunchReport {
   readonly seed: number
@@ -41,9 +40,9 @@ export interface LaunchReport {
   images: number
   processCrashes: number
   powerCuts: number
-  /** Images of a process that was resuming. */
+  /** The number of images of processes that were resuming a run. */
   laterGenerations: number
-  /** Moments of which all images that a power cut could leave were judged. */
+  /** The number of moments at which every possible image of a power cut was checked. */
   exhausted: number
   resumed: number
   startedAgain: number
@@ -51,13 +50,13 @@ export interface LaunchReport {
   forced: number
   tornLines: number
   replayed: number
-  /** Disk calls that changed something, by what they are about. */
+  /** The number of disk calls that changed something, by kind and file. */
   readonly calls: Record<string, number>
 }
 
 export interface LaunchCampaign {
   readonly seed: number
-  /** Stops when this many images were judged. */
+  /** The campaign ends when this many images were checked. */
   readonly images: number
   readonly progress?: (report: LaunchReport) => void
 }
@@ -69,22 +68,22 @@ interface Image {
   readonly world: LaunchWorld
 }
 
-/** What the generations of one launch have in common. */
+/** The state that all generations of one launch share. */
 interface Line {
   readonly shape: LaunchShape
   readonly hasTelemetry: boolean
   readonly random: Random
   readonly report: LaunchReport
-  /** Content of images that were judged, so that none is judged twice. */
+  /** The content of the images that were checked, so that none is checked twice. */
   readonly seen: Set<string>
   readonly isOver: () => boolean
 }
 
 const RUNS_FOLDER = '/simulated/runs'
 const EXHAUSTIVE_IMAGES_MAX = 64
-/** How likely an image dies again, by how often it has. */
+/** The chance that the process that resumes an image crashes again, by generation. */
 const LIVE_ON: readonly number[] = [0.05, 0.05, 0]
-/** The share of the moments at which a process dies: the first one, and those that resume. */
+/** The share of moments at which a process crashes: the first process, and the processes that resume. */
 const MOMENTS: ReadonlyMap<LaunchShape, readonly [first: number, later: number]> = new Map([
   [TINY_LAUNCH, [1, 0.1]],
   [ENDING_LAUNCH, [1, 1]],
@@ -113,12 +112,12 @@ export async function launchCampaign(campaign: LaunchCampaign): Promise<LaunchRe
   return report
 }
 
-/** One launch and all that comes of it; everything follows from the seed. */
+/** Runs one launch and all its generations. The seed determines everything. */
 export async function crashLaunch(
   seed: number,
   report: LaunchReport = newLaunchReport(seed),
   shape?: LaunchShape,
-  /** Asked before each image: whether there is no time for more. */
+  /** Asked before each image. Returns true when the time is up. */
   isOver: () => boolean = () => false,
 ): Promise<LaunchReport> {
   const random = new Random(seed)
@@ -144,7 +143,7 @@ export async function crashLaunch(
   return report
 }
 
-/** Works on the run until it has ended, dying at a share of the moments, and judges what is left. */
+/** Works on the run until it has ended, takes images at a share of the moments, and checks each image. */
 async function generation(
   disk: SimulatedDisk,
   world: LaunchWorld,
@@ -166,7 +165,7 @@ async function generation(
   }
   if (share > 0) {
     disk.onCall = ({ index, kind, file, phase }) => {
-      // Reading changes nothing: dying there is like dying before.
+      // Reads change nothing, so a crash there leaves the same image as a crash before.
       if (READING.includes(kind)) return
       if (phase === 'end') countCall(report, kind, file)
       if (shape === ENDING_LAUNCH && !world.isEnding) return
@@ -182,7 +181,7 @@ async function generation(
   }
   disk.onCall = undefined
   if (depth === 1) checkTampering(disk, random)
-  // Of a run that had ended nothing was written, but telemetry was told of it: so its last line must be durable by now.
+  // Nothing is written to a run that had ended, but telemetry was told of its end, so its last line must be durable by now.
   const wasTold = line.hasTelemetry && found.kind === 'found' && found.hasEnded && disk.undecided > 0
   if (share > 0 || (wasTold && depth <= LIVE_ON.length)) take('the end')
   for (const image of images) {
@@ -204,7 +203,7 @@ async function judge(image: Image, line: Line, depth: number): Promise<void> {
     const { disk, world } = image
     const recovered = checkImage(disk, world)
     if (recovered.torn.length > 0) report.tornLines++
-    // What a power cut has left stays; what a killed process has left may yet be lost.
+    // The part of a line that a power cut has left is durable. That of a killed process may still be lost.
     world.torn = image.kind === 'power cut' ? recovered.torn : Buffer.alloc(0)
     const livesOn = random.chance(LIVE_ON[depth - 1] ?? 0)
     const share = livesOn ? (MOMENTS.get(shape)?.[1] ?? 0) : 0
@@ -215,7 +214,7 @@ async function judge(image: Image, line: Line, depth: number): Promise<void> {
   }
 }
 
-/** Two images with the same files of which the same is promised are one. */
+/** Identifies images with the same files and the same promises. */
 function keyOf({ disk, kind, world }: Image): string {
   const files = Object.entries(disk.toFiles()).map(([name, bytes]) => `${name} ${bytes.toString('latin1')}`)
   const { lines, snapshotEvents, executed, answered, service } = world
@@ -223,7 +222,7 @@ function keyOf({ disk, kind, world }: Image): string {
   return [kind === 'process crash' ? disk.undecided : '', ...promised, ...files].join('\n')
 }
 
-/** N7: anybody may replay a run that nobody works on, and so write its snapshot. */
+/** N7: a run that no process works on can be replayed, which writes its snapshot. */
 async function replay(disk: SimulatedDisk, report: LaunchReport): Promise<void> {
   report.replayed++
   const options = { runsFolder: RUNS_FOLDER, openDisk: () => disk.folder('runs'), states: STATES }
@@ -260,12 +259,12 @@ async function workToTheEnd(
     await run.result
   } else if (found.kind === 'found' && found.hasEnded) {
     report.ended++
-    // Whether or not somebody tries to resume it, telemetry hears of its end.
+    // Telemetry learns of the end of the run, whether or not there is an attempt to resume it.
     if (random.chance(0.5)) await checkRefused(launch, options)
   } else {
     report.resumed++
     const run = await resumeLaunch(launch, RUN_ID, { ...options, force: found.kind === 'forced' })
-    // No worker has run yet that could write an artifact again.
+    // No worker has run yet, so none can have written an artifact again.
     const missing = misplaced(disk, found)
     check(missing.length === 0, `N8: a run goes on without its artifacts ${missing.join(', ')}`)
     for (const cut of disk.powerCuts(random.fork(), 2))

@@ -14,25 +14,25 @@ import type { SimulatedDisk } from '../simulation/simulated-disk.ts'
 import { check } from './crash-workload.ts'
 import { type LaunchShape, type LaunchWorld, RUN_ID, STATES } from './launch-world.ts'
 
-/** What must hold of a run's folder at every moment, and at its end. */
+/** Checks of a run's folder after a crash and at the end of the run. */
 
 export type Recovered =
-  /** No event of it was promised, and none is there. */
+  /** No event of the run was promised, and none was found. */
   | { readonly kind: 'new'; readonly torn: Buffer }
   | {
       readonly kind: 'found'
       readonly hasEnded: boolean
       readonly torn: Buffer
-      /** Of the log, each with its LF. */
+      /** The lines of the log, each with its LF. */
       readonly lines: readonly string[]
-      /** Worker and scope of work items that are finished. */
+      /** Worker and scope of the finished work items. */
       readonly finished: readonly string[]
       readonly artifacts: LaunchState['artifacts']
     }
 
 const FOLDER = `runs/${RUN_ID}`
 
-/** Looks at what a crash has left, without changing it. */
+/** Checks the image that a crash has left, without changing it. */
 export function checkImage(disk: SimulatedDisk, world: LaunchWorld): Recovered {
   const bytes = readFile(disk, `${FOLDER}/events.ndjson`) ?? Buffer.alloc(0)
   const promised = world.lines.join('')
@@ -76,7 +76,7 @@ export function checkImage(disk: SimulatedDisk, world: LaunchWorld): Recovered {
   return { kind: 'found', hasEnded: memory.hasEnded, torn, lines, finished, artifacts }
 }
 
-/** N8: of the artifacts that the log names, those whose file is not in its place. */
+/** N8: the artifacts in the log whose file is missing or has another content. */
 export function misplaced(disk: SimulatedDisk, found: Ended['found']): string[] {
   if (found.kind !== 'found') return []
   const isMissing = ({ path, sha256 }: { path: string; sha256: string }): boolean =>
@@ -87,12 +87,12 @@ export function misplaced(disk: SimulatedDisk, found: Ended['found']): string[] 
 interface Ended {
   readonly executed: readonly string[]
   readonly asked: readonly string[]
-  /** Prompts whose answer a worker had got before. */
+  /** Prompts whose answer a worker had received before. */
   readonly answered: readonly string[]
   readonly found: Recovered | { readonly kind: 'forced' }
 }
 
-/** When a process has worked on the run to its end. */
+/** Checks the folder after a process has worked on the run to its end. */
 export function checkEnd(
   disk: SimulatedDisk,
   world: LaunchWorld,
@@ -102,7 +102,7 @@ export function checkEnd(
   const bytes = readFile(disk, `${FOLDER}/events.ndjson`) ?? Buffer.alloc(0)
   const snapshot = readSnapshot(disk.folder(FOLDER), RUN_ID)
   const { state, seal, events, tornBytes } = replayBytes(bytes, RUN_ID, STATES, snapshot)
-  // Of a run that has ended nothing is changed: neither is a torn line cut off, nor a missing snapshot written.
+  // A resume that is refused changes nothing. It neither removes a torn line nor writes a missing snapshot.
   const isRefused = found.kind === 'found' && found.hasEnded
   const lines = (isRefused ? found.lines : world.lines).join('')
   check(bytes.toString('utf8', 0, bytes.length - tornBytes) === lines, 'N2: the log is not what was told')
@@ -134,13 +134,13 @@ export function checkEnd(
   check(again.length === 0, `ND9: a recorded answer was asked for again: ${again.join(', ')}`)
 }
 
-/** The id has run, worker, attempt and scope. */
+/** The id consists of run, worker, attempt and scope. */
 function workOf(workItemId: string): string {
   const [, worker, , scope] = workItemId.split(':')
   return `${worker} ${scope}`
 }
 
-/** N3, from the events alone. */
+/** N3: checks time and trace id of the events. */
 function checkTimeAndTrace(events: readonly LaunchEvent[]): void {
   let last = Number.NEGATIVE_INFINITY
   for (const [index, { ts, trace_id }] of events.entries()) {
@@ -151,7 +151,7 @@ function checkTimeAndTrace(events: readonly LaunchEvent[]): void {
   }
 }
 
-/** N4: one call of a model has one `call_id` and one STARTED. */
+/** N4: each call of a model has its own `call_id` and one LLM_CALL_STARTED. */
 function checkCalls(events: readonly LaunchEvent[]): void {
   const seen = new Set<string>()
   for (const event of events) {
@@ -162,7 +162,7 @@ function checkCalls(events: readonly LaunchEvent[]): void {
   }
 }
 
-/** N6, N9: sections, gates and issues as a few maps that a forced restart empties. */
+/** N6, N9: recomputes sections, gates and issues with maps that a forced restart empties. */
 function checkState(state: LaunchState, events: readonly LaunchEvent[]): void {
   const sections = new Map<string, string>()
   const gates = new Map<string, boolean>()
@@ -184,7 +184,7 @@ function checkState(state: LaunchState, events: readonly LaunchEvent[]): void {
   same('issues', Object.fromEntries(state.issues.map(issue => [issue.issue_id, issue.status])), issues)
 }
 
-/** N10: all that has begun is in telemetry, and nothing is left open there. */
+/** N10: everything that has started is in telemetry, and no record is left open. */
 export function checkTrail(disk: SimulatedDisk, { service }: LaunchWorld): void {
   const { events } = verifyLog(readFile(disk, `${FOLDER}/events.ndjson`) ?? Buffer.alloc(0), RUN_ID)
   for (const { type, trace_id, span_id } of events) {
@@ -200,7 +200,10 @@ export function checkTrail(disk: SimulatedDisk, { service }: LaunchWorld): void 
   check(told === undefined, `N10: telemetry is complete, and ${TOLD_FILE} is still there`)
 }
 
-/** N10: an end that the service knows of is in the log, after a power cut too. A run that it does not know the end of can be completed. */
+/**
+ * N10: if telemetry knows the end of a run, the log contains it, even after a power cut. If telemetry knows the run as
+ * running, a file records how much it was told.
+ */
 function checkNothingMoreTold(
   disk: SimulatedDisk,
   { service }: LaunchWorld,
@@ -216,7 +219,7 @@ function checkNothingMoreTold(
   check(typeof told === 'object', `N10: nothing says how far telemetry was told: ${told ?? 'no file'}`)
 }
 
-/** N2, N3, ND3: a log that was changed is refused, even one whose hashes were made anew. */
+/** N2, N3, ND3: a modified log is refused, even if its hashes were recomputed. */
 export function checkTampering(disk: SimulatedDisk, random: Random): void {
   const bytes = readFile(disk, `${FOLDER}/events.ndjson`) ?? Buffer.alloc(0)
   const { events } = verifyLog(bytes, RUN_ID)

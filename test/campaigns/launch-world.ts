@@ -6,7 +6,7 @@ import type { LaunchEvent } from '../../src/launch/events.ts'
 import type { Random } from '../../src/testing/random.ts'
 import { TelemetryTwin } from '../simulation/telemetry-twin.ts'
 
-/** The world around launches that crash: what their workers, models and telemetry have seen outlives every process. */
+/** The world around launches that crash. The calls that its workers, models and telemetry have seen survive every crash. */
 
 export const RUN_ID = 'run-1'
 
@@ -27,17 +27,17 @@ export const STATES = {
   },
 } as const
 
-/** How much a launch does. */
+/** The amount of work in a launch. */
 export interface LaunchShape {
   readonly name: string
   readonly scopes: readonly string[]
-  /** Artifacts that each worker writes, beside what it returns. */
+  /** The number of artifacts that each worker writes, in addition to its result. */
   readonly artifacts: number
   readonly hasModel: boolean
   readonly hasGate: boolean
 }
 
-/** Small enough for every power cut at every call. */
+/** Small enough to crash at every call with every possible power cut. */
 export const TINY_LAUNCH: LaunchShape = {
   name: 'tiny',
   scopes: ['a'],
@@ -45,7 +45,7 @@ export const TINY_LAUNCH: LaunchShape = {
   hasModel: false,
   hasGate: false,
 }
-/** The same, with telemetry, and it dies only while it ends. */
+/** The same launch with telemetry, which crashes only while the run ends. */
 export const ENDING_LAUNCH: LaunchShape = { ...TINY_LAUNCH, name: 'ending' }
 export const SMALL_LAUNCH: LaunchShape = {
   name: 'small',
@@ -73,17 +73,17 @@ const SNAPSHOT_AFTER: readonly string[] = [
 ]
 
 export class LaunchWorld {
-  /** Work items, each time that their worker was run. */
+  /** The work items whose workers were run, one entry for each execution. */
   executed: readonly string[] = []
-  /** Prompts that a model was asked. */
+  /** The prompts that the model received. */
   asked: readonly string[] = []
-  /** Prompts whose answer a worker has got. */
+  /** The prompts whose answer a worker received. */
   answered: readonly string[] = []
-  /** Lines of the log that somebody was told of. */
+  /** The lines of the log that an observer was told of. */
   lines: readonly string[] = []
-  /** How many events the last snapshot covers that somebody relied on. */
+  /** The number of events in the last snapshot that a caller may rely on. */
   snapshotEvents = 0
-  /** Of the last line, what a power cut has left of it. */
+  /** The part of the last line that a power cut has left. */
   torn: Buffer = Buffer.alloc(0)
   service: TelemetryTwin = new TelemetryTwin()
   now: number = Date.UTC(2026, 0, 28)
@@ -94,7 +94,7 @@ export class LaunchWorld {
     return copy
   }
 
-  /** Every answer of it is from memory, and follows from what was asked. */
+  /** The model. Its answers are made in memory and depend on the prompt only. */
   readonly model = async (_url: unknown, init?: RequestInit): Promise<Response> => {
     const { messages } = JSON.parse(String(init?.body)) as { messages: { content: string }[] }
     const prompt = messages[0].content
@@ -105,7 +105,7 @@ export class LaunchWorld {
     return new Response(JSON.stringify(body), { headers: { 'content-type': 'application/json' } })
   }
 
-  /** Lines that a process found are durable, and promised, once it has appended another. */
+  /** Once a process has appended a line, the lines that it found are durable and count as promised. */
   observer(found: readonly string[]): LaunchObserver {
     let isFirst = true
     const settled = (): void => {
@@ -122,7 +122,7 @@ export class LaunchWorld {
     }
   }
 
-  /** It goes back now and then, as clocks do. */
+  /** A clock that sometimes goes back. */
   clock(random: Random): () => number {
     return () => {
       this.now += random.chance(0.2) ? -1_000 * random.below(100) : random.below(2_000)
@@ -165,7 +165,7 @@ function launchOf(shape: LaunchShape, world: LaunchWorld): Launch {
     }
     for (let n = 0; n < artifacts; n++)
       await context.artifacts.write(`texts/${scope}/${n}.txt`, `${text} ${n} `.repeat(20))
-    // The same name, whichever scope is the last: it is replaced.
+    // All scopes write an artifact with this name, so each replaces the one before.
     if (scopes.length > 1) await context.artifacts.write('texts/common.txt', text)
     return { length: text.length }
   }

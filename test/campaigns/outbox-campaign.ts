@@ -10,9 +10,8 @@ import { unevenly } from './crash-shapes.ts'
 import { check } from './crash-workload.ts'
 
 /**
- * Records on their way to a service that is away now and then. At every disk
- * call the process is killed or the power is cut; the next process must find
- * every record that was said to wait, in order, unless the service has it.
+ * Sends telemetry records to a service that is sometimes down. At every disk call the process is killed or the power is
+ * cut. The next process must find every record that was reported as waiting, in order, unless the service has it.
  */
 
 const TRACE = '1'.repeat(32)
@@ -21,19 +20,19 @@ const OPERATIONS = 24
 const IMAGES_MAX = 16
 
 interface Promised {
-  /** Method, id and number, in the order in which they were sent. */
+  /** Method, id and number of each record, in the order of sending. */
   sent: readonly string[]
-  /** Those that were said to wait. */
+  /** The records that were reported as waiting. */
   waiting: readonly string[]
-  /** Those that were said to be dead. */
+  /** The records that were reported as dead. */
   dead: readonly string[]
-  /** By event id, the number of the last record that the service has, or will get. */
+  /** The number of the last record that the service has or will get, by event id. */
   newest: ReadonlyMap<string, number>
 }
 
 const NOTHING: Promised = { sent: [], waiting: [], dead: [], newest: new Map() }
 
-/** Returns how many images were judged. */
+/** Runs the campaign for a seed. Returns the number of checked images. */
 export async function crashOutbox(seed: number): Promise<number> {
   const random = new Random(seed)
   const disk = new SimulatedDisk({ seed, sectorBytes: 64, later: unevenly(random.fork()) })
@@ -104,7 +103,7 @@ async function program(
     const record = recordOf(n, random)
     promised.sent = [...promised.sent, keyOf(record, n)]
     const delivery = await client.send(record)
-    // An update of a run that the service has never heard of will die.
+    // The service refuses an update of a run that it does not know, so the record will be dead.
     const isKnown = record.method === 'POST' || promised.newest.has(idOf(record))
     if (isKnown && (delivery === 'waiting' || delivery === 'accepted'))
       promised.newest = new Map([...promised.newest, [idOf(record), n]])
@@ -114,7 +113,10 @@ async function program(
   await client.close()
 }
 
-/** Runs, updates of some run before, and updates of a run that nobody knows, which die. Each says its number. */
+/**
+ * Makes a new run, an update of an earlier run, or an update of an unknown run, which the service refuses. Each record
+ * contains its number.
+ */
 function recordOf(n: number, random: Random): TelemetryRecord {
   const id = (m: number): string => eventIdOf(TRACE, m.toString(16).padStart(16, '0'))
   const said = { output_summary: String(n) }
@@ -175,7 +177,7 @@ async function judge(
   }
 }
 
-/** Of the whole lines. One that is damaged is no record. */
+/** The keys of the complete lines. A damaged line has no record. */
 function keysIn(disk: SimulatedDisk, name: string): string[] {
   const bytes = readFile(disk, name) ?? Buffer.alloc(0)
   const lines = bytes.toString('utf8', 0, wholeLines(bytes)).split('\n').filter(Boolean)

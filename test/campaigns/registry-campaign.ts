@@ -7,16 +7,19 @@ import { unevenly } from './crash-shapes.ts'
 import { check } from './crash-workload.ts'
 import { randomBytesOf } from './launch-world.ts'
 
-/** L22: ids are claimed and adopted; killed or without power at any disk call, the registry gives those that it has given. */
+/**
+ * L22: claims and adopts event ids, and crashes at every disk call. Afterwards the registry must return the ids that it
+ * has returned before.
+ */
 
 const OPERATIONS = 16
 const IMAGES_MAX = 32
 const GENERATIONS = 3
 
-/** By key, the id that was given; undefined while one is being asked for, which may be there or not. */
+/** The returned id of each key; undefined while a claim is pending, because a crash may have stored it or not. */
 type Given = ReadonlyMap<string, string | undefined>
 
-/** Returns how many images were judged. */
+/** Runs the campaign for a seed. Returns the number of checked images. */
 export async function crashRegistry(seed: number): Promise<number> {
   const random = new Random(seed)
   try {
@@ -77,7 +80,7 @@ async function judge(
       const offered = newId(randomBytesOf(random))
       const answer = await registry.claim('run-1', sha256Hex(key), offered)
       check(id === undefined || answer === id, `L22: ${key} had the id ${id}, and has ${answer}`)
-      // A process that was killed had written this one. From now on somebody relies on it.
+      // A killed process has written this id. It was returned now, so it must be durable.
       if (id === undefined && answer !== offered) await checkDurable(disk, key, answer, random)
     }
     await registry.close()

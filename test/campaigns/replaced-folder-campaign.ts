@@ -10,8 +10,8 @@ import { Clock, SHAPES, type Shape, tinyOptions, unevenly } from './crash-shapes
 import { check, inTurns, randomOperations } from './crash-workload.ts'
 
 /**
- * Programs whose folder is replaced at some disk call, while commits and checkpoints are under way. From then on the
- * handle acknowledges no commit that is asked for, and whoever has created another store at the same place keeps all of it.
+ * Replaces a store's folder at some disk call, during commits and checkpoints. From then on the handle acknowledges no
+ * new commit, and another store that is created at the same path keeps all its data.
  */
 export interface ReplacedFolderReport {
   readonly seed: number
@@ -74,7 +74,7 @@ async function replacedFolderProgram(seed: number, report: ReplacedFolderReport)
     const checkpoint = random.chance(0.3) ? attempt(store.checkpoint(), () => isReplaced) : undefined
     await Promise.all(Array.from({ length: random.chance(0.6) ? 1 : 3 }, commit))
     if ((await checkpoint) === false) report.failedCheckpoints++
-    // The next turn of the event loop: what is relaxed looks after the folder once in each.
+    // Waits for the next turn of the event loop. A relaxed store checks its folder once per turn.
     for (let turn = 0; turn < 3; turn++) await undefined
   }
   disk.onCall = undefined
@@ -87,7 +87,7 @@ async function replacedFolderProgram(seed: number, report: ReplacedFolderReport)
   })
 }
 
-/** Another store at the same place keeps what it has, whatever the first process does. */
+/** Checks that another store at the same path keeps its data, whatever the first process does. */
 async function livesOn(
   disk: SimulatedDisk,
   shape: Shape,

@@ -8,7 +8,7 @@ import { afterAll, afterEach } from 'vitest'
 import { type Annals, createProducer, open } from '../../src/index.ts'
 import { PLAN } from '../ledger/run-event.ts'
 
-/** The real program, as it was built, in a process of its own; and stores for it to look at. */
+/** Runs the built command in a separate process, and makes stores for it. */
 
 export const PROGRAM: string = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const root: string = mkdtempSync(join(tmpdir(), 'annals-cli-'))
@@ -21,7 +21,7 @@ afterEach(() => {
 })
 afterAll(() => rmSync(root, { recursive: true, force: true }))
 
-/** A path at which there is nothing yet. */
+/** A path that does not exist yet. */
 export function newFolder(): string {
   return join(root, `folder-${folders++}`)
 }
@@ -35,9 +35,9 @@ export interface Outcome {
 export interface Running {
   readonly child: ChildProcess
   readonly ended: Promise<Outcome>
-  /** Resolves once this was printed, on either stream. */
+  /** Resolves when this text was printed on either stream. */
   printed(text: string): Promise<void>
-  /** All that was printed so far, on either stream. */
+  /** The output of both streams so far. */
   said(): string
 }
 
@@ -51,7 +51,7 @@ const CLEAN_ENV: NodeJS.ProcessEnv = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => !/^(ANNALS|TELEMETRY)_|^NO_COLOR$|^FORCE_COLOR$/.test(name)),
 )
 
-/** Starts it, and does not wait. */
+/** Starts the command and does not wait for it. */
 export function start(args: readonly string[], options: RunOptions = {}): Running {
   const child = spawn(process.execPath, [PROGRAM, ...args], {
     cwd: options.cwd ?? root,
@@ -92,10 +92,10 @@ export function annals(args: readonly string[], options: RunOptions = {}): Promi
   return start(args, options).ended
 }
 
-/** Moves the cursor, clears the screen, sets the title, turns the direction of the line. */
+/** Text that moves the cursor, clears the screen, sets the title and reverses the direction of a line. */
 const HOSTILE = '\u001b[2J\u001b]0;owned\u0007\u009b31m\u202eevil\r\n\u0000'
 
-/** A run of ten records: one step that succeeds, one that fails and is tried again. */
+/** Adds a run of ten records with two steps. One of them fails and is retried. */
 export async function addRun(db: Annals, runId: string, more: object = {}): Promise<void> {
   const producer = createProducer({ ...PLAN, store: db.ledger, registry: db.ledger.registry, runId })
   await producer.runStarted({ note: HOSTILE, ...more })
@@ -109,7 +109,7 @@ export async function addRun(db: Annals, runId: string, more: object = {}): Prom
   await db.ledger.projectSnapshot(runId)
 }
 
-/** With runs of every kind; its folder. */
+/** Makes a store with runs of every kind, and returns its folder. */
 export async function makeStore(): Promise<string> {
   const path = newFolder()
   const db = await open({ path })
@@ -129,11 +129,11 @@ export async function makeStore(): Promise<string> {
     { type: 'Thought', content: 'two results' },
     { tags: ['plan'] },
   )
-  // Nobody told the index of it.
+  // A run without an entry in the index.
   await db.events.append('unlisted', 'note', 'hello')
   await db.close()
   return path
 }
 
-/** Characters that a terminal would act upon. */
+/** Characters that a terminal would interpret. */
 export const CONTROL: RegExp = /[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/

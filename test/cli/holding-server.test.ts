@@ -19,7 +19,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../../src/index.ts'
 import { addRun, annals, newFolder, type Running, start } from './annals-command.ts'
 
-/** Which server a command asks that finds its folder open elsewhere, and which it does not. */
+/** Which server a command uses if its folder is open in another process. */
 
 const opened: Annals[] = []
 const fakes: Server[] = []
@@ -51,7 +51,7 @@ async function stop(running: Running): Promise<void> {
   expect((await running.ended).code).toBe(0)
 }
 
-/** A server that says of itself what it likes, and what it was asked. */
+/** Starts a fake server with this identity. It records the requests. */
 async function pretend(
   identity: (request: IncomingMessage) => { readonly status: number; readonly body: unknown },
 ): Promise<{ readonly url: string; readonly asked: IncomingMessage[] }> {
@@ -152,14 +152,14 @@ describe('a folder that is open elsewhere', () => {
       const outcome = await annals(['runs', '--data', folder, '--json'], { env: { ANNALS_TOKEN: 'secret' } })
       expect(outcome.code, JSON.stringify(body)).toBe(code)
       const tokens = fake.asked.map(({ headers }) => headers.authorization)
-      // It is not for whoever listens there.
+      // The token must not be sent to an unknown server.
       if (code !== 0) expect(tokens, JSON.stringify(body)).toEqual([undefined])
       else expect(tokens.at(-1)).toBe('Bearer secret')
     }
   })
 
   test.each([404, 403, 500])(
-    'whose server answers %i when it is asked for its store, says so',
+    'whose server answers %i when it is asked for its store, is reported with that answer',
     async status => {
       const { folder } = await held('ours')
       const fake = await pretend(() => ({ status, body: { code: 'NOT_FOUND', detail: 'no', status } }))
@@ -170,7 +170,7 @@ describe('a folder that is open elsewhere', () => {
     },
   )
 
-  test('whose server needs a token tells so', async () => {
+  test('whose server needs a token is reported as such', async () => {
     const folder = newFolder()
     const made = await annals(['token', 'create', '--role', 'admin', '--data', folder])
     const server = await serve(folder, {

@@ -7,12 +7,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Launch } from '../../src/launch.ts'
 import { annals, makeStore, newFolder, PROGRAM, start } from './annals-command.ts'
 
-/**
- * Whatever a command repeats, of what was typed, stored, or said by a server: it reaches the terminal as visible
- * characters, and begins no line of its own.
- */
+/** Text from arguments, stores and servers reaches the terminal as visible characters and can't begin a new line. */
 
-/** One of each kind, by what it would do. */
+/** One text of each kind, by its effect on a terminal. */
 const KINDS: Readonly<Record<string, string>> = {
   'begins a line': '\nforged: all is well\nforged again',
   'draws over the line': '\rforged\b\b',
@@ -28,7 +25,7 @@ const KINDS: Readonly<Record<string, string>> = {
 }
 const HOSTILE = `x${Object.values(KINDS).join('y')}z`
 
-/** Stated here again, so that the program does not judge itself. */
+/** A second definition, so that the test does not use the program's own. */
 const UNSAFE =
   /[\0-\x09\x0b-\x1f\x7f-\x9f]|\u00ad|\u034f|\u061c|\u115f|\u180e|[\u200b-\u200f\u2028-\u202e\u2060-\u206f]|\u3164|[\ufe00-\ufe0f]|\ufeff|[\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]/u
 
@@ -60,7 +57,7 @@ beforeAll(async () => {
 })
 afterAll(() => new Promise(resolve => server.close(resolve)))
 
-/** With `%` where the hostile text goes. */
+/** Arguments with `%` in place of the hostile text. */
 const TYPED: readonly string[] = [
   '%',
   'help %',
@@ -110,7 +107,7 @@ function expectHarmless(outcome: { readonly stdout: string; readonly stderr: str
 const words = (command: string): readonly string[] =>
   command.split(' ').map(word => word.replaceAll('%', HOSTILE))
 
-describe('what was typed', () => {
+describe('hostile text in arguments is harmless', () => {
   test.each(TYPED)('annals %s', async command => {
     const takesStore = /^(runs|show|events|verify|replay|resume|snapshot|traces|export|token|serve)\b/.test(
       command,
@@ -122,7 +119,7 @@ describe('what was typed', () => {
   })
 
   test.each(['runs', 'show x', 'doctor', 'import -', 'telemetry flush --url http://127.0.0.1:1'])(
-    'annals %s, of a folder with such a name',
+    'annals %s, in the name of the folder',
     async command => {
       const outcome = await annals([...words(command), '--data', join(newFolder(), HOSTILE)])
       expectHarmless(outcome)
@@ -130,7 +127,7 @@ describe('what was typed', () => {
     },
   )
 
-  test('annals serve, of a folder with such a name, and those who ask its server', async () => {
+  test('annals serve, in the name of the folder, and commands that ask its server', async () => {
     const folder = `${newFolder()}${HOSTILE}`
     const serving = start(['serve', '--port', '0', '--data', folder])
     await serving.printed('Ctrl-C stops it.')
@@ -153,7 +150,7 @@ describe('what was typed', () => {
   )
 })
 
-describe('what a server says', () => {
+describe('hostile text from a server is harmless', () => {
   const ASKED = [
     'show x',
     'events x',
@@ -180,7 +177,7 @@ describe('what a server says', () => {
   })
 })
 
-test('what a worker of a launch died of', async () => {
+test('hostile text in the error of a worker is harmless', async () => {
   const folder = newFolder()
   mkdirSync(folder)
   const module = join(folder, 'launch.mjs')
@@ -208,7 +205,7 @@ export const launch = defineLaunch({
   expectHarmless(outcome)
 })
 
-test('a program gets from JSON every character that was stored', async () => {
+test('JSON output has every stored character', async () => {
   const { stdout } = await annals(['runs', '--json', '--server', url])
   expect(JSON.parse(stdout)).toMatchObject([{ runId: HOSTILE, metadata: { [HOSTILE]: HOSTILE } }])
 })

@@ -20,7 +20,7 @@ beforeAll(async () => {
     await store.events.append(THERE, 'note', { n: 1 })
     await store.events.append(THERE, 'note', { n: 2 })
     await store.traces.record(THERE, { type: 'Thought', content: 'hm' })
-    // Of the same name, and none of the run's business.
+    // Another scope with the same run id, which is not part of the run.
     await store.events.append('review-7', 'note', { n: 3 })
     await store.close()
   }
@@ -73,7 +73,7 @@ describe.each([
     expect(traces.stdout).toContain('hm')
   })
 
-  test('is verified, and exported as a bundle that proves itself', async () => {
+  test('can be verified, and exported as a bundle that verifies', async () => {
     expect(await json('verify', 'review-7')).toMatchObject({
       ok: true,
       runs: [{ runId: 'review-7', isValid: true, ledger: { events: 8 }, events: { length: 2 } }],

@@ -6,7 +6,7 @@ import { openPostgres } from '../../src/postgres.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from '../postgres/schema.ts'
 import { addRun, annals, newFolder } from './annals-command.ts'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
   const schema = newSchema()
   afterAll(() => dropSchema(schema))
@@ -40,7 +40,7 @@ describe.skipIf(CONNECTION_STRING === '')('a store on PostgreSQL', () => {
     await db.close()
     const place = ['--postgres', CONNECTION_STRING, '--schema', wiped]
     expect((await annals(['verify', 'wiped-1', ...place])).code).toBe(0)
-    // As a superuser can, past every trigger.
+    // A superuser can bypass every trigger.
     await sql(`SET session_replication_role = replica; DELETE FROM "${wiped}".events`)
     const one = await annals(['verify', 'wiped-1', ...place])
     expect(one.code).toBe(1)

@@ -70,7 +70,7 @@ describe('runs', () => {
     expect((JSON.parse(stdout) as { runId: string }[]).map(({ runId }) => runId)).toEqual(['ended', 'before'])
   })
 
-  test('tells when there are more runs and when there are none', async () => {
+  test('says when there are more runs and when there are none', async () => {
     const some = await annals(['runs', '--data', data, '--limit', '1'])
     expect(some.stdout.trimEnd().split('\n')).toHaveLength(2)
     expect(some.stderr).toContain('there are more runs: --limit 10')
@@ -137,7 +137,7 @@ describe('events', () => {
     expect(records.map(({ runSeq }) => runSeq)).toEqual([3, 4, 5])
   })
 
-  test('does not follow a folder, because nothing can write to it meanwhile, and tells so', async () => {
+  test('refuses to follow a folder, because nothing can write to it meanwhile', async () => {
     const { code, stdout, stderr } = await annals(['events', 'nightly-1', '-f', '--data', data])
     expect(code).toBe(0)
     expect(stdout.trimEnd().split('\n')).toHaveLength(8)

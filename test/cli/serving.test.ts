@@ -8,7 +8,7 @@ import { createProducer, open } from '../../src/index.ts'
 import { PLAN } from '../ledger/run-event.ts'
 import { addRun, annals, makeStore, newFolder, PROGRAM, type Running, start } from './annals-command.ts'
 
-/** A server on a port of its own, and where it is. */
+/** Starts a server on a free port. */
 async function serve(
   data: string,
   more: readonly string[] = [],
@@ -87,7 +87,7 @@ describe('a store that a server has open', () => {
     const folder = newFolder()
     const db = await open({ path: folder })
     await addRun(db, 'held')
-    // Where no server can be: so that one that happens to run on this machine is not asked.
+    // A port on which no server can listen, so that the command does not find a server of this machine.
     writeFileSync(
       join(folder, 'server.json'),
       JSON.stringify({ url: 'http://127.0.0.1:1', pid: process.pid }),
@@ -165,7 +165,7 @@ describe('serve', () => {
     await stop(server)
     const again = await annals(['token', 'revoke', id as string, '--data', folder])
     expect(again.code).toBe(3)
-    // However far away, it can be listed.
+    // The longest allowed lifetime can also be listed.
     const far = await annals(['token', 'create', '--expires', '36500d', '--data', folder])
     expect(far.code).toBe(0)
     const beyond = await annals(['token', 'create', '--expires', '36501d', '--data', folder])
@@ -178,7 +178,7 @@ describe('serve', () => {
 })
 
 describe('resume', () => {
-  /** A launch that dies the first time, in the middle. */
+  /** Writes a launch module that kills its process at the first attempt. */
   function writeLaunch(folder: string): string {
     mkdirSync(folder, { recursive: true })
     const path = join(folder, 'launch.mjs')
@@ -207,7 +207,7 @@ export const launch = defineLaunch({
     return path
   }
 
-  /** Begun, and killed in its only step. */
+  /** Starts the launch in a process that is killed in its only step. */
   async function makeDeadLaunch(data: string, module: string): Promise<void> {
     const { spawnSync } = await import('node:child_process')
     const library = pathToFileURL(join(PROGRAM, '..', '..', 'launch.js')).href
@@ -277,7 +277,7 @@ await run.result`
     expect((await annals(['resume', 'index-1', '--data', data])).stdout).toBe('index-1 resumed\n')
     const runs = JSON.parse((await annals(['runs', '--data', data, '--json'])).stdout) as { status: string }[]
     expect(runs.map(({ status }) => status)).toEqual(['Active', 'Active'])
-    // And while a server has the store.
+    // The same works while a server has the store open.
     const server = await serve(data)
     const { ledger } = createClient({ url: server.url })
     await createProducer({ ...PLAN, store: ledger, registry: ledger.registry, runId: 'ledger-1' }).pause()
@@ -310,7 +310,7 @@ describe('demo', () => {
     expect(code).toBe(0)
     expect(stdout).toContain('using a server for this demo at')
     expect(stdout).toMatch(/consistent: \d+ events, hash chain and snapshot verified/)
-    // Nobody has the store open any more.
+    // No process has the store open any more.
     const runs = await annals(['runs', '--data', data, '--json'])
     expect(runs.stderr).toBe('')
     expect(JSON.parse(runs.stdout)).toMatchObject([{ status: 'Completed' }])
@@ -340,7 +340,7 @@ describe('demo', () => {
   test('kills a launch and resumes it, using a running server', async () => {
     const data = newFolder()
     const server = await serve(data)
-    // It is found by itself, on whatever port it is.
+    // The demo finds the server by itself, on any port.
     const { code, stdout, stderr } = await annals(['demo', '--data', data])
     expect({ code, stdout: stdout.slice(-200) }).toMatchObject({ code: 0 })
     expect(stdout).toContain(`using the server at ${server.url}`)

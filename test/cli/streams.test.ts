@@ -6,12 +6,12 @@ import { open } from '../../src/index.ts'
 import { skipBecause } from '../skipping.ts'
 import { annals, CONTROL, makeStore, newFolder, PROGRAM, start } from './annals-command.ts'
 
-/** Output to terminals, and output that is long. */
+/** Output to terminals, and long output. */
 
 const hasScript = spawnSync('script', ['--version']).status === 0
 if (!hasScript) skipBecause('there is no command `script`, which gives a program a terminal')
 
-/** What a terminal gets to see. */
+/** The output of the command in a terminal. */
 function inTerminal(args: readonly string[], env: NodeJS.ProcessEnv = {}, columns?: number): string {
   const own = [process.execPath, PROGRAM, ...args].map(word => `'${word}'`).join(' ')
   const command = columns === undefined ? own : `stty cols ${columns}; ${own}`
@@ -23,13 +23,13 @@ function inTerminal(args: readonly string[], env: NodeJS.ProcessEnv = {}, column
   return stdout.replaceAll('\r\n', '\n')
 }
 
-// reason: without the command `script` there is no terminal to be had
+// reason: needs the command `script`, which provides a terminal
 describe.skipIf(!hasScript)('in a terminal', () => {
   let data = ''
   beforeAll(async () => {
     data = await makeStore()
   })
-  /** The colours that we use ourselves. */
+  /** The colours that the program itself uses. */
   const COLOR = /\u001b\[\d+m/g
 
   test('there are colours, unless NO_COLOR is set or TERM is dumb; in a pipe there are none', async () => {
@@ -39,7 +39,7 @@ describe.skipIf(!hasScript)('in a terminal', () => {
     expect((await annals(['runs', '--data', data])).stdout).not.toMatch(COLOR)
   })
 
-  test('no payload gets through to it', () => {
+  test('control characters in payloads do not reach it', () => {
     for (const command of [
       ['show', 'nightly-1'],
       ['events', 'nightly-1'],
@@ -56,7 +56,7 @@ describe.skipIf(!hasScript)('in a terminal', () => {
     [80, '0197f6a2-7c3e-7d2f-9b1a-5f0e8c4d2b61'],
     [60, '0197f6a2-7c3e-7d2f-9b1a-5f0e8c4d2b61'],
     [40, 'a-run-whose-id-is-longer-than-the-terminal-is-wide'],
-  ])('%i columns wide, an id is never cut: other columns give way', async (columns, runId) => {
+  ])('an id is never cut: other columns are shortened, in %i columns', async (columns, runId) => {
     const folder = newFolder()
     const db = await open({ path: folder })
     await db.runs.create({ runId, tags: ['nightly', 'a-long-tag-of-somebody', 'another'] })
@@ -67,11 +67,11 @@ describe.skipIf(!hasScript)('in a terminal', () => {
     expect(titles).toMatch(/^RUN +STATUS/)
     const room = Math.max(columns, runId.length + '  Running  nightly…'.length)
     expect(line.length).toBeLessThanOrEqual(room)
-    // What is left of a time is whole.
+    // A time is shown completely or not at all.
     expect(line).not.toMatch(/\d…/)
   })
 
-  test('a bundle is not for it', () => {
+  test('a bundle is not printed to it', () => {
     expect(inTerminal(['export', 'nightly-1', '--data', data])).toContain(
       'add -o FILE, or redirect it with > FILE',
     )
@@ -100,7 +100,7 @@ describe('a long run', () => {
     let peakKb = 0
     child.stdout?.removeAllListeners('data').on('data', (chunk: string) => {
       seen += chunk.length
-      // While there is still something to come: then its process is still there.
+      // Read before the output ends, because the process still runs then.
       if (seen > bytes * 0.95 && peakKb === 0) {
         const [, kb] = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8')) ?? []
         peakKb = Number(kb)
@@ -110,7 +110,7 @@ describe('a long run', () => {
     expect(seen).toBeGreaterThan(bytes)
     console.log(`${Math.round(seen / 1e6)} MB were exported with a peak of ${Math.round(peakKb / 1e3)} MB`)
     expect(peakKb).toBeGreaterThan(0)
-    // Node and an idle store take some 90 MB of it; all of the run would be 170 MB on top.
+    // Node and an idle store take about 90 MB. The whole run in memory would add 170 MB.
     expect(peakKb).toBeLessThan(200_000)
   })
 

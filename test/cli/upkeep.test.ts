@@ -10,7 +10,7 @@ import { addRun, annals, makeStore, newFolder } from './annals-command.ts'
 
 const TEN_YEARS_MS = 3_650 * 86_400_000
 
-/** Of every file in a folder: its name, and what is in it. */
+/** The name and the content of every file in a folder. */
 function contents(folder: string): readonly string[] {
   return readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .filter(name => statSync(join(folder, name)).isFile())
@@ -36,7 +36,7 @@ const examined = async (
   return { ...(JSON.parse(stdout) as Examined), code }
 }
 
-/** One that a process left behind when it was killed: its log was not brought into the data files. */
+/** A store as a killed process leaves it: the commits are in the log and not yet in the data files. */
 async function makeKilledStore(): Promise<string> {
   const [folder, copy] = [newFolder(), newFolder()]
   const db = await open({ path: folder })
@@ -87,7 +87,7 @@ describe('doctor', () => {
       .sort()
       .at(-1) as string
     const bytes = readFileSync(join(folder, segment))
-    // Within the last frame, behind which nothing says that it was durable.
+    // A byte of the last frame. No later frame marks it as durable.
     let end = bytes.length
     while (bytes[end - 1] === 0) end--
     bytes[end - 1] ^= 0xff
@@ -194,7 +194,7 @@ describe('doctor', () => {
   })
 })
 
-/** One that ends at once. */
+/** Makes a launch that ends at once. */
 async function makeLaunch(runsFolder: string, runId: string, url: string): Promise<void> {
   const launch = defineLaunch({
     name: 'small',

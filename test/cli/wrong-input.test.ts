@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { annals, makeStore, newFolder, PROGRAM } from './annals-command.ts'
 
-/** What a stranger types wrong: each is told what to do, and nothing is made or changed. */
+/** Wrong input: each error says what to do, and nothing is created or changed. */
 
 const READS = ['runs', 'show x', 'events x', 'verify', 'replay x', 'snapshot x', 'traces x', 'export x']
 
@@ -21,7 +21,7 @@ describe('a folder', () => {
   })
 
   test.each(['token list', 'token revoke x', 'resume x'])(
-    'that is not there is not made by %s',
+    'that does not exist is not created by %s',
     async command => {
       const folder = newFolder()
       const { code, stderr } = await annals([...command.split(' '), '--data', folder])
@@ -32,7 +32,7 @@ describe('a folder', () => {
   )
 
   test.each([...READS, 'serve', 'token create', 'doctor'])(
-    'that is a file is said to be one: %s',
+    'that is a file is reported as such: %s',
     async command => {
       const file = `${newFolder()}.txt`
       writeFileSync(file, 'mine')
@@ -111,7 +111,7 @@ describe('a server that is not Annals', () => {
   afterAll(() => new Promise(resolve => server.close(resolve)))
 
   test.each([...READS, 'token list'])('is recognized: %s', async command => {
-    // Each answer is a process more: one command gets them all.
+    // Each answer needs another process, so only one command gets all of them.
     const others = command === 'runs' ? ['[]', '"hello"', 'null', ''] : []
     for (const each of ['<html></html>', '{}', ...others]) {
       body = each

@@ -35,7 +35,7 @@ test('a copy keeps the time of every entry, also after reopening', async () => {
     await using again = await open({ path, tenant: 'acme' })
     expect(await contentsOf(again)).toEqual(contents)
     expect((await again.kv.getVersioned('parent', 'key-0'))?.updatedAt).toBeLessThan(Date.now() - earlier / 2)
-    // The next write is of now.
+    // The next write has the current time.
     await again.kv.put('parent', 'key-0', 1)
     expect((await again.kv.getVersioned('parent', 'key-0'))?.updatedAt).toBeGreaterThan(
       Date.now() - earlier / 2,

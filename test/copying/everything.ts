@@ -9,7 +9,7 @@ import {
   type RunEventRecord,
 } from '../../src/index.ts'
 
-/** Something of everything that a store can hold. */
+/** Writes data of every kind that a store can hold. */
 export async function fill(db: Annals): Promise<void> {
   const { tenant } = db
   await db.runs.create({ runId: 'parent', tags: ['x'], metadata: { deep: [1, { a: 2n }] } })
@@ -60,14 +60,14 @@ async function tell(db: Annals, runId: string): Promise<void> {
     await producer.stepCompleted(step, { output: randomUUID() })
   }
   await producer.runCompleted()
-  // No transition allows it: there is an alert.
+  // No transition allows this event, so it raises an alert.
   const [first] = await db.ledger.fetchEvents(runId)
   const { runSeq: _, persistedAt: __, ...again } = first
   const late = { ...again, eventId: randomUUID(), logicalAttemptId: 2 }
   await db.ledger.appendEvent({ ...late, idempotencyKey: deriveIdempotencyKey(late) })
 }
 
-/** All that can be seen of it, but for the versions of entries. */
+/** All visible data, except the versions of entries. */
 export async function contentsOf(db: Annals): Promise<unknown> {
   const { tenant } = db
   const audited: RunEventRecord[] = []
@@ -75,7 +75,7 @@ export async function contentsOf(db: Annals): Promise<unknown> {
   const ledgerRuns = ['ledger-1', 'ledger-2']
   const snapshots = []
   for (const runId of ledgerRuns) snapshots.push(await db.ledger.projectSnapshot(runId))
-  // After the projections, which their status follows.
+  // Queried after the projections, because they update the status.
   const runs = await db.runs.query({ includeArchived: true })
   return {
     runs,
@@ -98,7 +98,7 @@ export async function contentsOf(db: Annals): Promise<unknown> {
   }
 }
 
-/** When each key was written, as its reader is told. */
+/** The time of each key, as readers see it. */
 async function updateTimes(db: Annals): Promise<unknown> {
   const times: Record<string, number | undefined> = {}
   for (const key of await db.kv.list('parent')) {
@@ -107,7 +107,7 @@ async function updateTimes(db: Annals): Promise<unknown> {
   return times
 }
 
-/** What proves itself, on either side. */
+/** Verifies all indexes and chains. */
 export async function verify(db: Annals): Promise<void> {
   expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
   expect(await db.events.verifyChain('child')).toEqual({ isValid: true, length: 30 })
@@ -116,7 +116,7 @@ export async function verify(db: Annals): Promise<void> {
   }
 }
 
-/** It goes on over there: known events are known, new ones follow. */
+/** Checks that a copied store accepts more events and detects duplicates of copied ones. */
 export async function goOn(db: Annals): Promise<void> {
   const [first] = await db.ledger.fetchEvents('ledger-1')
   const { runSeq, persistedAt, ...again } = first

@@ -11,14 +11,13 @@ import {
 } from './damaged-store.ts'
 
 /**
- * Failure matrix: "a flipped bit, a cut file" and "checkpoint damaged". Every
- * byte of a small store is flipped and every file cut at every length; each
- * time the store is refused by name, or says what it mended and holds a state
- * that once was, or holds everything.
+ * Failure matrix: "a flipped bit, a cut file" and "checkpoint damaged". Flips every byte of a small store and truncates
+ * every file to every length. Each time, opening must fail with an error code, report a repair and show an earlier
+ * state, or show all data.
  */
 const seed = seedOfRun()
 
-/** Odd, so that each way of looking closer gets its turn. */
+/** Odd, so that over time each kind of closer check is used. */
 const UNREAD_AT_ONCE = 15
 
 type Tally = Map<string, Map<Verdict, number>>
@@ -43,22 +42,22 @@ function sizeOf(files: Files): number {
   return Object.values(files).reduce((sum, bytes) => sum + bytes.length, 0)
 }
 
-/** Where the zeros at a file's end begin. */
+/** The position at which the trailing zeros of a file begin. */
 function contentEnd(bytes: Uint8Array): number {
   let end = bytes.length
   while (end > 0 && bytes[end - 1] === 0) end--
   return end
 }
 
-/** The data files are the same in all variants that are not closed; damaging them once will do. */
+/** The data files are the same in all variants that were not closed, so it is enough to damage them once. */
 function damagedFiles(built: BuiltStore): [name: string, bytes: Uint8Array][] {
   const all = built.name === 'closed' || built.name === 'not closed'
   return Object.entries(built.files).filter(([name]) => all || !name.startsWith('data'))
 }
 
 /**
- * Flips each byte that is read, alone: one bit of it or all of them, in turn. The seed decides which bytes get which. Bytes
- * that nobody reads can be damaged without being noticed, so many of them are flipped at once.
+ * Flips each byte that is read on its own, alternating between one bit and all bits, starting with the seed. Damage to
+ * unread bytes can't be noticed, so several of them are flipped together.
  */
 async function flipAll(built: BuiltStore, tally: Tally): Promise<void> {
   const read = await bytesRead(built.files)
@@ -96,7 +95,7 @@ async function cutAll(built: BuiltStore, tally: Tally): Promise<void> {
   const read = await bytesRead(built.files)
   for (const [name, bytes] of damagedFiles(built)) {
     const needed = (read.get(name) as Uint8Array).lastIndexOf(1) + 1
-    // A log's last frame is padded to eight bytes; of the zeros behind it, it needs eight.
+    // The last frame of a log is padded to eight bytes and followed by eight zeros, which mark its end.
     const logEnd = Math.ceil(contentEnd(bytes) / 8) * 8 + 8
     const harmless = name.startsWith('wal') ? Math.min(needed, logEnd) : needed
     for (let length = 0; length < bytes.length; length++) {

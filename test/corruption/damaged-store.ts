@@ -8,7 +8,7 @@ import type { Operation } from '../../src/engine/storage.ts'
 import { Random } from '../../src/testing/random.ts'
 import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 
-/** Small stores on the simulated disk, what they hold at each version, and the verdict on what damage did to one. */
+/** Small stores on the simulated disk with their expected content at each version, and the check of a damaged store. */
 
 export type Files = Readonly<Record<string, Uint8Array>>
 
@@ -24,7 +24,7 @@ function optionsOf(disk: SimulatedDisk, more: EmbeddedOptions = {}): EmbeddedOpt
     durability: 'durable',
     clock: () => 1_750_000_000_000,
     scheduler: { soon: queueMicrotask, later: queueMicrotask, now: () => (tick += 0.7) },
-    // Checkpoints come when the test asks for them.
+    // So large that checkpoints run only when the test asks for them.
     walBytes: 1_000_000,
     prepareBytes: 0,
     fileBytes: 5_000,
@@ -38,7 +38,7 @@ export function openOn(disk: SimulatedDisk, more: EmbeddedOptions = {}): Promise
   return openEmbedded(optionsOf(disk, more))
 }
 
-/** Everything that a store holds: each entry with its version, time and expiry. */
+/** All data of a store: each entry with its version, time and expiry. */
 async function dump(store: EmbeddedStore): Promise<string> {
   let text = ''
   for (const { scope, tag } of TREES) {
@@ -50,7 +50,7 @@ async function dump(store: EmbeddedStore): Promise<string> {
   return text
 }
 
-/** Looks up each entry of its own, as a reader would who knows the keys. */
+/** Reads each entry with `get`, as a reader that knows the keys would. */
 async function getAll(store: EmbeddedStore): Promise<number> {
   let count = 0
   for (const { scope, tag } of TREES) {
@@ -85,7 +85,7 @@ function randomOperations(random: Random, commit: number): Operation[] {
   return operations
 }
 
-/** As short as entries can be, for every byte of them is damaged many times. */
+/** As short as possible, because each of their bytes is damaged many times. */
 function firstOperations(): Operation[] {
   return Array.from({ length: FIRST_ENTRIES }, (_, i) => ({
     op: 'put',
@@ -99,17 +99,17 @@ function firstOperations(): Operation[] {
 export interface BuiltStore {
   readonly name: string
   readonly files: Files
-  /** By version: what the store held after that commit. */
+  /** The content of the store after each version. */
   readonly states: readonly string[]
-  /** What the undamaged files hold. */
+  /** The version of the undamaged store. */
   readonly version: number
-  /** The newest commit that no damage to the log can take away. */
+  /** The last version that a checkpoint holds. Damage to the log can't lose it. */
   readonly checkpointed: number
-  /** How many commits a damaged byte may cost: those that no frame behind them says were durable. */
+  /** The maximum number of commits that one damaged byte may lose: those that no later frame marks as durable. */
   readonly commitsLostMax: number
 }
 
-/** The first fills a tree that has more entries than a leaf may have: so there is an inner node to damage. */
+/** More entries than fit in a leaf, so that there is an inner node to damage. */
 const FIRST_ENTRIES = LEAF_ENTRIES_MAX + 20
 const COMMITS_BEFORE = [16, 8] as const
 const COMMITS_AFTER = 8
@@ -123,7 +123,7 @@ export const VARIANTS: readonly Variant[] = [
   'in a checkpoint',
 ]
 
-/** Two checkpoints, then a tail of the log; how it ends is the variant's business. */
+/** Builds a store with two checkpoints and more commits in the log. The variant decides how it ends. */
 export async function buildStore(variant: Variant, seed: number): Promise<BuiltStore> {
   const random = new Random(seed)
   const disk = new SimulatedDisk()
@@ -153,12 +153,12 @@ export async function buildStore(variant: Variant, seed: number): Promise<BuiltS
       .at(-1) as string
     files = { ...files, [last]: Buffer.concat([files[last], Buffer.alloc(600)]) }
   } else if (variant === 'in a checkpoint') {
-    // As if killed before the third manifest was written: by then the log has gone on in a new segment.
+    // The files as if the process were killed before it wrote the third manifest, when the log already has a new segment.
     let image: Files | undefined
     disk.onCall = ({ kind, file, phase }) => {
       if (kind === 'write' && file.startsWith('manifest') && phase === 'start') image = disk.toFiles()
     }
-    // Its log has two segments if a commit comes while the trees are being written.
+    // These commits come while the trees are being written, so they are in a second segment.
     const checkpoint = store.checkpoint()
     for (let i = 0; i < 6; i++) await commit()
     await checkpoint
@@ -172,7 +172,7 @@ export async function buildStore(variant: Variant, seed: number): Promise<BuiltS
   return { name: variant, files, states, version, checkpointed, commitsLostMax: relaxed ? COMMITS_AFTER : 1 }
 }
 
-/** Which bytes of each file opening and reading everything reads: damage to any of them must be noticed. */
+/** Marks the bytes of each file that opening and a full read use. Damage to any of them must be noticed. */
 export async function bytesRead(files: Files): Promise<Map<string, Uint8Array>> {
   const disk = SimulatedDisk.of(files)
   const read = new Map(Object.entries(files).map(([name, bytes]) => [name, new Uint8Array(bytes.length)]))
@@ -185,31 +185,31 @@ export async function bytesRead(files: Files): Promise<Map<string, Uint8Array>> 
   return read
 }
 
-/** The ways that damage may end. Everything else is a failure. */
+/** The allowed results for a damaged store. Any other result fails the test. */
 export type Verdict = 'CORRUPT' | 'FORMAT_TOO_NEW' | 'right and reported' | 'right' | 'earlier and reported'
 
 export interface Judgement {
   readonly verdict: Verdict
-  /** What was found; the built store's own where it was refused. */
+  /** The version that was found; that of the undamaged store if opening was refused. */
   readonly version: number
 }
 
 export interface Thoroughness {
-  /** Also looks up each key on its own. */
+  /** Also reads each key with `get`. */
   readonly gets?: boolean
-  /** Also opens what was mended again, goes on writing, closes and opens once more. */
+  /** Also opens the repaired store again, writes to it, closes it and opens it once more. */
   readonly goOn?: boolean
-  /** Opens read-only and compares every byte. */
+  /** Opens read-only, and checks that no file has changed. */
   readonly readOnly?: boolean
 }
 
-/** Opens the files and reads everything. Throws what is neither a refusal by name nor a state that once was. */
+/** Opens the files and reads everything. Throws unless the store is refused with a code or shows a state that it once had. */
 export async function judge(built: BuiltStore, files: Files, how: Thoroughness = {}): Promise<Judgement> {
   const disk = SimulatedDisk.of(files)
   const verdict = await read(built, disk, how)
   if (how.readOnly === true) assertSameFiles(disk, files)
   const refused = verdict.verdict === 'CORRUPT' || verdict.verdict === 'FORMAT_TOO_NEW'
-  // What no open store holds any more must not be locked, and no file may stay open.
+  // A refused store must not leave files open.
   if (refused && disk.openFiles > 0) throw new Error(`refused, and left ${disk.openFiles} files open`)
   if (how.goOn === true && how.readOnly !== true && !refused)
     await goOn(built, disk.afterProcessCrash(), verdict)
@@ -252,7 +252,7 @@ async function read(built: BuiltStore, disk: SimulatedDisk, how: Thoroughness): 
   return { verdict: 'earlier and reported', version }
 }
 
-/** A store in which damage was found while reading still closes, and lets go of its files. */
+/** A store closes and releases its files even if a read has found damage. */
 async function closeDamaged(store: EmbeddedStore | undefined): Promise<void> {
   try {
     await store?.close()
@@ -261,7 +261,7 @@ async function closeDamaged(store: EmbeddedStore | undefined): Promise<void> {
   }
 }
 
-/** Recovering twice changes nothing, and a mended store is a store like any other. */
+/** Checks that a second recovery changes nothing, and that the repaired store works like any other. */
 async function goOn(built: BuiltStore, disk: SimulatedDisk, { version }: Judgement): Promise<void> {
   const again = await openOn(disk)
   if (again.stats().version !== version) throw new Error('the second opening found something else')

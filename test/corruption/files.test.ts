@@ -12,7 +12,7 @@ const GARBAGE_BYTES = 1024 * 1024
 let closed: BuiltStore
 let unclosed: BuiltStore
 let relaxed: BuiltStore
-/** Of the same shape: its files have the same names, sizes and versions. */
+/** Another store with the same file names, sizes and versions. */
 let foreign: BuiltStore
 
 beforeAll(async () => {
@@ -36,7 +36,7 @@ function without(files: Files, ...names: string[]): Files {
   return Object.fromEntries(Object.entries(files).filter(([name]) => !names.includes(name)))
 }
 
-/** One line for each damaged file, to see at a glance what became of it. */
+/** Prints one line per damaged file with the result. */
 async function table(
   title: string,
   damage: (name: string) => Files | undefined,
@@ -75,7 +75,7 @@ describe('failure matrix, whole files', () => {
     [name]: Buffer.from(new Random(seed).bytes(GARBAGE_BYTES), 'latin1'),
   }))
 
-  each('1 MB of garbage behind a file is CORRUPT, reported, or not needed', ({ files }, name) => ({
+  each('1 MB of garbage after a file is CORRUPT, reported, or not needed', ({ files }, name) => ({
     ...files,
     [name]: Buffer.concat([files[name], Buffer.from(new Random(seed).bytes(GARBAGE_BYTES), 'latin1')]),
   }))
@@ -101,7 +101,7 @@ describe('failure matrix, whole files', () => {
       bytes => bytes.subarray(0, bytes.length - 1),
       () => Buffer.alloc(0),
       () => Buffer.alloc(GARBAGE_BYTES),
-      // Inverted, not set: the byte is part of a random id and may have any value.
+      // The byte belongs to a random id and may have any value, so it is inverted instead of set.
       bytes => Buffer.from(bytes.map((byte, i) => (i === 40 ? ~byte : byte))),
     ]
     for (const built of [closed, unclosed, relaxed]) {
@@ -124,12 +124,12 @@ describe('failure matrix, whole files', () => {
   it.each([
     ['newer', FORMAT + 1, 'FORMAT_TOO_NEW'],
     ['older', FORMAT - 1, 'FORMAT_TOO_OLD'],
-  ])('files of a %s format are refused by name, and nothing is changed', async (_age, format, code) => {
+  ])('files of a %s format are refused with their name, and nothing is changed', async (_age, format, code) => {
     for (const built of [closed, unclosed]) {
       for (const [name, bytes] of Object.entries(built.files)) {
         const disk = SimulatedDisk.of({ ...built.files, [name]: inFormat(format, bytes) })
         const before = disk.toFiles()
-        // What is kept only for the checkpoint before is not looked at.
+        // Files that only the previous checkpoint needs are not read.
         const needed = await isRead(built.files, name)
         if (!needed) continue
         await expect(openOn(disk)).rejects.toMatchObject({

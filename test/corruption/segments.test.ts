@@ -6,9 +6,9 @@ import { TAGS } from '../../src/engine/keys.ts'
 import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 
 /**
- * Failure matrix: "a flipped bit, a cut file", for the segments of the log. The manifest names the first one and each
- * one names the next, so a segment that is missing, in another's place or of another store is CORRUPT, and no commit is
- * lost without a word.
+ * Failure matrix: "a flipped bit, a cut file", for the segments of the log. The manifest names the first segment and
+ * each segment names the next. A segment that is missing, swapped or from another store is therefore CORRUPT, and no
+ * commit is lost silently.
  */
 const scope = 't:a:g:run'
 const KEYS = 300
@@ -25,7 +25,10 @@ async function put(store: EmbeddedStore, from: number, to: number): Promise<void
   }
 }
 
-/** A store whose log has several segments, because checkpoints failed after the log had moved on. Nobody closed it. */
+/**
+ * The files of a store that was not closed. Its log has several segments, because checkpoints failed after a new
+ * segment had begun.
+ */
 async function logOfThree(durability: 'durable' | 'relaxed', checkpoints: boolean): Promise<Files> {
   const disk = new SimulatedDisk()
   const store = await open(disk, { durability })
@@ -72,7 +75,7 @@ const VARIANTS = [
 
 describe.each(VARIANTS)('a log of several segments, %s, with a checkpoint: %s', (durability, checkpoints) => {
   let files: Files
-  /** Those that the newest manifest needs: the others are kept for the one before it. */
+  /** The segments that the newest manifest needs. The others are kept for the previous manifest. */
   let needed: readonly string[]
   beforeAll(async () => {
     files = await logOfThree(durability, checkpoints)

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { Random } from '../../src/testing/random.ts'
 import { crashProgram } from '../campaigns/crash-campaign.ts'
 
-/** What the crash campaign must come through, by the names of the functions that do it. */
+/** The functions that the crash campaign must execute, by file. */
 const REACHED: Readonly<Record<string, readonly string[]>> = {
   'tree-changes.ts': ['splitInner', 'joinNext', 'dropChild', 'cutLast'],
   'leaf-changes.ts': ['splitLeaf', 'defer', 'applyNear', 'wroteTo', 'isDone'],
@@ -24,7 +24,7 @@ const REACHED: Readonly<Record<string, readonly string[]>> = {
   'group-commit.ts': ['hold', 'release'],
 }
 
-/** So many that each shape of program comes several times, and few images of each. */
+/** Enough programs for several of each shape, with few images of each. */
 const PROGRAMS = 60
 const SHARE = 0.02
 

@@ -3,7 +3,7 @@ import { seedOfRun } from '../../src/testing/random.ts'
 import { crashCampaign, crashProgram, newReport } from '../campaigns/crash-campaign.ts'
 import { CRASH_SEEDS } from './regression-seeds.ts'
 
-/** `npm run test:soak` judges five million. */
+/** `npm run test:soak` checks five million. */
 const IMAGES = 50_000
 
 describe('process killed or power cut at any operation, also during recovery, checkpoint, rotation', () => {
@@ -24,7 +24,7 @@ describe('process killed or power cut at any operation, also during recovery, ch
     console.log(`crash campaign: ${Math.round(report.images / seconds)} images/s`, counts, calls)
     console.log(`${known.images} images of known programs, ${report.images} of random ones`)
     expect(known.images + report.images).toBeGreaterThanOrEqual(IMAGES)
-    // What the campaign claims to reach, it has to reach.
+    // Every counter must be above zero. Otherwise the campaign tests less than it claims.
     expect(Object.entries(counts).filter(([, count]) => count === 0)).toEqual([])
     const reached = [
       'create wal',
@@ -34,7 +34,7 @@ describe('process killed or power cut at any operation, also during recovery, ch
       'create data',
       'remove data',
     ]
-    // Some come in few programs only: the known ones count.
+    // Few programs make some of these calls, so the calls of the regression programs count too.
     const callsOf = (call: string): number => (calls[call] ?? 0) + (known.calls[call] ?? 0)
     expect(reached.filter(call => callsOf(call) === 0)).toEqual([])
   })

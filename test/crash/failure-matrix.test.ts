@@ -10,7 +10,7 @@ import { damageCampaign } from '../campaigns/damage-campaign.ts'
 import { inFormat } from '../other-format.ts'
 import { SimulatedDisk } from '../simulation/simulated-disk.ts'
 
-/** What must happen when something fails: the rows of the failure matrix that concern one process and its disk. */
+/** The rows of the failure matrix that concern one process and its disk. */
 
 const scope = 't:a:g:run'
 
@@ -112,7 +112,7 @@ describe('checkpoint damaged', () => {
     return disk.afterProcessCrash()
   }
 
-  test.each([0, 1])('manifest %i: the other one and the log make up for it', async id => {
+  test.each([0, 1])('manifest %i: the other one and the log replace it', async id => {
     const disk = await twoCheckpoints()
     disk.flip(fileName('M', id), 40)
     const store = await open(disk)
@@ -169,7 +169,7 @@ describe('duplicate append, any timing', () => {
 })
 
 describe('a newer file format', () => {
-  test.each(['W', 'D', 'M'] as const)('of kind %s: refused by name, and no byte changed', async kind => {
+  test.each(['W', 'D', 'M'] as const)('of kind %s: refused with its name, and no byte changed', async kind => {
     const disk = new SimulatedDisk()
     const store = await open(disk)
     await store.commit({ operations: [put('a')] })

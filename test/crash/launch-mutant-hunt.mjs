@@ -13,7 +13,7 @@ const { crashRegistry } = await load('test/campaigns/registry-campaign')
 const { Random } = await load('src/testing/random')
 
 const random = new Random(Number(seedOfOthers))
-/** Of work, not of waiting: how busy the machine is must not decide what is found. */
+/** Measures processor time instead of elapsed time, so that a busy machine finds the same bugs. */
 const isOver = () => process.cpuUsage().user > Number(seconds) * 1e6
 let images = 0
 

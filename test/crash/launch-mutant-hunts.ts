@@ -12,9 +12,12 @@ interface Hunt {
   readonly failure?: string
 }
 
-/** Hunts every mutant. It begins with the program that is known to find the mutant, or blindly with a random one. */
+/**
+ * Hunts every mutant. It begins with the program that is known to find the mutant, or with a random one if `blindly` is
+ * set.
+ */
 export function huntLaunchMutants(options: {
-  /** The random programs follow from it. */
+  /** Determines the random programs. */
   readonly seed: number
   readonly seconds: number
   readonly blindly: boolean
@@ -26,14 +29,14 @@ export function huntLaunchMutants(options: {
   })
 }
 
-/** Runs a campaign on the package as it was built. */
+/** Runs a campaign on the package without a planted bug. */
 export function huntNoLaunchMutant(campaign: LaunchHunt, seconds: number): Promise<Hunt> {
   return huntPlanted(hunter, [], [campaign, 1, 1, seconds])
 }
 
 function fateOf({ campaign }: LaunchMutant, { failure, seed, images }: Hunt): string | undefined {
   if (failure === undefined) return undefined
-  // The reason alone, without the program and the moment.
+  // The reason without the program and the moment.
   const reason = /(?:N|ND|L)\d+: .*/s.exec(failure)?.[0] ?? failure.split(': ').slice(1).join(': ')
   return `caught by ${campaign}, seed ${seed}, after ${images} images: ${reason.slice(0, 110)}`
 }

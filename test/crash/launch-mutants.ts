@@ -1,9 +1,9 @@
 import type { Patch } from './planted-bugs.ts'
 
-/** Bugs planted into what a launch, the outbox and the file registry write, and into what they read back. */
+/** A bug that is planted into the code with which launches, the outbox and the file registry write and read. */
 export interface LaunchMutant {
   readonly name: string
-  /** The campaign that hunts it, and the seed of a program that is known to find it. */
+  /** The campaign that hunts the bug, and the seed of a program that is known to find it. */
   readonly campaign: LaunchHunt
   readonly seed: number
   readonly patches: readonly Patch[]

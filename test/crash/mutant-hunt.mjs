@@ -1,5 +1,5 @@
 /**
- * Runs small campaigns with the engine in a folder until one fails, and prints what it was:
+ * Runs small campaigns with the engine in a folder until one fails, and prints the failure:
  * `node mutant-hunt.mjs <folder> <first campaign> <its first program, or ''> <seed of the others> <seconds>`.
  */
 import { pathToFileURL } from 'node:url'
@@ -14,11 +14,11 @@ const { replacedFolderCampaign } = await load('test/campaigns/replaced-folder-ca
 const { Random } = await load('src/testing/random')
 
 const random = new Random(Number(seedOfOthers))
-/** Of work, not of waiting: how busy the machine is must not decide what is found. */
+/** Measures processor time instead of elapsed time, so that a busy machine finds the same bugs. */
 const isOver = () => process.cpuUsage().user > Number(seconds) * 1e6
 let images = 0
 let campaign = first
-/** Of the campaign that runs: what finds a bug, another hunt may begin with. */
+/** The seed of the current program. If it finds the bug, a later hunt can begin with it. */
 let begun = 0
 
 async function crashes(seed) {
@@ -39,7 +39,7 @@ async function faults(seed) {
   }
 }
 
-/** Calls of some kinds fail once, all of them, and what that leaves behind gets a closer look. */
+/** Every call of these kinds fails once, and the images that are left get more checks than usual. */
 function faultsOf(...kinds) {
   return async seed => {
     const report = newFaultReport(0)
@@ -52,7 +52,7 @@ function faultsOf(...kinds) {
   }
 }
 
-/** These are short: many for a seed, but the first one is the seed's own. */
+/** These programs are short, so each seed runs many. The first one uses the seed itself. */
 async function fullDisks(seed) {
   const seeds = new Random(seed)
   for (let disk = 0; disk < 60; disk++) {
@@ -79,7 +79,7 @@ const campaigns = {
   folders,
 }
 const others = Object.keys(campaigns).filter(name => name !== first)
-// The first one comes every second time.
+// The first campaign has every second turn.
 const order = others.flatMap(name => [first, name])
 
 function tell(result) {
@@ -91,7 +91,7 @@ process.on('unhandledRejection', reason => tell({ failure: `a rejection that nob
 
 try {
   for (let round = 0; !isOver(); round++) {
-    // Several of the first, before any of the others.
+    // The first four rounds run only the first campaign.
     campaign = round < 4 ? first : order[round % order.length]
     const known = round === 0 && program !== ''
     begun = known ? Number(program) : random.below(0x1_0000_0000)

@@ -17,11 +17,14 @@ interface HuntOptions {
   /** Determines the random programs. */
   readonly seed: number
   readonly seconds: number
-  /** The program to begin with; a random one without it. */
+  /** The program to begin with; by default a random one. */
   readonly program?: number
 }
 
-/** Hunts all mutants. Each hunt begins with the program that is known to find the bug, or blindly with a random one. */
+/**
+ * Hunts all mutants. Each hunt begins with the program that is known to find the bug, or with a random one if `blindly`
+ * is set.
+ */
 export async function huntMutants(options: {
   readonly seed: number
   readonly seconds: number
@@ -38,7 +41,7 @@ export async function huntMutants(options: {
   })
 }
 
-/** Runs the campaigns on the engine as it was built. */
+/** Runs the campaigns on the engine without a planted bug. */
 export function huntNothing(seconds: number): Promise<Hunt> {
   return huntIn(undefined, 'crashes', { seed: 1, seconds })
 }

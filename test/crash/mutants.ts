@@ -1,11 +1,14 @@
 import type { Patch } from './planted-bugs.ts'
 
-/** Bugs planted into the built engine, one at a time. A file is in dist/embedded, unless it names its folder. */
+/** A bug that is planted into a copy of the built engine. Files are in dist/embedded unless their path names another folder. */
 export interface Mutant {
   readonly name: string
-  /** The campaign to begin with: all are tried, this only saves time. */
+  /** The campaign to begin with. All campaigns are tried, so this only saves time. */
   readonly first: Campaign
-  /** The program of it to begin with, where any other would take long; as the engine changes, another may be quicker. */
+  /**
+   * The program to begin with, if most programs take long to find the bug. After changes to the engine another program
+   * may be quicker.
+   */
   readonly program?: number
   readonly patches: readonly Patch[]
 }

@@ -1,7 +1,7 @@
 /**
- * Programs that once found a bug in the engine, with what it was. They are run
- * before the random ones, for ever. As the workloads change they may come to mean
- * other programs; then they are still as good as any.
+ * The seeds of programs that once found a bug in the engine, with a description of the bug. They always run before the
+ * random programs. When the workloads change, a seed may give another program, which is still as useful as a random
+ * one.
  */
 export const CRASH_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
   [
@@ -13,7 +13,7 @@ export const CRASH_SEEDS: readonly (readonly [seed: number, bug: string])[] = [
   [2054322354, 'what the directory freed while it was written was forgotten at the next opening'],
 ]
 
-/** With the share of their faults that is tried, where a few are not enough to find it again. */
+/** Some have a share of the faults to try, because the usual share is not enough to find the bug again. */
 export const FAULT_SEEDS: readonly (readonly [seed: number, bug: string, share?: number])[] = [
   [2693262067, 'a checkpoint that waited for one whose sync failed synced the same file again'],
   [3966987260, 'after a failed sync, what the system had forgotten was called corrupt'],

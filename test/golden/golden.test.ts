@@ -13,7 +13,7 @@ import { HEAD_KEY, headTag, TAGS } from '../../src/engine/keys.ts'
 import { parseHead, parseLogEntry } from '../../src/engine/log.ts'
 import { inFormat } from '../other-format.ts'
 
-/** Failure matrix: "a newer file format"; and that a store of each format opens, or is refused by name. */
+/** Failure matrix: "a newer file format". A store of each earlier format opens or is refused with an error code. */
 const GOLDEN = fileURLToPath(new URL('.', import.meta.url))
 const STORES = ['closed', 'killed'] as const
 const BYTES_MAX = 300 * 1024
@@ -40,7 +40,7 @@ function copyOf(format: number, store: string): string {
   return copy
 }
 
-/** The first line is about the whole, each other one about a tree. */
+/** The first line describes the store, each other line a tree. */
 function contentOf(format: number, store: string): Content {
   const text = readFileSync(join(GOLDEN, `format-${format}`, `${store}.jsonl`), 'utf8')
   const [first, ...trees] = text
@@ -54,13 +54,13 @@ function open(folder: string, now: number, readOnly = false): Promise<EmbeddedSt
   return openEmbedded({ disk: openNodeDisk(folder, { readOnly }), readOnly, clock: () => now })
 }
 
-/** Short and printable as it is, else its length and the beginning of its hash. */
+/** Short printable text as it is, other text as its length and the beginning of its hash. */
 function told(bytes: string): unknown {
   if (bytes.length <= 40 && /^[ -~]*$/.test(bytes)) return bytes
   return { bytes: bytes.length, sha256: sha256Hex(Buffer.from(bytes, 'latin1')).slice(0, 16) }
 }
 
-/** Of every file, its hash. */
+/** The hash of every file. */
 function fingerprint(folder: string): string[] {
   return readdirSync(folder).map(name => `${name} ${sha256Hex(readFileSync(join(folder, name)))}`)
 }
@@ -90,7 +90,7 @@ async function compare(store: EmbeddedStore, content: Content): Promise<number> 
       expect(parseHead(head)).toEqual({ length: found.length, hash: before })
     }
   }
-  // It may have grown since: removing what has expired is a commit of the engine's own.
+  // The version may be higher, because the engine removes expired entries in a commit of its own.
   expect(store.stats().version).toBeGreaterThanOrEqual(content.version)
   expect(store.recovery).toBeUndefined()
   await store.verify()
@@ -106,7 +106,7 @@ describe('golden files', () => {
   it('exist for every format up to the current one, and are small', () => {
     expect(formats).toEqual(Array.from({ length: FORMAT }, (_, i) => i + 1))
     for (const format of formats) {
-      // As git stores them: compressed.
+      // The compressed size, as in git.
       const bytes = readdirSync(join(GOLDEN, `format-${format}`), { recursive: true, withFileTypes: true })
         .filter(entry => entry.isFile())
         .reduce((sum, entry) => sum + deflateSync(readFileSync(join(entry.parentPath, entry.name))).length, 0)
@@ -126,7 +126,7 @@ describe('golden files', () => {
         const store = await open(folder, content.now)
         await compare(store, content)
         const { scope } = content.trees[0]
-        // What was appended once is known for good.
+        // The dedupe key of a stored event is still known.
         const body = 'event 3 anew'
         const dedupe = { key: 'once-3', memo: 'ignored' }
         const append = { op: 'append', scope, tag: TAGS.event, body, bodyHash: sha256(body), dedupe } as const
@@ -149,7 +149,7 @@ describe('R8: a store of an older format', () => {
       it(`format ${format}, ${name}: is refused as FORMAT_TOO_OLD with advice, and not changed`, async () => {
         const { now } = contentOf(format, name)
         const whole = copyOf(format, name)
-        // One that was killed before its first checkpoint had no manifest.
+        // A store that was killed before its first checkpoint has no manifest.
         const logOnly = copyOf(format, name)
         for (const file of readdirSync(logOnly)) if (!file.startsWith('wal')) rmSync(join(logOnly, file))
         renameSync(join(logOnly, readdirSync(logOnly)[0]), join(logOnly, 'wal-00000001'))
@@ -174,7 +174,7 @@ describe('failure matrix, a newer file format', () => {
     it(`is refused with the name of the ${kind} file, and nothing is changed`, async () => {
       const content = contentOf(FORMAT, 'killed')
       const original = copyOf(FORMAT, 'killed')
-      // Only files that the newest checkpoint or the log after it need are looked at.
+      // Only the files that the newest checkpoint or the log after it need are read.
       const name = readdirSync(original)
         .filter(each => each.startsWith(`${kind}-`))
         .at(-1) as string

@@ -1,5 +1,5 @@
-// Writes the golden files of the current format: node test/golden/make.mjs, after a build. Once released they are
-// never written again, since every later version has to open what this one wrote; so it refuses to overwrite.
+// Writes the golden files of the current format: `node test/golden/make.mjs`, after a build. Every later version must
+// open the files of a released one, so released files never change, and this program refuses to overwrite them.
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { sha256, sha256Hex } from '../../dist/core/hash.js'
@@ -33,11 +33,11 @@ const append = (scope, tag, body, dedupe) => ({
 
 const RUN = 'tenant:default:default:run-1'
 const OTHER = 'tenant:default:default:run%3A2'
-/** Dropped, once in the trees and once in the log. */
+/** Dropped twice, once in the trees and once in the log. */
 const DROPPED = 'tenant:default:default:run-3'
-/** Keys that begin alike for long: inner nodes fill up soon, so that there are several levels of them. */
+/** A long common prefix of keys, which fills inner nodes quickly, so that the tree has several levels. */
 const LONG = 'x'.repeat(2_000)
-/** Every byte there is. */
+/** All 256 bytes. */
 const BYTES = String.fromCharCode(...Array.from({ length: 256 }, (_, i) => i))
 const TREES = [RUN, OTHER, DROPPED].flatMap(scope =>
   [
@@ -68,7 +68,7 @@ async function fill(store, { from, to, deep }) {
       operations.push(put(RUN, `stays-${i}`, 'until 2126', { expiresAt: START + 36_500 * DAY }))
     if (i % 7 === 0) operations.push(put(RUN, `goes-${i}`, 'for a day', { expiresAt: START + DAY }))
     operations.push(append(RUN, TAGS.event, `event ${i}`, { key: `once-${i}`, memo: `memo ${i}` }))
-    // Said twice, and so answered with the first one's.
+    // A duplicate, which is answered with the first event's sequence.
     if (i % 6 === 0)
       operations.push(append(RUN, TAGS.event, `event ${i} again`, { key: `once-${i}`, memo: 'ignored' }))
     if (i % 2 === 0)
@@ -83,13 +83,13 @@ async function fill(store, { from, to, deep }) {
   }
 }
 
-/** Short and printable as it is, else its length and the beginning of its hash. */
+/** Short printable text as it is, other text as its length and the beginning of its hash. */
 function told(bytes) {
   if (bytes.length <= 40 && /^[ -~]*$/.test(bytes)) return bytes
   return { bytes: bytes.length, sha256: sha256Hex(Buffer.from(bytes, 'latin1')).slice(0, 16) }
 }
 
-/** All that a reader can see a week later. */
+/** All data that a reader can see a week later. */
 async function contentOf(store, time) {
   const trees = []
   for (const { scope, tag } of TREES) {
@@ -126,7 +126,7 @@ async function make(name, deep, closes) {
   await store.checkpoint()
   await fill(store, { from: 30, to: 45, deep: false })
   await store.checkpoint()
-  // What is being prepared gets ready, so that the log's numbers don't depend on the disk's speed.
+  // Waits for the prepared segment, so that the segment numbers do not depend on the speed of the disk.
   await new Promise(resolve => setTimeout(resolve, 200))
   await fill(store, { from: 45, to: 50, deep: false })
   await store.checkpoint()
@@ -138,5 +138,5 @@ async function make(name, deep, closes) {
 
 await make('closed', true, true)
 await make('killed', false, false)
-// As a kill would: without closing.
+// Exits without closing, like a killed process.
 process.exit()

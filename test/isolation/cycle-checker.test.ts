@@ -112,7 +112,7 @@ describe('histories written by hand', () => {
   })
 })
 
-/** The reference with a planted bug, and the anomalies as which it may show: at least one must. */
+/** Reference storages with a planted bug, and the anomalies that it may cause. The checker must find at least one of them. */
 const BROKEN: Readonly<Record<string, { readonly wrap: Wrap; readonly finds: AnomalyKind[] }>> = {
   'nothing is validated': {
     wrap: storage => ({ commit: ({ operations }) => storage.commit({ operations }) }),
@@ -160,7 +160,7 @@ const BROKEN: Readonly<Record<string, { readonly wrap: Wrap; readonly finds: Ano
         },
       }
     },
-    // Lost, if it is the last look at everything that was given an old one.
+    // It is a lost update if the final read of everything got an old list.
     finds: ['stale read', 'lost update'],
   },
   'a commit becomes visible in two parts': {
@@ -169,7 +169,7 @@ const BROKEN: Readonly<Record<string, { readonly wrap: Wrap; readonly finds: Ano
         const half = Math.ceil(commit.operations.length / 2)
         const first = await storage.commit({ ...commit, operations: commit.operations.slice(0, half) })
         if (first.status === 'conflict' || half === commit.operations.length) return first
-        // Long enough for others to look in between.
+        // Long enough that other transactions read in between.
         for (let i = 0; i < 3; i++) await scheduler.turn()
         const second = await storage.commit({ operations: commit.operations.slice(half) })
         if (second.status === 'conflict') return second
@@ -242,7 +242,7 @@ function withBug(wrap: Wrap, scheduler: SimulatedScheduler): Storage {
   return { ...whole, ...wrap(storage, scheduler) }
 }
 
-/** A fixed one: these tests prove what the checker can find, not what it may find. */
+/** A fixed seed, because these tests prove what the checker finds for certain, not by chance. */
 const BUG_SEED = 1
 
 describe('histories of a database', () => {
@@ -254,7 +254,7 @@ describe('histories of a database', () => {
     expect(report.anomalies.slice(0, 3)).toEqual([])
     console.log(`cycle checker: ${JSON.stringify({ seed, ...report, anomalies: report.anomalies.length })}`)
     expect(report.committed).toBeGreaterThan(20_000)
-    // A history in which nobody gets in anybody's way proves nothing.
+    // A history without conflicts proves nothing.
     expect(report.aborted).toBeGreaterThan(5_000)
     expect(report.dependencies).toBeGreaterThan(20_000)
   }, 120_000)

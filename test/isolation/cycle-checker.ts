@@ -33,23 +33,21 @@ export interface HistoryReport {
 
 interface Writer {
   readonly record: TransactionRecord
-  /** It appended nothing more to this list. */
+  /** Whether this is the transaction's last element in the list. */
   isLast: boolean
 }
 
 /**
- * Was a history of concurrent transactions serializable? Each transaction
- * reads lists and appends elements that nobody else appends. A list then tells
- * the order of its writers, each read says which of them it saw, and from both
- * follows who must have come before whom:
+ * Checks whether a history of concurrent transactions was serializable. Transactions read lists and append unique
+ * elements. A list shows the order of its writers, and each read shows which of them it saw. Together they show which
+ * transaction A must precede which transaction B:
  *
- *   ww  its element is right before the other's in a list
- *   wr  the other read a list that ended with its element
- *   rw  it read a list that didn't have the other's element yet, which came next
- *   rt  it had ended before the other began
+ *   ww  A's element is right before B's in a list
+ *   wr  B read a list that ended with A's element
+ *   rw  A read a list just before B's element was added to it
+ *   rt  A had ended before B began
  *
- * A cycle of such dependencies is an anomaly: no serial order explains the
- * history.
+ * A cycle of such dependencies is an anomaly, because no serial order explains the history.
  */
 export function checkHistory(records: readonly TransactionRecord[]): HistoryReport {
   return new Checker(records).check()
@@ -58,9 +56,9 @@ export function checkHistory(records: readonly TransactionRecord[]): HistoryRepo
 class Checker {
   readonly #records: readonly TransactionRecord[]
   readonly #anomalies: Anomaly[] = []
-  /** list → element → who appended it. */
+  /** list → element → its writer. */
   readonly #writers = new Map<string, Map<string, Writer>>()
-  /** list → its elements in the order that everybody must have seen. */
+  /** list → its elements in the order that every reader must have seen. */
   readonly #orders = new Map<string, readonly string[]>()
   #listNames: readonly string[] = []
   #elements = 0
@@ -108,7 +106,10 @@ class Checker {
     this.#listNames = [...this.#writers.keys()].sort()
   }
 
-  /** What the transaction saw of others: its own elements, which must end a list, are checked and taken off. */
+  /**
+   * The elements of other transactions that this one read. Its own elements must be at the end of a list. They are
+   * checked and removed.
+   */
   #readsOf(record: TransactionRecord): ListRead[] {
     const own = new Map<string, string[]>()
     const reads: ListRead[] = []
@@ -200,7 +201,7 @@ class Checker {
     return graph
   }
 
-  /** Time is looked at only if the rest is sound: most cycles could be told with it, and less clearly. */
+  /** Looks for cycles without real time first. Most cycles could also be explained with real time, but less clearly. */
   #checkCycles(graph: DependencyGraph): void {
     for (const cycle of graph.cycles()) this.#reportCycle(cycle)
     if (this.#anomalies.length > 0) return

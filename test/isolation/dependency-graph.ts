@@ -4,7 +4,7 @@ export interface Dependency {
   readonly kind: 'ww' | 'wr' | 'rw' | 'rt'
   readonly from: TransactionRecord
   readonly to: TransactionRecord
-  /** Empty for `rt`. */
+  /** The list that causes the dependency; empty for `rt`. */
   readonly list: string
 }
 
@@ -14,18 +14,18 @@ interface Edge {
   readonly list: string
 }
 
-/** Enough to find a short cycle; a longer search through a big knot of transactions finds hardly shorter ones. */
+/** The number of starting points in the search for a short cycle. More would take longer and hardly find shorter ones. */
 const STARTS_MAX = 32
 
-/** Who must have come before whom. */
+/** The order in which transactions must have happened. */
 export class DependencyGraph {
-  /** A moment in real time is a node without a record. */
+  /** A transaction, or undefined for a moment in real time. */
   readonly #nodes: (TransactionRecord | undefined)[] = []
   readonly #edges: Edge[][] = []
   readonly #indexes = new Map<TransactionRecord, number>()
   size = 0
 
-  /** A dependency on oneself, or on nobody, is none. */
+  /** Adds a dependency, unless it is on the transaction itself or on none. */
   add(
     kind: Dependency['kind'],
     from: TransactionRecord | undefined,
@@ -37,9 +37,9 @@ export class DependencyGraph {
   }
 
   /**
-   * Who ended before who began. Instead of an edge for each pair: each end
-   * leads to a moment, moments lead to later ones, and a beginning follows the
-   * last moment before it.
+   * Adds the real-time order: a transaction that had ended before another began precedes it. Instead of one edge per
+   * pair, each end has an edge to a moment, each moment to the next one, and the last moment before a beginning to that
+   * beginning.
    */
   addRealTime(records: readonly TransactionRecord[]): void {
     const events = records
@@ -49,7 +49,7 @@ export class DependencyGraph {
         { at: record.endedAt, record, isEnd: true },
       ])
       .filter((event): event is typeof event & { at: number } => event.at !== undefined)
-      // At the same time, neither came before the other: beginnings first.
+      // At equal times neither transaction precedes the other, so beginnings are sorted first.
       .sort((a, b) => a.at - b.at || Number(a.isEnd) - Number(b.isEnd))
     let moment: number | undefined
     for (const { record, isEnd } of events) {
@@ -65,7 +65,7 @@ export class DependencyGraph {
     }
   }
 
-  /** A short cycle out of each knot of transactions that depend on each other. */
+  /** One short cycle of each strongly connected component. */
   cycles(): Dependency[][] {
     return this.#knots().map(knot => this.#cycleIn(new Set(knot)))
   }
@@ -88,7 +88,10 @@ export class DependencyGraph {
     this.size++
   }
 
-  /** Strongly connected components of more than one node: Tarjan's algorithm, with its own stack, as histories are long. */
+  /**
+   * The strongly connected components with more than one node, by Tarjan's algorithm. Histories are long, so it uses
+   * its own stack.
+   */
   #knots(): number[][] {
     const knots: number[][] = []
     const order = new Array<number>(this.#nodes.length).fill(-1)
@@ -136,7 +139,7 @@ export class DependencyGraph {
     return shortest ?? []
   }
 
-  /** Breadth first, back to where it started. */
+  /** Searches breadth-first for a path back to `start`. */
   #cycleThrough(start: number, knot: ReadonlySet<number>): Dependency[] {
     const cameFrom = new Map<number, { readonly from: number; readonly edge: Edge }>()
     const queue = [start]
@@ -157,7 +160,7 @@ export class DependencyGraph {
     }
   }
 
-  /** From transaction to transaction: moments in between are one step of time. */
+  /** Replaces the moments of a path with direct dependencies between transactions. */
   #withoutMoments(path: readonly { readonly node: number; readonly edge: Edge }[]): Dependency[] {
     const dependencies: Dependency[] = []
     let from = this.#nodes[path[0].node]

@@ -1,17 +1,16 @@
 /**
- * What concurrent transactions did and saw: they read lists and append
- * elements, each of which nobody else appends. Plain data, so that parts
- * recorded by several processes can be put together.
+ * The reads and writes of one transaction in a concurrent history. Transactions read lists and append elements, each of
+ * them unique. Records are plain data, so that histories of several processes can be merged.
  */
 export interface TransactionRecord {
   readonly id: string
-  /** `unknown`: the answer was lost; it counts as committed if somebody has seen its elements. */
+  /** `unknown` if the answer was lost. The transaction counts as committed if another one has read its elements. */
   readonly outcome: 'committed' | 'aborted' | 'unknown'
-  /** Places in one common order of events; leave them out where there is none. */
+  /** Positions in a total order of events; undefined if there is none. */
   readonly begunAt?: number
   readonly endedAt?: number
   readonly steps: readonly HistoryStep[]
-  /** It ran after all others, so what it doesn't find in a list that it read is lost. */
+  /** Whether it ran after all others. Elements that are missing in its reads are lost. */
   readonly isFinal?: boolean
 }
 
@@ -23,7 +22,7 @@ export interface ListRead {
   readonly elements: readonly string[]
 }
 
-/** All lists whose names are in the range, its ends included, were read; those not found were empty. */
+/** A read of all lists with names from `first` to `last`, both included. Lists that are not in `found` were empty. */
 interface ListScan {
   readonly kind: 'scan'
   readonly first: string
@@ -35,6 +34,6 @@ interface ListAppend {
   readonly kind: 'append'
   readonly list: string
   readonly element: string
-  /** Later reads of the same transaction don't show it. */
+  /** Whether later reads in the same transaction do not show it. */
   readonly isBlind?: boolean
 }

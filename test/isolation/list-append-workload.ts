@@ -10,26 +10,25 @@ import type { HistoryStep, TransactionRecord } from './history.ts'
 export interface ListAppendOptions {
   readonly seed: number
   readonly transactions: number
-  /** How many run at a time. */
+  /** The number of concurrent clients. */
   readonly clients: number
-  /** Begins the ids of this process' transactions and elements; needed if several write one history. */
+  /** A prefix for the ids of transactions and elements. Needed if several processes write one history. */
   readonly name?: string
-  /** A common clock of all who write one history; without it, a counter of this process. */
+  /** A clock that all processes of one history share; by default a counter of this process. */
   readonly order?: () => number
 }
 
-/** Lists that are in use at the same time; few, so that transactions meet. */
+/** The number of lists in use at the same time. There are few, so that transactions conflict. */
 const LISTS_ACTIVE = 6
 const LOGS_ACTIVE = 3
-/** After so many transactions the oldest list gives way to a new one: new keys come up under running scans. */
+/** After this many transactions a new list replaces the oldest one, so that new keys appear during scans. */
 const TRANSACTIONS_PER_LIST = 40
 const STEPS_MAX = 5
 const SCOPE = 'lists'
 
 /**
- * Transactions of all kinds, several at a time, on a few lists. A list is the
- * value of a key, which a transaction reads, extends and puts back, or a log.
- * Returns what `checkHistory` checks, ending with a read of everything.
+ * Runs concurrent transactions of all kinds on a few lists. A list is a log, or the value of a key, which a transaction
+ * reads, extends and writes back. Returns the history for `checkHistory`, which ends with a read of all lists.
  */
 export async function runListAppend(
   database: Database,
@@ -93,7 +92,7 @@ class Workload {
     this.records[this.records.length - 1] = { ...draft, isFinal: true }
   }
 
-  /** `transaction` with its retries: each attempt is a record of its own. */
+  /** Runs `transaction`, which retries. Each attempt is its own record. */
   async #automatic(random: Random, window: number): Promise<void> {
     let draft: Draft | undefined
     const isDoomed = random.chance(0.05)
@@ -137,7 +136,7 @@ class Workload {
     this.#end(draft, 'committed')
   }
 
-  /** The implicit operation: one step over a declared read. */
+  /** Runs `update`, a single step with a declared read. */
   async #oneStep(random: Random, window: number): Promise<void> {
     const draft = this.#begin()
     const key = listName(window + random.below(LISTS_ACTIVE))
@@ -172,7 +171,7 @@ class Workload {
     const element = this.#element()
     const entry = await transaction.get(SCOPE, TAGS.kv, key)
     draft.steps.push({ kind: 'read', list: key, elements: elementsOf(entry) })
-    // Noted before the put: what might have been written must be on record.
+    // Recorded before the put, because the history must contain every element that may have been written.
     draft.steps.push({ kind: 'append', list: key, element })
     transaction.put(SCOPE, TAGS.kv, key, extended(entry, element))
   }
@@ -232,14 +231,14 @@ async function readLog(transaction: Transaction, scope: string, draft: Draft): P
   draft.steps.push({ kind: 'read', list: scope, elements: events.map(event => parseLogEntry(event).body) })
 }
 
-/** A scan that its limit cut off has read no further than its last entry. */
+/** Scans lists. A scan that its limit cut off has read no further than its last entry. */
 async function readLists(transaction: Transaction, range: Range, draft: Draft): Promise<void> {
   const entries = await transaction.scan(range)
   const found = entries.map(entry => ({ list: entry.key, elements: elementsOf(entry) }))
   const cut =
     range.limit !== undefined && found.length === range.limit ? found[found.length - 1].list : undefined
   let first = range.from ?? listName(0)
-  // Names have a fixed length: one that is below `to` is at most this.
+  // Names have a fixed length, so this is the highest name below `to`.
   let last = range.to === undefined ? `${LIST_PREFIX}~` : listName(numberOf(range.to) - 1)
   if (cut !== undefined && range.reverse === true) first = cut
   else if (cut !== undefined) last = cut
@@ -268,7 +267,7 @@ function extended(entry: Entry | undefined, element: string): string {
   return entry === undefined ? element : `${entry.value} ${element}`
 }
 
-/** Thrown by the workload itself, to abort. */
+/** Thrown by the workload to abort a transaction. */
 class Doomed extends Error {}
 
 function outcomeOf(error: unknown): 'aborted' | 'unknown' {

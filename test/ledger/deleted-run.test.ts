@@ -24,7 +24,7 @@ class InterruptedDatabase extends Database {
   }
 }
 
-describe('a run that is deleted and begun anew', () => {
+describe('a run that is deleted and created again', () => {
   test('during a projection is projected from its own first record', async () => {
     const storage = await openEmbedded()
     const database = new InterruptedDatabase(storage)

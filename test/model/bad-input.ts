@@ -2,7 +2,7 @@ import type { Random } from '../../src/testing/random.ts'
 import { BAD_CELL_FUNCTIONS } from './cell-functions.ts'
 import type { Call, Primitive, RunsCall, Tenant } from './steps.ts'
 
-/** Calls that are wrong whatever the state: all are `INVALID_ARGUMENT`, and change nothing. */
+/** Calls that are invalid in every state. Each fails with `INVALID_ARGUMENT` and changes nothing. */
 
 const LONE = '\ud800'
 const DEEP = JSON.parse('['.repeat(65) + ']'.repeat(65)) as unknown
@@ -92,7 +92,7 @@ const BAD_RUNS: readonly (readonly [name: string, ...args: unknown[]])[] = [
 ]
 
 export function badCall(random: Random, inTransaction: boolean): Call {
-  // Whether a transaction can be written comes before what its function returns.
+  // In a read-only transaction, the check whether it may write comes before the check of the function's result.
   if (!inTransaction && random.chance(0.1)) {
     const name = random.pick(Object.keys(BAD_CELL_FUNCTIONS))
     return { on: 'cells', name: 'transitionOrInit', args: ['x', 1, name], bad: true }

@@ -3,10 +3,10 @@ import { generateProgram } from './generator.ts'
 import { runProgram } from './runner.ts'
 import { type Program, showProgram } from './steps.ts'
 
-/** A program that fails, as short as it could be made. */
+/** Reports a failing program, shortened as far as possible. */
 export class FailedProgram extends Error {}
 
-/** Runs programs, one per seed from the first on. At a failure the program is made shorter and told. */
+/** Runs one program per seed, beginning with `firstSeed`. Shortens and reports the first program that fails. */
 export async function campaign(
   firstSeed: number,
   programs: number,
@@ -23,7 +23,7 @@ export async function campaign(
   return counts
 }
 
-/** What is wrong with the program, if anything. */
+/** The message of the program's failure; undefined if it passes. */
 export async function failureOf(program: Program, counts?: Counts): Promise<string | undefined> {
   try {
     await runProgram(program, counts)
@@ -39,7 +39,7 @@ async function tell(program: Program, failure: string): Promise<never> {
   throw new FailedProgram(`ANNALS_SEED=${program.seed}: ${message}\n${showProgram(short)}`)
 }
 
-/** Takes out steps, many at a time and then one by one, and calls of steps, for as long as the rest still fails. */
+/** Removes steps, many at a time and then one by one, and calls of steps, as long as the program still fails. */
 async function shrink(program: Program): Promise<Program> {
   let best = program
   for (let size = Math.ceil(best.steps.length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2)) {

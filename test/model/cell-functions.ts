@@ -1,6 +1,6 @@
 import type { CellState, Transition } from '../../src/index.ts'
 
-/** What transitions do to a cell, by name, so that programs stay data. The database and the model run the same. */
+/** The functions of transitions by name, so that programs are plain data. The database and the model run the same functions. */
 export const CELL_FUNCTIONS: Readonly<Record<string, Transition<unknown>>> = {
   count: ({ value, version }) => ({ value: typeof value === 'number' ? value + 1 : 0, result: version }),
   wrap: state => ({ value: [state.value], result: shown(state) }),
@@ -10,7 +10,7 @@ export const CELL_FUNCTIONS: Readonly<Record<string, Transition<unknown>>> = {
   },
 }
 
-/** Refused when they return, so the cell has to be there. */
+/** Functions with invalid results. They are refused when they return, so the cell must exist. */
 export const BAD_CELL_FUNCTIONS: Readonly<Record<string, Transition<unknown>>> = {
   'returns nothing': () => undefined as unknown as ReturnType<Transition<unknown>>,
   'is async': (async () => ({ value: 1, result: 1 })) as unknown as Transition<unknown>,

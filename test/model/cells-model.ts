@@ -11,7 +11,7 @@ import {
   wrote,
 } from './scope-model.ts'
 
-/** A deleted cell stays, without a value: its version goes on. */
+/** A cell. A deleted cell is kept without a value, because its version continues. */
 export interface CellRecord {
   readonly value: Value | undefined
   readonly version: number

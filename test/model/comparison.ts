@@ -2,13 +2,13 @@ import { VersionOf } from './kv-model.ts'
 import { show } from './steps.ts'
 import type { Outcome, World } from './world.ts'
 
-/** Where an answer is not what it should be; undefined if it is. */
+/** The difference between an expected and an actual result; undefined if there is none. */
 export function disagreement(expected: Outcome, actual: Outcome, world: World): string | undefined {
   const wanted = 'value' in expected ? { value: withVersion(expected.value, actual, world) } : expected
   return isEqual(wanted, actual) ? undefined : `expected ${show(wanted)}, got ${show(actual)}`
 }
 
-/** As `show` would tell them apart, but without making two texts of what is equal nearly always. */
+/** Whether `show` would give equal texts. Comparing directly is faster, because the values are almost always equal. */
 function isEqual(a: unknown, b: unknown): boolean {
   if (Object.is(a, b)) return true
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false
@@ -23,7 +23,10 @@ function isEqual(a: unknown, b: unknown): boolean {
   return true
 }
 
-/** In place of which commit it was, the number that it has: any that fits those that were seen before. */
+/**
+ * Replaces the stamp of an expected version with the actual version, if the order of versions matches that of all
+ * commits seen before.
+ */
 function withVersion(value: unknown, actual: Outcome, { versions }: World): unknown {
   if (typeof value !== 'object' || value === null || !('version' in value)) return value
   const { version } = value

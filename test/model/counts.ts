@@ -1,4 +1,4 @@
-/** What has happened in a campaign. */
+/** The events of a campaign, counted. */
 export interface Counts {
   programs: number
   steps: number
@@ -9,7 +9,7 @@ export interface Counts {
   processCrashes: number
   powerCuts: number
   reopenings: number
-  /** Calls that were under way in a crash, without an answer. */
+  /** Calls that were pending in a crash and got no answer. */
   unanswered: number
   comparisons: number
 }

@@ -6,7 +6,7 @@ import { checkWritable, readPoint, readRange, type ScopeState, type Stamp, type 
 
 export interface EventRecord extends Event {
   readonly stamp: Stamp
-  /** Byte strings, as the chain needs them. */
+  /** The hash as a byte string, as the chain needs it. */
   readonly link: string
 }
 
@@ -15,7 +15,7 @@ export interface Receipt {
   readonly hash: string
 }
 
-/** What an append answers, before anybody asks it. */
+/** The event log. Its appends return receipts at once, also in a transaction. */
 export const eventsModel = {
   append: (view: View, type: string, payload: Value): Receipt => append(view, { type, payload }),
 
@@ -46,7 +46,7 @@ export const eventsModel = {
 
   length(view: View): number {
     look(view)
-    // With own appends, looking has read the head already.
+    // If the transaction has appended, `look` has already read the head.
     if ((view.tracker?.appends ?? 0) === 0) readHead(view)
     return view.scope.events.length
   },
@@ -70,7 +70,7 @@ function append(view: View, { type, payload }: NewEvent): Receipt {
   if (tracker !== undefined) tracker.appends++
   const before = scope.events.at(-1)?.link ?? ZERO_HASH
   const sequence = scope.events.length
-  // In a transaction it has the time at which it was asked for, if anybody looks before the commit.
+  // If the transaction reads its own append before it commits, the event has the time of the call.
   const timestamp = stamp === 0 ? view.now : time
   const link = linkHash(before, sequence, timestamp, bodyHash(parts, type, encodeValue(payload)))
   const [prevHash, hash] = [before, link].map(bytes => toBuffer(bytes).toString('hex'))
@@ -78,7 +78,7 @@ function append(view: View, { type, payload }: NewEvent): Receipt {
   return { sequence, hash }
 }
 
-/** To read what the transaction itself has appended is to fix where it goes. */
+/** Reading an append of the transaction itself fixes its place in the log, so the transaction depends on the head. */
 export function look(view: View): void {
   const { tracker } = view
   if (tracker === undefined || tracker.appends === 0) return

@@ -25,21 +25,21 @@ import type {
 } from './steps.ts'
 import { TENANTS } from './steps.ts'
 
-/** Programs that follow from a seed: which ones come doesn't depend on what the database answers. */
+/** Generates programs from a seed. They do not depend on the results of the database. */
 
 const SLOTS = 2
-/** Those whose calls have a name first. */
+/** The primitives whose calls have a name as their first argument. */
 const NAMED: readonly Primitive[] = ['kv', 'cells', 'machines']
 const STEPS = 50
 const PRIMITIVES = Object.keys(RECIPES) as Primitive[]
-/** What most of a program's calls are about, so that some go deep and others wide. */
+/** The subject of most calls of a program, so that some programs test one primitive deeply and others test all. */
 const THEMES = [...PRIMITIVES, 'runs', 'runs', 'all'] as const
 
 export function generateProgram(seed: number): Program {
   const random = new Random(seed)
   const store = random.chance(0.5) ? 'memory' : 'disk'
   const durability = random.chance(0.7) ? 'durable' : 'relaxed'
-  // Programs that stay in few places go deeper there.
+  // A program with few places tests them more deeply.
   const places = Array.from({ length: 1 + random.below(4) }, () => placeOf(random))
   const generator = new Generator(random, places, random.pick(THEMES))
   const steps = Array.from({ length: STEPS }, () => generator.step(store, durability))
@@ -109,7 +109,7 @@ class Generator {
     if (draw < 0.15) return { do: 'checkpoint' }
     if (draw < 0.3) return { do: 'reopen' }
     const calls = this.#crowd(random.below(3)).map(call => withIds(call, random))
-    // Relaxed, a power cut may take away what was answered.
+    // A power cut may lose acknowledged commits of a relaxed store, so only durable stores get one.
     const kind = durability === 'durable' && random.chance(0.6) ? 'power' : 'process'
     return { do: 'crash', kind, calls, turns: random.below(random.chance(0.5) ? 12 : 80) }
   }
@@ -135,7 +135,7 @@ class Generator {
     return crowd
   }
 
-  /** Another call on the same thing, to see who wins. */
+  /** A concurrent call on the same name. */
   #rival({ tenant, scope, on, args: [name] }: ScopedCall): SingleCall {
     const call = this.#call(on)
     const isNamed = typeof name === 'string' && typeof call.args[0] === 'string' && NAMED.includes(on)
@@ -173,7 +173,7 @@ class Generator {
     }
   }
 
-  /** Mostly in the same place, so that there is a conflict now and then. */
+  /** A call of another client during a transaction. It is mostly in the same scope, so that conflicts occur. */
   #interference(place: Place, other: Call): SingleCall {
     const random = this.#random
     if (random.chance(0.3)) return random.chance(0.5) ? { ...this.#call(), ...place } : this.#single()
@@ -203,7 +203,7 @@ class Generator {
     const place = random.pick(this.#places)
     if (!random.chance(this.#theme === 'runs' ? 0.7 : 0.15)) return { ...this.#call(), ...place }
     const [name, first, ...rest] = random.pick(RUN_RECIPES)(random)
-    // Often the run in whose scope the program works, so that runs have data.
+    // Often uses the run in whose scope the program works, so that runs have data.
     const isHere = RUN_NAMES.includes(place.scope) && random.chance(0.4)
     const args = [isHere ? about(place.scope, first) : first, ...rest].filter(arg => arg !== undefined)
     return { on: 'runs', tenant: place.tenant, name, args } satisfies RunsCall
@@ -220,14 +220,14 @@ class Generator {
   }
 }
 
-/** The first argument of a call about runs, for the run of this name. */
+/** The first argument of a call on runs, changed to this run. */
 function about(run: string, first: unknown): unknown {
   if (typeof first === 'string') return run
   if (typeof first !== 'object' || first === null || !('runId' in first)) return first
   return { ...first, runId: run }
 }
 
-/** An id that the database makes is lost if nobody hears the answer. */
+/** Sets the ids that the database would otherwise make. They would be unknown if a crash loses the answer. */
 function withIds<C extends SingleCall | TransactionStep>(step: C, random: Random): C {
   if ('do' in step) return { ...step, calls: step.calls.map(call => withIds(call as SingleCall, random)) }
   if (step.on === 'runs' && step.name === 'create') {

@@ -17,7 +17,10 @@ export interface KvRecord {
   readonly expiresAt: number
 }
 
-/** The number of a commit is the engine's business; the order of commits is the model's. */
+/**
+ * The version of an entry as the stamp of its commit. The engine chooses the numbers of versions, and the model knows
+ * only their order.
+ */
 export class VersionOf {
   readonly stamp: Stamp
 
@@ -46,7 +49,7 @@ export const kvModel = {
 
   delete(view: View, key: string): boolean {
     checkWritable(view)
-    // Not a read: in a transaction it deletes the key whatever others do with it meanwhile.
+    // This is not a read. In a transaction it deletes the key whatever other clients do with it.
     const isThere = alive(view.scope.kv.get(key), view.moment) !== undefined
     if (!isThere && view.tracker === undefined) return false
     view.scope.kv.delete(key)
@@ -74,7 +77,7 @@ function range(view: View, options: ListOptions): [string, KvRecord][] {
   const mark = (found: [string, KvRecord][]): string =>
     found.map(([key, { stamp }]) => `${key}@${stamp}`).join()
   const own = [...(view.tracker?.written ?? [])].some(id => id.startsWith('kv '))
-  // Own writes between those that are stored make the engine read on beyond the limit, in pages.
+  // If the transaction has written keys in the range, the engine reads past the limit, in pages.
   if (limit !== undefined && own) {
     readRange(
       view,

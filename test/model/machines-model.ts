@@ -13,7 +13,7 @@ export interface MachineRecord {
     readonly stamp: Stamp
     readonly time: number
   }
-  /** Every version of it, the newest last. */
+  /** All versions of the definition, the newest last. */
   readonly definitions: readonly { readonly definition: Definition; readonly stamp: Stamp }[]
 }
 

@@ -1,14 +1,14 @@
 import type { Call, SingleCall } from './steps.ts'
 import type { Outcome } from './world.ts'
 
-/** As the database makes ids; anything else is not what the model will know the trace or run by. */
+/** The format of the ids that the database makes. The model accepts no other. */
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/
 
 function madeId(id: unknown): string {
   return typeof id === 'string' && UUID_V7.test(id) ? id : 'no UUID'
 }
 
-/** An id that the database has made can't be known before. */
+/** Adds the id that the database has made to a call, because the model can't know it in advance. */
 export function withId<C extends SingleCall | Call>(call: C, outcome: Outcome): C {
   if (call.bad === true) return call
   const made = 'value' in outcome ? outcome.value : undefined

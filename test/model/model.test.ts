@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { seedOfRun } from '../../src/testing/random.ts'
 import { campaign } from './campaign.ts'
 
-/** `npm run test:soak` runs fifty thousand. */
+/** `npm run test:soak` runs 50,000. */
 const PROGRAMS = 700
 
 test('every result, and all data after every crash, match a simple model', {
@@ -13,6 +13,6 @@ test('every result, and all data after every crash, match a simple model', {
   const start = performance.now()
   const counts = await campaign(seed, PROGRAMS)
   console.log(`model: ${PROGRAMS} programs in ${Math.round(performance.now() - start)} ms`, counts)
-  // What the campaign claims to reach, it has to reach.
+  // Every counter must be above zero. Otherwise the campaign tests less than it claims.
   expect(Object.entries(counts).filter(([, count]) => count === 0)).toEqual([])
 })

@@ -7,8 +7,8 @@ import { keyOf, type World } from './world.ts'
 type Make = (on: Primitive, name: string, ...args: unknown[]) => SingleCall
 
 /**
- * Calls that together show everything that can be seen. What no world has,
- * the lists would show; only machines can't be listed.
+ * Calls that together read everything that can be read. Lists would show entries that no world has. Only machines can't
+ * be listed.
  */
 export function* observations(worlds: readonly World[]): Generator<SingleCall> {
   for (const tenant of TENANTS) {

@@ -2,16 +2,15 @@ import { isRunsCall, type SingleCall, type TransactionStep } from './steps.ts'
 import type { TransactionOutcome } from './subject.ts'
 import type { Outcome } from './world.ts'
 
-/** A call that was made, and its answer, if anybody heard it. */
+/** A call, and its result if the caller received one. */
 export interface UnderWay {
   readonly call: SingleCall | TransactionStep
   outcome: Outcome | TransactionOutcome | undefined
 }
 
 /**
- * In which orders the calls may have happened: all orders of all subsets that
- * hold what was answered. Those whose calls have nothing to do with each other
- * need one order only.
+ * The orders in which concurrent calls may have happened: all permutations of all subsets that contain every answered
+ * call. If no two calls affect each other, one order of each subset is enough.
  */
 export function orders(calls: readonly UnderWay[]): UnderWay[][] {
   const all: UnderWay[][] = []
@@ -20,7 +19,7 @@ export function orders(calls: readonly UnderWay[]): UnderWay[][] {
     if (rest.every(({ outcome }) => outcome === undefined)) all.push(order)
     for (const [i, call] of rest.entries()) {
       grow([...order, call], anyOrder ? rest.toSpliced(i, 1) : rest.slice(i + 1))
-      // Nothing that was answered may be left out.
+      // An answered call must not be left out.
       if (!anyOrder && call.outcome !== undefined) break
     }
   }

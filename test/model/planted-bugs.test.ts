@@ -4,9 +4,9 @@ import { campaign, FailedProgram, failureOf } from './campaign.ts'
 import { generateProgram } from './generator.ts'
 import { PLANTED_BUGS } from './planted-bugs.ts'
 
-/** As many as the campaign runs at least. */
+/** The maximum number of programs that are tried per bug. */
 const PROGRAMS = 1_500
-/** Programs that find what few others do: where the search begins, so that chance decides nothing. */
+/** Programs that find bugs that few others find. The search begins with them, so that it does not depend on chance. */
 const KNOWN: Readonly<Record<string, number>> = {
   'children of a trace come by id': 105_926_016,
   'a key lives a millisecond longer': 105_926_017,

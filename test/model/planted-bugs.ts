@@ -13,14 +13,14 @@ import { ScopedCells } from '../../src/primitives/state-cell.ts'
 import { ScopedMachines } from '../../src/primitives/state-machine.ts'
 import { ScopedTraces } from '../../src/primitives/trace-store.ts'
 
-/** Bugs to be planted, each in the place of a sound method: what the model can't find, it doesn't test. */
+/** A bug that replaces a correct method. The model must find it, because a bug that it can't find is in an untested part. */
 export interface PlantedBug {
   readonly name: string
-  /** Plants it; returns what takes it out again. */
+  /** Plants the bug. Returns a function that removes it. */
   plant(): () => void
 }
 
-/** The class's method is what `make` makes of it. */
+/** Replaces a method of a class with the one that `make` returns. */
 function bug<C extends object, N extends keyof C>(
   name: string,
   type: { readonly prototype: C },
@@ -40,7 +40,10 @@ function bug<C extends object, N extends keyof C>(
   }
 }
 
-/** Every step that the primitives take, alone or in a transaction, writes what `change` makes of it. */
+/**
+ * Changes the operations of every step of the primitives, alone or in a transaction. `change` returns the operation to
+ * write instead.
+ */
 function inSteps(name: string, change: (operation: Operation) => Operation | undefined): PlantedBug {
   const changed = <T>(step: Step<T>): Step<T> => {
     return found => {

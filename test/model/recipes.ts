@@ -3,9 +3,9 @@ import type { Random } from '../../src/testing/random.ts'
 import { RUN_IDS, RUN_NAMES, SCOPE_NAMES } from './scopes.ts'
 import type { Primitive } from './steps.ts'
 
-/** What programs are made of. There are few names of everything, so that calls meet. */
+/** The calls that programs are made of. There are few keys, names and ids, so that calls affect each other. */
 
-/** One sorts otherwise in UTF-16 than in UTF-8. */
+/** The last two sort differently in UTF-16 and in UTF-8. */
 export const KEYS: readonly string[] = ['a', 'a/1', 'a/2', 'b', 'é', '\uff5e', '😀']
 export const CELL_NAMES: readonly string[] = ['x', 'y', '😀']
 export const MACHINE_NAMES: readonly string[] = ['door', 'order']
@@ -13,7 +13,7 @@ export const TRACE_IDS: readonly string[] = ['t1', 't2', 't3', 't4', 'é']
 export const TRACE_TAGS: readonly string[] = ['p', 'pq', 'é']
 export const RUN_TAGS: readonly string[] = ['p', 'pq']
 const EVENT_TYPES: readonly string[] = ['note', 'call', 'é']
-/** Somewhere in the life of the clock: programs begin there. */
+/** The time at which programs begin. */
 const START_MS = 1_750_000_000_000
 
 const VALUES: readonly Value[] = [
@@ -66,7 +66,7 @@ export const value = (random: Random): Value => (random.chance(0.3) ? random.bel
 const tags = (random: Random, all: readonly string[]): string[] =>
   Array.from({ length: random.below(3) }, () => random.pick(all))
 const bounds = (random: Random): [number, number] => {
-  // Most programs do much before any time passes.
+  // Most programs do a lot before time advances.
   const start = START_MS + (random.chance(0.5) ? 0 : random.below(60))
   return [start, start + random.below(60)]
 }
@@ -75,10 +75,10 @@ const listOptions = (random: Random): object => ({
   ...(random.chance(0.4) ? { after: random.pick(KEYS) } : {}),
   ...(random.chance(0.4) ? { limit: 1 + random.below(3) } : {}),
 })
-/** Mostly the same one, so that it has several children. */
+/** Mostly the first id, so that it has several children. */
 const parentOf = (random: Random, ids: readonly string[]): string =>
   random.chance(0.7) ? ids[0] : random.pick(ids)
-/** Mostly its id, which most programs know. */
+/** Mostly an id, because most programs use runs by id. */
 const runName = (random: Random): string => random.pick(random.chance(0.6) ? RUN_IDS : RUN_NAMES)
 export const newTrace = (random: Random): [Trace, object] => [
   random.pick(TRACES),
@@ -93,7 +93,7 @@ const newEvent = (random: Random): { type: string; payload: Value } => ({
   payload: value(random),
 })
 
-/** The more often a recipe comes, the likelier it is. */
+/** The calls of each primitive. A recipe that is listed more often is more frequent. */
 export const RECIPES: Readonly<Record<Primitive, readonly Recipe[]>> = {
   kv: [
     random => ['put', random.pick(KEYS), value(random)],

@@ -1,6 +1,6 @@
 import type { Program, Step } from './steps.ts'
 
-/** Programs that have found bugs, as short as they could be made. */
+/** Programs that have found bugs, shortened as far as possible. */
 export const REGRESSIONS: readonly { readonly found: string; readonly program: Program }[] = [
   {
     found: 'a transaction could read a key of its own that its own delete took for expired',

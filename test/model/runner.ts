@@ -24,13 +24,13 @@ import {
 } from './subject.ts'
 import { type Now, type Outcome, type TransactionModel, World } from './world.ts'
 
-/** What was expected and what came. */
+/** A difference between the expected and the actual result. */
 class Mismatch extends Error {}
 
-/** Worlds that can't be told apart yet; more than these are told apart by a look at everything. */
+/** The maximum number of worlds that are kept apart. With more, everything is read to reduce their number. */
 const WORLDS_MAX = 6
 
-/** Runs the program against the database and the model; throws a `Mismatch` where they disagree. */
+/** Runs the program on the database and on the model. Throws a `Mismatch` where they differ. */
 export async function runProgram(program: Program, counts: Counts = newCounts()): Promise<void> {
   counts.programs++
   const clock = new SimulatedClock()
@@ -95,7 +95,7 @@ class Runner {
     await this.#subject.storage.close()
   }
 
-  /** The database's time is its clock, or later if the clock was set back. */
+  /** The database's time is its clock, or the latest time so far if the clock was set back. */
   #now(): Now {
     const clock = this.#clock.now()
     this.#latest = Math.max(this.#latest, clock)
@@ -104,10 +104,10 @@ class Runner {
 
   async #wait(ms: number): Promise<void> {
     const { clock } = this.#now()
-    // So that the database has seen the time which the model knows.
+    // Shows the database the time that the model knows.
     this.#subject.storage.now()
     if (ms < 0) {
-      // A checkpoint removes what has expired. Nobody could say what of the rest comes back.
+      // A checkpoint removes expired entries. Otherwise it would be unknown which of them become visible again.
       await this.#subject.storage.checkpoint()
       for (const world of this.#worlds) world.forgetExpired(clock)
     }
@@ -128,7 +128,7 @@ class Runner {
   }
 
   async #begin({ slot, tenant, scope, readOnly }: Step & { do: 'begin' }): Promise<void> {
-    // One that was left open stays open, and never commits.
+    // A transaction that is still open in this slot stays open and never commits.
     this.#slots[slot] = await this.#subject.begin(tenant, scope, readOnly)
     for (const world of this.#worlds) {
       world.transactions[slot] = world.begin(tenant, scope, this.#now(), readOnly)
@@ -207,7 +207,7 @@ class Runner {
     return undefined
   }
 
-  /** Whether the transaction may have ended so; if it has committed, the world follows. */
+  /** Checks whether the transaction can have ended like this. If it has committed, applies it to the world. */
   #committed(
     world: World,
     tx: TransactionModel,
@@ -229,7 +229,7 @@ class Runner {
     return disagreement({ value: appended }, { value: receipts }, world)
   }
 
-  /** Answered as if one came after the other, in some order. */
+  /** Runs calls concurrently. Their results must match some serial order. */
   async #together(asked: readonly UnderWay['call'][]): Promise<void> {
     const answered = asked.map(async call => {
       if ('do' in call) return { call, outcome: await this.#subject.transaction(call) }
@@ -250,7 +250,7 @@ class Runner {
       return one
     })
     for (let turn = 0; turn < step.turns; turn++) await undefined
-    // From here on nobody hears anything any more.
+    // From here on no caller receives an answer.
     const heard = underWay.map(one => ({ ...one }))
     if (step.kind === 'power') this.#counts.powerCuts++
     else this.#counts.processCrashes++
@@ -269,7 +269,7 @@ class Runner {
     await this.#look()
   }
 
-  /** Every world becomes those that it may be in after the calls: in any order, and without those that nobody heard of. */
+  /** Replaces each world with all worlds that the calls can lead to: in any order, and with or without each unanswered call. */
   #fork(answered: readonly UnderWay[]): void {
     const calls = answered.map(one => (wasCutOff(one, answered) ? { ...one, outcome: undefined } : one))
     const worlds: World[] = []
@@ -296,7 +296,7 @@ class Runner {
     return this.#transactedInOrder(world, call, outcome as TransactionOutcome | undefined)
   }
 
-  /** In its place among others, nothing was in its way: only the last attempt counts. */
+  /** Checks a transaction at its place in a serial order. It had no conflict there, so only its last attempt counts. */
   #transactedInOrder(
     world: World,
     { tenant, scope, calls, end, readOnly }: TransactionStep,
@@ -309,7 +309,7 @@ class Runner {
       const outcome = last?.outcomes[i]
       const asked = outcome === undefined ? call : withId(call, outcome)
       const expected = world.performIn(tx, asked, this.#now())
-      // P12: whether a deleted key was there is as of the beginning, and no read: others may have come in between.
+      // P12: `delete` returns whether the key existed when the transaction began. That is not a read, so it may differ here.
       const isValidated = call.on !== 'kv' || call.name !== 'delete'
       if (outcome !== undefined && isValidated) wrong ??= disagreement(expected, outcome, world)
     }
@@ -321,7 +321,7 @@ class Runner {
     return this.#committed(world, tx, actual.end, last.appended, true)
   }
 
-  /** Compares all that there is to see. */
+  /** Reads everything and compares it. */
   async #look(): Promise<void> {
     this.#counts.comparisons++
     for (const call of observations(this.#worlds)) {
@@ -342,7 +342,7 @@ class Runner {
     }
   }
 
-  /** Drops the worlds that the database can't be in; one has to be left. */
+  /** Removes the worlds that do not match the database. At least one must remain. */
   #expect(judge: (world: World) => string | undefined): void {
     const wrongs = this.#worlds.map(judge)
     const left = this.#worlds.filter((_, i) => wrongs[i] === undefined)
@@ -359,7 +359,7 @@ function isEmpty(outcome: Outcome): boolean {
   return 'value' in outcome && Array.isArray(outcome.value) && outcome.value.length === 0
 }
 
-/** An iteration beside a deletion may say that its log was deleted meanwhile. It changes nothing, so it counts as unheard. */
+/** An iteration during a deletion may fail because its log was deleted. It changes nothing, so it counts as unanswered. */
 function wasCutOff({ call, outcome }: UnderWay, beside: readonly UnderWay[]): boolean {
   if ('do' in call || !/^(iterate|tail|readByType|readRange)$/.test(call.name)) return false
   const isBroken = outcome !== undefined && 'error' in outcome && outcome.error === 'EVENT_CHAIN_BROKEN'

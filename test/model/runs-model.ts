@@ -24,17 +24,17 @@ export class TenantState {
 
 export interface TenantView extends TenantState {
   readonly now: number
-  /** By the name of the scope. */
+  /** The state of the scope with this name. */
   scopeOf(name: string): ScopeState
-  /** Forgets all that is stored there. */
+  /** Removes all data of the scope. */
   drop(name: string): void
 }
 
-/** Runs are told by names: see `scopes.ts`. */
+/** Runs are identified by the names in `scopes.ts`. */
 type ModelledRun = CreateRunOptions & { readonly runId: string; readonly parentRun?: string }
 type ModelledQuery = RunQuery & { readonly parentRun?: string; readonly after?: string }
 
-/** P10, once more, from the specification. */
+/** P10: the allowed transitions, written again from the specification. */
 const NEXT: Readonly<Record<RunStatus, string>> = {
   Active: 'Completed Failed Cancelled Paused Archived',
   Paused: 'Active Cancelled Archived',
@@ -96,10 +96,10 @@ export const runsModel = {
   query(view: TenantView, query: ModelledQuery = {}): Run[] {
     const { status, tags = [], createdAfter = 0, createdBefore = Number.POSITIVE_INFINITY } = query
     const parent = query.parentRun === undefined ? undefined : runNamed(query.parentRun)
-    // Children know the id of their parent: a parent that lives elsewhere has none.
+    // Children store the id of their parent, so a name that points to another scope has no children.
     const isElsewhere = parent !== undefined && view.runs.has(parent.runId)
     if (isElsewhere && found(view, query.parentRun as string) === undefined) return []
-    // A map keeps the order in which its keys came, and sorting keeps it within a millisecond.
+    // A map keeps insertion order, and the sort is stable, so runs of the same millisecond stay in order.
     const newestFirst = [...view.runs.values()].reverse().sort((a, b) => b.createdAt - a.createdAt)
     const start = query.after === undefined ? 0 : newestFirst.indexOf(existing(view, query.after)) + 1
     return newestFirst
@@ -127,7 +127,7 @@ export const runsModel = {
     return bury(view, home(run), options)
   },
 
-  /** Of the database itself. */
+  /** The method of the database itself. */
   drop(view: TenantView, name: string): void {
     const { runId, scope = name } = runNamed(name)
     const run = view.runs.get(runId)
@@ -153,7 +153,7 @@ export const runsModel = {
   },
 }
 
-/** The run, if it lives where the name says. */
+/** The run with this name, if it lives in the scope that the name means. */
 function found(view: TenantView, name: string): Run | undefined {
   const { runId, scope } = runNamed(name)
   const run = view.runs.get(runId)
@@ -177,7 +177,7 @@ function home({ runId, app, agent }: Run): string {
   })
 }
 
-/** Takes all that is in a scope, and leaves a tombstone. */
+/** Removes the data of a scope and leaves a tombstone. */
 function bury(view: TenantView, scope: string, options: { reason?: string } = {}): Tombstone {
   const { events } = view.scopeOf(scope)
   const tombstone: Tombstone = {

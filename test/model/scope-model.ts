@@ -5,7 +5,7 @@ import type { KvRecord } from './kv-model.ts'
 import type { MachineRecord } from './machines-model.ts'
 import type { TraceRecord } from './traces-model.ts'
 
-/** What one scope holds. Records are replaced, never changed, so that a copy of the maps is a copy of all. */
+/** The data of one scope. Records are replaced and never modified, so copying the maps copies everything. */
 export class ScopeState {
   readonly kv: Map<string, KvRecord>
   readonly cells: Map<string, CellRecord>
@@ -27,10 +27,10 @@ export class ScopeState {
   }
 }
 
-/** Which commit wrote a record: they are numbered in order. 0: the transaction that looks, which has not committed. */
+/** The number of the commit that wrote a record, in order. 0 stands for the reading transaction, which has not committed. */
 export type Stamp = number
 
-/** What the database has to answer with. No `Error`: there are many, and nobody looks at their stacks. */
+/** An expected error. It is not an `Error`, because many are made and their stacks are never used. */
 export class Refusal {
   readonly code: ErrorCode
 
@@ -39,16 +39,16 @@ export class Refusal {
   }
 }
 
-/** Something that was read, as a function of a state: if it comes out otherwise at the commit, that is a conflict. */
+/** A read as a function of the state. If its result differs at the commit, the transaction has a conflict. */
 type Fingerprint = (scope: ScopeState, moment: number) => string | number
 
-/** What a transaction has read and written so far. */
+/** The reads and writes of a transaction so far. */
 export class Tracker {
   readonly written: Set<string>
   readonly must: Fingerprint[]
   readonly may: Fingerprint[]
   appends: number
-  /** Somebody has looked at an own append: it keeps its time. */
+  /** Whether an append of the transaction itself was read. Events then keep the time of their call. */
   linked: boolean
 
   constructor(from?: Tracker) {
@@ -64,25 +64,25 @@ export class Tracker {
   }
 }
 
-/** A scope as one call sees it: at a moment, on behalf of a commit, maybe in a transaction. */
+/** The view of one call on a scope: its time, the stamp of its commit, and its transaction, if any. */
 export interface View {
   readonly scope: ScopeState
-  /** The parts of its name. */
+  /** The parts of the scope's name. */
   readonly parts: readonly string[]
-  /** When the call is made. */
+  /** The time of the call. */
   readonly now: number
-  /** The clock when the call is made: lifetimes begin then. */
+  /** The clock at the call, from which lifetimes are counted. */
   readonly clock: number
-  /** The clock as of which things are seen: what expires by then is gone. */
+  /** The clock at the moment that the view shows. Entries that expire by then are invisible. */
   readonly moment: number
-  /** What records that it writes are marked with. */
+  /** The stamp of the records that the call writes. */
   readonly stamp: Stamp
   readonly time: number
   readonly tracker?: Tracker | undefined
   readonly readOnly?: boolean | undefined
 }
 
-/** A point read; what the transaction has written itself needs no validation. */
+/** Records a read of one key. A key that the transaction itself has written needs no validation. */
 export function readPoint({ tracker }: View, id: string, fingerprint: Fingerprint): void {
   if (tracker === undefined || tracker.written.has(id)) return
   tracker.must.push(fingerprint)
@@ -102,7 +102,7 @@ export function wrote({ tracker }: View, id: string): void {
   tracker?.written.add(id)
 }
 
-/** By the bytes of their UTF-8, which is not how JavaScript compares strings. */
+/** Compares the UTF-8 bytes, unlike the comparison of strings in JavaScript. */
 export function byBytes(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b))
 }

@@ -1,6 +1,6 @@
 import { agentShared, appShared, namespace, type Scope, tenantShared } from '../../src/index.ts'
 
-/** The scopes that programs use, by name. A name that is none of the others is a run id. */
+/** The scopes that programs use, by name. Any other name is a run id. */
 
 interface Parts {
   readonly app: string
@@ -8,7 +8,7 @@ interface Parts {
   readonly run: string
 }
 
-/** Scopes in which a run may live; one has an escaped part, and one is where its id alone leads. */
+/** Scopes for runs. One has an escaped part, and one is the scope to which a run id alone refers. */
 const PLACES: Readonly<Record<string, Parts>> = {
   'r1 of app a': { app: 'a', agent: 'b', run: 'r1' },
   'r2 of app a': { app: 'a', agent: 'b', run: 'r2' },
@@ -20,14 +20,14 @@ const SHARED: Readonly<Record<string, Parts>> = {
   'shared by app a': { app: 'a', agent: '_shared', run: '_shared' },
   'shared by all': { app: '_shared', agent: '_shared', run: '_shared' },
 }
-/** Here Annals keeps the index of runs. */
+/** The scope in which Annals stores the index of runs. */
 const RESERVED = 'shared by all'
 
-/** Two of them are escaped in keys, and one would be another's prefix if it weren't. */
+/** Two of them are escaped in keys. Without escaping, one would be a prefix of another. */
 export const RUN_IDS: readonly string[] = ['r1', 'r2', 'r:1', 'r%']
-/** What a run can be called. */
+/** The names under which a run can be addressed. */
 export const RUN_NAMES: readonly string[] = [...RUN_IDS, ...Object.keys(PLACES)]
-/** Each stands for another scope. */
+/** Names of different scopes, one for each scope. */
 export const SCOPE_NAMES: readonly string[] = [
   ...RUN_IDS,
   ...Object.keys(PLACES).filter(name => placedIn(PLACES[name]) === name),
@@ -38,12 +38,12 @@ export function scopeOf(tenant: string, name: string): Scope {
   return find(tenant, name)[0]
 }
 
-/** As the hash of an event takes them in. */
+/** The parts of a scope as they enter the hash of an event. */
 export function partsOf(tenant: string, name: string): readonly string[] {
   return find(tenant, name)[1]
 }
 
-/** The run of this name. A namespace names it in its app and agent, an id wherever it lives. */
+/** The run with this name. A namespace means the run in this app and agent, and an id means the run in any scope. */
 export function runNamed(name: string): { readonly runId: string; readonly scope: string | undefined } {
   return Object.hasOwn(PLACES, name)
     ? { runId: PLACES[name].run, scope: placedIn(PLACES[name]) }
@@ -62,7 +62,7 @@ export function placedIn({
   return names.find(name => is(PLACES[name])) ?? `${app}:${agent}:${run}`
 }
 
-/** App and agent of a scope, as a run and its tombstone show them. */
+/** App and agent of a scope, as they are shown by a run and its tombstone. */
 export function shownPlace(name: string): { readonly app?: string; readonly agent?: string } {
   const { app, agent } = PLACES[name] ?? SHARED[name] ?? { app: 'default', agent: 'default' }
   return { ...(app === 'default' ? {} : { app }), ...(agent === 'default' ? {} : { agent }) }

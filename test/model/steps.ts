@@ -1,17 +1,17 @@
-/** A program is data: it can be printed, and steps can be taken out of it without the others changing their meaning. */
+/** Programs are plain data, so they can be printed, and steps can be removed without changing the meaning of the others. */
 
 export type Primitive = 'kv' | 'events' | 'cells' | 'machines' | 'traces'
 export const TENANTS = ['default', 'acme'] as const
 export type Tenant = (typeof TENANTS)[number]
 
-/** One call of a primitive. Functions in `args` are named: see `cell-functions.ts`. */
+/** One call of a primitive. Functions in `args` are given by name, see `cell-functions.ts`. */
 export interface Call {
   readonly on: Primitive
   readonly name: string
   readonly args: readonly unknown[]
-  /** It can't be right, whatever the state. */
+  /** The call is invalid in every state. */
   readonly bad?: boolean
-  /** In a transaction: asks an append's receipt at once, which the commit then has to validate. */
+  /** In a transaction: reads the receipt of the append at once, so that the commit must validate it. */
   readonly look?: boolean
 }
 
@@ -37,9 +37,9 @@ export interface TransactionStep {
   readonly calls: readonly Call[]
   readonly end: 'commit' | 'throw'
   readonly readOnly: boolean
-  /** Whose `transaction` it is; that of `kv` has nothing else. */
+  /** The object whose `transaction` method is called. That of `kv` offers only `kv`. */
   readonly via: 'db' | 'run' | 'kv'
-  /** Somebody else's call in the middle of the first attempt. */
+  /** A call of another client during the first attempt. */
   readonly interference?: { readonly at: number; readonly call: SingleCall }
 }
 
@@ -63,7 +63,7 @@ export type Step =
   | {
       readonly do: 'crash'
       readonly kind: 'process' | 'power'
-      /** What is under way when it happens, and for how many turns of the microtask queue. */
+      /** The calls that are pending at the crash, and the turns of the microtask queue that they get before it. */
       readonly calls: readonly (SingleCall | TransactionStep)[]
       readonly turns: number
     }
@@ -139,7 +139,7 @@ function showCall({ on, name, args, look }: Call): string {
   return `${on}.${name}(${args.map(show).join(', ')})${look === true ? ' and looks' : ''}`
 }
 
-/** Equal for what is equal, and for nothing else: what JSON can't tell apart, this can. */
+/** Converts a value to text. The texts of two values are equal only if the values are, unlike JSON. */
 export function show(value: unknown): string {
   if (value === null || typeof value === 'boolean') return String(value)
   if (typeof value === 'string') return JSON.stringify(value)

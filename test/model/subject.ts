@@ -18,9 +18,9 @@ import { RUN_NAMES, SCOPE_NAMES, scopeOf } from './scopes.ts'
 import { type Call, isRunsCall, type SingleCall, TENANTS, type TransactionStep } from './steps.ts'
 import { isAppend, type Outcome, UNSEEN } from './world.ts'
 
-/** The database under test, and everything that happens to it. */
+/** The database under test, with the calls and crashes that it is subjected to. */
 
-/** No time passes but the clock's. */
+/** Timers never fire, so time passes only on the simulated clock. */
 const TIMING: Timing = {
   random: () => 0.5,
   sleep: () => Promise.resolve(),
@@ -28,11 +28,11 @@ const TIMING: Timing = {
   now: () => 0,
 }
 
-/** What one attempt of a transaction was answered. */
+/** The results of one attempt of a transaction. */
 interface Attempt {
   readonly outcomes: Outcome[]
   readonly receipts: Receipts
-  /** What the receipts say in the end. */
+  /** The content of the receipts after the transaction. */
   appended: readonly Outcome[]
 }
 
@@ -47,7 +47,7 @@ export interface OpenSlot {
   readonly receipts: Receipts
 }
 
-/** Of appends in a transaction, for each call those of its events. */
+/** The receipts of the appends in a transaction, by call. */
 type Receipts = (EventReceipt | readonly EventReceipt[])[]
 
 export class Subject {
@@ -79,7 +79,7 @@ export class Subject {
     return Subject.open(this.#options, this.#disk)
   }
 
-  /** What the next process finds; this one may go on for a while and never know. */
+  /** Opens the store as the next process finds it. The crashed process may continue on its own disk without effect. */
   crash(kind: 'process' | 'power'): Promise<Subject> {
     const { random } = this.#options
     const disk = this.#disk as SimulatedDisk
@@ -158,19 +158,19 @@ export async function performIn(
   return outcome
 }
 
-/** What receipts say now; of a transaction that has failed they say nothing. */
+/** The content of the receipts now. The receipts of a failed transaction throw. */
 export function receiptsOf(receipts: Receipts): Promise<Outcome[]> {
   return Promise.all(receipts.map(receipt => outcomeOf(() => asSeen(receipt))))
 }
 
-/** What a receipt says now: later it may say something else, or nothing. */
+/** Copies a receipt, because its content may change or become unavailable. */
 function asSeen(receipt: EventReceipt | readonly EventReceipt[]): unknown {
   if (Array.isArray(receipt)) return Object.freeze(receipt.map(asSeen))
   const { sequence, hash } = receipt as EventReceipt
   return Object.freeze({ sequence, hash })
 }
 
-/** An argument of a call about runs, with scopes in place of their names. */
+/** Replaces the names of runs in an argument with their scopes. */
 function withScopes(tenant: string, arg: unknown): unknown {
   if (typeof arg === 'string') return isName(arg) ? scopeOf(tenant, arg) : arg
   if (typeof arg !== 'object' || arg === null) return arg
@@ -183,7 +183,7 @@ function withScopes(tenant: string, arg: unknown): unknown {
   }
 }
 
-/** Not so are the values, statuses and messages that stand in other places. */
+/** Whether a string argument is the name of a run or scope, and not a value, status or message. */
 function isName(text: string): boolean {
   return RUN_NAMES.includes(text) || SCOPE_NAMES.includes(text)
 }
@@ -201,7 +201,7 @@ async function collect(items: AsyncIterable<unknown>): Promise<readonly unknown[
   return Object.freeze(all)
 }
 
-/** All that is there; then it is told to stop, because nothing else would come. */
+/** Reads all events from a tail and stops it then, because no more events would come. */
 async function takeTail(
   target: object,
   tail: (...args: readonly unknown[]) => unknown,

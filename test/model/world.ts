@@ -8,10 +8,10 @@ import { partsOf } from './scopes.ts'
 import { type Call, isRunsCall, type SingleCall, show } from './steps.ts'
 import { tracesModel } from './traces-model.ts'
 
-/** What came of a call: its answer, or the code of its error. */
+/** The result of a call: its value, or the code of its error. */
 export type Outcome = { readonly value: unknown } | { readonly error: string }
 
-/** The answer to an append in a transaction that nobody has looked at yet. */
+/** The result of an append in a transaction whose receipt was not read yet. */
 export const UNSEEN = 'a receipt that nobody has looked at'
 
 type Method = (view: unknown, ...args: unknown[]) => unknown
@@ -24,22 +24,22 @@ const MODELS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   runs: runsModel,
 }
 
-/** The time of a commit never goes back; the clock, which lifetimes follow, may. */
+/** `time` is the time of commits, which never goes back. `clock` may go back. Lifetimes are counted by it. */
 export interface Now {
   readonly time: number
   readonly clock: number
 }
 
-/** A transaction: it sees one moment, and its own writes; what it does is done again when it commits. */
+/** A transaction. It sees one moment and its own writes. Its calls are applied again when it commits. */
 export class TransactionModel {
   readonly key: string
   readonly parts: readonly string[]
-  /** When it began. */
+  /** The time at which it began. */
   readonly began: Now
   readonly readOnly: boolean
-  /** As it was at the beginning. */
+  /** The scope's state when it began. */
   readonly base: ScopeState
-  /** The same, with own writes. */
+  /** The same state with the transaction's own writes. */
   readonly seen: ScopeState
   readonly tracker: Tracker
   readonly calls: { readonly call: Call; readonly now: Now }[]
@@ -58,12 +58,12 @@ export class TransactionModel {
   }
 }
 
-/** One state that the database may be in, as far as is known. */
+/** One of the states that the database can be in, as far as the model knows. */
 export class World {
   readonly scopes: Map<string, ScopeState>
   readonly tenants: Map<string, TenantState>
   readonly transactions: (TransactionModel | undefined)[]
-  /** What number the engine has given to which commit, where it was seen. */
+  /** The version that the engine gave to each commit, as far as one was seen. */
   readonly versions: Map<number, number>
   #stamp: number
 
@@ -75,7 +75,7 @@ export class World {
     this.#stamp = from === undefined ? 0 : from.#stamp
   }
 
-  /** What no call shows now, and one to come may depend on. */
+  /** State that no call shows now, but that later results may depend on. */
   get hidden(): string {
     const later = [...this.scopes].map(([key, { kv, cells, machines }]) => [
       key,
@@ -86,7 +86,7 @@ export class World {
       [...machines].map(([name, { definitions }]) => [name, definitions]),
     ])
     const seen = this.transactions.map(tx => (tx === undefined || tx.ended ? [] : contentOf(tx.base)))
-    // Worlds in which the same things came in another order are alike.
+    // Worlds that differ only in the order of commits count as equal.
     return show([later, seen]).replaceAll(/"stamp":[0-9.]+/g, '')
   }
 
@@ -98,7 +98,7 @@ export class World {
     return made
   }
 
-  /** A call as a transaction of its own. */
+  /** Applies a call as its own transaction. */
   perform(call: SingleCall, now: Now, isTogether = false): Outcome {
     if (call.bad === true) return { error: 'INVALID_ARGUMENT' }
     const stamp = this.#nextStamp(isTogether)
@@ -139,7 +139,7 @@ export class World {
     return outcome
   }
 
-  /** Whether a commit now has to fail, may fail, or can't. */
+  /** Whether a commit now must fail, may fail, or can't fail. */
   conflict(tx: TransactionModel, { clock }: Now): 'must' | 'may' | 'no' {
     if (!tx.tracker.writes) return 'no'
     const current = this.scope(tx.key)
@@ -150,17 +150,18 @@ export class World {
     return changed(tracker.may) ? 'may' : 'no'
   }
 
-  /** Does it all again, on what is there now; answers what became of the appends. */
+  /** Applies the calls again to the current state. Returns the results of the appends. */
   commit(tx: TransactionModel, now: Now, isTogether = false): Outcome[] {
     tx.ended = true
-    // Who has written nothing was there at the beginning, and needs no place after what came since.
+    // A transaction without writes took place when it began, so it has no place after later commits.
     if (!tx.tracker.writes) return []
     const stamp = this.#nextStamp(isTogether)
     const scope = this.scope(tx.key)
     const appended: Outcome[] = []
     for (const { call, now: askedAt } of tx.calls) {
       const time = isAppend(call) && tx.tracker.linked ? askedAt.time : now.time
-      // In its own terms: what it has seen as of its moment must not expire while it is done again.
+      // The view keeps the moment of the transaction, so that entries it has seen do not expire while its calls are
+      // applied again.
       const view = {
         scope,
         parts: tx.parts,
@@ -177,20 +178,20 @@ export class World {
     return appended
   }
 
-  /** What has expired is removed: it doesn't come back when the clock is set back. */
+  /** Removes expired entries, so that they do not become visible again when the clock is set back. */
   forgetExpired(clock: number): void {
     for (const { kv } of this.scopes.values()) {
       for (const [key, { expiresAt }] of kv) if (expiresAt !== 0 && expiresAt <= clock) kv.delete(key)
     }
   }
 
-  /** Those of calls that are made together are in one group: nobody knows in which order they come. */
+  /** Concurrent calls form one group of stamps, because their order is unknown. */
   #nextStamp(isTogether: boolean): number {
     this.#stamp = isTogether ? this.#stamp + 0.1 : Math.floor(this.#stamp) + 1
     return this.#stamp
   }
 
-  /** What comes next, comes after all that was before. */
+  /** Begins a new group: later stamps come after all earlier ones. */
   startGroup(): void {
     this.#stamp = Math.floor(this.#stamp) + 1
   }

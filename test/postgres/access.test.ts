@@ -19,7 +19,7 @@ const TREES = arrayOf(BATCH_TREE)
 const TREES_PARAMETER = 5
 const scopeOf = (tenant: string, run = 'run'): string => `${tenant}:default:default:${run}`
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('access control on PostgreSQL', () => {
   const schema = newSchema()
   const roles = { a: `${schema}_a`, b: `${schema}_b`, all: `${schema}_all`, none: `${schema}_none` }

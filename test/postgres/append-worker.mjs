@@ -1,4 +1,4 @@
-// One of several processes that append to the same logs; prints what it did as JSON.
+// One of several processes that append to the same logs. Prints its results as JSON.
 import { sha256 } from '../../dist/core/hash.js'
 import { openPostgresStorage } from '../../dist/postgres/open.js'
 

@@ -14,7 +14,7 @@ import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 const TAG = TAGS.ledger
 const FEED = 'default:_shared:_shared:_shared'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('appends in one call to PostgreSQL', () => {
   const schema = newSchema()
   let storage: PostgresStore

@@ -7,7 +7,7 @@ import { addRecords, addRun, auditedIds, bytesOf } from '../bundle/bundles.ts'
 import { testSameBundle } from '../bundle/same-bundle.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, SchemaPool } from './schema.ts'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('bundles', () => {
   const schema = newSchema()
   const schemas = new SchemaPool()

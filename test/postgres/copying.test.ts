@@ -4,7 +4,7 @@ import { openPostgres } from '../../src/postgres.ts'
 import { contentsOf, fill, goOn, verify } from '../copying/everything.ts'
 import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('copying between engines', () => {
   const schema = newSchema()
   afterAll(() => dropSchema(schema))

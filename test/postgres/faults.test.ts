@@ -53,7 +53,7 @@ async function expectAllOnce(
   }
 }
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('connections to PostgreSQL are cut', () => {
   const schema = newSchema()
   const seed = seedOfRun()

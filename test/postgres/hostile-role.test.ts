@@ -32,7 +32,7 @@ async function promptly<T>(what: string, work: Promise<T>): Promise<T> {
   }
 }
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')("a tenant's role cannot block other tenants", () => {
   const schema = newSchema()
   const roles = { a: `${schema}_a`, b: `${schema}_b` }
@@ -221,7 +221,7 @@ describe.skipIf(CONNECTION_STRING === '')("a tenant's role cannot block other te
     await promptly('a write of the tenant itself', owner.commit(put('a')))
   }, 30_000)
 
-  test('by sweeping what others write again', async () => {
+  test('by removing expired entries that others write again', async () => {
     const expired = { ...put('b', 'swept').operations[0], expiresAt: Date.now() - 1 }
     await owner.commit({ operations: [expired] } as Commit)
     await owner.commit(put('b', 'later'))

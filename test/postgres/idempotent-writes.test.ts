@@ -3,7 +3,7 @@ import { openPostgres } from '../../src/postgres.ts'
 import { createServer, type Server } from '../../src/server/server.ts'
 import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')(
   'Idempotency-Key: two servers, each with its own connections to one PostgreSQL',
   () => {
@@ -31,7 +31,7 @@ describe.skipIf(CONNECTION_STRING === '')(
         }),
       )
 
-    test('what is asked of both at once is done once, and both answer the same', async () => {
+    test('a request that both servers get at once is done once, and both give the same answer', async () => {
       const keys = Array.from({ length: 10 }, (_, i) => `at-once-${i}`)
       const runIds = await Promise.all(
         keys.map(async key => {
@@ -47,7 +47,7 @@ describe.skipIf(CONNECTION_STRING === '')(
       for (const store of stores) expect([...(await store.runs.list())].sort()).toEqual([...runIds].sort())
     })
 
-    test('what one has done the other answers, and refuses another request under the same key', async () => {
+    test('a request that one server has done is answered by the other, and another request with its key is refused', async () => {
       const first = await create(servers[0], 'later', { runId: 'later' })
       const again = await create(servers[1], 'later', { runId: 'later' })
       expect([again.status, await again.text()]).toEqual([201, await first.text()])

@@ -1,4 +1,4 @@
-// One of several processes that write one history: prints its part of it as JSON.
+// One of several processes that write one history. Prints its part as JSON.
 import { Database } from '../../dist/engine/database.js'
 import { openPostgresStorage } from '../../dist/postgres/open.js'
 import { runListAppend } from '../../temp/programs/test/isolation/list-append-workload.js'
@@ -10,9 +10,9 @@ const records = await runListAppend(new Database(storage), {
   transactions,
   clients: 8,
   name,
-  // One clock for all processes of a machine.
+  // A clock that all processes of the machine share.
   order: () => Number(process.hrtime.bigint()),
 })
 await storage.close()
-// Others are still at work: what this one read last is not the end.
+// Other processes are still writing, so the last read of this one is not final.
 process.stdout.write(JSON.stringify(records.map(({ isFinal, ...record }) => record)))

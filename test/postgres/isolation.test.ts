@@ -13,7 +13,7 @@ import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 const WORKER = fileURLToPath(new URL('./isolation-worker.mjs', import.meta.url))
 const order = (): number => Number(process.hrtime.bigint())
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')(
   'P12: concurrent transactions on PostgreSQL are serializable, and strictly so',
   () => {

@@ -4,7 +4,7 @@ import { openPostgresStorage } from '../../src/postgres/open.ts'
 import { expectError } from '../../src/testing/storage-suite/suite.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('migrations on PostgreSQL', () => {
   const schemas: string[] = []
   const schemaOfTest = (name = newSchema()): string => {

@@ -15,7 +15,7 @@ const WORKER = fileURLToPath(new URL('./append-worker.mjs', import.meta.url))
 const PROCESSES = 4
 const RUNS = 100
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('several processes on one PostgreSQL', () => {
   const schema = newSchema()
   let storage: Storage

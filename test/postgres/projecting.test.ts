@@ -8,7 +8,7 @@ import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
 
 const EVENTS = 300
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('the ledgers of several processes on one PostgreSQL', () => {
   const schemas: string[] = []
   afterAll(async () => {

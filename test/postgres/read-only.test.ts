@@ -65,7 +65,7 @@ async function read(db: Annals): Promise<unknown> {
   }
 }
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('readOnly and verifyOnOpen mean the same on every engine', () => {
   const schema = newSchema()
   const schemas = [schema]

@@ -16,7 +16,7 @@ async function openIn(schema: string, clock: (() => number) | undefined, options
   return openOn(storage, options)
 }
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
   const schemas = new SchemaPool()
   afterAll(() => schemas.drop())

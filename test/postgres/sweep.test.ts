@@ -7,7 +7,7 @@ import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 const TAG = 1
 const SCOPE = 'sweep'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('expired entries are removed from PostgreSQL', () => {
   const schemas: string[] = []
   afterAll(async () => {

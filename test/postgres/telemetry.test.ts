@@ -5,7 +5,7 @@ import { newRun } from '../server/telemetry-suite/service.ts'
 import { testTelemetry } from '../server/telemetry-suite.ts'
 import { CONNECTION_STRING, dropSchema, newSchema } from './schema.ts'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('on PostgreSQL', () => {
   testTelemetry(
     'PostgreSQL',

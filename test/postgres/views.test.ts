@@ -5,7 +5,7 @@ import { Random } from '../../src/testing/random.ts'
 import { newEvent } from '../ledger/run-event.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('views for people', () => {
   const schema = newSchema()
   const role = `${schema}_reader`

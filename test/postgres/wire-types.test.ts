@@ -7,7 +7,7 @@ import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
 const CODECS = Object.entries(types) as [string, RecordCodec<object>][]
 
-// reason: without a server there is nothing to test; the setup has said so
+// reason: needs PostgreSQL; the global setup prints why there is none
 describe.skipIf(CONNECTION_STRING === '')('composite types on PostgreSQL', () => {
   const schema = newSchema()
   beforeAll(async () => (await openPostgresStorage({ connectionString: CONNECTION_STRING, schema })).close())

@@ -70,8 +70,8 @@ describe('failure matrix, malformed input: the folder', () => {
     await again.close()
   })
 
-  // reason: who is not root can't become somebody else; they are covered by the mode of the folder in the file's own tests
-  describe.runIf(isRoot)('of somebody else', () => {
+  // reason: only root can change its user; src/disk/node-disk.test.ts tests permissions without that
+  describe.runIf(isRoot)('of another user', () => {
     it('a folder without write permission opens with readOnly: true only, and is not changed', async () => {
       chmodSync(rootFolder, 0o755)
       for (const folder of [await makeClosed(40), await makeUnclosed(40)]) {
@@ -121,7 +121,7 @@ describe('failure matrix, malformed input: the folder', () => {
   })
 })
 
-/** Linux knows; elsewhere nothing is compared. */
+/** The number of open descriptors on Linux. Other systems do not list them, so nothing is compared there. */
 function openDescriptors(): number {
   return process.platform === 'linux' ? readdirSync('/proc/self/fd').length : 0
 }
@@ -195,7 +195,7 @@ describe('a closed handle', () => {
       'scan of a snapshot': () => snapshot.scan({ scope: 's', tag: TAGS.kv }),
     }
     for (const [name, call] of Object.entries(calls)) {
-      // A method that throws instead of rejecting would be a surprise of its own.
+      // The method must return a rejected promise, not throw.
       await expect(call(), name).rejects.toMatchObject({ name: 'AnnalsError', code: 'CLOSED' })
     }
     snapshot.release()
@@ -233,7 +233,7 @@ async function closeInTheMiddle(random: Random, tally: { committed: number; clos
   } as const
   let source = disk
   if (random.chance(0.6)) {
-    // Recovered from a crash: the first commit then waits for a checkpoint.
+    // After a recovery, the first commit waits for a checkpoint.
     const before = await openEmbedded({ ...options, disk: disk.handle() })
     for (let i = 0; i < 5; i++) await before.commit({ operations: [put(`old-${i}`)] })
     source = disk.afterProcessCrash()
@@ -269,7 +269,7 @@ async function closeInTheMiddle(random: Random, tally: { committed: number; clos
   start('late', store.commit({ operations: [put('late')] }))
   await closing
   await Promise.all(outcomes)
-  // Nobody may go on writing behind the back of the next one.
+  // The closed store must not write any more.
   await new Promise(resolve => setImmediate(resolve))
   if (source.openFiles > 0) throw new Error(`${source.openFiles} files are still open`)
   const calls = source.calls

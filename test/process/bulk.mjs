@@ -1,9 +1,10 @@
-// Writes a lot and says in one line of JSON what that took. Memory can be judged only in a process of its own.
+// Writes a lot of data and prints the resources that it took as one line of JSON. Memory can only be measured in a
+// separate process.
 //
 //   node bulk.mjs <folder> <settings>
 //
-// Settings: `task`: 'grow' writes `count` entries and reads them back at random; 'churn' overwrites `count` entries
-// ten times and deletes them all.
+// The setting `task` is 'grow', which writes `count` entries and reads them back at random, or 'churn', which
+// overwrites `count` entries ten times and deletes them all.
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { openNodeDisk } from '../../dist/disk/node-disk.js'
@@ -76,7 +77,7 @@ facts.stats = store.stats()
 await store.close()
 facts.folderBytes = folderBytes()
 facts.rssAtStart = rssAtStart
-// Of the whole life of the process, in bytes; the system counts in KiB.
+// The maximum over the life of the process in bytes. The system reports KiB.
 facts.rssMax = process.resourceUsage().maxRSS * 1024
 facts.ms = Math.round(performance.now() - started)
 process.stdout.write(`${JSON.stringify(facts)}\n`)

@@ -1,10 +1,12 @@
-// Opens a store in a process of its own and does what it reads from its standard input, a word of JSON a line; answers
-// each line with one of its own.
+// Opens a store and executes commands from standard input, one JSON array per line. Prints one line for each.
 //
 //   node commanded.mjs <folder> <options of openEmbedded>
 //
-// Words: ["put", key], ["get", key], ["checkpoint"], ["rotate", commits]: commits until a segment was prepared and used,
-// ["stats"], ["writable"], ["exhaust"]: opens files until no descriptor is left, ["release"]: closes them, ["close"].
+// Commands:
+//   ["put", key], ["get", key], ["checkpoint"], ["stats"], ["writable"], ["close"]
+//   ["rotate", commits]  commits until a prepared segment is in use
+//   ["exhaust"]          opens files until no descriptor is free
+//   ["release"]          closes these files
 import { closeSync, openSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { openNodeDisk } from '../../dist/disk/node-disk.js'

@@ -12,14 +12,14 @@ interface Answer {
   readonly details?: Readonly<Record<string, unknown>>
 }
 
-/** A process that has a store open, and does one thing after the other as it is told. */
+/** A process with an open store that executes commands one after the other. */
 export interface Commanded {
   readonly process: ChildProcess
   tell(...words: readonly unknown[]): Promise<Answer>
   end(): Promise<void>
 }
 
-/** `through` is a command that runs it, with its arguments. */
+/** Starts the process. `through` is an optional command with arguments that starts it, such as a shell. */
 export async function command(
   folder: string,
   options: object = {},

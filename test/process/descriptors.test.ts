@@ -3,9 +3,12 @@ import { TAGS } from '../../src/engine/keys.ts'
 import { type Commanded, command } from './commanded.ts'
 import { newFolder, openStore } from './folder.ts'
 
-/** Failure matrix: a process without file descriptors is like one with a full disk. It is refused, and goes on when there are some. */
+/**
+ * Failure matrix: without file descriptors a process behaves as with a full disk. Its operations fail, and work again
+ * once descriptors are free.
+ */
 
-/** Node raises the soft limit by itself, so the hard one has to be low. */
+/** Node raises the soft limit by itself, so the hard limit must be low. */
 const LIMITED = ['sh', '-c', 'ulimit -n 64; exec "$@"', 'sh']
 
 let running: Commanded | undefined

@@ -12,7 +12,7 @@ import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { type EmbeddedOptions, openEmbedded } from '../../src/embedded/open.ts'
 import { TAGS } from '../../src/engine/keys.ts'
 
-/** Folders of a test's own, the stores in them, and the processes that visit them. */
+/** Temporary folders for tests, with stores and with processes that open them. */
 
 const VISITOR = fileURLToPath(new URL('visitor.mjs', import.meta.url))
 const root: string = mkdtempSync(join(tmpdir(), 'annals-process-'))
@@ -25,10 +25,10 @@ afterEach(() => {
 })
 afterAll(() => rmSync(root, { recursive: true, force: true }))
 
-/** Above all folders of this file's tests. */
+/** The parent of all folders in this test file. */
 export { root as rootFolder }
 
-/** A path at which there is nothing yet. */
+/** A path that does not exist yet. */
 export function newFolder(): string {
   return join(root, `folder-${folders++}`)
 }
@@ -38,7 +38,7 @@ export function openStore(folder: string, more: EmbeddedOptions = {}): Promise<E
   return openEmbedded({ disk: openNodeDisk(folder, { readOnly }), warn: () => undefined, ...more })
 }
 
-/** Commit n puts `k(n % 100)` and `last`, so that what a version must hold is known. */
+/** Adds commits up to number `last`. Commit n writes `k(n % 100)` and `last`, so the content of every version is known. */
 export async function commitUpTo(store: EmbeddedStore, last: number): Promise<void> {
   for (let n = store.stats().version + 1; n <= last; n++) await commitNumber(store, n)
 }
@@ -54,7 +54,7 @@ export async function commitNumber(store: EmbeddedStore, n: number): Promise<voi
   expect(outcome).toMatchObject({ status: 'committed', version: n })
 }
 
-/** That the store holds the first commits of `commitNumber`, as many as its version says, and nothing else. */
+/** Checks that the store holds exactly the first commits of `commitNumber`, as many as its version says. */
 export async function checkNumbers(store: EmbeddedStore): Promise<number> {
   const { version } = store.stats()
   const expected = new Map<string, string>()
@@ -68,13 +68,13 @@ export async function checkNumbers(store: EmbeddedStore): Promise<number> {
   return version
 }
 
-/** Of every file, its hash. */
+/** The hash of every file. */
 export function fingerprint(folder: string): Record<string, string> {
   const names = readdirSync(folder).sort()
   return Object.fromEntries(names.map(name => [name, sha256Hex(readFileSync(join(folder, name)))]))
 }
 
-/** A folder as a killed process would leave it: a checkpoint, and commits that are in the log alone. */
+/** A folder as a killed process leaves it: a checkpoint, and later commits in the log only. */
 export async function makeUnclosed(commits: number): Promise<string> {
   const folder = newFolder()
   const copy = newFolder()

@@ -7,9 +7,8 @@ import { parseDedupe, parseHead, parseLogEntry } from '../../src/engine/log.ts'
 import type { Appended, Operation } from '../../src/engine/storage.ts'
 
 /**
- * Knows what killed writers asked for and what they were answered, and so what
- * the folder must hold: each writer's commits up to some point, in order, and
- * that point is not before the newest answer.
+ * Tracks the requests of killed writers and the answers that they received, and derives the expected content of the
+ * store: the commits of each writer in order, without a gap, and at least up to the last answer.
  */
 
 export type Reported =
@@ -24,7 +23,7 @@ export type Reported =
     }
   | { readonly kind: 'closed' }
 
-/** What a writer told before it died; its last line may be torn. */
+/** The report that a writer wrote before it was killed. The last line may be incomplete. */
 export function readReport(path: string): Reported[] {
   const lines = readFileSync(path, 'utf8').split('\n')
   lines.pop()
@@ -43,11 +42,11 @@ interface ScopeState {
   readonly known: Map<string, number>
 }
 
-/** What an append was answered, by scope and sequence: it must never change. */
+/** The answers to appends by scope and sequence. They must never change. */
 type Answers = Map<string, { readonly hash: string; readonly time: number; readonly memo: string }>
 
 export class KillOracle {
-  /** Of the newest commit that is known to be in. */
+  /** The last version that is known to be stored. */
   version = 0
   commits = 0
   answered = 0
@@ -57,7 +56,7 @@ export class KillOracle {
   readonly #answers: Answers = new Map()
   #time = 0
 
-  /** Takes in what a writer told, given the version that was found after its death. */
+  /** Processes the report of a writer, given the version that was found after it was killed. */
   takeIn(reported: readonly Reported[], found: number): void {
     const opened = reported.find(each => each.kind === 'opened')
     if (opened === undefined) {
@@ -98,7 +97,7 @@ export class KillOracle {
     }
   }
 
-  /** Its log begins anew: what was answered of the old one says nothing of it. */
+  /** The scope's log starts again, so earlier answers do not apply to it. */
   #drop(scope: string): void {
     this.drops++
     const { cells, events, known } = this.#scope(scope)
@@ -141,7 +140,7 @@ export class KillOracle {
     return made
   }
 
-  /** Compares everything that the store holds. */
+  /** Compares all data of the store. */
   async check(store: EmbeddedStore): Promise<void> {
     assertEqual(store.stats().version, this.version, 'the version')
     await store.verify()

@@ -14,13 +14,12 @@ import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { KillOracle, readReport } from './kill-oracle.ts'
 
 /**
- * Failure matrix: "process killed at any operation, also during recovery,
- * checkpoint, rotation" and "duplicate append, any timing", with a real
- * process, a real disk and a real SIGKILL.
+ * Failure matrix: "process killed at any operation, also during recovery, checkpoint, rotation" and "duplicate append,
+ * any timing", with a real process, a real disk and a real SIGKILL.
  */
 const WRITER = fileURLToPath(new URL('writer.mjs', import.meta.url))
 const STORES = 11
-/** What each store goes through. The first writer of each makes it. */
+/** The kills of each store, in order. The first writer creates the store. */
 const DEATHS = [
   'writing',
   'opening',
@@ -46,7 +45,7 @@ afterAll(() => {
 
 interface Writer {
   readonly process: ChildProcess
-  /** Resolves when the writer says the word, or has ended. */
+  /** Resolves when the writer has printed the word or has ended. */
   heard(word: string): Promise<void>
   said(word: string): boolean
   readonly ended: Promise<NodeJS.Signals | null>
@@ -74,7 +73,7 @@ function startWriter(folder: string, report: string, settings: Record<string, un
     if (signal === null && code !== 0) throw new Error(`the writer failed with ${code}`)
     return signal as NodeJS.Signals | null
   })
-  // Whoever waits for the end hears of a failure; until then it is nobody's.
+  // Callers that await `ended` get a failure. Without them it must not be an unhandled rejection.
   ended.catch(() => undefined)
   const heard = async (word: string): Promise<void> => {
     while (!words.has(word) && !over) await new Promise<void>(resolve => waiting.push(resolve))
@@ -82,7 +81,7 @@ function startWriter(folder: string, report: string, settings: Record<string, un
   return { process: child, heard, said: word => words.has(word), ended }
 }
 
-/** Runs one writer until it is dead; how that came about is the death's business. */
+/** Runs one writer until it is killed in the way that `death` says. Returns the phase in which it was killed. */
 async function die(
   folder: string,
   report: string,
@@ -100,16 +99,16 @@ async function die(
   if (death === 'writing') await writer.heard('committed').then(() => sleep(random.below(KILL_AFTER_MS_MAX)))
   else if (death === 'opening') await writer.heard('opening').then(() => sleep(random.below(30)))
   else if (death === 'closing') await writer.heard('closing').then(() => sleep(random.below(8)))
-  // One that was to die by its own hand may have had too few calls for that.
+  // The writer may have made too few disk calls to kill itself, so it is killed after its first commit.
   else if (death.startsWith('opening')) await writer.heard('committed')
   else await writer.ended
   writer.process.kill('SIGKILL')
   if ((await writer.ended) !== 'SIGKILL') return undefined
-  // What it was really killed in: a writer that got through its opening was writing by then.
+  // A writer that had opened the store was killed while it was writing.
   return death.startsWith('opening') && writer.said('opened') ? 'writing' : death
 }
 
-/** Looked at without a change: the next writer has to recover it by itself. */
+/** Checks the store read-only, so that the next writer has to recover it. */
 async function check(oracle: KillOracle, folder: string, report: string): Promise<Recovery | undefined> {
   const disk = openNodeDisk(folder, { readOnly: true })
   const store = await openEmbedded({ disk, readOnly: true, warn: () => undefined })
@@ -149,7 +148,7 @@ describe('failure matrix, process killed', () => {
           })
         }
       }
-      // Recovering for good, and once more after a close.
+      // The first check recovers the store and closes it, the second one opens it again.
       await finalCheck(oracle, folder)
       await finalCheck(oracle, folder)
       commits += oracle.commits

@@ -1,5 +1,5 @@
-// A producer that has no store: its event ids are in a file, and its events go to whoever started it, as messages. It
-// can be told to die right after an id was written.
+// A producer without a store. Its event ids are in a file, and it sends its events to the parent process as messages.
+// It can kill itself right after an id is written.
 //
 //   node ledger-producer.mjs <registry file> <run id> <die after the n-th claim>
 import { createProducer, openFileRegistry } from '../../dist/index.js'

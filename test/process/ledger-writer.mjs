@@ -1,6 +1,6 @@
-// A writer of run events, to be killed. It goes through numbered runs, several at once, each from its beginning: what it
-// did in an earlier life it does again, and the ledger knows. It tells what it sends and what it hears, by writes to a
-// file that outlive the process; and it can be told to die at a place that a timer would seldom hit.
+// A writer of run events for tests that kill it. It works on numbered runs, several at once, each from its beginning.
+// After a restart it sends the same events again, and the ledger detects the duplicates. It reports events and answers
+// in a file, which survives the process. It can kill itself at places that a timer would rarely hit.
 //
 //   node ledger-writer.mjs <folder> <report> <settings>
 import { randomUUID } from 'node:crypto'
@@ -28,13 +28,13 @@ const PLAN = {
 const tell = (kind, facts) => writeSync(report, `${JSON.stringify({ kind, ...facts })}\n`)
 const say = word => writeSync(1, `${word}\n`)
 
-/** The `dieAt`-th time that the writer comes by the place where it is to die. */
+/** Kills the process when it passes `place` for the `dieAt`-th time. */
 let passed = 0
 function pass(place) {
   if (place === dieIn && ++passed === dieAt) process.kill(process.pid, 'SIGKILL')
 }
 
-/** What the writer is waiting for, to know what a disk call belongs to. */
+/** The number of pending operations by place, which shows what a disk call belongs to. */
 const underWay = new Map()
 async function during(place, work) {
   underWay.set(place, (underWay.get(place) ?? 0) + 1)
@@ -95,7 +95,7 @@ const registry = {
   adopt: (...args) => ledger.registry.adopt(...args),
 }
 
-/** An event that may not be, past the producer. */
+/** Sends an invalid event without the producer, which would refuse it. */
 async function sendInvalid(runId) {
   const event = { ...PLAN, runId, eventType: 'RunResumed', logicalAttemptId: 99, engineAttemptId: 1 }
   const idempotencyKey = deriveIdempotencyKey(event)
@@ -141,7 +141,7 @@ follow().catch(error => {
   throw error
 })
 
-/** Until the projector in the background has come as far as the feed. */
+/** Waits until the background projector has reached the end of the feed. */
 const shared = scopeOf({ tenant: 'default', app: '_shared', agent: '_shared', run: '_shared' })
 const changes = await Changes.of(database, { scope: shared, tag: TAGS.projection })
 async function projected() {
@@ -154,7 +154,7 @@ async function projected() {
   }
 }
 
-// The projector's own timer keeps no process alive; here there is nobody else to.
+// The projector's timer does not keep the process alive, so this one does.
 setInterval(() => undefined, 60_000)
 for (let run = firstRun; ; run += LANES) {
   await Promise.all(Array.from({ length: LANES }, (_, lane) => work(run + lane)))

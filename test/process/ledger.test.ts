@@ -25,7 +25,7 @@ const WRITER = fileURLToPath(new URL('ledger-writer.mjs', import.meta.url))
 const PRODUCER = fileURLToPath(new URL('ledger-producer.mjs', import.meta.url))
 const CYCLES = 26
 
-/** Where a writer dies: by its own hand, at the n-th time that it comes by, up to so many; or by ours. */
+/** The places at which a writer is killed. It kills itself at a random pass, up to `timesMax`. With 0 the test kills it. */
 const DEATHS = [
   { place: 'between registry and append', timesMax: 12 },
   { place: 'between append and answer', timesMax: 12 },
@@ -51,7 +51,7 @@ function endOf(child: ChildProcess): Promise<NodeJS.Signals | null> {
     if (signal === null && code !== 0) throw new Error(`the child failed with ${code}`)
     return signal as NodeJS.Signals | null
   })
-  // Whoever waits for the end hears of a failure; until then it is nobody's.
+  // Callers that await `end` get a failure. Without them it must not be an unhandled rejection.
   end.catch(() => undefined)
   return end
 }
@@ -62,9 +62,9 @@ type Told =
   | { readonly kind: 'delivered'; readonly runId: string; readonly runSeq: number; readonly cursor: string }
   | { readonly kind: 'finished'; readonly run: number }
 
-/** What the writers have told over all their lives. */
+/** The reports of all writers so far. */
 class Oracle {
-  /** By run and key: the id under which it was sent. */
+  /** The event id of each sent event, by run and key. */
   readonly asked = new Map<string, string>()
   readonly answered = new Map<string, AppendResult>()
   readonly delivered: string[] = []
@@ -72,10 +72,10 @@ class Oracle {
   cursor: string | undefined
   firstRun = 0
 
-  /** Answers how much was told. */
+  /** Processes a report. Returns the number of its lines. */
   takeIn(path: string): number {
     if (!existsSync(path)) return 0
-    // A last line without an end was being written.
+    // The last line may be incomplete.
     const lines = readFileSync(path, 'utf8').split('\n').slice(0, -1)
     for (const line of lines) this.#take(JSON.parse(line) as Told)
     return lines.length
@@ -88,7 +88,7 @@ class Oracle {
       this.cursor = told.cursor
     } else if (told.kind === 'asked') {
       const name = `${told.runId} ${told.key}`
-      // The registry remembers across deaths: one id per key, however often it is sent.
+      // The registry survives kills, so each key has one event id, however often it is sent.
       expect(this.asked.get(name) ?? told.eventId).toBe(told.eventId)
       this.asked.set(name, told.eventId)
     } else {
@@ -102,7 +102,7 @@ class Oracle {
     }
   }
 
-  /** Nothing that was answered is missing or another; nothing is there that was never sent. */
+  /** Checks that every answered event is stored as answered, and that only sent events are stored. */
   async check(db: Annals): Promise<Map<string, readonly RunEventRecord[]>> {
     const byRun = new Map<string, readonly RunEventRecord[]>()
     const found = new Map<string, RunEventRecord>()
@@ -120,7 +120,7 @@ class Oracle {
     return byRun
   }
 
-  /** All that follows from the records. */
+  /** Checks all data that is derived from the records. */
   async checkDerived(db: Annals, byRun: ReadonlyMap<string, readonly RunEventRecord[]>): Promise<number> {
     let invalid = 0
     for (const [runId, records] of byRun) {
@@ -139,7 +139,10 @@ class Oracle {
     return invalid
   }
 
-  /** What was delivered over all lives is the beginning of what a fresh reader gets; from the cursor on, the rest. */
+  /**
+   * Checks that the records delivered to all writers are the beginning of the feed, and that the cursor continues with
+   * the rest.
+   */
   async checkDelivered(db: Annals, total: number): Promise<void> {
     const rest: string[] = []
     const { cursor } = this
@@ -167,7 +170,7 @@ describe('failure matrix, process killed, in the ledger', () => {
     const oracle = new Oracle()
     const killed = new Map<string, number>()
     for (let cycle = 0; cycle < CYCLES; cycle++) {
-      // The first one has to get somewhere, so that there is something to open.
+      // The first writer must do some work, so that there is a store to open.
       const { place, timesMax } = cycle === 0 ? DEATHS[6] : DEATHS[cycle % DEATHS.length]
       const report = join(root, `report-${cycle}`)
       const settings = {
@@ -183,13 +186,13 @@ describe('failure matrix, process killed, in the ledger', () => {
         const end = endOf(child)
         const worked = once(createInterface({ input: child.stdout! }), 'line')
         if (timesMax === 0) await Promise.race([end, worked]).then(() => sleep(random.below(60)))
-        // It may have had too few disk calls to die by itself.
+        // The writer may have made too few disk calls to kill itself.
         else if (place === 'opening') await Promise.race([end, worked])
         else await end
         child.kill('SIGKILL')
         const signal = await end
         const told = oracle.takeIn(report)
-        // One that had told something had opened.
+        // A writer with a report had opened the store.
         const died = place === 'opening' && told > 0 ? 'anywhere' : place
         if (signal === 'SIGKILL') killed.set(died, (killed.get(died) ?? 0) + 1)
         const db = await open({ path, readOnly: true })
@@ -228,7 +231,7 @@ describe('failure matrix, process killed, in the ledger', () => {
     let isDone = false
     for (let life = 0; !isDone; life++) {
       expect(life).toBeLessThan(40)
-      // In turn: after the id was written, before the append, and after the append but before its answer.
+      // In turn: after the id is written, before the append, and between the append and its answer.
       const death = (['claimed', 'appending', 'appended'] as const)[life % 3]
       const isLast = life >= 12
       const dieAt = life + 1 + random.below(2)

@@ -14,7 +14,7 @@ import {
   visit,
 } from './folder.ts'
 
-/** Failure matrix: "a second process opens the folder". The lock itself is tested beside its source. */
+/** Failure matrix: "a second process opens the folder". The lock itself is tested in src/disk/lock.test.ts. */
 const ANSWER_MS_MAX = 100
 const ATTEMPTS = 9
 
@@ -41,7 +41,7 @@ describe('failure matrix, a second process opens the folder', () => {
       `LOCKED after ${median(times).toFixed(1)} ms (median of ${ATTEMPTS}), ${Math.max(...times).toFixed(1)} ms at most; ` +
         `in processes of their own ${others.map(other => other.visit.ms.toFixed(1)).join(' and ')} ms`,
     )
-    // The machine may be busy with other tests; half of the attempts are always in time.
+    // The machine may be busy with other tests, so only the median must be in time.
     expect(median(times)).toBeLessThan(ANSWER_MS_MAX)
     expect(fingerprint(folder)).toEqual(before)
     await kill(holder.process)
@@ -82,7 +82,7 @@ describe('failure matrix, a second process opens the folder', () => {
       writeFileSync(data, damaged)
       const before = fingerprint(folder)
       await expect(openStore(folder)).rejects.toMatchObject({ code, details: { file: 'data-00000001' } })
-      // Not LOCKED: the first refusal let go.
+      // The code is not LOCKED, because the first attempt has released the lock.
       await expect(openStore(folder)).rejects.toMatchObject({ code })
       const other = await visit(folder)
       expect(other.visit).toMatchObject({ code, name: 'AnnalsError' })

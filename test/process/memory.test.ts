@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { seedOfRun } from '../../src/testing/random.ts'
 import { newFolder } from './folder.ts'
 
-/** Bounded memory and bounded space, measured in processes of their own with the engine's own settings. */
+/** Memory and disk space stay bounded. They are measured in separate processes with the engine's default settings. */
 const BULK = fileURLToPath(new URL('bulk.mjs', import.meta.url))
 const MIB = 1024 * 1024
 const VALUE_BYTES = 400

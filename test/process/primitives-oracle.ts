@@ -2,7 +2,10 @@ import { readFileSync } from 'node:fs'
 import { expect } from 'vitest'
 import type { Annals, Event, EventReceipt } from '../../src/index.ts'
 
-/** Knows what killed writers asked for and were answered, and so what must be there, and what may be. */
+/**
+ * Tracks the requests of killed writers and the answers that they received, and derives which data must exist and which
+ * may exist.
+ */
 
 type Reported =
   | { readonly asked: number; readonly name: string; readonly runId?: string }
@@ -13,7 +16,7 @@ interface Operation {
   readonly runId: string | undefined
   answered: boolean
   answer: unknown
-  /** Once somebody has looked: what was found then stays so. */
+  /** Whether the effect was found in the store. It is set at the first check and must not change later. */
   found: boolean | undefined
 }
 
@@ -27,7 +30,7 @@ export class PrimitivesOracle {
     return this.#operations.size
   }
 
-  /** What a writer told before it died; its last line may be torn. */
+  /** Processes the report that a writer wrote before it was killed. The last line may be incomplete. */
   takeIn(path: string): void {
     const lines = readFileSync(path, 'utf8').split('\n').slice(0, -1)
     for (const reported of lines.map(line => JSON.parse(line) as Reported)) {
@@ -45,7 +48,7 @@ export class PrimitivesOracle {
     }
   }
 
-  /** Compares everything; resolves with the runs that are there. */
+  /** Compares all data. Returns the ids of the runs that exist. */
   async check(db: Annals): Promise<string[]> {
     const events: Event[] = []
     for await (const event of db.events.iterate(MAIN)) events.push(event)
@@ -63,7 +66,7 @@ export class PrimitivesOracle {
     return this.#checkRuns(db)
   }
 
-  /** A transaction's writes are in all primitives or in none. */
+  /** Checks that the writes of a transaction are in all primitives or in none. */
   async #checkAll(db: Annals, events: readonly Event[]): Promise<void> {
     const appended = new Map(
       events.filter(({ type }) => type === 'all').map(event => [Number(event.payload), event]),
@@ -100,7 +103,7 @@ export class PrimitivesOracle {
     this.#settle('batch', found)
   }
 
-  /** What was called off, or never committed. */
+  /** Checks that no data of aborted or uncommitted transactions exists. */
   async #checkNever(db: Annals, events: readonly Event[]): Promise<void> {
     expect(await db.kv.list(MAIN, { prefix: 'never' })).toEqual([])
     expect((await db.cells.list(MAIN)).filter(name => name.startsWith('never'))).toEqual([])
@@ -122,7 +125,7 @@ export class PrimitivesOracle {
       } else if (name === 'delete') {
         const tombstone = tombstones.get(runId as string)
         if (answered) expect(tombstone).toMatchObject(answer as object)
-        // Of a deletion that didn't happen, somebody else may have made one that did.
+        // If an unanswered deletion had no effect, a later deletion may have deleted the run.
         if (this.#operations.get(n)?.found !== false) this.#settleOne(n, tombstone !== undefined)
       } else if (name === 'tag' && answered && runs.has(runId as string)) {
         expect(runs.get(runId as string)?.tags).toEqual(['made', 'tagged'])
@@ -139,7 +142,7 @@ export class PrimitivesOracle {
     return there
   }
 
-  /** Its data came in one transaction and go in one: all or none. */
+  /** Checks that the data of a run exists completely or not at all, because one transaction writes it and one deletes it. */
   async #checkRun(db: Annals, n: number, isFilled: boolean): Promise<void> {
     const id = `run-${n}`
     const [keys, events, cells, traces] = await Promise.all([
@@ -179,7 +182,7 @@ function receiptOf({ sequence, hash }: Event): EventReceipt {
   return { sequence, hash }
 }
 
-/** Of names such as `put-17`. */
+/** The numbers in names such as `put-17`. */
 function numbers(names: readonly string[]): number[] {
   return names.map(name => Number(name.slice(name.indexOf('-') + 1))).sort((a, b) => a - b)
 }

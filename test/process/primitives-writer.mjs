@@ -1,5 +1,5 @@
-// A writer to be killed: works on all primitives until it dies, alone and in transactions, several calls at once. What
-// it asks for is told before, and what it is answered after, by a write to a file: that outlives the process.
+// A writer for tests that kill it. It uses all primitives, alone and in transactions, with several calls at once. It
+// reports each call before it is made and each answer after it is received, in a file that survives the process.
 //
 //   node primitives-writer.mjs <folder> <report> <settings>
 import { openSync, writeSync } from 'node:fs'
@@ -15,7 +15,7 @@ const random = new Random(seed)
 const report = openSync(reportPath, 'a')
 const tell = facts => writeSync(report, `${JSON.stringify(facts)}\n`)
 
-/** The disk, counting calls: whoever waits from outside seldom hits the middle of a commit. */
+/** Counts the disk calls. A kill from outside would rarely hit the middle of a commit. */
 let calls = 0
 function counted(target) {
   return new Proxy(target, {
@@ -34,7 +34,7 @@ function counted(target) {
 const storage = await openEmbedded({
   disk: counted(openNodeDisk(folder)),
   durability,
-  // Everything small: checkpoints, rotations and evictions all the time.
+  // Small sizes, so that checkpoints, rotations and evictions are frequent.
   walBytes: 24_000,
   prepareBytes: 8_192,
   cacheBytes: 40_000,
@@ -56,7 +56,7 @@ const door = {
   ],
 }
 
-/** All of it or nothing, in every primitive that a transaction has. */
+/** Writes to every primitive in one transaction. */
 async function writeAll(tx, n, name) {
   await tx.kv.put(`${name}-${n}`, n)
   const receipt = await tx.events.append(name, n)
@@ -67,7 +67,7 @@ async function writeAll(tx, n, name) {
   return receipt
 }
 
-/** Runs that this writer knows to be there, and nobody is at. */
+/** Runs that exist and that no pending call uses. */
 const idle = [...runs]
 
 const OPERATIONS = {
@@ -121,7 +121,7 @@ const OPERATIONS = {
       })
       .catch(() => undefined)
   },
-  /** Left open: it dies with the process. */
+  /** Leaves a transaction open when the process dies. */
   async open(n) {
     const tx = await db.begin(MAIN)
     await writeAll(tx, n, 'never')

@@ -13,9 +13,9 @@ import { PrimitivesOracle } from './primitives-oracle.ts'
 const WRITER = fileURLToPath(new URL('primitives-writer.mjs', import.meta.url))
 const STORES = 3
 const DEATHS = 9
-/** After so many answers a writer is killed from outside. */
+/** The test kills a writer after at most this many answers. */
 const ANSWERS_MAX = 150
-/** Or it dies by its own hand, at one of its disk calls. */
+/** Or the writer kills itself at one of its first disk calls, up to this number. */
 const CALLS_MAX = 700
 
 const root = mkdtempSync(join(tmpdir(), 'annals-primitives-'))
@@ -25,7 +25,7 @@ afterAll(() => {
   rmSync(root, { recursive: true, force: true })
 })
 
-/** Runs a writer until it is dead. */
+/** Runs a writer until it is killed. */
 async function die(args: readonly string[], answersMax: number): Promise<void> {
   const child = spawn(process.execPath, [WRITER, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
   children.add(child)
@@ -57,7 +57,7 @@ test(`nothing acknowledged is lost and every transaction is atomic over ${STORES
         seed: random.below(2 ** 32),
         first: oracle.next,
         durability: random.chance(0.5) ? 'durable' : 'relaxed',
-        // The first calls open the store and make what all writers need.
+        // The first calls open the store and create the data that all writers need.
         ...(byItself ? { dieAtCall: 1 + random.below(CALLS_MAX) } : {}),
         runs,
       }

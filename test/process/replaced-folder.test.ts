@@ -6,8 +6,8 @@ import { type Commanded, command } from './commanded.ts'
 import { fingerprint, newFolder, openStore } from './folder.ts'
 
 /**
- * Failure matrix: a folder that was removed, moved or replaced while a process had it open. That process notices
- * before it creates or replaces anything, so that whoever has a new store at the same path loses nothing.
+ * Failure matrix: a folder is removed, moved or replaced while a process has it open. The process notices it before it
+ * creates or replaces a file, so a new store at the same path loses nothing.
  */
 const EVENTS = 177
 const OTHERS = 40
@@ -30,7 +30,7 @@ const GONE = {
   deleted: (folder: string) => rmSync(folder, { recursive: true }),
 } as const
 
-/** What makes the first process create files: an append, a checkpoint, a rotation of the log, closing. */
+/** Operations that make the first process create files. */
 const ACTIONS = {
   append: ['put', 'x'],
   checkpoint: ['checkpoint'],

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { expect, it } from 'vitest'
 
-/** Only a process of its own can run out of things to do. */
+/** A process ends when it has nothing left to do, which only a separate process can show. */
 const ENTRY = new URL('../../dist/index.js', import.meta.url)
 
 function run(code: string): { readonly status: number | null; readonly output: string } {

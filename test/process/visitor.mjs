@@ -1,8 +1,8 @@
-// Visits a folder in a process of its own and says in one line of JSON how that went.
+// Opens a store in a separate process and prints the result as one line of JSON.
 //
 //   node visitor.mjs <folder> <settings>
 //
-// Settings: `readOnly`; `uid`: give up being root first; `stay`: keep the store open until killed.
+// Settings: `readOnly`; `uid`: the user to change to; `stay`: keep the store open until killed.
 import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 import { TAGS } from '../../dist/engine/keys.js'
@@ -10,7 +10,7 @@ import { TAGS } from '../../dist/engine/keys.js'
 const [folder, settingsJson] = process.argv.slice(2)
 const { readOnly = false, uid, stay = false } = JSON.parse(settingsJson)
 if (uid !== undefined) {
-  // Everything is loaded by now: the project itself need not be readable for that user.
+  // All modules are loaded by now, because this user may not be able to read the project.
   process.setgroups([])
   process.setgid(uid)
   process.setuid(uid)
@@ -19,7 +19,7 @@ if (uid !== undefined) {
 const say = facts => process.stdout.write(`${JSON.stringify(facts)}\n`)
 const put = { op: 'put', scope: 's', tag: TAGS.kv, key: 'visitor', value: String(process.pid) }
 
-/** The code of what was thrown, and that it was one of ours. */
+/** The result of an action, or the name and code of its error. */
 async function attempt(action) {
   try {
     return { value: await action() }

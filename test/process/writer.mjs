@@ -1,5 +1,5 @@
-// A writer to be killed. Opens the folder, verifies it, and commits until somebody kills it. Each commit is told
-// before it is asked for and after it is answered, by a write to a file: that outlives the process.
+// A writer for tests that kill it. It opens the folder, verifies the store, and commits until it is killed. It reports
+// each commit before it is sent and after it is answered, in a file that survives the process.
 //
 //   node writer.mjs <folder> <report> <settings>
 import { openSync, writeSync } from 'node:fs'
@@ -17,7 +17,7 @@ const report = openSync(reportPath, 'a')
 const tell = (kind, facts) => writeSync(report, `${JSON.stringify({ kind, ...facts })}\n`)
 const say = word => writeSync(1, `${word}\n`)
 
-/** The disk, counting calls while `phase` is the one to die in: a timer alone seldom hits an opening or a closing. */
+/** Counts the disk calls in the phase `dieWhile`. A timer alone would rarely hit an opening or a closing. */
 let phase = 'open'
 let calls = 0
 function count() {
@@ -43,7 +43,7 @@ say('opening')
 const store = await openEmbedded({
   disk: counted(disk),
   durability,
-  // Everything small: checkpoints, rotations, evictions and relocations all the time.
+  // Small sizes, so that checkpoints, rotations, evictions and relocations are frequent.
   walBytes: 24_000,
   prepareBytes: 8_192,
   cacheBytes: 40_000,
@@ -71,7 +71,7 @@ function operationsOf(commit) {
     if (draw < 0.5) operations.push({ op: 'put', scope, tag: TAGS.kv, key, value: body })
     else if (draw < 0.7) operations.push({ op: 'delete', scope, tag: TAGS.kv, key })
     else {
-      // A third of the dedupe keys come again, also those of the process before.
+      // A third of the dedupe keys are likely duplicates, also of earlier processes.
       const dedupe = {
         key: random.chance(0.33) ? `d-${random.below(60)}` : `d-${commit}-${i}`,
         memo: `m-${commit}`,
@@ -79,7 +79,7 @@ function operationsOf(commit) {
       operations.push({ op: 'append', scope, tag: TAGS.event, body, bodyHash: sha256(body), dedupe })
     }
   }
-  // Seldom, so that there is something to drop: trees of many nodes in several files.
+  // Drops are rare, so that scopes grow to trees with many nodes in several files.
   if (random.chance(0.01)) {
     const at = random.below(operations.length + 1)
     operations.splice(at, 0, { op: 'drop', scope: random.pick(SCOPES) })

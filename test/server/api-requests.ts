@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { deriveIdempotencyKey } from '../../src/index.ts'
 import type { Random } from '../../src/testing/random.ts'
 
-/** Requests that follow from a description in OpenAPI: most of them are a little wrong, some wholly. */
+/** Generates requests from an OpenAPI description. Most have one fault, some have many. */
 
 interface JsonSchema {
   readonly $ref?: string
@@ -72,7 +72,7 @@ const TEXTS = [
   '../../etc/passwd',
   '{{7*7}}',
 ]
-/** What expired is removed later, by the store itself: that would look like a change of some request in between. */
+/** No short lifetimes. The store removes expired entries later, which would look like a change by another request. */
 const TTLS = ['86400000', '0', '-1', 'x', '']
 const NUMBERS = [0, 1, -1, 0.5, 2 ** 53, -(2 ** 53), 1e308, 1_000, 65_536]
 
@@ -93,7 +93,7 @@ export class ApiRequests {
     return this.#operations.length
   }
 
-  /** `isAstray`: it may have come to another route, or to none. */
+  /** The next request. `isAstray` if it may reach another route or none. */
   next(): {
     readonly name: string
     readonly request: Request
@@ -175,7 +175,7 @@ export class ApiRequests {
     return $ref.endsWith('/RunEvent')
   }
 
-  /** One that is right but for one field, or wholly. */
+  /** An event with one invalid field, or an arbitrary value. */
   #event(): unknown {
     const random = this.#random
     const event = {

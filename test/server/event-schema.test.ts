@@ -6,7 +6,10 @@ import { ledgerSchema } from '../../src/ledger/formats.ts'
 import { newEvent } from '../../src/testing/ledger-suite/events.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 
-/** The documented format of an event matches the ledger's own check. The ledger may refuse more, but accepts no other events. */
+/**
+ * The documented format of an event matches the ledger's own check. The ledger may refuse more events than the format,
+ * but never accepts an event that the format excludes.
+ */
 
 /** An event with these fields. Its idempotency key is that of the event without them. */
 function eventWith(fields: Record<string, unknown> = {}): Record<string, unknown> {
@@ -19,7 +22,7 @@ function eventWith(fields: Record<string, unknown> = {}): Record<string, unknown
   return { ...event, ...fields }
 }
 
-/** Without the key, which has its own error code. */
+/** All fields except the key, which has its own error code. */
 const FIELDS = Object.keys(eventWith()).filter(name => name !== 'idempotencyKey')
 const WRONG = [null, '', 0, -1, 1.5, true, [], {}, 'a\0b', 'x'.repeat(5_000), '2025-06-15', 'RUN']
 

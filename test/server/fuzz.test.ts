@@ -7,7 +7,7 @@ import { heldBytes } from './held-memory.ts'
 
 /** `npm run test:soak` sends a million. */
 const REQUESTS = Number(process.env['ANNALS_FUZZ_REQUESTS'] ?? 50_000)
-/** What is left of the successful ones included. */
+/** This includes the data that successful requests have stored. */
 const GROWTH_BYTES_MAX = 64 * 1024 * 1024
 
 async function describedBy(server: Server): Promise<ApiDescription> {
@@ -15,15 +15,15 @@ async function describedBy(server: Server): Promise<ApiDescription> {
   return (await answer.json()) as ApiDescription
 }
 
-/** What was appended is projected in the background; that is no change of the request that comes after. */
+/** Waits for the background projector, whose commits are not changes by the next request. Returns the version. */
 async function settled(db: Annals, hasAppended = false): Promise<number> {
-  // Within its millisecond a record is not late yet.
+  // Within the same millisecond the projector does not report a lag yet.
   if (hasAppended) await new Promise(resolve => setTimeout(resolve, 3))
   while (db.stats().ledger.projector.lagMs > 0) await new Promise(resolve => setImmediate(resolve))
   return db.stats().version as number
 }
 
-/** What the writes that name themselves can change. */
+/** The data that requests with an idempotency key can change. */
 async function fingerprint(db: Annals): Promise<string> {
   const runs = await db.runs.query({ includeArchived: true, limit: 100 })
   const cells = await Promise.all(['run-1', 'run-2'].map(run => db.cells.list(run)))
@@ -54,7 +54,8 @@ test(
     for (let i = 0; i < REQUESTS; i++) {
       const { name, request, documented, isAstray } = requests.next()
       const what = `seed ${seed}, request ${i}: ${request.method} ${request.url}`
-      // A key is claimed before the request is judged, and given back when it is refused: that is a commit, but no change.
+      // An idempotency key is claimed before the request is checked, and released if the request is refused. This
+      // commits, but changes no data.
       const before = request.headers.has('Idempotency-Key') ? await fingerprint(db) : undefined
       const answer = await server.fetch(request)
       const { status } = answer
@@ -63,7 +64,7 @@ test(
       if (status >= 400) {
         counts.refused++
         const now = await settled(db)
-        // Not expect, which costs more than the request.
+        // `expect` would cost more than the request.
         const isSame = before === undefined ? now === version : (await fingerprint(db)) === before
         if (!isSame) throw new Error(`${what}: ${status}, and something has changed`)
         version = now
@@ -82,9 +83,9 @@ test(
       `${counts.good} answered, ${counts.refused} refused, ${seconds.toFixed(1)} s, held ${(growth / 1e6).toFixed(1)} MB`,
     )
     expect(growth).toBeLessThan(GROWTH_BYTES_MAX)
-    // What is answered is documented, refusals too.
+    // All status codes must be documented, including those of refused requests.
     expect([...undocumented].sort()).toEqual([])
-    // It has reached everything, and nearly everything also in earnest.
+    // Every operation was requested, and most of them also with success.
     expect(seen.size).toBe(requests.count)
     expect(
       [...seen.values()].filter(statuses => [...statuses].some(status => status < 300)).length,

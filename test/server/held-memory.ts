@@ -4,7 +4,7 @@ import { runInNewContext } from 'node:vm'
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
 
-/** What somebody still holds, in the heap and beside it. Garbage does not count: how much of it waits is up to V8. */
+/** The bytes in use, in the heap and outside it. Garbage does not count, because V8 decides when to collect it. */
 export function heldBytes(): number {
   // The first collection finds unused buffers, and the second one waits until their memory is released.
   for (let i = 0; i < 2; i++) collect()

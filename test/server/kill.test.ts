@@ -39,7 +39,7 @@ test('a server killed under load loses no acknowledged write, and its clients re
   const following = (async () => {
     for await (const { record } of client.ledger.subscribeAll({ signal: stop.signal })) {
       followed.push(record)
-      // Sent when all others were answered: nothing comes behind it.
+      // The last event. It is sent after all others were answered.
       if (record.runId === 'last') return
     }
   })()

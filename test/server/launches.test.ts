@@ -8,7 +8,7 @@ import { createLaunchRegistry } from '../../src/server/launch-registry.ts'
 import { createServer, type Server } from '../../src/server/server.ts'
 import { gateway, newRunsFolder, smallLaunch } from '../launch/small-launch.ts'
 
-/** Launches through a server: the ones in its folder, and only for its own tenant. */
+/** Launches through a server: only those in its folder, and only for its own tenant. */
 
 const opened: AsyncDisposable[] = []
 afterEach(async () => {
@@ -30,7 +30,7 @@ async function serveLaunches(launches: readonly ReturnType<typeof smallLaunch>[]
   return { db, server, runsFolder }
 }
 
-/** Begun, and left where it was. */
+/** Starts a run and stops it before its end. */
 async function stoppedRun({ db, runsFolder }: Served, runId: string): Promise<void> {
   const isAtWork = gateway()
   const work = async (): Promise<void> => isAtWork.open()
@@ -70,7 +70,7 @@ describe('launches over HTTP', () => {
       if (eventType === 'RunCompleted') break
     }
     expect(await launches.state('one')).toMatchObject({ run_state: 'DONE' })
-    // It is let go of a moment after it has ended.
+    // The server releases the run a moment after the run has ended.
     await vi.waitFor(() => expect(launches.resume('one')).rejects.toMatchObject({ code: 'ILLEGAL_STATE' }))
 
     await launches.cancel('two', { reason: 'not needed' })
@@ -95,14 +95,14 @@ describe('launches over HTTP', () => {
   test('are listed page by page, reading only the first line of each log', async () => {
     const served = await serveLaunches([])
     for (const runId of ['a', 'b', 'c']) await stoppedRun(served, runId)
-    // More than can be read at once: whoever tried would fail.
+    // Too large to be read at once, so an attempt to read it would fail.
     truncateSync(join(served.runsFolder, 'b', 'events.ndjson'), 3 * 1024 ** 3)
     const page = async (query: string): Promise<unknown> =>
       (await served.server.fetch(new Request(`http://localhost/v1/launches${query}`))).json()
     expect(await page('')).toEqual({ launches: ['a', 'b', 'c'] })
     expect(await page('?limit=2')).toEqual({ launches: ['a', 'b'], next: 'b' })
     expect(await page('?limit=2&after=b')).toEqual({ launches: ['c'] })
-    // Of those that are not on the page nothing is looked at.
+    // Launches that are not on the page are not read.
     rmSync(join(served.runsFolder, 'c', 'events.ndjson'))
     mkdirSync(join(served.runsFolder, 'c', 'events.ndjson'))
     expect(await page('?limit=1')).toEqual({ launches: ['a'], next: 'a' })

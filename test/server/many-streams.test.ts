@@ -24,7 +24,7 @@ function noteOf(runId: string, logicalAttemptId: number): RunEventWrite {
 
 const MARK = '\ndata: '
 
-/** A reader that counts events, as cheaply as it can be done: a thousand of them share this process. */
+/** A reader that only counts events. It must be cheap, because a thousand of them share this process. */
 class CountingReader {
   readonly socket: Socket
   #events = 0
@@ -40,7 +40,7 @@ class CountingReader {
     this.socket.on('data', data => {
       const text = this.#tail + String(data)
       this.#events += text.split(MARK).length - 1
-      // A piece may end within the mark.
+      // A chunk may end in the middle of the mark.
       this.#tail = text.slice(1 - MARK.length)
       if (this.#events >= this.#wanted) this.#wake()
     })
@@ -66,8 +66,8 @@ async function metric(url: string, name: string): Promise<number> {
 }
 
 /**
- * Processor time of the server for one append, in milliseconds. The time on the clock is mostly that of the disk, and of the
- * other programs on this machine.
+ * The server's processor time per append in milliseconds. The elapsed time would mostly measure the disk and other
+ * programs.
  */
 async function costOf(url: string, client: AnnalsClient, runId: string, from: number): Promise<number> {
   const before = await metric(url, CPU)
@@ -96,15 +96,15 @@ test(`${STREAMS} open streams and one stalled client: appends stay fast, memory 
   stalled.pause()
   stalled.write('GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n')
   while ((await metric(url, 'annals_http_open_streams')) < STREAMS + 1) {
-    // Nobody tells when a connection is served: asked again.
+    // The server does not announce when it serves a connection, so its metric is polled.
     await new Promise(resolve => setTimeout(resolve, 20))
   }
-  // Nobody watches this run but the one that does not read.
+  // Only the stalled stream includes this run.
   const beside = await costOf(url, client, 'quiet', 1 + APPENDS)
-  // These go to five hundred readers each.
+  // Each of these events goes to five hundred readers.
   const watched = await costOf(url, client, 'watched', 1)
   await Promise.all(watching.map(reader => reader.reached(APPENDS)))
-  // Far more than buffers hold, for the one that does not read.
+  // Far more than the buffers of the stalled stream can hold.
   await Promise.all(
     Array.from({ length: 2_000 }, (_, i) => client.ledger.appendEvent(noteOf('flood', i + 1))),
   )
@@ -116,7 +116,7 @@ test(`${STREAMS} open streams and one stalled client: appends stay fast, memory 
   )
   expect(watching.every(({ events }) => events === APPENDS)).toBe(true)
   expect(readers.reduce((sum, { events }) => sum + events, 0)).toBe(APPENDS * watching.length)
-  // An append that every stream is told of costs ten times as much.
+  // If every stream were notified, an append would cost ten times as much.
   expect(beside).toBeLessThan(4 * alone)
   expect(growth).toBeLessThan(GROWTH_BYTES_MAX)
 }, 120_000)

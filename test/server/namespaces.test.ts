@@ -5,7 +5,7 @@ import { createServer, type Server } from '../../src/server.ts'
 import { newEvent } from '../../src/testing/ledger-suite/events.ts'
 
 const RUN = 'run-1'
-/** Names that a path could misread. */
+/** Names with characters that have a meaning in a path. */
 const THERE = namespace({ tenant: '~:acme', app: 'a:b/c', agent: '%3A..', run: RUN })
 
 let db: Annals
@@ -30,7 +30,7 @@ async function answer(path: string, init: RequestInit = {}): Promise<{ status: n
   return { status: response.status, json: await response.json() }
 }
 
-/** A cursor that a server could have given, for another place. */
+/** A cursor that a server could have returned for another scope. */
 function cursorLike(place: string): string {
   return Buffer.from(JSON.stringify([place])).toString('base64url')
 }
@@ -102,7 +102,7 @@ describe('P27, P32: runs in namespaces over HTTP', () => {
     ]) {
       await expect(attempt()).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     }
-    // Data that runs share are data.
+    // A scope that runs share accepts data.
     await client.kv.put(shared, 'k', 1)
     expect(await client.kv.get(shared, 'k')).toBe(1)
     for (const path of ['~:', '~:a', '~:a:b:c:d:e', '~:%25:b:c:d', '~:a::c:d', `~:${'x'.repeat(4_000)}`]) {
@@ -118,7 +118,7 @@ describe('P27, P32: runs in namespaces over HTTP', () => {
     const shared = agentShared({ tenant: '~:acme', app: 'a:b', agent: '%' })
     const elsewhere = namespace({ tenant: '~:acme', app: 'other', agent: 'x', run: RUN })
     for (const scope of [shared, elsewhere, '.', '~~']) await client.kv.put(scope, 'k', 1)
-    // More than a page of the list.
+    // More than one page of the list.
     await Promise.all(Array.from({ length: 130 }, (_, i) => acme.kv.put(`scratch-${i}`, 'k', i)))
     await db.kv.put('of another tenant', 'k', 1)
     const found = await client.scopes()

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 
 const PROGRAM = fileURLToPath(new URL('server-process.mjs', import.meta.url))
 
-/** A server in a process that can be killed and started again, at the same address, on the same folder. */
+/** A server in a separate process, which can be killed and started again with the same address and folder. */
 export class ServerProcess {
   url = ''
   readonly #folder = mkdtempSync(join(tmpdir(), 'annals-server-'))

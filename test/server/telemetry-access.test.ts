@@ -9,7 +9,7 @@ import { createServer, type Server } from '../../src/server/server.ts'
 import { telemetrySettings } from '../../src/server/telemetry-settings.ts'
 import { newRun } from './telemetry-suite/service.ts'
 
-/** Who may ask the telemetry service, and how often: over a real socket. */
+/** Authentication and rate limits of the telemetry service, over a real socket. */
 
 let db: Annals
 let server: Server
@@ -32,7 +32,7 @@ const SECRET = 'a-secret-of-the-service'
 const GUARDED = { TELEMETRY_API_AUTH_ENABLED: 'true', TELEMETRY_API_AUTH_TOKEN: SECRET }
 const bearer = (token: string): Record<string, string> => ({ authorization: `Bearer ${token}` })
 
-/** Every route, with a request that it would answer. */
+/** Every route with a valid request. */
 const ROUTES: readonly (readonly [method: string, path: string, body?: unknown])[] = [
   ['GET', '/metrics'],
   ['GET', '/api/v1/metadata'],
@@ -59,7 +59,7 @@ function ask(
 }
 
 describe('tokens', () => {
-  test('TD6: off by default', async () => {
+  test('TD6: are not needed by default', async () => {
     await start({ TELEMETRY_API_AUTH_TOKEN: SECRET })
     for (const route of ROUTES) {
       expect((await ask(route)).status, route.join(' ')).not.toBe(401)
@@ -116,17 +116,17 @@ describe('tokens', () => {
     expect((await ask(['POST', '/api/v1/runs', run], bearer(acme.token))).status).toBe(201)
   })
 
-  test('TD6: /health needs none', async () => {
+  test('TD6: are not needed for /health', async () => {
     await start(GUARDED)
     expect((await ask(['GET', '/health'])).status).toBe(200)
   })
 
-  test.each(['1', 'true', 'yes', 'on', 'TRUE', 'Yes'])('TD6: %s is true', async value => {
+  test.each(['1', 'true', 'yes', 'on', 'TRUE', 'Yes'])('TD6: are needed with TELEMETRY_API_AUTH_ENABLED=%s', async value => {
     await start({ ...GUARDED, TELEMETRY_API_AUTH_ENABLED: value })
     expect((await ask(ROUTES[0])).status).toBe(401)
   })
 
-  test.each(['', '0', 'false', 'no', 'off'])('TD6: %j is not', async value => {
+  test.each(['', '0', 'false', 'no', 'off'])('TD6: are not needed with TELEMETRY_API_AUTH_ENABLED=%j', async value => {
     await start({ ...GUARDED, TELEMETRY_API_AUTH_ENABLED: value })
     expect((await ask(ROUTES[0])).status).toBe(200)
   })
@@ -166,12 +166,12 @@ describe('the rate limit', () => {
   const left = (response: Response): readonly (string | null)[] =>
     ['x-ratelimit-limit', 'x-ratelimit-remaining'].map(name => response.headers.get(name))
 
-  test('TD6: off by default, without headers', async () => {
+  test('TD6: is off by default, without headers', async () => {
     await start({ TELEMETRY_RATE_LIMIT_RPM: '1' })
     for (let i = 0; i < 5; i++) expect(left(await ask(ROUTES[0]))).toEqual([null, null])
   })
 
-  test('TD6: 60 a minute by default', async () => {
+  test('TD6: is 60 requests a minute by default', async () => {
     await start({ TELEMETRY_RATE_LIMIT_ENABLED: '1' })
     expect(left(await ask(ROUTES[0]))).toEqual(['60', '59'])
   })
@@ -199,7 +199,7 @@ describe('the rate limit', () => {
     for (let i = 0; i < 3; i++) await ask(ROUTES[0], bearer(SECRET))
     expect((await ask(ROUTES[0], bearer(SECRET))).status).toBe(429)
     expect((await ask(ROUTES[0], bearer(reader.token))).status).toBe(200)
-    // Guesses are those of one address, whatever they are.
+    // Wrong tokens count against the address, not each on its own.
     const guesses = []
     for (let i = 0; i < 4; i++) guesses.push((await ask(ROUTES[0], bearer(`guess-${i}`))).status)
     expect(guesses).toEqual([401, 401, 401, 429])
@@ -273,7 +273,7 @@ describe('hosts and origins', () => {
   })
 })
 
-/** A request as it is written, so that headers can come twice. */
+/** Sends a raw request, so that a header can occur twice. */
 async function exchange(lines: readonly string[]): Promise<string> {
   const { host, port } = new URL(url)
   const socket = connect(Number(port), '127.0.0.1')

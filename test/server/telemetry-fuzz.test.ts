@@ -6,10 +6,10 @@ import { type NewRun, RECORD_FIELDS } from '../../src/telemetry/run-record.ts'
 import { seedOfRun } from '../../src/testing/random.ts'
 import { newRun } from './telemetry-suite/service.ts'
 
-/** Whatever is sent, the answer is one that the contract knows, and what was refused has changed nothing. */
+/** Every request gets an answer that the contract allows, and refused requests change nothing. */
 
 const RUNS = 1_500
-/** Of so many requests; far below what any seed has given, so that only a fuzzer that reaches nothing falls short. */
+/** The minimum numbers of stored and changed runs. Every seed reaches far more, unless the fuzzer reaches nothing. */
 const STORED_MIN = 200
 const CHANGED_MIN = 30
 
@@ -30,7 +30,7 @@ const anything = fc.oneof(
   ),
   fc.string({ unit: 'binary' }),
 )
-/** Fields with values that their rules allow. */
+/** Fields with valid values. */
 const fitting = fc.record(
   {
     status: fc.constantFrom('running', 'success', 'partial', 'timeout', 'cancelled'),
@@ -73,7 +73,7 @@ const path = fc.oneof(
   segment.map(id => `/telemetry/${id}`),
 )
 type Asked = readonly [method: string, path: string, body: string]
-/** Half of them where something can come of it, the others anywhere. */
+/** Half of the requests can succeed, the others are arbitrary. */
 const asked: fc.Arbitrary<Asked> = fc.oneof(
   fc.tuple(fc.constant('POST'), fc.constant('/api/v1/runs'), run.map(json)),
   fc.tuple(fc.constant('POST'), fc.constant('/api/v1/runs/batch'), runs.map(json)),
@@ -112,7 +112,7 @@ test('TD4, TD5: any request is answered as the contract requires, never with a 5
     fc.asyncProperty(asked, query, async ([method, at, text], parameters) => {
       const search = new URLSearchParams(parameters as Record<string, string>)
       const url = `http://localhost${at}?${search}`
-      // Steps upwards lead to other parts of the server.
+      // Paths with `..` may lead to other parts of the server.
       fc.pre(/^\/(api\/v1\/|telemetry\/|metrics$|health$)/.test(new URL(url).pathname))
       const before = db.stats().version
       const response = await app.request(url, {
@@ -128,7 +128,7 @@ test('TD4, TD5: any request is answered as the contract requires, never with a 5
             : [['detail']]
         expect(keys).toContainEqual(Object.keys(answer))
       }
-      // No version is no commit: nothing at all has changed.
+      // The same version means that there was no commit, so nothing has changed.
       if (response.status >= 400 || method === 'GET') expect(db.stats().version).toBe(before)
       const { total_runs: now } = await db.telemetry.totals()
       if (method !== 'POST') expect(now).toBe(stored)

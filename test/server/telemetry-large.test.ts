@@ -9,14 +9,14 @@ import type { NewRun } from '../../src/telemetry/run-record.ts'
 import { heldBytes } from './held-memory.ts'
 import { newRun } from './telemetry-suite/service.ts'
 
-/** Lists of large records: sent as they are read, whoever reads how slowly. */
+/** Lists of large records are sent while they are read from the store, as fast as the client reads them. */
 
 const RECORDS = 300
 const RECORD_BYTES = 1_000_000
 const LOOK_EVERY_BYTES = 20 * RECORD_BYTES
-/** Of what the store remembers by itself, so that what is left is the answer's. */
+/** A small cache, so that mostly the response is measured. */
 const CACHE_BYTES = 4 * RECORD_BYTES
-/** The reader is in this process too, with what waits in its sockets. */
+/** This includes the reader, which is in the same process, and the buffers of its sockets. */
 const HELD_BYTES_MAX = 48 * RECORD_BYTES
 
 test('a list is read only as far as its client reads, and ends with it', async () => {
@@ -48,7 +48,7 @@ test.each([
 })
 
 test('an error before the first item is an error response', async () => {
-  // biome-ignore lint/correctness/useYield: it fails before it could
+  // biome-ignore lint/correctness/useYield: it throws before it could yield
   async function* items(): AsyncGenerator<string, void, void> {
     throw new Error('closed')
   }
@@ -66,7 +66,7 @@ test('lists and trails of large records keep only a few in memory', async () => 
   await db.checkpoint()
   const server = createServer(db, { port: 0 })
   const { url } = await server.listen()
-  // The second has a filter that no index answers: every record is looked at.
+  // No index covers the filters of the second request, so every record is read.
   for (const asked of [
     '/api/v1/runs?limit=1000',
     '/api/v1/runs?limit=1000&job_type=job&status=running',

@@ -15,7 +15,7 @@ export interface SuiteOptions {
   readonly synchronous: string
 }
 
-/** Every endpoint of the telemetry service with what it takes and refuses, on any engine. */
+/** The tests of every endpoint of the telemetry service, for any engine. */
 
 export function testTelemetry(
   name: string,

@@ -4,8 +4,8 @@ import { deriveIdempotencyKey, open } from '../../dist/index.js'
 import { createServer } from '../../dist/server.js'
 
 /**
- * A server with two tenants in a process of its own: `node tenants-process.mjs <events>`. The run `long` of the tenant `acme` has
- * so many events. Over IPC it says where it listens and which tokens there are; between `watch` and `report` it measures the
+ * A server with two tenants in a separate process: `node tenants-process.mjs <events>`. The run `long` of the tenant
+ * `acme` has this many events. It sends its URL and tokens over IPC. Between `watch` and `report` it measures the
  * longest block of its event loop and its memory.
  */
 const EVENTS_A_BATCH = 5_000
@@ -43,9 +43,8 @@ function eventOf(i, tenantId = 'acme') {
 }
 
 /**
- * Watches the event loop. A block is the time that this thread was on a core from one turn to the next: neither other
- * processes on the machine count, nor helpers of the garbage collector that wait for a core. The store is in memory, so
- * there is no other waiting within a turn.
+ * Measures the event loop. A block is the time on a core between two turns, which excludes other processes and the
+ * garbage collector's helper threads. The store is in memory, so a turn never waits for a disk.
  */
 class Watch {
   #file = openSync('/proc/thread-self/schedstat', 'r')

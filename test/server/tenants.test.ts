@@ -5,14 +5,14 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 
 /**
- * One tenant never stops the others: a server in a process of its own, a tenant that asks for as much as it can, and what the
- * others see of it.
+ * One tenant never blocks the others. The server runs in a separate process, and one tenant sends the largest requests
+ * that it can.
  */
 
 const PROGRAM = fileURLToPath(new URL('tenants-process.mjs', import.meta.url))
 const MIB = 1024 * 1024
 const EVENTS = 100_000
-/** The longest that any request may hold the event loop. */
+/** The longest time that a request may block the event loop. */
 const BLOCK_MS_MAX = 20
 const RSS_MAX = 1_200 * MIB
 
@@ -30,11 +30,11 @@ afterAll(() => child.kill('SIGKILL'))
 interface Seen {
   readonly longestMs: number
   readonly rssMax: number
-  /** Answers of `/health` to a second connection meanwhile. */
+  /** The number of answers from `/health` on a second connection in this time. */
   readonly pings: number
 }
 
-/** What the server and a second connection see of it while `work` is done. */
+/** Measures the server, and pings it on a second connection, while `work` runs. */
 async function seenDuring(work: () => Promise<unknown>): Promise<Seen> {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
   let isOver = false
@@ -82,7 +82,7 @@ function ask(
     }
     const options = { method, headers, ...(signal === undefined ? {} : { signal }) }
     const sent = request(`${url}${path}`, { ...options, agent: agent ?? false })
-    // A body that is refused before it was read ends with its connection, maybe after the answer.
+    // If the server refuses a body before it has read it, it closes the connection, maybe after the answer.
     if (agent === undefined) sent.on('socket', socket => socket.on('error', reject))
     sent.on('error', reject).on('response', answer => {
       const chunks: Buffer[] = []
@@ -97,7 +97,7 @@ function ask(
   })
 }
 
-/** The shortest of a few measurements: a stray interruption is in one of them, a long loop in all. */
+/** The shortest of several measurements. A random interruption affects one of them, a long loop all. */
 async function longestBlock(work: () => Promise<unknown>, times = 5): Promise<number> {
   let best = Number.POSITIVE_INFINITY
   for (let i = 0; i < times && best > BLOCK_MS_MAX; i++) {
@@ -119,7 +119,7 @@ function filled(open: string, item: (i: number) => string, close: string): strin
   }
 }
 
-/** The last item stands for no value, so a body is parsed and converted to its end, and nothing is stored. */
+/** An invalid value at the end. The body is parsed and converted completely, and nothing is stored. */
 const NO_VALUE = '"\\u0000x"'
 const BODIES: Readonly<Record<string, () => string>> = {
   'a plain string': () => `["${'x'.repeat(16 * MIB - 32)}",${NO_VALUE}]`,
@@ -204,7 +204,7 @@ describe('heavy requests with a reader’s token', () => {
       finished.push('other')
       await Promise.all(mine)
     }, 4)
-    // It began last, is shorter than theirs, and waits for none of them.
+    // It was sent last and is shorter than the others, so it must not wait for them.
     expect(finished[0]).toBe('other')
     expect(longest).toBeLessThanOrEqual(BLOCK_MS_MAX)
   })

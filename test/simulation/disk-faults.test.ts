@@ -35,7 +35,7 @@ describe('faults', () => {
     ['syncLater', (_disk, file) => file.syncLater()],
   ]
   for (const error of ['EIO', 'ENOSPC'] as const) {
-    it.each(calls)(`${error} can hit %s, at a given call, once or for ever`, async (kind, call) => {
+    it.each(calls)(`${error} can hit %s, at a given call, once or permanently`, async (kind, call) => {
       for (const times of [1, Number.POSITIVE_INFINITY]) {
         const disk = diskWith({ a: 'data' })
         const file = disk.open('a', 'write')

@@ -17,28 +17,28 @@ export type DiskCallKind =
   | 'syncLater'
 
 export interface DiskCall {
-  /** Counted from 0. */
+  /** The number of the call, from 0. */
   readonly index: number
   readonly kind: DiskCallKind
-  /** Its path; for calls on a folder that of the folder, empty for the disk's own. */
+  /** The path of the file or folder; empty for the root of the disk. */
   readonly file: string
-  /** Of a truncation, the new size. */
+  /** For a truncation, the new size. */
   readonly position: number
   readonly bytes: number
   phase: 'start' | 'end'
-  /** Known at the end. */
+  /** Set when the call ends. */
   failed: boolean
 }
 
-/** `short` writes half and says so: again and again, that comes to no bytes at all. Only writes can be short. */
+/** `short` writes half of the bytes and returns their number. Repeated often enough, it writes none. It affects writes only. */
 export type FaultError = 'EIO' | 'ENOSPC' | 'EMFILE' | 'short'
 
 export interface DiskFault {
   readonly error: FaultError
-  /** The first call that may fail, counted from 0. */
+  /** The number of the first call that may fail, from 0. */
   readonly at?: number
   readonly when?: (call: DiskCall) => boolean
-  /** Of the calls that `at` and `when` allow, how many fail; 1 unless told, `Infinity` for ever. */
+  /** How many of the calls that `at` and `when` select fail: 1 by default, `Infinity` for all. */
   readonly times?: number
 }
 
@@ -57,7 +57,7 @@ export class DiskFaults {
     this.#faults = []
   }
 
-  /** The fault that hits this call, if any; that counts as one of its times. */
+  /** Returns the fault for this call, if any, and counts it. */
   take(call: DiskCall): FaultError | undefined {
     for (const entry of this.#faults) {
       const { error, at, when } = entry.fault
@@ -72,7 +72,7 @@ export class DiskFaults {
   }
 }
 
-/** An error such as Node throws. */
+/** An error like those that Node throws. */
 export function ioError(code: string, kind: DiskCallKind, file = ''): NodeJS.ErrnoException {
   return Object.assign(new Error(`${code}: simulated, ${kind} ${file}`), { code, syscall: kind })
 }

@@ -27,7 +27,7 @@ it('a simulated disk without faults behaves like the real one', async () => {
   }
 })
 
-/** `f` and `f/g` are folders, if they are there at all. */
+/** `f` and `f/g` are folders if they exist. */
 const NAMES: readonly string[] = ['a', 'b', 'f/a', 'f/b', 'f/g/a']
 const FOLDERS: readonly string[] = ['f', 'f/g']
 

@@ -1,15 +1,18 @@
 import { invariant } from '../../src/core/invariant.ts'
 import type { Disk } from '../../src/disk/disk.ts'
 
-/** What only the simulated disk itself can do. */
+/** The operations of a handle that need the simulated disk itself. */
 export interface FolderOwner {
   lock(holder: object): void
   release(holder: object): void
-  /** Throws if the folder was replaced since. */
+  /** Throws if the folder was replaced after the handle was opened. */
   check(): void
 }
 
-/** A folder of a simulated disk, as a process has it open. It can't be used once closed, nor changed once replaced. */
+/**
+ * A process's open handle of a folder on a simulated disk. It can't be used after it is closed, and can't write after
+ * the folder was replaced.
+ */
 export function folderHandle(disk: Disk, path: string, owner: FolderOwner): Disk {
   let open = true
   const at = (name = ''): string => {

@@ -2,7 +2,7 @@ const PAGE_BYTES = 2048
 const SLAB_BYTES = 64 * PAGE_BYTES
 const ZEROS = new Uint8Array(PAGE_BYTES)
 
-// Pages are cut from slabs: an ArrayBuffer for each would cost ten times the copy that fills it.
+// Pages are cut from slabs, because one ArrayBuffer per page would cost ten times as much as copying the page.
 let slab = new ArrayBuffer(SLAB_BYTES)
 let slabUsed = 0
 
@@ -13,20 +13,19 @@ function copyOfPage(page: Uint8Array): Uint8Array {
   }
   const copy = new Uint8Array(slab, slabUsed, PAGE_BYTES)
   slabUsed += PAGE_BYTES
-  // A page of a new slab is zeros already.
+  // A new slab contains zeros already.
   if (page !== ZEROS) copy.set(page)
   return copy
 }
 
 /**
- * The bytes of a file, which can be forked at the price of an object: forks
- * share their pages until one of them writes to a page, and only that page is
- * copied then. A page that was never written is the one page of zeros.
+ * The bytes of a file, with cheap forks. Forks share their pages, and a page is copied when one of them writes to it.
+ * All pages that were never written are one shared page of zeros.
  */
 export class PagedBytes {
-  /** Bytes of the last page past the size are always zero, so that growing needs to touch nothing. */
+  /** The bytes of the last page after `#size` are always zero, so that growing the file needs no write. */
   #pages: Uint8Array[]
-  /** Which pages are ours alone. Undefined while the list of pages itself is shared with a fork. */
+  /** For each page, whether no fork shares it. Undefined while the list of pages itself is shared with a fork. */
   #owned: boolean[] | undefined
   #size: number
 
@@ -69,7 +68,7 @@ export class PagedBytes {
     return count
   }
 
-  /** Writes `source` from `from` up to `to`, to `position` and on; grows if needed. */
+  /** Writes the bytes `from` to `to` of `source` at `position`. The file grows if needed. */
   write(source: Uint8Array, position: number, from = 0, to: number = source.length): void {
     if (from >= to) return
     if (position + to - from > this.#size) this.#grow(position + to - from)

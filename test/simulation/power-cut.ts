@@ -2,9 +2,8 @@ import type { Random } from '../../src/testing/random.ts'
 import type { PagedBytes } from './paged-bytes.ts'
 
 /**
- * What a power cut does to what was never synced. A change of a file is
- * pending until a sync of that file, a change of the folder until a sync of
- * the folder. A `Fate` decides for each part of each change what becomes of it.
+ * The effect of a power cut on unsynced changes. A change of a file is pending until the file is synced, and a change
+ * of the folder until the folder is synced. A `Fate` decides which parts of the pending changes survive.
  */
 export type FileChange =
   | { readonly kind: 'write'; readonly bytes: Uint8Array; readonly position: number }
@@ -12,30 +11,29 @@ export type FileChange =
 
 export interface FolderChange {
   readonly name: string
-  /** The file that the name stands for from now on; undefined for a removal. */
+  /** The number of the file that now has this name; undefined if the name was removed. */
   readonly file: number | undefined
-  /** The name that it had until now: a rename is there wholly, or not at all. */
+  /** The previous name, if the file was renamed. A rename is atomic. */
   readonly from?: string
 }
 
 export type Tear = 'none' | 'mixed' | 'garbage'
 
 export interface Fate {
-  /** Asked before the changes of each list. */
+  /** Called before the changes of each list. */
   begin(changes: number): void
-  /** What becomes of the part of a write that lies in one sector. */
+  /** The outcome for the part of a write that lies in one sector. */
   data(change: number, sector: number): 'lost' | 'kept' | 'torn'
-  /** What a torn sector holds in place of `part`: these bytes at that offset, and the old ones around them. */
+  /** The content of a torn sector: these bytes at that offset, and the old bytes around them. */
   torn(part: Uint8Array): { readonly bytes: Uint8Array; readonly offset: number }
-  /** Whether a truncation arrives, or the new size of a file that a write has made longer. */
+  /** Whether a truncation, or the new size after a write that extended the file, survives. */
   size(change: number): boolean
   entry(change: number): boolean
 }
 
 /**
- * Changes `content`, the durable bytes, into what a power cut leaves. Data and
- * size have fates of their own, so a file may come out longer with zeros where
- * the data got lost, or with its data there and cut off by the old size.
+ * Changes `content`, the durable bytes, to the bytes that a power cut leaves. Data and size survive independently, so a
+ * longer file may contain zeros instead of lost data, and the old size may cut off data that survived.
  */
 export function cutFile(
   content: PagedBytes,
@@ -44,7 +42,7 @@ export function cutFile(
   sectorBytes: number,
 ): void {
   fate.begin(changes.length)
-  // Data may arrive behind the end of the file; what the end is in the end decides whether it is seen.
+  // Data may be written past the end of the file. The final size decides whether it is visible.
   let size = content.size
   for (let index = 0; index < changes.length; index++) {
     const change = changes[index]
@@ -76,7 +74,7 @@ function cutWrite(
     const to = Math.min(bytes.length, (sector + 1) * sectorBytes - position)
     const outcome = fate.data(index, sector)
     if (outcome !== 'kept') {
-      // Neighbours that are kept are written at once.
+      // Writes the kept sectors before this one in one call.
       content.write(bytes, position + kept, kept, from)
       kept = to
       if (outcome === 'torn') {
@@ -89,7 +87,7 @@ function cutWrite(
   content.write(bytes, position + kept, kept, from)
 }
 
-/** How many decisions `cutFile` may have to ask for at most. */
+/** The maximum number of decisions that `cutFile` asks for. */
 export function decisionsOf(
   durableSize: number,
   changes: readonly FileChange[],
@@ -132,16 +130,15 @@ const KEEP_PROBABILITIES = [0, 0.1, 0.5, 0.9, 1] as const
 const TEAR_PROBABILITY = 0.1
 
 /**
- * By seed, one of two kinds of disk for each image:
+ * Chooses one of two kinds of disk for each image, as the seed decides:
  *
- * - `ordered`: a sector holds what it held at some moment since the last sync,
- *   each sector its own moment; sizes and names arrive in order (a journal).
- *   That is what a page cache on a journalled file system does.
- * - otherwise each sector of each write, each size and each name is kept or
- *   lost on its own, as on network file systems: more than most disks do.
+ * - `ordered`: each sector has its content from some moment since the last sync, and sizes and names survive in
+ *   order. A page cache on a journalled file system behaves like this.
+ * - otherwise each sector of each write, each size and each name survives on its own, as on network file systems.
+ *   This is worse than most disks.
  *
- * How much is kept is drawn for each image too, or the images in which nearly
- * all or nearly nothing arrived would never come.
+ * The share that survives also differs between images. Otherwise almost no image would keep nearly all or nearly
+ * nothing.
  */
 export class RandomFate implements Fate {
   readonly #random: Random
@@ -173,8 +170,8 @@ export class RandomFate implements Fate {
   }
 
   /**
-   * The damage stays within the bytes of the write: an overwrite cut short
-   * leaves its neighbours in the sector alone, as all disks of today promise.
+   * The damage stays within the bytes of the write. An interrupted overwrite does not change the other bytes of its
+   * sector, as all current disks promise.
    */
   torn(part: Uint8Array): { readonly bytes: Uint8Array; readonly offset: number } {
     if (this.#tear === 'garbage' && this.#random.chance(0.5)) {
@@ -196,7 +193,7 @@ export class RandomFate implements Fate {
     return this.size(change)
   }
 
-  /** The same for each question about a sector, without a table of sectors. */
+  /** The moment for a sector. It is computed from the sector's number, so that it is the same each time without a table. */
   #momentOf(sector: number): number {
     const mixed = Math.imul((sector ^ this.#salt) + 0x9e3779b9, 0x85ebca6b)
     const first = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35)
@@ -207,14 +204,14 @@ export class RandomFate implements Fate {
     )
   }
 
-  /** How many of the changes had happened: all, none, or some, from two numbers below 1. */
+  /** Maps two numbers below 1 to the number of changes that had happened: all, none, or some. */
   #moment(first: number, second: number): number {
     if (first < this.#keep) return this.#changes
     return second < 0.3 ? 0 : Math.floor(((second - 0.3) / 0.7) * (this.#changes + 1))
   }
 }
 
-/** Everything arrives. */
+/** All changes survive. */
 export const KEEP_ALL: Fate = {
   begin() {},
   data: () => 'kept',
@@ -223,7 +220,7 @@ export const KEEP_ALL: Fate = {
   entry: () => true,
 }
 
-/** Goes through all combinations of decisions, one each round, until `next` is false. */
+/** Tries all combinations of decisions, one per round, until `next` returns false. */
 export class ExhaustiveFate implements Fate {
   readonly #path: boolean[] = []
   #depth = 0

@@ -2,8 +2,8 @@ import type { Snapshot, Storage } from '../../src/engine/storage.ts'
 import type { SimulatedScheduler } from './simulated-scheduler.ts'
 
 /**
- * A storage whose every call waits for its turn before it starts and before
- * its answer arrives, so that the scheduler decides how callers interleave.
+ * Wraps a storage so that each call waits for the scheduler before it starts and before it returns. The scheduler
+ * thereby decides how callers interleave.
  */
 export function scheduledStorage(storage: Storage, scheduler: SimulatedScheduler): Storage {
   const inTurn = async <T>(call: () => Promise<T>): Promise<T> => {

@@ -1,7 +1,7 @@
 import { simulateSlices } from '../../src/core/slices.ts'
 import { Random } from '../../src/testing/random.ts'
 
-/** How often a slice is over when work asks: often enough that most programs pause somewhere. */
+/** The chance that a slice has ended when the work checks. It is high enough that most programs pause somewhere. */
 const OVER_CHANCE = 0.05
 
 /** Runs a simulation in which the seed decides where long work pauses. */

@@ -12,7 +12,7 @@ function contentOf(disk: SimulatedDisk, name: string): string | undefined {
   return disk.toFiles()[name]?.toString('latin1')
 }
 
-/** All that a file turned out to hold, over many power cuts; `undefined` for a file that was not there. */
+/** All contents that a file had after many power cuts; `undefined` if the file was missing. */
 function outcomes(
   disk: SimulatedDisk,
   name: string,
@@ -30,7 +30,7 @@ function diskWith(files: Record<string, string>, sectorBytes = 512): SimulatedDi
 }
 
 describe('a power cut', () => {
-  it('may lose a write that was not synced, its bytes or its size or both', () => {
+  it('may lose the bytes or the size of a write that was not synced, or both', () => {
     const disk = diskWith({ a: 'old' })
     disk.open('a', 'write').write(bytes('new'), 3)
     expect(outcomes(disk, 'a')).toEqual(new Set(['old', 'oldnew', 'old\0\0\0']))
@@ -62,7 +62,7 @@ describe('a power cut', () => {
     expect(outcomes(disk, 'a')).toContain('.... 2...')
   })
 
-  it('may leave any version of a sector that was written again and again', () => {
+  it('may leave any version of a sector that was written repeatedly', () => {
     const disk = diskWith({ a: '0' })
     const file = disk.open('a', 'write')
     for (const version of '123') file.write(bytes(version), 0)
@@ -106,7 +106,7 @@ describe('a power cut', () => {
     expect(outcomes(disk, 'a')).toEqual(new Set([undefined]))
   })
 
-  it('tells a removed file from a new one of the same name', () => {
+  it('distinguishes a removed file from a new one with the same name', () => {
     const disk = diskWith({ a: 'old' })
     disk.remove('a')
     const file = disk.open('a', 'create')
@@ -194,7 +194,7 @@ describe('a power cut', () => {
       }
       seen.add(history)
     }
-    // Each generation holds its own write or what the one before left: 2 × 2 × 2 histories.
+    // Each generation has either its own write or the content of the generation before: 2 × 2 × 2 histories.
     expect(seen).toEqual(new Set(['000', '003', '022', '023', '111', '113', '122', '123']))
   })
 })
@@ -344,7 +344,7 @@ describe('a failed sync', () => {
       expect(durable.length).toBe(1)
       ends.add(`reads ${cached}, holds ${durable[0]}`)
     }
-    // The first is the trap: it reads well, was synced with success, and is gone after a power cut.
+    // In the first outcome the data can be read and a later sync succeeds, but a power cut loses it.
     expect(ends).toEqual(new Set(['reads N, holds .', 'reads N, holds N', 'reads ., holds .']))
   })
 

@@ -17,29 +17,27 @@ import { SimulatedFile } from './simulated-file.ts'
 import { isFolderEntry, SimulatedNames } from './simulated-names.ts'
 
 export interface SimulatedDiskOptions {
-  /** What the device writes whole or not at all, unless a power cut tears it. */
+  /** The unit that the device writes completely or not at all, unless a power cut tears it. */
   readonly sectorBytes?: number
   readonly capacityBytes?: number
   /** Decides when a `…Later` call ends. */
   readonly later?: (task: () => void) => void
-  /** Decides what a failed call leaves behind, and the ids of new stores. */
+  /** Determines what a failed call leaves behind, and the ids of new stores. */
   readonly seed?: number
 }
 
 /**
- * The faulty twin of the real disk: in memory, deterministic, and as unkind as
- * a disk may be. What was written is seen by all at once and durable after a
- * sync only; `afterProcessCrash` and `afterPowerCut` give the disk that the
- * next process would find, cheaply enough for millions of them. An image is a
- * disk like any other and can crash again.
+ * A simulated disk in memory: deterministic, and as unreliable as a real disk may be. Writes are visible at once, but
+ * durable only after a sync. `afterProcessCrash` and `afterPowerCut` return the disk that the next process would find.
+ * They are cheap enough for millions of images. An image is a disk too, and can crash again.
  */
 export class SimulatedDisk implements Disk {
   capacityBytes: number
-  /** Called as each call starts and again as it ends; images may be taken there. */
+  /** Called when each call starts and when it ends. Images may be taken here. */
   onCall: ((call: DiskCall) => void) | undefined
-  /** How many calls there have been. */
+  /** The number of calls so far. */
   calls = 0
-  /** How many files are open, to find those that somebody forgot to close. */
+  /** The number of open files, which shows files that were not closed. */
   openFiles = 0
 
   readonly #sectorBytes: number
@@ -48,9 +46,9 @@ export class SimulatedDisk implements Disk {
   readonly #faults = new DiskFaults()
   #files: SimulatedFile[] = []
   #names = new SimulatedNames()
-  /** Who has locked which folder. */
+  /** The holder of the lock of each folder. */
   readonly #holders = new Map<string, object>()
-  /** How often the folder was replaced. */
+  /** The number of times that the folder was replaced. */
   #era = 0
 
   constructor(options: SimulatedDiskOptions = {}) {
@@ -60,7 +58,7 @@ export class SimulatedDisk implements Disk {
     this.#seed = options.seed ?? 0
   }
 
-  /** A disk with these files, all durable. */
+  /** Creates a disk with these files, all durable. */
   static of(files: Readonly<Record<string, Uint8Array>>, options: SimulatedDiskOptions = {}): SimulatedDisk {
     const disk = new SimulatedDisk(options)
     const names = new Map<string, number>()
@@ -78,7 +76,7 @@ export class SimulatedDisk implements Disk {
     this.#takeLock(this, '')
   }
 
-  /** Like another process that has the same folder open. Unlike the disk itself, it can't be used once closed. */
+  /** Opens the folder like another process. Unlike the disk itself, the handle can't be used after it is closed. */
   handle(): Disk {
     return this.folder('')
   }
@@ -153,7 +151,7 @@ export class SimulatedDisk implements Disk {
     this.#call('syncFolder', folder, 0, 0, (fault, index) => {
       this.#names.sync(folder, fault ? this.#fateOfFailure(index) : KEEP_ALL)
       if (fault) throw ioError(fault, 'syncFolder', folder)
-      // Whoever has a removed file open goes on with it; the folder needs it no more.
+      // A removed file stays usable for handles that have it open, but the disk no longer needs it.
       const kept = this.#names.renumbered(this.#files.length)
       if (kept !== undefined) this.#files = kept.map(file => this.#files[file])
     })
@@ -166,8 +164,8 @@ export class SimulatedDisk implements Disk {
   // —— crashes ——
 
   /**
-   * The process is killed: all that was written stays, unsynced as it is. A
-   * `writeLater` under way has written nothing, or with `random` some of it.
+   * Kills the process. All writes are kept, synced or not. A pending `writeLater` has written nothing, or a random part
+   * with `random`.
    */
   afterProcessCrash(random?: Random): SimulatedDisk {
     const image = this.#newImage()
@@ -177,19 +175,19 @@ export class SimulatedDisk implements Disk {
     return image
   }
 
-  /** The power is cut: of what was never synced, any part may be lost, torn, or there. */
+  /** Cuts the power. Any part of the unsynced changes may be lost, torn or kept. */
   afterPowerCut(random: Random, tear: Tear = 'mixed'): SimulatedDisk {
     return this.#cut(new RandomFate(random, tear))
   }
 
-  /** The most decisions that a power cut at this moment could take. */
+  /** The maximum number of decisions for a power cut at this moment. */
   get undecided(): number {
     let decisions = this.#names.changes
     for (const index of this.#names.possibleFiles()) decisions += this.#files[index].undecided
     return decisions
   }
 
-  /** All images that a power cut could leave, if there are no more than `imagesMax`; else so many random ones. */
+  /** All images that a power cut could leave, if there are at most `imagesMax`; otherwise `imagesMax` random ones. */
   *powerCuts(random: Random, imagesMax: number, tear: Tear = 'mixed'): Generator<SimulatedDisk> {
     if (2 ** this.undecided <= imagesMax) {
       const fate = new ExhaustiveFate()
@@ -202,7 +200,7 @@ export class SimulatedDisk implements Disk {
 
   // —— faults ——
 
-  /** An empty folder takes its place. What others still write to files that they have open goes nowhere. */
+  /** Replaces the folder with an empty one. Later writes to open files have no effect on the new folder. */
   replaceFolder(): void {
     this.#era++
     this.#names = new SimulatedNames()
@@ -213,12 +211,12 @@ export class SimulatedDisk implements Disk {
     this.#faults.add(fault)
   }
 
-  /** No more faults; what they have done stays done. */
+  /** Removes all faults. Their effects stay. */
   heal(): void {
     this.#faults.clear()
   }
 
-  /** Changes a byte on the device itself; by default its lowest bit. */
+  /** Flips bits of a byte on the device, by default the lowest one. */
   flip(name: string, offset: number, mask = 1): void {
     const file = this.#existing(name)
     invariant(offset < file.content.size, 'a byte to flip is in the file')
@@ -230,18 +228,18 @@ export class SimulatedDisk implements Disk {
     })
   }
 
-  /** Cuts a file on the device itself. */
+  /** Truncates a file on the device. */
   cut(name: string, size: number): void {
     this.#existing(name).damage(bytes => bytes.truncate(Math.min(size, bytes.size)))
   }
 
-  // —— inspection, which counts as no call ——
+  // —— inspection, which does not count as a disk call ——
 
   files(): { readonly name: string; readonly size: number }[] {
     return this.#names.paths().map(name => ({ name, size: this.#existing(name).content.size }))
   }
 
-  /** What reads would see now, to be kept as a golden file or handed to `of`. */
+  /** The content that reads see now. It can be stored as a golden file or passed to `of`. */
   toFiles(): Record<string, Buffer> {
     const files: Record<string, Buffer> = {}
     for (const { name } of this.files()) files[name] = this.#existing(name).content.toBuffer()
@@ -308,7 +306,7 @@ export class SimulatedDisk implements Disk {
       syncLater() {
         check()
         return disk.#callLater('syncLater', file.name, 0, 0, () => {
-          // What comes after the start is not its business, though it may well be there before the end.
+          // A sync covers only the changes that were made before it started.
           const upTo = file.changesMade
           return (fault, index) => disk.#sync(file, upTo, fault, index)
         })
@@ -330,7 +328,7 @@ export class SimulatedDisk implements Disk {
     let count = buffer.length
     if (fault === 'short') count = Math.floor(count / 2)
     if (fault === 'ENOSPC') count = 0
-    // A write that fails may have written some of it all the same.
+    // A failed write may have written some of its bytes.
     if (fault === 'EIO') count = this.#randomOf(index).below(count + 1)
     if (this.capacityBytes !== Number.POSITIVE_INFINITY) {
       const room =
@@ -427,7 +425,10 @@ export class SimulatedDisk implements Disk {
     }
   }
 
-  /** `start` runs now, what it returns when the scheduler says so; a fault is chosen now, by the number of the call. */
+  /**
+   * Runs `start` now, and the function that it returns when the scheduler decides. The fault is chosen now, by the
+   * number of the call.
+   */
   #callLater<T>(
     kind: DiskCallKind,
     file: string,
@@ -457,7 +458,7 @@ export class SimulatedDisk implements Disk {
     })
   }
 
-  /** For a store that is created here. It follows from the seed, and is another one after each call. */
+  /** The id for a store that is created on this disk. It depends on the seed and on the number of calls so far. */
   newStoreId(): string {
     return Buffer.from(this.#randomOf(this.calls).bytes(16), 'latin1').toString('hex')
   }

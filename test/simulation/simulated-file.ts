@@ -4,21 +4,21 @@ import { cutFile, decisionsOf, type Fate, type FileChange, KEEP_ALL } from './po
 type Write = Extract<FileChange, { kind: 'write' }>
 
 /**
- * A file of the simulated disk: what is durable, the changes since, and what
- * reads see. Normally the last is the first two together; after a failed sync
- * it may hold what is neither durable nor pending, and no later sync writes.
+ * A file of the simulated disk: its durable bytes, the pending changes, and the content that reads see. The content is
+ * normally the durable bytes with the pending changes. After a failed sync it may also hold data that is neither
+ * durable nor pending, and that no later sync writes.
  */
 export class SimulatedFile {
   readonly name: string
   readonly #sectorBytes: number
   /** The page cache. */
   content: PagedBytes
-  /** Never changed in place, so that images share it. */
+  /** Replaced and never modified, so that images can share it. */
   #durable: PagedBytes
   #changes: FileChange[] = []
-  /** How many changes went before the first one in `#changes`. */
+  /** The number of changes before the first one in `#changes`. */
   #changesBefore = 0
-  /** Asked for by `writeLater` and not ended: may or may not be there. */
+  /** Pending `writeLater` calls, whose data may or may not survive. */
   #underWay: Write[] = []
   #diverged = false
 
@@ -29,7 +29,7 @@ export class SimulatedFile {
     this.#sectorBytes = sectorBytes
   }
 
-  /** How many changes there have been; a sync covers those up to such a number. */
+  /** The number of changes so far. A sync covers the changes up to such a number. */
   get changesMade(): number {
     return this.#changesBefore + this.#changes.length
   }
@@ -44,9 +44,9 @@ export class SimulatedFile {
     this.#changes.push({ kind: 'write', bytes: Uint8Array.from(bytes), position })
   }
 
-  /** Returns what ends it. */
+  /** Begins a `writeLater`. Returns a function that ends it. */
   beginWrite(bytes: Uint8Array, position: number): () => void {
-    // Not a copy: bytes that change while they are being written are somebody's mistake, and should show.
+    // The bytes are not copied. If a caller changes them during the write, that is a bug, and it should become visible.
     const change = { kind: 'write', bytes, position } as const
     this.#underWay.push(change)
     return () => {
@@ -69,9 +69,8 @@ export class SimulatedFile {
   }
 
   /**
-   * The kernel reports a failed sync once. Some of what it should have written
-   * has arrived; it calls all of it clean, and keeps it in the cache or drops
-   * it from there, as it likes.
+   * Fails a sync as Linux does: the kernel reports it once, some of the data was written, and all of it counts as
+   * clean. The cache keeps the unwritten data, or loses it if `dropped`.
    */
   failSync(upTo: number, fate: Fate, dropped: boolean): void {
     this.#makeDurable(upTo, fate)
@@ -81,7 +80,7 @@ export class SimulatedFile {
     cutFile(this.content, this.#changes, KEEP_ALL, this.#sectorBytes)
   }
 
-  /** Damages the device and the cache alike. */
+  /** Damages the device and the cache. */
   damage(change: (bytes: PagedBytes) => void): void {
     this.#durable = this.#durable.fork()
     change(this.#durable)
@@ -95,7 +94,7 @@ export class SimulatedFile {
     return new SimulatedFile(this.name, left, this.#sectorBytes)
   }
 
-  /** What is under way is written as far as `arrived` says, given its length. */
+  /** `arrived` returns how many bytes of each pending write survive, given its length. */
   afterProcessCrash(arrived: (bytes: number) => number): SimulatedFile {
     const copy = new SimulatedFile(this.name, this.content.fork(), this.#sectorBytes)
     copy.#durable = this.#durable
@@ -112,7 +111,7 @@ export class SimulatedFile {
   }
 
   #takeChanges(upTo: number): FileChange[] {
-    // None, if a sync that started later has ended before.
+    // Takes none if a sync that started later has already ended.
     const taken = this.#changes.splice(0, Math.max(0, upTo - this.#changesBefore))
     this.#changesBefore += taken.length
     return taken

@@ -6,22 +6,21 @@ import { cutFolder, type Fate, type FolderChange, KEEP_ALL } from './power-cut.t
 const FOLDER = -1
 
 /**
- * The names on a simulated disk: what everybody sees, what is durable, and the
- * changes in between. A change is durable once the folder of that name is
- * synced. Maps and lists are replaced, never changed, so that images share them.
+ * The names on a simulated disk: the visible ones, the durable ones, and the pending changes. A change becomes durable
+ * when the folder of its name is synced. Maps and lists are replaced and never modified, so that images can share them.
  */
 export class SimulatedNames {
   #seen: ReadonlyMap<string, number>
   #durable: ReadonlyMap<string, number>
   #changes: readonly FolderChange[] = []
 
-  /** All of them durable. */
+  /** All names are durable. */
   constructor(names: ReadonlyMap<string, number> = new Map()) {
     this.#seen = names
     this.#durable = names
   }
 
-  /** For files whose folders nobody has made: they are there too. */
+  /** Creates the names of these files and of all folders above them. */
   static of(files: ReadonlyMap<string, number>): SimulatedNames {
     const names = new Map(files)
     for (const path of files.keys()) {
@@ -30,7 +29,7 @@ export class SimulatedNames {
     return new SimulatedNames(names)
   }
 
-  /** Undefined if there is no file of that name. */
+  /** The number of the file with this path; undefined if there is none. */
   fileAt(path: string): number | undefined {
     const found = this.#seen.get(path)
     return found === FOLDER ? undefined : found
@@ -60,12 +59,12 @@ export class SimulatedNames {
     return [...this.#seen].flatMap(([path, found]) => (found === FOLDER ? [] : [path])).sort()
   }
 
-  /** The numbers of the files that everybody sees. */
+  /** The numbers of the visible files. */
   seenFiles(): number[] {
     return [...this.#seen.values()].filter(found => found !== FOLDER)
   }
 
-  /** The numbers of the files that may be there after a power cut. */
+  /** The numbers of the files that may exist after a power cut. */
   possibleFiles(): Set<number> {
     const files = new Set(this.#durable.values())
     for (const { file } of this.#changes) if (file !== undefined) files.add(file)
@@ -107,7 +106,7 @@ export class SimulatedNames {
     this.#change({ name: path, file: undefined })
   }
 
-  /** Makes the changes in a folder durable, as far as their fate says. */
+  /** Makes the changes in a folder durable, as far as `fate` decides. */
   sync(folder: string, fate: Fate): void {
     if (!this.isFolder(folder)) throw ioError('ENOENT', 'syncFolder', folder)
     const own = this.#changes.filter(({ name }) => folderOf(name) === folder)
@@ -115,7 +114,7 @@ export class SimulatedNames {
     this.#changes = this.#changes.filter(({ name }) => folderOf(name) !== folder)
   }
 
-  /** The names that a power cut leaves: of a folder that is lost, all that is in it is lost too. */
+  /** The names that a power cut leaves. A lost folder loses everything below it. */
   afterPowerCut(fate: Fate): [path: string, file: number][] {
     const left = cutFolder(this.#durable, this.#changes, fate)
     const isReachable = (path: string): boolean => {
@@ -125,7 +124,7 @@ export class SimulatedNames {
     return [...left].filter(([path]) => isReachable(path))
   }
 
-  /** For another process. */
+  /** A copy for the image of a process crash. */
   copy(): SimulatedNames {
     const copy = new SimulatedNames(this.#seen)
     copy.#durable = this.#durable
@@ -140,7 +139,7 @@ export class SimulatedNames {
   renumbered(files: number): number[] | undefined {
     const kept = this.seenFiles()
     if (kept.length === files || this.#changes.length > 0 || this.#seen.size !== this.#durable.size) return
-    // After a failed sync of the folder, what was lost is not what we see.
+    // After a failed sync of the folder, the durable names may differ from the visible ones.
     for (const [path, found] of this.#seen) if (this.#durable.get(path) !== found) return
     const names = new Map<string, number>()
     let next = 0

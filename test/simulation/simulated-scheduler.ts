@@ -9,13 +9,11 @@ interface Timer {
 }
 
 /**
- * Decides by a seed which of the tasks at hand runs next. The same seed gives
- * the same interleaving, as long as the tasks wait for nothing but this
- * scheduler. Time passes when there is nothing else to do: then the clock moves
- * on to the next timer. With `stepMs` it passes with each step as well, so that
- * who sleeps comes back while others are busy.
+ * Chooses the next task by a seed. The same seed gives the same interleaving if tasks wait for nothing but this
+ * scheduler. When no task is ready, the clock advances to the next timer. With `stepMs` it also advances with each
+ * step, so that sleeping tasks wake up while others are busy.
  *
- * It has what a `Database` asks of its timing: `random`, `sleep`, `timer`, `now`.
+ * It provides the `Timing` of a `Database`: `random`, `sleep`, `timer`, `now`.
  */
 export class SimulatedScheduler {
   readonly #random: Random
@@ -24,9 +22,9 @@ export class SimulatedScheduler {
   readonly #timers = new Set<Timer>()
   readonly #stepMs: number
   #timersMade = 0
-  /** What has passed of the clock's next millisecond. */
+  /** The fraction of a millisecond by which the clock lags behind. */
   #partMs = 0
-  /** How many tasks have run. */
+  /** The number of tasks that have run. */
   steps = 0
 
   constructor(seed: number, clock: SimulatedClock, options: { readonly stepMs?: number } = {}) {
@@ -41,12 +39,12 @@ export class SimulatedScheduler {
     return this.#clock.now()
   }
 
-  /** Runs `task` in one of the coming steps. */
+  /** Runs `task` in one of the next steps. */
   later(task: () => void): void {
     this.#tasks.push(task)
   }
 
-  /** Lets others go first. */
+  /** Lets other tasks run first. */
   turn(): Promise<void> {
     return new Promise(resolve => this.later(resolve))
   }
@@ -65,9 +63,9 @@ export class SimulatedScheduler {
     })
   }
 
-  /** Runs until no task and no timer is left, and returns how many tasks have run in all. */
+  /** Runs until no task and no timer is left. Returns the number of tasks that have run in total. */
   async run(): Promise<number> {
-    // What was called before this is still on its way to its first `later`.
+    // Calls that were made before have not reached their first `later` yet.
     await settled()
     for (;;) {
       const task = this.#takeTask() ?? this.#takeTimer()
@@ -79,7 +77,7 @@ export class SimulatedScheduler {
     }
   }
 
-  /** Timers that are due become tasks, and so wait for their turn. */
+  /** Turns timers that are due into tasks, so that they wait for their turn. */
   #passTime(): void {
     this.#partMs += this.#stepMs
     if (this.#partMs < 1) return
@@ -96,7 +94,7 @@ export class SimulatedScheduler {
     if (this.#tasks.length === 0) return undefined
     const index = this.#random.below(this.#tasks.length)
     const task = this.#tasks[index]
-    // Order doesn't matter, so filling the gap with the last one is enough.
+    // The order of tasks does not matter, so the last one fills the gap.
     const last = this.#tasks.pop()!
     if (index < this.#tasks.length) this.#tasks[index] = last
     return task
@@ -116,7 +114,10 @@ export class SimulatedScheduler {
   }
 }
 
-/** Resolves once all promises that could go on have done so. A task in slices is one step: when it pauses is not by the seed. */
+/**
+ * Resolves when every promise that could settle has settled. A task in slices is one step, because the seed does not
+ * decide where it pauses.
+ */
 async function settled(): Promise<void> {
   do {
     await new Promise(resolve => setImmediate(resolve))

@@ -1,10 +1,10 @@
-/** A telemetry service in memory that can be away: what it has taken, and in which order. */
+/** A telemetry service in memory that can be down. It records what it has accepted, in order. */
 export class TelemetryTwin {
-  /** By event id. */
+  /** The runs by event id. */
   runs: ReadonlyMap<string, Readonly<Record<string, unknown>>> = new Map()
-  /** Method, id and what its summary says, as they were taken; what is known already, too. */
+  /** Method, id and summary of each accepted request, including repeated ones. */
   accepted: readonly string[] = []
-  /** Whether the n-th request finds nobody; it is counted from 0. */
+  /** Whether the service is down for the n-th request, from 0. */
   isDown: (n: number) => boolean = () => false
   #requests = 0
 
@@ -15,7 +15,7 @@ export class TelemetryTwin {
     return copy
   }
 
-  /** Undefined if it does not know the run. */
+  /** The status of a run; undefined if the service does not know the run. */
   statusOf(runId: string): unknown {
     return [...this.runs.values()].find(run => run['run_id'] === runId)?.['status']
   }

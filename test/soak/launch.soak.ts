@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
 import { DocsLaunches, killAndResume } from '../launch/docs-launches.ts'
 
-/** The documentation launch, killed at every one of its events, and by a second time while it resumes. */
+/** Kills the documentation launch at every event, and again while it resumes. */
 
 let launches: DocsLaunches
 let expected: unknown

@@ -42,7 +42,7 @@ const KEPT: readonly string[] = [
 ]
 
 describe('redaction', () => {
-  test.each(FOUND)('takes out %s', (secret, text) => {
+  test.each(FOUND)('removes %s', (secret, text) => {
     const redactor = new Redactor()
     const clean = redactor.text(text)
     expect(clean).not.toContain(secret)
@@ -50,7 +50,7 @@ describe('redaction', () => {
     expect(redactor.count).toBe(1)
   })
 
-  test.each(KEPT)('leaves %s', text => {
+  test.each(KEPT)('keeps %s', text => {
     expect(new Redactor().text(text)).toBe(text)
   })
 

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { newId } from '../../../src/core/id.ts'
 import { RUNS, type Service } from './service.ts'
 
-/** The commit that a run has made, and where it is found. */
+/** The commit of a run and its URL. */
 export function testGitCommits({ get, post, posted }: Service): void {
   test('a commit is associated and replaces all fields of an earlier one', async () => {
     const id = await posted({ git_repo: 'git@github.com:o/n.git', run_id: 'committed' })

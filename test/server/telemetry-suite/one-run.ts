@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { newId } from '../../../src/core/id.ts'
 import { RUNS, type Service } from './service.ts'
 
-/** A run by its id: read and changed. */
+/** Reading and changing one run by its id. */
 export function testOneRun({ ask, get, patch, posted, list }: Service): void {
   const PATHS = ['', '/commit-url', '/repo-url']
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { type Json, RUNS, type Service } from './service.ts'
 
-/** What is told of many runs at once: trails, names and counts. */
+/** Responses about many runs: trails, names and counts. */
 export function testOverviews({ get, patch, posted }: Service): void {
   test('TD3: /telemetry/{run_id} is the newest run with all its descendants by start_time', async () => {
     const start = (second: number): Json => ({ start_time: `2026-11-15T03:30:0${second}Z` })

@@ -6,7 +6,7 @@ const without = (field: string): Json => {
   return rest
 }
 
-/** A field, a value that breaks its rule, and what the answer says of it. */
+/** A field, an invalid value for it, and the type of the error. */
 const BROKEN: readonly (readonly [field: string, value: unknown, type: string])[] = [
   ['event_id', 'no-uuid', 'value_error'],
   ['event_id', '2d5a6c1e-9f3b-1c1a-8f5d-0a1b2c3d4e5f', 'value_error'],
@@ -49,7 +49,7 @@ const ALIASES: readonly (readonly [string, string])[] = [
   ['succeeded', 'success'],
 ]
 
-/** Every optional field of a POST, as sent and as it comes back. */
+/** Every optional field of a POST, as it is sent and as it is returned. */
 const OPTIONAL: Readonly<Record<string, readonly [sent: unknown, shown: unknown]>> = {
   created_at: ['2026-11-15T03:30:00+02:00', '2026-11-15T01:30:00.000Z'],
   end_time: ['2026-11-15T03:31:00.123456Z', '2026-11-15T03:31:00.123Z'],

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { newId } from '../../../src/core/id.ts'
 import { RUNS, type Service } from './service.ts'
 
-/** Methods and paths that there are none of. */
+/** Unknown methods and paths. */
 export function testRefusedRequests({ ask, get }: Service): void {
   test.each([
     ['PUT', RUNS, ['GET', 'POST']],
@@ -24,7 +24,7 @@ export function testRefusedRequests({ ask, get }: Service): void {
   })
 
   test.each(['/api/v1', '/api/v1/nothing', '/telemetry/', '/telemetry/a/b'])(
-    '%s is nothing: 404',
+    '%s is 404',
     async path => {
       expect((await get(path)).status).toBe(404)
     },

@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import { newId } from '../../../src/core/id.ts'
 import type { createApp } from '../../../src/server/app.ts'
 
-/** A telemetry service, asked without a socket, and a run that it takes. */
+/** A telemetry service that is called without a socket. */
 
 export type Json = Record<string, unknown>
 type App = ReturnType<typeof createApp>
@@ -23,7 +23,7 @@ export function newRun(fields: Json = {}): Json & { readonly event_id: string } 
 interface Asked {
   readonly method?: string
   readonly body?: unknown
-  /** Instead of a body in JSON. */
+  /** A raw body instead of one in JSON. */
   readonly text?: string
   readonly bytes?: Uint8Array
   readonly headers?: Record<string, string>
@@ -40,12 +40,12 @@ export interface Service {
   get(path: string): Promise<Answer>
   post(path: string, body: unknown): Promise<Answer>
   patch(path: string, body: unknown): Promise<Answer>
-  /** Stores a run, and gives its id. */
+  /** Stores a run and returns its id. */
   posted(fields?: Json): Promise<string>
   list(query: string): Promise<Json[]>
 }
 
-/** The app is there only once the tests run. */
+/** Takes a function, because the app exists only once the tests run. */
 export function serviceOf(app: () => App): Service {
   const ask: Service['ask'] = async (path, asked = {}) => {
     const { body, bytes, text, headers = {} } = asked
