@@ -32,13 +32,13 @@ import { testValues } from './annals-suite/values.ts'
 export type { AnnalsSuiteOptions, OpenAnnals, OpenAnnalsOptions, OpenedAnnals }
 
 /**
- * Declares the conformance tests of a whole database, for vitest. Call it at the top level of a test file; `openDatabase`
- * opens a new, empty database for each test. The tests use the public API alone, so they hold for any storage engine.
- * Titles begin with the numbers of the rules that they prove.
+ * Declares the conformance tests of a whole database, for vitest. Call it at the top level of a test file. `openDatabase`
+ * must open a new, empty database, because each test gets its own. The tests use only the public API, so they apply to any
+ * storage engine. The title of a test begins with the numbers of the rules that it proves.
  */
 export function testAnnals(name: string, openDatabase: OpenAnnals, options: AnnalsSuiteOptions = {}): void {
   const suite = new Suite(openDatabase, options)
-  // Each test has its own database, so tests run concurrently and wait for the disk together.
+  // Each test has its own database, so the tests can run concurrently, which overlaps their waits for the disk.
   describe.concurrent(`annals: ${name}`, () => {
     describe('kv', () => testKv(suite))
     describe('expiry', () => testExpiry(suite))
@@ -61,7 +61,7 @@ export function testAnnals(name: string, openDatabase: OpenAnnals, options: Anna
     describe('bad input', () => testBadInput(suite))
     describe('indices', () => testIndices(suite))
     describe('closing', () => testClosing(suite))
-    // vitest fails a group without a test.
+    // vitest reports a group without tests as a failure.
     if (options.noReopen === undefined) describe('reopening', () => testReopening(suite))
   })
 }

@@ -31,13 +31,14 @@ import { testVerification } from './ledger-suite/verification.ts'
 export type { LedgerApi, LedgerNeed, LedgerSuiteOptions, OpenedLedger, OpenLedger, OpenLedgerOptions }
 
 /**
- * Declares the conformance tests of a ledger, for vitest. Call it at the top level of a test file; `openLedger` opens a
- * new, empty ledger for each test. The tests need only the methods of `LedgerApi`, so a client of a server can be tested
- * too. `without` excludes tests whose needs a ledger can't meet. Titles begin with the numbers of the rules that they prove.
+ * Declares the conformance tests of a ledger, for vitest. Call it at the top level of a test file. `openLedger` must open a
+ * new, empty ledger, because each test gets its own. The tests need only the methods of `LedgerApi`, so a client of a server
+ * can be tested too. `without` leaves out the tests that need a capability that the ledger lacks. The title of a test begins
+ * with the numbers of the rules that it proves.
  */
 export function testLedger(name: string, openLedger: OpenLedger, options: LedgerSuiteOptions = {}): void {
   const suite = new LedgerSuite(openLedger, options)
-  // Each test has its own ledger, so tests run concurrently and wait for the disk together.
+  // Each test has its own ledger, so the tests can run concurrently, which overlaps their waits for the disk.
   describe.concurrent(`ledger: ${name}`, () => {
     describe('envelope', () => testEnvelope(suite))
     describe('idempotency', () => testIdempotency(suite))

@@ -39,13 +39,13 @@ export class Random {
     return bytes
   }
 
-  /** A generator with a sequence of its own, so that draws of one part don't shift those of another. */
+  /** A new generator that is seeded from this one. Draws from it don't shift the sequence of this one. */
   fork(): Random {
     return new Random(this.below(0x1_0000_0000))
   }
 }
 
-/** The seed of this test run: `ANNALS_SEED`, to reproduce a failure, or a new one. */
+/** The seed of this test run: the value of `ANNALS_SEED`, which reproduces a failure, or a random number. */
 export function seedOfRun(): number {
   const given = process.env['ANNALS_SEED']
   if (given === undefined || given === '') return Math.floor(Math.random() * 0x1_0000_0000)

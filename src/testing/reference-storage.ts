@@ -34,13 +34,13 @@ import type {
 
 /**
  * The simplest implementation of the storage port: all data are one immutable value, and a commit makes the next one.
- * The suite compares engines with it, and it defines the port in code. It keeps everything in memory and is slow.
+ * The suite compares engines with it, so it is the port's executable specification. It is slow and keeps all data in memory.
  */
 export class ReferenceStorage implements Storage {
   readonly #clock: () => number
   readonly #listeners = new Set<{ readonly tree: ByteString; readonly call: () => void }>()
   #state: State = { version: 0, time: 0, trees: new Map() }
-  /** The latest time of any answer. Times never go back behind it, even if the clock does. */
+  /** The latest time that was returned. Later times are never before it, even if the clock goes back. */
   #latestTime = 0
   #closed = false
 
@@ -61,7 +61,7 @@ export class ReferenceStorage implements Storage {
     return scanIn(this.#state, range, this.clock())
   }
 
-  /** Keeps the current state, which no commit changes. */
+  /** Returns a view of the current state, which later commits don't change. */
   async snapshot(): Promise<Snapshot> {
     this.#checkOpen()
     const state = this.#state
@@ -94,7 +94,7 @@ export class ReferenceStorage implements Storage {
   async commit(commit: Commit): Promise<CommitOutcome> {
     this.#checkOpen()
     checkOperations(commit.operations)
-    // Each attempt gets a new time.
+    // A commit advances the time even if it conflicts.
     this.now()
     const conflict = findConflict(this.#state, commit, this.clock())
     return conflict ?? this.#apply(commit.operations)
@@ -185,7 +185,7 @@ interface State {
   readonly trees: ReadonlyMap<ByteString, readonly Entry[]>
 }
 
-/** The state after a commit. It copies the trees that change, and leaves the state before unchanged. */
+/** The state after a commit. It copies the trees that change, so the previous state stays as it was. */
 class NextState implements State {
   readonly version: number
   readonly time: number

@@ -18,7 +18,7 @@ export class SimulatedClock {
     this.#now += ms
   }
 
-  /** Sets the clock, forward or back. */
+  /** Moves the clock forward, or back if `ms` is negative. */
   jump(ms: number): void {
     this.#now += ms
   }

@@ -18,12 +18,12 @@ import { testValidation } from './storage-suite/validation.ts'
 export type { OpenStorage, StorageSuiteOptions }
 
 /**
- * Declares the conformance tests of a storage engine, for vitest. Call it at the top level of a test file; `open` opens a
- * new, empty storage for each test. Titles begin with the numbers of the rules that they prove.
+ * Declares the conformance tests of a storage engine, for vitest. Call it at the top level of a test file. `open` must open a
+ * new, empty storage, because each test gets its own. The title of a test begins with the numbers of the rules that it proves.
  */
 export function testStorage(name: string, open: OpenStorage, options: StorageSuiteOptions = {}): void {
   const suite = new Suite(open, options)
-  // Each test has its own storage, so tests run concurrently and wait for the disk together.
+  // Each test has its own storage, so the tests can run concurrently, which overlaps their waits for the disk.
   describe.concurrent(`storage: ${name}`, () => {
     describe('order', () => testOrder(suite))
     describe('commits', () => testCommits(suite))

@@ -7,7 +7,7 @@ const NO_WHOLE_NUMBERS: readonly unknown[] = [-1, 1.5, Number.NaN, -0.5, '1', nu
 const NO_LIMITS: readonly unknown[] = [0, -1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, '1', null, 1n]
 const NO_OPTIONS: readonly unknown[] = [null, 7, 'x', true, { nothing: 1 }]
 
-/** Calls that must be refused, with what is wrong about each. */
+/** Calls that must be refused, each with its invalid argument. */
 const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, () => Promise<unknown>])[]>> =
   {
     'kv: ttlMs': db =>
@@ -31,7 +31,7 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
         [options, () => db.kv.list(RUN, bad(options))],
         [options, () => db.kv.entries(RUN, bad(options))],
       ]),
-    'kv: a value that was forgotten': db => [[undefined, () => db.kv.put(RUN, 'k', bad(undefined))]],
+    'kv: a missing value': db => [[undefined, () => db.kv.put(RUN, 'k', bad(undefined))]],
     'events: a sequence': db =>
       NO_WHOLE_NUMBERS.flatMap(sequence => [
         [sequence, () => db.events.read(RUN, bad(sequence))],
@@ -158,10 +158,10 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
       ]),
   }
 
-/** What is wrong is INVALID_ARGUMENT with a word about it, and nothing changes. */
+/** P17: an invalid argument is INVALID_ARGUMENT with a message that names it, and changes nothing. */
 export function testBadInput(suite: Suite): void {
   for (const [name, casesOf] of Object.entries(BAD)) {
-    suite.holds(`P17: an invalid ${name} is refused, and changes nothing`, async db => {
+    suite.holds(`P17: an invalid argument is refused, and changes nothing: ${name}`, async db => {
       await fill(db)
       const before = [await contentsOf(db, RUN), await runsOf(db), await db.machines.current(RUN, 'm')]
       const cases = casesOf(db)

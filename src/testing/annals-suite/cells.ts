@@ -7,9 +7,9 @@ const increment = ({ value }: CellState): { value: number; result: number } => (
   result: Number(value),
 })
 
-/** P8: cells. */
+/** P8: versioned cells, changed by compare-and-swap or by a transition function. */
 export function testCells(suite: Suite): void {
-  suite.holds('what is missing is undefined', async db => {
+  suite.holds('a missing cell reads as undefined', async db => {
     expect(await db.cells.read(RUN, 'c')).toBeUndefined()
     expect(await db.cells.exists(RUN, 'c')).toBe(false)
     expect(await db.cells.list(RUN)).toEqual([])
@@ -31,7 +31,7 @@ export function testCells(suite: Suite): void {
     expect(await db.cells.exists(RUN, 'other')).toBe(true)
   })
 
-  suite.holds('P8: a version never goes back, not even across delete and init', async db => {
+  suite.holds('P8: a version never goes back, even across delete and init', async db => {
     await db.cells.init(RUN, 'c', 1)
     await db.cells.set(RUN, 'c', 2)
     expect(await db.cells.delete(RUN, 'c')).toBe(true)

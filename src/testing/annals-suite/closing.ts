@@ -38,9 +38,9 @@ const CALLS: Readonly<Record<string, (db: Annals) => Promise<unknown>>> = {
   rebuildIndices: db => db.rebuildIndices(),
 }
 
-/** What a closed database answers. */
+/** A closed database refuses every call. */
 export function testClosing(suite: Suite): void {
-  suite.holds('after close every call is CLOSED, on every handle; closing twice is fine', async db => {
+  suite.holds('after close every call on every handle is CLOSED, and closing twice succeeds', async db => {
     const handles = [db, db.forTenant('acme')]
     await db.kv.put(RUN, 'k', 1)
     await db.close()
@@ -64,7 +64,7 @@ export function testClosing(suite: Suite): void {
     await refused(other.commit(), 'CLOSED', 'commit of another')
   })
 
-  suite.holds('close waits for writes in flight: each is done or refused', async db => {
+  suite.holds('close waits for writes in flight, and each of them succeeds or is CLOSED', async db => {
     const writes = times(50, i => db.kv.put(RUN, `k${i}`, i))
     const closed = db.close()
     const settled = await Promise.allSettled(writes)
@@ -75,7 +75,7 @@ export function testClosing(suite: Suite): void {
     expect(settled).toHaveLength(50)
   })
 
-  suite.holds('a checkpoint changes nothing visible, and runs beside writes', async db => {
+  suite.holds('a checkpoint changes no visible data, and can run during writes', async db => {
     await Promise.all(times(50, i => db.events.append(RUN, 'n', i)))
     const before = await contentsOf(db, RUN)
     await db.checkpoint()

@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import type { ScopedTransaction } from '../../index.ts'
 import { gather, RUN, type Suite, times, ZERO_HASH } from './suite.ts'
 
-/** P5, P7, P8, P12: many at once. */
+/** P5, P7, P8, P12: concurrent calls. */
 export function testConcurrency(suite: Suite): void {
   suite.holds(
     'P7: 64 concurrent appends to one run give contiguous sequences and one chain, without a conflict',
@@ -22,7 +22,7 @@ export function testConcurrency(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: none of 64 concurrent transactions that append runs twice', async db => {
+  suite.holds('P12: 64 concurrent transactions that append run once each', async db => {
     let runs = 0
     const append = (i: number): Promise<unknown> =>
       db.transaction(
@@ -60,7 +60,7 @@ export function testConcurrency(suite: Suite): void {
           result: null,
         })
         inside.push(db.cells.transition(RUN, 'n', add), db.kv.put(RUN, 'k', 'inside'))
-        // Whoever looks at them later, they are not left unheard.
+        // Prevents unhandled rejections until the assertions below.
         for (const each of inside) each.catch(() => undefined)
         return { value: (cell.value as number) + 1, result: null }
       })
@@ -68,7 +68,7 @@ export function testConcurrency(suite: Suite): void {
       for (const each of inside) await expect(each).rejects.toMatchObject({ code: 'INVALID_OPERATION' })
       expect((await db.cells.read(RUN, 'n'))?.value).toBe(1)
       expect(await db.kv.get(RUN, 'k')).toBe('before')
-      // Afterwards the store takes writes as before.
+      // The store accepts writes again after the transition.
       await db.kv.put(RUN, 'k', 'after')
       expect(await db.kv.get(RUN, 'k')).toBe('after')
     },

@@ -3,9 +3,9 @@ import type { Annals, OpenTransaction } from '../../index.ts'
 import { contentsOf, gather, RUN, refused, type Suite, times } from './suite.ts'
 
 interface Case {
-  /** What the transaction looks at before somebody else comes. */
+  /** The reads of the transaction, before the concurrent write. */
   readonly reads: (tx: OpenTransaction) => Promise<unknown>
-  /** What the other does meanwhile. */
+  /** The concurrent write, before the transaction commits. */
   readonly meanwhile: (db: Annals) => Promise<unknown>
 }
 
@@ -13,23 +13,23 @@ const THOUGHT = { type: 'Thought', content: '' } as const
 
 const CONFLICTS: Readonly<Record<string, Case>> = {
   'a key that was changed': { reads: tx => tx.kv.get('k'), meanwhile: db => db.kv.put(RUN, 'k', 2) },
-  'a key that got the same value again': {
+  'a key that was put again with the same value': {
     reads: tx => tx.kv.get('k'),
     meanwhile: db => db.kv.put(RUN, 'k', 1),
   },
   'a key that was deleted': { reads: tx => tx.kv.exists('k'), meanwhile: db => db.kv.delete(RUN, 'k') },
-  'a missing key that came': { reads: tx => tx.kv.get('new'), meanwhile: db => db.kv.put(RUN, 'new', 1) },
-  'a list with a new key in it': { reads: tx => tx.kv.list(), meanwhile: db => db.kv.put(RUN, 'new', 1) },
+  'a missing key that was added': { reads: tx => tx.kv.get('new'), meanwhile: db => db.kv.put(RUN, 'new', 1) },
+  'a list that got a key': { reads: tx => tx.kv.list(), meanwhile: db => db.kv.put(RUN, 'new', 1) },
   'a list that lost a key': { reads: tx => tx.kv.list(), meanwhile: db => db.kv.delete(RUN, 'k') },
-  'entries of a prefix, one changed': {
+  'the entries of a prefix, one of which was changed': {
     reads: tx => tx.kv.entries({ prefix: 'k' }),
     meanwhile: db => db.kv.put(RUN, 'k', 2),
   },
-  'an empty list that is none any more': {
+  'an empty list that got a key': {
     reads: tx => tx.kv.list({ prefix: 'x/' }),
     meanwhile: db => db.kv.put(RUN, 'x/1', 1),
   },
-  'a page with a new key inside': {
+  'a page that got a key': {
     reads: tx => tx.kv.list({ limit: 1 }),
     meanwhile: db => db.kv.put(RUN, 'a', 1),
   },
@@ -45,47 +45,47 @@ const CONFLICTS: Readonly<Record<string, Case>> = {
     reads: tx => gather(tx.events.iterate()),
     meanwhile: db => db.events.append(RUN, 'n', 1),
   },
-  'an event that was not there yet': {
+  'a missing event that was appended': {
     reads: tx => tx.events.read(1),
     meanwhile: db => db.events.append(RUN, 'n', 1),
   },
-  'the receipt of an own append': {
+  'the receipt of its own append to a log that grew': {
     reads: async tx => (await tx.events.append('n', 'own')).sequence,
     meanwhile: db => db.events.append(RUN, 'n', 1),
   },
   'a cell that was changed': { reads: tx => tx.cells.read('c'), meanwhile: db => db.cells.set(RUN, 'c', 2) },
-  'an own change of a cell that was changed': {
+  'a cell in its own cas, which was then changed': {
     reads: tx => tx.cells.cas('c', 1, 5),
     meanwhile: db => db.cells.set(RUN, 'c', 2),
   },
-  'an own init of a cell that came': {
+  'a missing cell in its own init, which was then added': {
     reads: tx => tx.cells.init('new', 5),
     meanwhile: db => db.cells.init(RUN, 'new', 2),
   },
-  'the list of cells with a new one': {
+  'a list of cells that got a cell': {
     reads: tx => tx.cells.list(),
     meanwhile: db => db.cells.set(RUN, 'd', 2),
   },
-  'an own event of a machine that moved': {
+  'a machine in its own send, which then moved': {
     reads: tx => tx.machines.send('m', 'go'),
     meanwhile: db => db.machines.send(RUN, 'm', 'go'),
   },
-  'an own trace with an id that came': {
+  'a missing trace id in its own record, which was then added': {
     reads: tx => tx.traces.record(THOUGHT, { id: 'new' }),
     meanwhile: db => db.traces.record(RUN, THOUGHT, { id: 'new' }),
   },
-  'traces of a tag with a new one': {
+  'the traces of a tag that got a trace': {
     reads: tx => tx.traces.queryByTag('x'),
     meanwhile: db => db.traces.record(RUN, THOUGHT, { tags: ['x'] }),
   },
-  'children of a trace with a new one': {
+  'the children of a trace that got a child': {
     reads: tx => tx.traces.children('t'),
     meanwhile: db => db.traces.recordChild(RUN, 't', THOUGHT),
   },
 }
 
 const PEACE: Readonly<Record<string, Case>> = {
-  'an append and an append': {
+  'two appends': {
     reads: tx => tx.events.append('n', 'mine'),
     meanwhile: db => db.events.append(RUN, 'n', 'theirs'),
   },
@@ -97,7 +97,7 @@ const PEACE: Readonly<Record<string, Case>> = {
     reads: tx => tx.kv.put('k', 'mine'),
     meanwhile: db => db.kv.delete(RUN, 'k'),
   },
-  'a delete and a delete of the same key': {
+  'two deletes of the same key': {
     reads: tx => tx.kv.delete('k'),
     meanwhile: db => db.kv.delete(RUN, 'k'),
   },
@@ -105,43 +105,43 @@ const PEACE: Readonly<Record<string, Case>> = {
     reads: tx => tx.kv.delete('k'),
     meanwhile: db => db.kv.put(RUN, 'k', 'theirs'),
   },
-  'a key that was read, and another that was put': {
+  'a read of a key and a put of another': {
     reads: tx => tx.kv.get('k'),
     meanwhile: db => db.kv.put(RUN, 'l', 1),
   },
-  'a list of one prefix, and a key of another': {
+  'a list of one prefix and a put under another': {
     reads: tx => tx.kv.list({ prefix: 'k' }),
     meanwhile: db => db.kv.put(RUN, 'l', 1),
   },
-  'a page, and a key behind its last': {
+  'a read of a page and a put of a key after it': {
     reads: tx => tx.kv.list({ limit: 1 }),
     meanwhile: db => db.kv.put(RUN, 'z', 1),
   },
-  'an old event, and an append': {
+  'a read of an old event and an append': {
     reads: tx => tx.events.read(0),
     meanwhile: db => db.events.append(RUN, 'n', 1),
   },
-  'old events, and an append': {
+  'a read of a range of old events and an append': {
     reads: tx => tx.events.readRange(0, 1),
     meanwhile: db => db.events.append(RUN, 'n', 1),
   },
-  'a key, and a cell of the same name': {
+  'a read of a key and a change of the cell with its name': {
     reads: tx => tx.kv.get('c'),
     meanwhile: db => db.cells.set(RUN, 'c', 9),
   },
-  'a key, and the same key of another run': {
+  'a read of a key and a put of the same key in another run': {
     reads: tx => tx.kv.get('k'),
     meanwhile: db => db.kv.put('run-2', 'k', 9),
   },
-  'traces of one tag, and a trace of another': {
+  'a read of the traces of one tag and a record with another': {
     reads: tx => tx.traces.queryByTag('x'),
     meanwhile: db => db.traces.record(RUN, THOUGHT, { tags: ['y'] }),
   },
 }
 
-/** P12: who gets in whose way. */
+/** P12: the concurrent operations that conflict, and those that do not. */
 export function testConflicts(suite: Suite): void {
-  suite.holds('P12: a transaction commits beside writers that never pause', async db => {
+  suite.holds('P12: a transaction commits despite writers that never pause', async db => {
     await fill(db)
     let busy = true
     const writer = async (write: (n: number) => Promise<unknown>): Promise<void> => {
@@ -168,7 +168,7 @@ export function testConflicts(suite: Suite): void {
   })
 
   for (const [name, { reads, meanwhile }] of Object.entries(CONFLICTS)) {
-    suite.holds(`P12: a transaction that read ${name} gets CONFLICT, and writes nothing`, async db => {
+    suite.holds(`P12: a transaction gets CONFLICT, and writes nothing, after it read ${name}`, async db => {
       await fill(db)
       const tx = await db.begin(RUN)
       await reads(tx)
@@ -181,7 +181,7 @@ export function testConflicts(suite: Suite): void {
     })
 
     suite.holds(
-      `P12: a read-only transaction that read ${name} reads the same again, and commits`,
+      `P12: a read-only transaction reads the same again, and commits, after it read ${name}`,
       async db => {
         await fill(db)
         const tx = await db.begin(RUN, { readOnly: true })
@@ -212,7 +212,7 @@ export function testConflicts(suite: Suite): void {
   }
 
   suite.holds(
-    'P12: of two manual transactions that read and write the same key, the first to commit wins',
+    'P12: if two manual transactions read and write the same key, the first to commit wins',
     async db => {
       for (const [first, second] of [
         [0, 1],
@@ -274,7 +274,7 @@ export function testConflicts(suite: Suite): void {
 
   for (const maxRetries of [0, 1, 3]) {
     suite.holds(
-      `P12: after ${maxRetries} retries a transaction is CONFLICT, and nothing of it is written`,
+      `P12: after ${maxRetries} retries a transaction in conflict gets CONFLICT, and writes nothing`,
       async db => {
         let attempts = 0
         const attempt = db.transaction(

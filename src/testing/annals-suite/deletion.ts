@@ -16,7 +16,7 @@ import {
 
 const EMPTY = { kv: [], events: [], length: 0, cells: [], traces: [] }
 
-/** P11: what is left of a run that was deleted. */
+/** P11: deleting a run removes its data and leaves a tombstone. */
 export function testDeletion(suite: Suite): void {
   suite.holds(
     'P11: a deleted run leaves nothing in any primitive, and its tombstone has the counts',
@@ -48,7 +48,7 @@ export function testDeletion(suite: Suite): void {
     },
   )
 
-  suite.holds('P11: the tombstone of a run without events or reason has neither', async db => {
+  suite.holds('P11: the tombstone of an empty run that is deleted without a reason has no events and no reason', async db => {
     await db.runs.create({ runId: RUN })
     const tombstone = await db.runs.delete(RUN)
     expect(tombstone).toStrictEqual({
@@ -59,10 +59,10 @@ export function testDeletion(suite: Suite): void {
     })
   })
 
-  suite.holds('P11: an iteration beside a deletion yields all events or EVENT_CHAIN_BROKEN', async db => {
+  suite.holds('P11: an iteration during a deletion yields all events or fails with EVENT_CHAIN_BROKEN', async db => {
     const COUNT = 60
     const events = (count: number, life: string) => times(count, i => ({ type: life, payload: i }))
-    // Pages end here and there; afterwards the run is gone, shorter, as long as it was, or longer.
+    // The deletion comes at several places of a page. Afterwards the run is gone, shorter, equally long, or longer.
     for (const [turn, taken] of [1, 15, 16, 17, 30, 48, 60].entries()) {
       for (const again of [0, taken, COUNT, COUNT + 5]) {
         const runId = `run-${turn}-${again}`
@@ -79,7 +79,7 @@ export function testDeletion(suite: Suite): void {
     }
   })
 
-  suite.holds('P11: a list beside a deletion has all entries or none', async db => {
+  suite.holds('P11: a list during a deletion has all entries or none', async db => {
     const COUNT = 100
     const lists: readonly ((runId: string) => Promise<number>)[] = [
       async runId => (await db.events.readByType(runId, 'n')).length,
@@ -87,7 +87,7 @@ export function testDeletion(suite: Suite): void {
       async runId => (await db.traces.list(runId)).length,
       runId => db.traces.count(runId),
     ]
-    // One begins a little later than the other: sooner or later the deletion falls between two pages.
+    // The lists begin a little later in each round, so that the deletion can fall between any two of their pages.
     for (const ticks of times(12, i => i)) {
       const runId = `run-${ticks}`
       await db.runs.create({ runId })
@@ -107,7 +107,7 @@ export function testDeletion(suite: Suite): void {
     }
   })
 
-  suite.holds('P11: other runs, namespaces and shared scopes are untouched', async db => {
+  suite.holds('P11: deleting a run changes no other run, namespace or shared scope', async db => {
     const { tenant } = db
     const others = [
       'run-2',
@@ -151,7 +151,7 @@ export function testDeletion(suite: Suite): void {
     const again = (await db.events.read(RUN, 0))!
     expect(again).toMatchObject({ sequence: 0, prevHash: ZERO_HASH, payload: first.payload })
     expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
-    // Only a deleted run forgets the versions of its cells.
+    // Deleting a run forgets the versions of its cells, unlike deleting a cell.
     expect(await db.cells.read(RUN, 'c')).toMatchObject({ version: 2 })
     expect(await db.cells.exists(RUN, 'gone')).toBe(false)
     expect(await db.cells.init(RUN, 'never', 1)).toBe(1)
@@ -253,7 +253,7 @@ async function fill(db: Annals, runId: string): Promise<void> {
   await fillScope(db, runId)
 }
 
-/** Something in every primitive. */
+/** Writes data with every primitive. */
 async function fillScope(db: Annals, scope: Parameters<Annals['run']>[0]): Promise<void> {
   await db.transaction(scope, async tx => {
     await tx.kv.put('k', 1)

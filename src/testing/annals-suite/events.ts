@@ -4,9 +4,9 @@ import { expectFrozen, gather, RUN, refused, type Suite, times, ZERO_HASH } from
 
 const HASH = /^[0-9a-f]{64}$/
 
-/** P7: the event log. */
+/** P7: the hash-chained event log of a run. */
 export function testEvents(suite: Suite): void {
-  suite.holds('what is missing is undefined, and a log that nobody wrote to is empty', async db => {
+  suite.holds('a missing event reads as undefined, and a log without appends is empty', async db => {
     expect(await db.events.read(RUN, 0)).toBeUndefined()
     expect(await db.events.head(RUN)).toBeUndefined()
     expect(await db.events.length(RUN)).toBe(0)
@@ -36,7 +36,7 @@ export function testEvents(suite: Suite): void {
     expect(await db.events.length(RUN)).toBe(10)
   })
 
-  suite.holds('P7: each event has the hash of the event before it, the first one 64 zeros', async db => {
+  suite.holds('P7: each event has the hash of the event before it, and the first one has 64 zeros', async db => {
     for (const payload of ['a', 'b', 'c']) await db.events.append(RUN, 'note', payload)
     const events = await db.events.readRange(RUN, 0, 3)
     let before = ZERO_HASH
@@ -158,7 +158,7 @@ export function testEvents(suite: Suite): void {
       for (const name of Object.getOwnPropertyNames(of)) methods.add(name)
     }
     for (const name of methods) expect(name).not.toMatch(/delete|remove|update|set|put|truncate|clear/i)
-    // The names that kv and cells use reach other trees than the log's.
+    // The keys of kv are in another tree, so they can't reach the log.
     await db.events.append(RUN, 'n', 1)
     const event = await db.events.read(RUN, 0)
     await db.kv.put(RUN, '\u0001', 'x')

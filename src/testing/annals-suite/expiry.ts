@@ -6,8 +6,8 @@ const TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 /** P14: keys with a time to live. */
 export function testExpiry(suite: Suite): void {
-  suite.holds('P14: a key is absent after its ttlMs, and one with time left is not', async db => {
-    // The engine's own clock, as nobody else's is at hand: until then, look again.
+  suite.holds('P14: a key is absent after its ttlMs, and a key with time left is present', async db => {
+    // The engine uses its own clock here, so poll until the key has expired.
     await db.kv.put(RUN, 'short', 1, { ttlMs: 20 })
     await db.kv.put(RUN, 'long', 1, { ttlMs: 3_600_000 })
     const deadline = Date.now() + DEADLINE_MS
@@ -36,7 +36,7 @@ export function testExpiry(suite: Suite): void {
   })
 
   suite.holdsInTime(
-    'P14: a put without ttlMs clears the expiry, one with another ttlMs replaces it',
+    'P14: a put without ttlMs clears the expiry, and a put with another ttlMs replaces it',
     async (db, clock) => {
       for (const key of ['cleared', 'longer', 'shorter']) await db.kv.put(RUN, key, 1, { ttlMs: 1_000 })
       await db.kv.put(RUN, 'cleared', 2)
@@ -61,7 +61,7 @@ export function testExpiry(suite: Suite): void {
     expect(await db.kv.get(RUN, 'a')).toBe(2)
   })
 
-  suite.holdsInTime('P14: a ttlMs beyond the greatest time is refused with the limit', async (db, clock) => {
+  suite.holdsInTime('P14: a ttlMs beyond the greatest time is refused, and the error has the limit', async (db, clock) => {
     const max = Number.MAX_SAFE_INTEGER - clock.now()
     await db.kv.put(RUN, 'a', 1, { ttlMs: max })
     const { message, details } = await refused(db.kv.put(RUN, 'a', 2, { ttlMs: max + 1 }), 'INVALID_ARGUMENT')
@@ -102,7 +102,7 @@ export function testExpiry(suite: Suite): void {
       expect(await db.kv.list(RUN)).toEqual(['ahead'])
       expect(await db.kv.get(RUN, 'a')).toBeUndefined()
       expect(await db.transaction(RUN, tx => tx.kv.get('b'))).toBeUndefined()
-      // The order of commits keeps its own time.
+      // The times of commits still never go back.
       await db.kv.put(RUN, 'later', 1)
       const later = await db.kv.getVersioned(RUN, 'later')
       expect(later?.updatedAt).toBeGreaterThanOrEqual(ahead?.updatedAt ?? Number.NaN)

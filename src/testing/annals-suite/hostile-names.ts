@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import { type NamespaceParts, namespace } from '../../index.ts'
 import { type Suite, times } from './suite.ts'
 
-/** Names that a careless key layout would take for its own, or for each other. */
+/** Names that a careless key layout would confuse with internal keys or with each other. */
 const HOSTILE: readonly string[] = [
   '__meta__',
   '__idx_tag__:x',
@@ -58,7 +58,7 @@ const HOSTILE: readonly string[] = [
   '1e3',
 ]
 
-/** P6: no name reaches what is not its own. */
+/** P6: no name gives access to the data of another name. */
 export function testHostileNames(suite: Suite): void {
   suite.holds('P6: hostile keys, cells and machines are ordinary names, and none sees another', async db => {
     await db.transaction('run', async tx => {

@@ -5,7 +5,7 @@ import { expectFrozen, RUN, type Suite, times } from './suite.ts'
 const SOUND = { ok: true, problems: [] }
 const THOUGHT = { type: 'Thought', content: '' } as const
 
-/** P9, P10, P16: indexes say what the records say, whatever has happened. */
+/** P9, P10, P16: the indexes match the records after any change. */
 export function testIndices(suite: Suite): void {
   suite.holds('P16: an empty database is sound, and rebuilding changes nothing', async db => {
     expect(await db.verifyIndices()).toEqual(SOUND)
@@ -43,7 +43,7 @@ export function testIndices(suite: Suite): void {
     },
   )
 
-  suite.holds('P16: indexes are sound after many changes at once', async db => {
+  suite.holds('P16: indexes are sound after many concurrent changes', async db => {
     await db.runs.create({ runId: RUN })
     await Promise.all(
       times(40, async i => {

@@ -10,7 +10,7 @@ import {
 } from '../../index.ts'
 import { bad, contentsOf, RUN, refused, runsOf, type Suite } from './suite.ts'
 
-/** P1, P3: who sees what. */
+/** P1, P3: scopes, primitives and tenants are isolated from each other. */
 export function testIsolation(suite: Suite): void {
   suite.holds('P3: no scope sees the data of another', async db => {
     const scopes = scopesOf(db.tenant)
@@ -25,13 +25,13 @@ export function testIsolation(suite: Suite): void {
     }
   })
 
-  suite.holds('P3: a run id is the run of that name in the app and agent default', async db => {
+  suite.holds('P3: a run id alone means the run in the app and agent default', async db => {
     const spelt = namespace({ tenant: db.tenant, app: 'default', agent: 'default', run: RUN })
     await fill(db, RUN, 1)
     expect(await contentsOf(db, spelt)).toEqual(await contentsOf(db, RUN))
   })
 
-  suite.holds('P3: a type tag never sees the data of another, whatever the names', async db => {
+  suite.holds('P3: a primitive never sees the data of another, even under the same name', async db => {
     await db.kv.put(RUN, 'name', 'kv')
     expect(await db.cells.read(RUN, 'name')).toBeUndefined()
     await refused(db.machines.current(RUN, 'name'), 'MACHINE_NOT_FOUND')
@@ -47,7 +47,7 @@ export function testIsolation(suite: Suite): void {
     expect(await db.events.length(RUN)).toBe(1)
   })
 
-  suite.holds('P3: a tenant sees its own data and runs alone', async db => {
+  suite.holds('P3: a tenant sees only its own data and runs', async db => {
     const acme = db.forTenant('acme')
     expect(acme.tenant).toBe('acme')
     await db.runs.create({ runId: RUN, tags: ['t'] })
@@ -67,7 +67,7 @@ export function testIsolation(suite: Suite): void {
     expect(await acme.runs.tombstones()).toHaveLength(1)
   })
 
-  suite.holds('P3: a handle reaches its own tenant alone', async db => {
+  suite.holds('P3: a handle reaches only the scopes of its own tenant', async db => {
     const others = [
       namespace({ tenant: 'acme', app: 'default', agent: 'default', run: RUN }),
       agentShared({ tenant: 'acme', app: 'a', agent: 'b' }),
@@ -88,7 +88,7 @@ export function testIsolation(suite: Suite): void {
     }
   })
 
-  suite.holds('P3: runs of a shared scope are found only by its name', async db => {
+  suite.holds('P3: a shared scope is reached only by its namespace, because the name _shared is refused', async db => {
     const shared = agentShared({ tenant: db.tenant, app: 'default', agent: 'default' })
     await fill(db, shared, 1)
     for (const run of ['_shared']) {
@@ -103,7 +103,7 @@ export function testIsolation(suite: Suite): void {
     expect(await db.kv.get(shared, 'name')).toBe(1)
   })
 
-  suite.holds('a scope is a run id or a namespace, and nothing that looks like one', async db => {
+  suite.holds('a scope is a run id or a namespace, and anything else is refused', async db => {
     const parts = { tenant: db.tenant, app: 'default', agent: 'default', run: RUN }
     for (const scope of [null, undefined, 7, {}, [], parts, () => RUN, Symbol('s'), '']) {
       await refused(db.kv.put(bad(scope), 'k', 1), 'INVALID_ARGUMENT', String(scope))
@@ -125,7 +125,7 @@ export function testIsolation(suite: Suite): void {
     expect(await db.kv.list(RUN)).toEqual([])
   })
 
-  suite.holds('P1: primitives keep no state of their own: every handle on a run reads the same', async db => {
+  suite.holds('P1: primitives keep no state of their own, so every handle on a run reads the same', async db => {
     const handles = [db.run(RUN), db.run(RUN), db.forTenant(db.tenant).run(RUN)]
     for (const [i, handle] of handles.entries()) {
       await handle.kv.put(`k${i}`, i)
@@ -172,7 +172,7 @@ function scopesOf(tenant: string): readonly Scope[] {
   ]
 }
 
-/** The same names everywhere, another value in each scope. */
+/** Writes the same names in every scope. The value `i` tells the scopes apart. */
 async function fill(db: Annals, scope: Scope, i: number): Promise<void> {
   await db.kv.put(scope, 'name', i)
   await db.events.append(scope, 'name', i)

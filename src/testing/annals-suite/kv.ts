@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import { expectFrozen, RUN, type Suite, times } from './suite.ts'
 
-/** P3, P4, P6: values under keys. */
+/** P3, P4, P6: the key-value store. */
 export function testKv(suite: Suite): void {
   suite.holds('get returns the value that was put, and undefined for a missing key', async db => {
     expect(await db.kv.get(RUN, 'a')).toBeUndefined()
@@ -26,7 +26,7 @@ export function testKv(suite: Suite): void {
   })
 
   suite.holds(
-    'a version grows with every change of its key, also across a delete, and with no other change',
+    'a version grows with every change of its key, even across a delete, and with no other change',
     async db => {
       await db.kv.put(RUN, 'a', 1)
       const first = await db.kv.getVersioned(RUN, 'a')
@@ -78,7 +78,7 @@ export function testKv(suite: Suite): void {
     const keys = times(100, i => `k${String(i).padStart(3, '0')}`)
     await db.transaction(RUN, tx => Promise.all(keys.map(key => tx.kv.put(key, 0))))
     const seen: string[] = []
-    // At most so many: who never gets on shall fail, not hang.
+    // The number of pages is bounded, so that a list that repeats a page fails instead of hanging.
     for (let pages = 0; pages < 20; pages++) {
       const after = seen.at(-1)
       const page = await db.kv.list(RUN, { limit: 7, ...(after === undefined ? {} : { after }) })

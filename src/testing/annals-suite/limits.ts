@@ -4,7 +4,7 @@ import { contentsOf, RUN, refused, runsOf, type Suite } from './suite.ts'
 
 interface Limited {
   readonly bytesMax: number
-  /** Every call that takes such a name; what writes comes first. */
+  /** Every call that takes such a name. The call that creates its object is the first. */
   readonly calls: readonly ((db: Annals, name: string) => Promise<unknown>)[]
 }
 
@@ -107,10 +107,10 @@ const LIMITED: Readonly<Record<string, Limited>> = {
 
 const VALUE_BYTES_MAX = 16 * 1024 * 1024
 
-/** P17: limits, at the boundary and one past it. */
+/** P17: limits, at the boundary and one byte past it. */
 export function testLimits(suite: Suite): void {
   for (const [name, { bytesMax, calls }] of Object.entries(LIMITED)) {
-    suite.holds(`P17: ${name} of 1 and of ${bytesMax} bytes passes`, async db => {
+    suite.holds(`P17: ${name} of 1 and of ${bytesMax} bytes is accepted`, async db => {
       await db.runs.create({ runId: 'known' })
       for (const text of [
         'k',
@@ -124,7 +124,7 @@ export function testLimits(suite: Suite): void {
     })
 
     suite.holds(
-      `P17: ${name} that is empty, longer, malformed or with U+0000 is refused, and changes nothing`,
+      `P17: ${name} that is empty, too long, malformed or contains U+0000 is refused, and changes nothing`,
       async db => {
         await db.runs.create({ runId: 'known' })
         const before = [await contentsOf(db, RUN), await runsOf(db)]
@@ -150,7 +150,7 @@ export function testLimits(suite: Suite): void {
           }
         }
         for (const [i, call] of calls.entries()) {
-          // Left out they may be; null is no name.
+          // Some of these arguments are optional, but null is not a name.
           await refused(
             attempt(() => call(db, null as unknown as string)),
             'INVALID_ARGUMENT',
@@ -183,8 +183,8 @@ export function testLimits(suite: Suite): void {
     },
   )
 
-  suite.holds('P17: a value of 16 MiB in its encoding passes, one byte more does not', async db => {
-    // Two quotes around the text.
+  suite.holds('P17: a value whose encoding has 16 MiB is accepted, and one byte more is refused', async db => {
+    // The encoding adds two quotes.
     const largest = 'v'.repeat(VALUE_BYTES_MAX - 2)
     const ways: readonly ((value: Value) => Promise<unknown>)[] = [
       value => db.kv.put(RUN, 'k', value),
@@ -206,7 +206,7 @@ export function testLimits(suite: Suite): void {
   })
 }
 
-/** What throws before it returns a promise fails the same way. */
+/** Turns an error that a call throws synchronously into a rejection. */
 async function attempt(call: () => Promise<unknown>): Promise<unknown> {
   return call()
 }

@@ -2,11 +2,11 @@ import { expect } from 'vitest'
 import type { Annals, Event } from '../../index.ts'
 import { RUN, refused, type Suite, take, times } from './suite.ts'
 
-/** A page of a reader holds at most so many events; what is behind it has not been loaded. */
+/** An upper bound for the events in one page of a reader. Later events have not been loaded. */
 const PAGE_MAX = 1_100
 const MANY = 3_000
 
-/** P19: events as they come. */
+/** P19: readers that follow a log. */
 export function testLive(suite: Suite): void {
   suite.holds('P19: tail delivers stored events, then new ones, each once and in order', async db => {
     await append(db, 0, 5)
@@ -67,7 +67,7 @@ export function testLive(suite: Suite): void {
   })
 
   suite.holds(
-    'P19: an aborted signal ends tail without an error: before, while it waits, and between two events',
+    'P19: an aborted signal ends tail without an error, before it starts, while it waits, and between two events',
     async db => {
       await append(db, 0, 10)
       expect(await drained(db.events.tail(RUN, { signal: AbortSignal.abort() }))).toEqual([])
@@ -105,7 +105,7 @@ export function testLive(suite: Suite): void {
     await append(db, 0, 2)
     const waits = async (tail: AsyncGenerator<Event, void, void>): Promise<void> => {
       const next = tail.next()
-      // Nobody can see that it waits; after so many answers to others it does.
+      // Nothing shows that the reader has begun to wait. After 20 other calls it has.
       for (let i = 0; i < 20; i++) expect(await db.events.length(RUN)).toBe(2)
       expect(await tail.return()).toEqual({ done: true, value: undefined })
       expect(await next).toEqual({ done: true, value: undefined })
@@ -153,7 +153,7 @@ export function testLive(suite: Suite): void {
       stop.abort()
       expect(await Promise.all(waiting)).toEqual(times(30, () => []))
       expect(await Promise.all(ended)).toEqual(times(30, () => 'aborted'))
-      // Warnings are told in a later turn.
+      // Node emits warnings in a later turn of the event loop.
       await new Promise(resolve => setTimeout(resolve, 10))
       expect(warnings.filter(({ name }) => name === 'MaxListenersExceededWarning')).toEqual([])
     } finally {
@@ -161,7 +161,7 @@ export function testLive(suite: Suite): void {
     }
   })
 
-  suite.holds('P19: a reader can leave with break, and the next one gets every event', async db => {
+  suite.holds('P19: a reader can stop with break, and the next one gets every event', async db => {
     await append(db, 0, 3)
     for await (const event of db.events.tail(RUN)) if (event.sequence === 1) break
     expect(payloads(await take(db.events.tail(RUN), 3))).toEqual([0, 1, 2])
@@ -173,7 +173,7 @@ export function testLive(suite: Suite): void {
     await take(tail, 1)
     await append(db, 1, MANY)
     expect(payloads(await take(tail, 3))).toEqual([1, 2, 3])
-    // Were the rest in memory already, taking it away would not be noticed before its end.
+    // If the reader had loaded the rest already, it would notice the deletion only at the end.
     await db.runs.create({ runId: RUN })
     await db.runs.delete(RUN)
     let more = 0
@@ -205,12 +205,12 @@ export function testLive(suite: Suite): void {
     await heard
   })
 
-  suite.holds('P11: so does a reader that started at the end and has read nothing', async db => {
+  suite.holds('P11: a reader of a deleted run gets EVENT_CHAIN_BROKEN even if it waited at the end and has read nothing', async db => {
     await db.runs.create({ runId: RUN })
     await append(db, 0, 3)
     const tail = db.events.tail(RUN, { from: 3 })
     const heard = refused(tail.next(), 'EVENT_CHAIN_BROKEN')
-    // Nobody can see that it waits; but who began after it has heard something, and so many others have, too.
+    // Nothing shows that the reader has begun to wait. After an event of a later reader and 20 other calls it has.
     const later = db.events.tail(RUN, { from: 2 })
     await take(later, 1)
     await later.return()
@@ -248,7 +248,7 @@ export function testLive(suite: Suite): void {
     await refused(db.events.tail(RUN).next(), 'CLOSED')
   })
 
-  suite.holds('a run handle has the same tail', async db => {
+  suite.holds('tail on a run handle works as on the database', async db => {
     const tail = db.run(RUN).events.tail({ from: 1 })
     const next = tail.next()
     await append(db, 0, 2)

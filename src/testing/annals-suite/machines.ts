@@ -12,7 +12,7 @@ const ORDER: MachineDefinition = {
   ],
 }
 
-/** P18: machines. */
+/** P18: state machines, their versioned definitions and their guards. */
 export function testMachines(suite: Suite): void {
   suite.holds('P18: every call on an unknown machine is MACHINE_NOT_FOUND', async db => {
     const attempts = [
@@ -58,7 +58,7 @@ export function testMachines(suite: Suite): void {
     },
   )
 
-  suite.holds('P18: a changed definition gets a new version, the same one does not', async db => {
+  suite.holds('P18: a changed definition gets a new version, and an unchanged one does not', async db => {
     await db.machines.define(RUN, 'm', ORDER)
     await db.machines.define(RUN, 'm', ORDER)
     expect(await db.machines.definition(RUN, 'm')).toEqual({ ...ORDER, version: 1 })
@@ -128,7 +128,7 @@ export function testMachines(suite: Suite): void {
   })
 
   suite.holds(
-    'P18: of 64 concurrent sends of an event that is possible once, exactly one succeeds',
+    'P18: exactly one of 64 concurrent sends of an event that is possible once succeeds',
     async db => {
       await db.machines.define(RUN, 'm', ORDER)
       const { won, codes } = await outcomes(times(64, () => db.machines.send(RUN, 'm', 'pay')))
@@ -138,7 +138,7 @@ export function testMachines(suite: Suite): void {
     },
   )
 
-  suite.holds('P4: in a transaction, machines and the rest change together or not at all', async db => {
+  suite.holds('P4: in a transaction, machines and other primitives change together or not at all', async db => {
     await db.machines.define(RUN, 'm', ORDER)
     const mine = new Error('mine')
     const attempt = db.transaction(RUN, async tx => {
@@ -225,7 +225,7 @@ export function testMachines(suite: Suite): void {
       states.map((state, i) => unescaped(`s${i} --> s${(i + 1) % states.length}: ${state}`)),
     )
     for (const line of lines) {
-      // What is not escaped is no syntax of Mermaid's, wherever it stands.
+      // The characters that are not escaped have no meaning in Mermaid.
       const label = /^(?:state "(.*)" as s\d+|s\d+ --> s\d+: (.*))$/.exec(line)?.slice(1).join('') ?? ''
       expect(label.replace(/#\d+;/g, ''), line).not.toMatch(/[":;#%<>[\]{}]|direction\s/i)
     }

@@ -12,7 +12,7 @@ import {
 import { said } from '../ledger-suite/events.ts'
 import { bad, contentsOf, expectFrozen, gather, outcomes, RUN, refused, type Suite, times } from './suite.ts'
 
-/** A run of another app and agent. */
+/** A run whose app and agent are not the default ones. */
 const THERE = placed('research', 'critic')
 const OTHERS: readonly Namespace[] = [placed('research', 'default'), placed('default', 'critic')]
 
@@ -26,9 +26,9 @@ function bundleOf(lines: readonly Uint8Array[]): () => AsyncIterable<Uint8Array>
   }
 }
 
-/** P27: runs in an app or agent namespace are runs; and what is in a scope without a run can be found and removed. */
+/** P27: runs in the namespace of an app or agent. Data in a scope without a run can be listed and dropped. */
 export function testNamespaces(suite: Suite): void {
-  suite.holds('P27: a run has its app and agent, unless these are default', async db => {
+  suite.holds('P27: a run has the fields app and agent, unless they are default', async db => {
     const run = await db.runs.create({ runId: THERE, tags: ['t'], metadata: { by: 'me' } })
     expect(run).toStrictEqual({
       runId: RUN,
@@ -54,7 +54,7 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.runs.stats()).toMatchObject({ total: 4, active: 4 })
   })
 
-  suite.holds('P27: every call finds a run by its id wherever it lives, and by its namespace', async db => {
+  suite.holds('P27: every call finds a run in any namespace, by its id and by its namespace', async db => {
     for (const run of [RUN, THERE]) {
       const created = await db.runs.create({ runId: THERE })
       expect(await db.runs.get(run)).toEqual(created)
@@ -101,7 +101,7 @@ export function testNamespaces(suite: Suite): void {
       await refused(db.runs.create({ runId }), 'RUN_EXISTS', String(runId))
     }
     expect(await db.runs.query()).toEqual([created])
-    // Another tenant's ids are its own.
+    // Run ids are unique per tenant.
     await db.forTenant('acme').runs.create({ runId: RUN })
     await db.runs.delete(RUN)
     expect(await db.runs.create({ runId: RUN })).not.toHaveProperty('app')
@@ -109,7 +109,7 @@ export function testNamespaces(suite: Suite): void {
   })
 
   suite.holds(
-    'P27: of 12 concurrent creations of one id in different apps exactly one succeeds',
+    'P27: exactly one of 12 concurrent creations of one id in different apps succeeds',
     async db => {
       for (const turn of times(4, i => `run-${i}`)) {
         const { won, codes } = await outcomes(
@@ -131,7 +131,7 @@ export function testNamespaces(suite: Suite): void {
     expect(first).toMatchObject({ runId: RUN, status: 'Active', tags: ['a'], metadata: 1 })
     expect(await db.runs.ensure(RUN, { tags: ['b'], metadata: 2 })).toEqual(first)
     expect(await db.runs.ensure(placed('default', 'default'))).toEqual(first)
-    // What is not needed is not looked at: the run is there.
+    // The run exists, so its options are not used, and the unknown parent is not an error.
     expect(await db.runs.ensure(RUN, { parentRun: 'nobody' })).toEqual(first)
     await refused(db.runs.ensure(THERE), 'RUN_EXISTS')
     const there = await db.runs.ensure(placed('research', 'critic', 'r2'), { parentRun: RUN })
@@ -259,7 +259,7 @@ export function testNamespaces(suite: Suite): void {
     })
     const run = await db.runs.get(RUN)
     const events = await gather(db.events.iterate(THERE))
-    // The same run again is no news; in another app it is another run.
+    // Importing a run that exists adds nothing. If its id exists in another app, the import is refused.
     expect(await db.importRun(bundle)).toEqual({ runId: RUN, records: 0, events: 0 })
     await db.runs.delete(RUN)
     await db.runs.create({ runId: RUN })
@@ -269,7 +269,7 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.runs.get(THERE)).toEqual(run)
     expect(await gather(db.events.iterate(THERE))).toEqual(events)
     expect(await db.events.verifyChain(THERE)).toEqual({ isValid: true, length: 1 })
-    // What a scope without a run holds is a bundle too.
+    // A scope without a run can be exported too.
     await fill(db, 'loose', 'x')
     await fill(db, placed('a', 'b', 'loose'), 'y')
     expect(await verifyBundle(db.exportRun(placed('a', 'b', 'loose')))).toMatchObject({ app: 'a', events: 1 })
@@ -277,7 +277,7 @@ export function testNamespaces(suite: Suite): void {
   })
 
   suite.holds(
-    'P27, LD16, L22: a lease and event ids taken early move with a run that is imported into a namespace',
+    'P27, LD16, L22: a lease and event ids taken before an import hold for the imported run in its namespace',
     async db => {
       const { registry } = db.ledger
       await db.runs.create({ runId: THERE })
@@ -292,7 +292,7 @@ export function testNamespaces(suite: Suite): void {
         const { epoch } = await db.ledger.acquireLease(RUN, { owner: 'early' })
         expect(await registry.claim(RUN, idempotencyKey, eventId)).toBe(eventId)
         if (bundle === recorded) {
-          // Its records would be written past the holder of the lease.
+          // The import would write ledger records without holding the lease.
           await refused(db.importRun(bundleOf(bundle)), 'WRITER_FENCED')
           expect(await db.runs.list()).toEqual([])
           await db.ledger.releaseLease(RUN, epoch)
@@ -328,7 +328,7 @@ export function testNamespaces(suite: Suite): void {
     const found = await db.scopes()
     expect(found.map(String).toSorted()).toEqual(loose.map(String).toSorted())
     expect(Object.isFrozen(found)).toBe(true)
-    // In byte order, and good for every call.
+    // The scopes are in byte order, and can be passed to other calls.
     expect(found.map(String)).toEqual(found.map(String).toSorted())
     expect(await db.kv.get(found[0]!, 'k')).toBe(1)
     const named = await db.scopes({ prefix: 'scratch-' })
@@ -354,10 +354,10 @@ export function testNamespaces(suite: Suite): void {
       expect(await contentsOf(db, scope)).toEqual({ kv: [], events: [], length: 0, cells: [], traces: [] })
       expect(await Promise.all(loose.slice(i + 1).map(other => contentsOf(db, other)))).toEqual(rest)
       expect(await db.scopes()).toHaveLength(loose.length - i - 1)
-      // LD20: a log doesn't go without a trace.
+      // Dropping a log leaves a tombstone.
       expect((await db.runs.tombstones())[0]).toMatchObject({ events: 1, headHash: hash })
     }
-    // Of a scope without a log nothing is left; dropping nothing is fine.
+    // Dropping a scope without a log leaves no tombstone, and dropping an empty scope succeeds.
     await db.kv.put('scratch', 'k', 1)
     await db.drop('scratch')
     await db.drop('scratch')
@@ -371,7 +371,7 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.scopes()).toEqual([])
     await refused(db.drop(RUN), 'INVALID_OPERATION')
     await refused(db.ledger.appendEvent(said('RunStarted', { runId: RUN })), 'WRITER_FENCED')
-    // Data beside a lease that is held stays, too: one commit drops all of a scope.
+    // A drop removes the whole scope, so a held lease also protects the data beside it.
     await fill(db, RUN, 1)
     expect(await db.scopes()).toEqual([])
     await refused(db.drop(RUN), 'INVALID_OPERATION')
@@ -392,7 +392,7 @@ export function testNamespaces(suite: Suite): void {
       await refused(db.drop(scope), 'INVALID_OPERATION', String(scope))
       expect(await contentsOf(db, scope)).toEqual(before)
     }
-    // The same id, where its run is not.
+    // This scope has the id of a run in another namespace, so it can be dropped.
     await fill(db, RUN, 1)
     await db.drop(RUN)
     const { tenant } = db
@@ -436,7 +436,7 @@ export function testNamespaces(suite: Suite): void {
   })
 }
 
-/** Something in every primitive. */
+/** Writes data with every primitive. */
 async function fill(db: Annals, scope: Scope, value: string | number): Promise<void> {
   await db.transaction(scope, async tx => {
     await tx.kv.put('k', value)

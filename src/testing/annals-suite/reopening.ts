@@ -3,7 +3,7 @@ import type { Annals } from '../../index.ts'
 import { agentShared } from '../../index.ts'
 import { contentsOf, gather, RUN, refused, runsOf, type Suite, times } from './suite.ts'
 
-/** P13: what is found again. */
+/** P13: committed data survive closing and reopening. */
 export function testReopening(suite: Suite): void {
   suite.holdsAfterReopen('P13: all data are the same after reopening', async (db, reopen) => {
     await fill(db)

@@ -5,9 +5,9 @@ import { bad, refused, type Suite, times } from './suite.ts'
 
 const ids = (runs: readonly Run[]): string[] => runs.map(({ runId }) => runId)
 
-/** P10: which runs are found, and in which order. */
+/** P10: the runs that a query finds, and their order. */
 export function testRunQueries(suite: Suite): void {
-  suite.holds('without runs everything is empty', async db => {
+  suite.holds('every query of a database without runs returns an empty result', async db => {
     expect(await db.runs.query()).toEqual([])
     expect(await db.runs.list()).toEqual([])
     expect(await db.runs.children('nobody')).toEqual([])
@@ -34,7 +34,7 @@ export function testRunQueries(suite: Suite): void {
     expect(await db.runs.list()).toEqual(['b', 'z', 'a', 'm'])
   })
 
-  suite.holds('runs with the same time keep the order of their creation', async db => {
+  suite.holds('runs with the same time are listed in reverse order of their creation', async db => {
     const made: string[] = []
     for (let i = 0; i < 20; i++) made.push((await db.runs.create()).runId)
     expect(await db.runs.list()).toEqual(made.toReversed())
@@ -86,7 +86,7 @@ export function testRunQueries(suite: Suite): void {
         const whole = ids(await db.runs.query(query))
         for (const limit of [1, 2, 3, 100]) {
           const seen: string[] = []
-          // At most so many: who never gets on shall fail, not hang.
+          // The number of pages is bounded, so that a query that repeats a page fails instead of hanging.
           for (let pages = 0; pages < 12; pages++) {
             const after = seen.at(-1)
             const page = await db.runs.query({ ...query, limit, ...(after === undefined ? {} : { after }) })
@@ -97,7 +97,7 @@ export function testRunQueries(suite: Suite): void {
           expect(seen, JSON.stringify({ query, limit })).toEqual(whole)
         }
       }
-      // A run that the query itself would not find is a place in the order all the same.
+      // `after` may be a run that the query itself does not find.
       expect(ids(await db.runs.query({ tags: ['even'], after: 'r3' }))).toEqual(['r2', 'r0'])
       expect(ids(await db.runs.query({ createdAfter: start + 4, after: 'r2' }))).toEqual([])
       expect(ids(await db.runs.query({ createdBefore: start + 3, after: 'r6' }))).toEqual(['r2', 'r1', 'r0'])
@@ -107,13 +107,13 @@ export function testRunQueries(suite: Suite): void {
   suite.holdsInTime(
     'runs of one millisecond are listed newest first, and their pages are exact',
     async db => {
-      // More than a page of a reader, and in no order of their ids.
+      // There are more runs than one internal page holds, and their ids are not in order.
       const made = times(50, i => `r${(i * 37) % 50}`)
       for (const [i, runId] of made.entries()) {
         const tags = i % 3 === 0 ? ['t', 'third'] : ['t']
         await db.runs.create({ runId, tags, ...(i === 0 ? {} : { parentRun: made[0] }) })
       }
-      // What happens to a run later changes its place in no index.
+      // Later changes of a run don't change its place in any index.
       for (const runId of [made[40], made[3], made[20]]) {
         await db.runs.pause(runId)
         await db.runs.addTags(runId, ['late'])
@@ -134,7 +134,7 @@ export function testRunQueries(suite: Suite): void {
     },
   )
 
-  suite.holdsInTime('P10: archived runs are hidden unless asked for', async (db, clock) => {
+  suite.holdsInTime('P10: archived runs are hidden unless they are requested', async (db, clock) => {
     await fill(db, clock)
     await db.runs.archive('r6')
     await db.runs.archive('r1')
@@ -154,7 +154,7 @@ export function testRunQueries(suite: Suite): void {
     expect((await db.runs.get('r6'))!.status).toBe('Archived')
   })
 
-  suite.holdsInTime('children are found, archived ones too, and grandchildren are not', async (db, clock) => {
+  suite.holdsInTime('children returns archived children too, but no grandchildren', async (db, clock) => {
     await fill(db, clock)
     await db.runs.create({ runId: 'grandchild', parentRun: 'r7' })
     await db.runs.archive('r6')
@@ -218,7 +218,7 @@ export function testRunQueries(suite: Suite): void {
   })
 }
 
-/** r0 to r7, a millisecond apart; r1 and r5 are paused, r6 and r7 are children of r0. */
+/** Creates the runs r0 to r7, a millisecond apart. r1 and r5 are paused, and r6 and r7 are children of r0. */
 async function fill(db: Annals, clock: SimulatedClock): Promise<number> {
   const start = clock.now()
   for (let i = 0; i < 8; i++) {

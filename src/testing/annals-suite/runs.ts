@@ -5,7 +5,7 @@ import { bad, expectFrozen, outcomes, RUN, refused, runsOf, type Suite, times } 
 const STATUSES: readonly RunStatus[] = ['Active', 'Completed', 'Failed', 'Cancelled', 'Paused', 'Archived']
 const ENDS: readonly RunStatus[] = ['Completed', 'Failed', 'Cancelled']
 
-/** P10, written once more: what the code says is not taken for granted. */
+/** P10: the legal transitions, written down independently of the implementation. */
 const LEGAL: ReadonlySet<string> = new Set([
   'Active→Completed',
   'Active→Failed',
@@ -22,7 +22,7 @@ const LEGAL: ReadonlySet<string> = new Set([
 
 const PAIRS = STATUSES.flatMap(from => STATUSES.map(to => ({ from, to, legal: LEGAL.has(`${from}→${to}`) })))
 
-/** The method that brings a run into a status, beside updateStatus. */
+/** The method that brings a run into each status, as `updateStatus` does too. */
 const METHODS: Readonly<Record<RunStatus, (db: Annals, runId: string) => Promise<Run>>> = {
   Active: (db, runId) => db.runs.resume(runId),
   Completed: (db, runId) => db.runs.complete(runId),
@@ -32,9 +32,9 @@ const METHODS: Readonly<Record<RunStatus, (db: Annals, runId: string) => Promise
   Archived: (db, runId) => db.runs.archive(runId),
 }
 
-/** P10: runs and their status. */
+/** P10: the life of a run, and the transitions between its statuses. */
 export function testRuns(suite: Suite): void {
-  test('P10: of the 36 pairs of statuses 11 are legal and 25 are not', () => {
+  test('P10: 11 of the 36 pairs of statuses are legal, and 25 are not', () => {
     expect(PAIRS).toHaveLength(36)
     expect(PAIRS.filter(({ legal }) => legal)).toHaveLength(11)
   })
@@ -70,7 +70,7 @@ export function testRuns(suite: Suite): void {
   }
 
   suite.holdsInTime(
-    'P10: completedAt is set by the three final statuses alone, and stays when the run is archived',
+    'P10: only the three final statuses set completedAt, and archiving keeps it',
     async (db, clock) => {
       const start = clock.now()
       for (const status of STATUSES) {
@@ -110,7 +110,7 @@ export function testRuns(suite: Suite): void {
   })
 
   suite.holds(
-    'creating an existing id is RUN_EXISTS, also of an archived run, and changes nothing',
+    'creating an existing id is RUN_EXISTS, even that of an archived run, and changes nothing',
     async db => {
       await db.runs.create({ runId: RUN, tags: ['a'] })
       await db.runs.archive(RUN)
@@ -160,7 +160,7 @@ export function testRuns(suite: Suite): void {
     const changing = [change('parent'), change('grandparent')]
     try {
       for (const i of times(20, i => i)) await db.runs.create({ runId: `c${i}`, parentRun: 'parent' })
-      // An id that was used before and has children: then the ancestors are looked at, too.
+      // Creating a run whose id already has children also checks the ancestors, to prevent a cycle.
       await db.runs.create({ runId: 'again' })
       await db.runs.create({ runId: 'orphan', parentRun: 'again' })
       for (const _ of times(20, i => i)) {
@@ -176,7 +176,7 @@ export function testRuns(suite: Suite): void {
     expect(await db.verifyIndices()).toEqual({ ok: true, problems: [] })
   })
 
-  suite.holds('P10: of concurrent creations that would form a cycle one is refused', async db => {
+  suite.holds('P10: one of two concurrent creations that would form a cycle is refused', async db => {
     await db.runs.create({ runId: 'a' })
     await db.runs.create({ runId: 'b' })
     await db.runs.create({ runId: 'child-of-a', parentRun: 'a' })
@@ -207,7 +207,7 @@ export function testRuns(suite: Suite): void {
     })
   })
 
-  suite.holds('addTags adds, each once; updateMetadata replaces; fail keeps the error', async db => {
+  suite.holds('addTags adds each tag once, updateMetadata replaces the metadata, and fail stores the error', async db => {
     await db.runs.create({ runId: RUN, tags: ['a'], metadata: { a: 1, b: 2 } })
     expect((await db.runs.addTags(RUN, ['b', 'a', 'b'])).tags).toEqual(['a', 'b'])
     expect((await db.runs.updateMetadata(RUN, { c: 3 })).metadata).toEqual({ c: 3 })
@@ -237,7 +237,7 @@ export function testRuns(suite: Suite): void {
     spoil()
     expect((await updated).metadata).toEqual({ a: 2, bytes: new Uint8Array([2]) })
     expect(await db.runs.get(RUN)).toEqual(await updated)
-    // The bytes that one reader got are no other reader's.
+    // Every reader gets its own copy of the bytes.
     ;((await updated).metadata as { bytes: Uint8Array }).bytes[0] = 7
     expect(await db.runs.get(RUN)).toMatchObject({ metadata: { bytes: new Uint8Array([2]) } })
   })

@@ -3,19 +3,19 @@ import { expect, it } from 'vitest'
 import { AnnalsError, type ErrorCode, type Scope } from '../../index.ts'
 import { SimulatedClock } from '../simulated-clock.ts'
 
-/** A database for one test, and how to close and reopen it. */
+/** A database for one test, with the functions that close and reopen it. */
 export interface OpenedAnnals {
   /** The open, empty database. */
   readonly db: Annals
-  /** Closes the database and opens it again, verifying all that the engine can verify. */
+  /** Closes the database and opens it again with all verification that the engine offers. */
   reopen?(): Promise<Annals>
   /** Closes the database. The test may have closed it already. */
   close(): Promise<void>
 }
 
-/** The options with which a test needs its database. */
+/** The options that a test needs for its database. */
 export interface OpenAnnalsOptions {
-  /** The guards that machines of the test name. */
+  /** The guards that the machines of the test refer to by name. */
   readonly guards?: Readonly<Record<string, Guard>>
   /** The clock to use, in milliseconds since 1970. Absent if the suite has `noClock`. */
   readonly clock?: () => number
@@ -26,13 +26,13 @@ export type OpenAnnals = (options: OpenAnnalsOptions) => Promise<OpenedAnnals>
 
 /** The reasons why some tests of the suite do not apply to a database. */
 export interface AnnalsSuiteOptions {
-  /** Why the database can't be reopened. Tests that reopen it are left out. */
+  /** The reason why the database can't be reopened. If set, the tests that reopen it are left out. */
   readonly noReopen?: string
-  /** Why the database can't be given a clock. Tests that need one are left out. */
+  /** The reason why the database can't be given a clock. If set, the tests that move the clock are left out. */
   readonly noClock?: string
 }
 
-/** Declares tests, each with its own database, which is closed at the end. */
+/** Declares tests. Each test gets its own database, which is closed at the end. */
 export class Suite {
   readonly #open: OpenAnnals
   readonly #options: AnnalsSuiteOptions
@@ -54,7 +54,7 @@ export class Suite {
     it(property, () => this.#run({ guards }, ({ db }) => test(db)))
   }
 
-  /** Declares a test that sets the clock. */
+  /** Declares a test that moves the clock. */
   holdsInTime(property: string, test: (db: Annals, clock: SimulatedClock) => Promise<void>): void {
     if (this.#options.noClock !== undefined) return
     it(property, () => {
@@ -115,7 +115,7 @@ export function bad<T>(value: unknown): T {
   return value as T
 }
 
-/** Expects a deeply frozen value. Bytes can't be frozen, but are copies. */
+/** Expects a deeply frozen value. Byte arrays can't be frozen, so every reader gets a copy of them instead. */
 export function expectFrozen(value: unknown): void {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return
   expect(Object.isFrozen(value), `frozen: ${JSON.stringify(Object.keys(value))}`).toBe(true)
@@ -143,7 +143,7 @@ export function times<T>(count: number, make: (i: number) => T): T[] {
   return Array.from({ length: count }, (_, i) => make(i))
 }
 
-/** The number of attempts that succeeded, and the error codes of the others. */
+/** Waits for all attempts, and returns the results of the successful ones and the error codes of the others. */
 export async function outcomes<T>(
   attempts: readonly Promise<T>[],
 ): Promise<{ readonly won: readonly T[]; readonly codes: readonly ErrorCode[] }> {
@@ -157,7 +157,7 @@ export async function outcomes<T>(
   return { won, codes }
 }
 
-/** All data of a scope that can be listed. */
+/** Returns all data of a scope that can be listed. */
 export async function contentsOf(db: Annals, scope: Scope): Promise<unknown> {
   const { kv, events, cells, traces } = db.run(scope)
   const [names, ids] = await Promise.all([cells.list(), traces.list()])
@@ -170,7 +170,7 @@ export async function contentsOf(db: Annals, scope: Scope): Promise<unknown> {
   }
 }
 
-/** All runs with their statistics and tombstones. */
+/** Returns all runs, their statistics and the tombstones. */
 export async function runsOf(db: Annals): Promise<unknown> {
   return {
     runs: await db.runs.query({ includeArchived: true }),
@@ -179,7 +179,7 @@ export async function runsOf(db: Annals): Promise<unknown> {
   }
 }
 
-/** Arrays nested this deep. */
+/** Returns arrays that are nested `depth` levels deep. */
 export function nested(depth: number): [] {
   let value: unknown = []
   for (let i = 1; i < depth; i++) value = [value]

@@ -20,9 +20,9 @@ const ids = (traces: readonly StoredTrace[]): string[] => traces.map(({ id }) =>
 type Names = readonly [id: string, children: readonly Names[]]
 const names = (node: TraceTree): Names => [node.trace.id, node.children.map(names)]
 
-/** P9: traces. */
+/** P9: traces, their trees and their indexes. */
 export function testTraces(suite: Suite): void {
-  suite.holds('what is missing is undefined', async db => {
+  suite.holds('a missing trace reads as undefined, and a query without matches as an empty list', async db => {
     expect(await db.traces.get(RUN, 't')).toBeUndefined()
     expect(await db.traces.tree(RUN, 't')).toBeUndefined()
     expect(await db.traces.children(RUN, 't')).toEqual([])
@@ -92,7 +92,7 @@ export function testTraces(suite: Suite): void {
     expect(await db.traces.list(RUN)).toEqual(['1', '2', '3', '4', '5'])
   })
 
-  suite.holds('a tree has all descendants, in order, and only those', async db => {
+  suite.holds('a tree has all descendants of its root, in order, and no other traces', async db => {
     await family(db)
     const tree = await db.traces.tree(RUN, '1')
     const leaf = (id: string): Names => [id, []]
@@ -144,7 +144,7 @@ export function testTraces(suite: Suite): void {
     expect(await db.traces.list(RUN)).toEqual(made)
   })
 
-  suite.holds('P5: a trace that fails in a transaction leaves no index entry', async db => {
+  suite.holds('P5: the traces of a failed transaction leave no index entry', async db => {
     const mine = new Error('mine')
     const attempt = db.transaction(RUN, async tx => {
       const root = await tx.traces.record(thought('a'), { tags: ['x'] })
@@ -189,7 +189,7 @@ export function testTraces(suite: Suite): void {
   })
 }
 
-/** Ids decide between traces of one millisecond: these are in the order in which they are recorded. */
+/** Records a small tree. Traces of one millisecond are ordered by id, so the ids follow the order of recording. */
 async function family(db: Annals): Promise<void> {
   await db.traces.record(RUN, thought('root'), { id: '1' })
   await db.traces.recordChild(RUN, '1', thought('a'), { id: '2', tags: ['x', 'y'] })

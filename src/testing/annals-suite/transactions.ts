@@ -6,7 +6,7 @@ import { bad, contentsOf, gather, RUN, refused, type Suite, times } from './suit
 const EMPTY = { kv: [], events: [], length: 0, cells: [], traces: [] }
 const MACHINE = { initial: 'a', transitions: [{ from: 'a', event: 'go', to: 'b' }] }
 
-/** Something written by every primitive. */
+/** The writes of every primitive. */
 const WRITES: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown>>> = {
   'kv.put': tx => tx.kv.put('k', 1),
   'kv.delete': tx => tx.kv.delete('k'),
@@ -35,7 +35,7 @@ const READS: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown>
   'traces.queryByTag': tx => tx.traces.queryByTag('x'),
 }
 
-/** P4, P5: transactions. */
+/** P4, P5: transactions are atomic, read their own writes, and end as a whole. */
 export function testTransactions(suite: Suite): void {
   suite.holds(
     'P4: a transaction over all primitives is atomic, and returns the result of its function',
@@ -56,7 +56,7 @@ export function testTransactions(suite: Suite): void {
     },
   )
 
-  suite.holds('P4: a transaction reads its own writes, and nobody else does before the commit', async db => {
+  suite.holds('P4: a transaction reads its own writes, which no other reader sees before the commit', async db => {
     await db.kv.put(RUN, 'a', 1)
     await db.kv.put(RUN, 'c', 1)
     await db.events.append(RUN, 'n', 'before')
@@ -109,7 +109,7 @@ export function testTransactions(suite: Suite): void {
 
   for (const [name, write] of Object.entries(WRITES)) {
     suite.holds(
-      `P5: after a failure nothing of ${name} and the other writes is left, and the caller gets its own error`,
+      `P5: after an error ${name} and all other writes are undone, and the caller gets the error unchanged`,
       async db => {
         const mine = new Error('mine')
         const attempt = db.transaction(RUN, async tx => {
@@ -150,7 +150,7 @@ export function testTransactions(suite: Suite): void {
     })
   }
 
-  suite.holds('P4: a transaction is over when its function has returned', async db => {
+  suite.holds('P4: a transaction ends when its function returns', async db => {
     const tx = await db.transaction(RUN, handed => handed)
     for (const [name, use] of [...Object.entries(WRITES), ...Object.entries(READS)]) {
       await refused(use(tx), 'INVALID_OPERATION', name)
@@ -159,7 +159,7 @@ export function testTransactions(suite: Suite): void {
   })
 
   suite.holds(
-    'P12: printing the receipt of an append counts as no read, and after the commit it is complete',
+    'P12: printing the receipt of an append is not a read, and prints the whole receipt after the commit',
     async db => {
       const tx = await db.begin(RUN)
       const receipt = await tx.events.append('n', 1)
@@ -231,7 +231,7 @@ export function testTransactions(suite: Suite): void {
     await refused(attempt, 'TIMEOUT')
     const tx = await db.begin(RUN, { timeoutMs: 1 })
     await tx.kv.put('k', 1).catch(() => {})
-    // The next turns of the timer wheel are behind it.
+    // By then the timeout of the transaction has passed.
     await new Promise(resolve => setTimeout(resolve, 10))
     await refused(tx.kv.get('k'), 'TIMEOUT')
     await refused(tx.commit(), 'TIMEOUT')

@@ -4,7 +4,7 @@ import { bad, expectFrozen, nested, RUN, refused, type Suite } from './suite.ts'
 
 const PROTO_KEY: Value = JSON.parse('{"__proto__":{"polluted":true},"constructor":1,"":2}')
 
-/** Everything that is a value, and easily becomes something else. */
+/** Values that a careless encoding would change. */
 const VALUES: Readonly<Record<string, Value>> = {
   null: null,
   booleans: [true, false],
@@ -22,7 +22,7 @@ const VALUES: Readonly<Record<string, Value>> = {
   mixed: { a: [1n, { b: new Uint8Array([0, 255]), c: Number.NaN }], d: { e: null } },
 }
 
-/** Each way into the database and out again. */
+/** The ways to write a value and read it back. */
 const WAYS: Readonly<Record<string, (db: Annals, value: Value) => Promise<Value | undefined>>> = {
   'kv.put': async (db, value) => {
     await db.kv.put(RUN, 'k', value)
@@ -90,13 +90,13 @@ const NO_VALUES: Readonly<Record<string, unknown>> = {
   '65 nested containers': nested(65),
 }
 
-/** P17, and what a value is. */
+/** P17: valid and invalid values. */
 export function testValues(suite: Suite): void {
   for (const [way, roundTrip] of Object.entries(WAYS)) {
     suite.holds(`every value is read back as it was written: ${way}`, async db => {
       for (const [name, value] of Object.entries(VALUES)) {
         const found = await roundTrip(db, value)
-        // toStrictEqual tells -0 from 0 and keys that are there from those that are not.
+        // toStrictEqual distinguishes -0 from 0, and an undefined key from an absent one.
         expect(found, name).toStrictEqual(value)
         expectFrozen(found)
       }
@@ -105,7 +105,7 @@ export function testValues(suite: Suite): void {
 
     suite.holds(`an invalid value is refused, and leaves nothing: ${way}`, async db => {
       for (const [name, value] of Object.entries(NO_VALUES)) {
-        // Metadata may be left out.
+        // Metadata is optional.
         if (value === undefined && way.includes('metadata')) continue
         await refused(roundTrip(db, bad(value)), 'INVALID_ARGUMENT', name)
       }

@@ -3,7 +3,7 @@ import { gather, refused, take, times } from '../annals-suite/suite.ts'
 import { newEvent, probe, RUN } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
-/** L29, L30: what no transition allows is said aloud, once. */
+/** L29, L30: an invalid transition raises exactly one alert. */
 export function testAlerts(suite: LedgerSuite): void {
   suite.holds('L30: an alert of a run event has every required field', async ledger => {
     await tell(ledger, ['RunStarted'])
@@ -81,7 +81,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L30: alerts of one run are in the order of its records, alerts of all runs in the order of time',
+    'L30: alerts of one run are in record order, and alerts of all runs are in time order',
     async (ledger, { clock }) => {
       for (const runId of ['b', 'a', 'b', 'c']) {
         clock.advance(10)
@@ -123,13 +123,13 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: a subscriber with a cursor gets exactly the alerts raised since, also those for older records',
+    'LD17: a subscriber with a cursor gets exactly the alerts raised since then, even for older records',
     async ledger => {
       await ledger.appendEvents([
         newEvent({ runId: 'old', eventType: 'RunPaused' }),
         newEvent({ runId: 'new', eventType: 'RunPaused' }),
       ])
-      // Whichever is projected first, the other one comes after it.
+      // The background projection may raise the alert of either run first.
       await ledger.projectSnapshot('new')
       const [one, two] = await take(ledger.subscribeAlerts(), 2)
       expect(new Set([one.alert.runId, two.alert.runId])).toEqual(new Set(['old', 'new']))
@@ -178,7 +178,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: alerts of a purged run are no longer delivered, later alerts are',
+    'LD17: alerts of a purged run are no longer delivered, but later alerts of other runs are',
     async (ledger, { runs }) => {
       await ledger.appendEvent(probe('RunPaused'))
       await ledger.projectSnapshot(RUN)
@@ -209,7 +209,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: an onAlert that throws affects no append, and is called for the next alert',
+    'LD17: an onAlert that throws affects no append, and is called again for the next alert',
     async (ledger, { heard }) => {
       heard.failure = new Error('planted in onAlert')
       await ledger.appendEvent(probe('RunPaused'))
@@ -223,13 +223,13 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: after a restart onAlert is called once for each new alert, also for alerts of older records',
+    'LD17: after a restart onAlert is called once for each new alert, including alerts for older records',
     async (ledger, given) => {
       const { heard } = given
       await ledger.appendEvent(probe('RunPaused'))
       await heard.reach(1)
       await ledger.appendEvent(newEvent({ runId: 'late', eventType: 'RunPaused' }))
-      // Whether it was projected before the ledger was closed, nobody knows.
+      // The ledger may or may not project this event before it is closed.
       const { ledger: again } = await given.reopen()
       await again.projectSnapshot('late')
       await again.appendEvent(newEvent({ runId: 'last', eventType: 'RunPaused' }))
@@ -242,7 +242,7 @@ export function testAlerts(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: close waits until a slow onAlert was called for every raised alert',
+    'LD17: close waits until a slow onAlert has been called for every raised alert',
     async (ledger, given) => {
       const { heard } = given
       heard.delay = () => new Promise(resolve => setTimeout(resolve, 5))
@@ -269,7 +269,7 @@ export function testAlerts(suite: LedgerSuite): void {
           await ledger.appendEvent(newEvent({ runId: `run-${i}`, eventType: 'RunPaused' }))
           await heard.reach(i + 1)
         }
-        // Tests of other ledgers may run in this process, and warn too.
+        // Tests of other ledgers may emit warnings in this process too, so look only for the own event ids.
         await eventually(
           async () => heard.alerts.filter(({ eventId }) => !warnings.some(text => text.includes(eventId))),
           missing => missing.length === 0,

@@ -6,7 +6,7 @@ import type { Given, LedgerApi, LedgerSuite } from './suite.ts'
 
 const ALL: AuditQuery = { from: 0, to: '9999-12-31T00:00:00Z' }
 
-/** One event every second, of three runs in turn; emitted in the opposite order. */
+/** Appends one event per second to three runs in turn. Their `emittedAt` times are in reverse order. */
 async function fill(ledger: LedgerApi, { clock }: Given): Promise<{ readonly start: number }> {
   const start = clock.now()
   for (let i = 0; i < 12; i++) {
@@ -28,7 +28,7 @@ async function fill(ledger: LedgerApi, { clock }: Given): Promise<{ readonly sta
 const numbers = (records: readonly RunEventRecord[]): number[] =>
   records.map(record => record.logicalAttemptId)
 
-/** L10, LD17: what was stored when, over all runs. */
+/** L10, LD17: an audit lists the records of all runs by the time at which they were stored. */
 export function testAudit(suite: LedgerSuite): void {
   suite.holds(
     'L10, LD17: an audit window selects by persistedAt, from inclusive to exclusive',
@@ -96,7 +96,7 @@ export function testAudit(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: records with few distinct times are in order over several pages',
+    'LD17: an audit of many records with equal times is in order across pages',
     async (ledger, { clock }) => {
       for (let i = 0; i < 3; i++) {
         const events = times(900, n =>

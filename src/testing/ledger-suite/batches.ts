@@ -3,9 +3,9 @@ import { bad, refused, times } from '../annals-suite/suite.ts'
 import { newEvent, RUN, said } from './events.ts'
 import { eventually, type LedgerSuite } from './suite.ts'
 
-/** LD17: several events in one call. */
+/** LD17: a batch appends several events in one call. */
 export function testBatches(suite: LedgerSuite): void {
-  suite.holds('LD17: appendEvents stores events of several runs, each in its order', async ledger => {
+  suite.holds('LD17: appendEvents stores events of several runs, and keeps the order within each run', async ledger => {
     const events = times(9, i => newEvent({ runId: `run-${i % 3}`, eventType: `Noted${i}` }))
     const results = await ledger.appendEvents(events)
     expect(results.map(({ runSeq }) => runSeq)).toEqual([1, 1, 1, 2, 2, 2, 3, 3, 3])
@@ -54,7 +54,7 @@ export function testBatches(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD17: an empty batch does nothing, a batch of 10,000 is accepted, one of 10,001 is refused',
+    'LD17: an empty batch does nothing, a batch of 10,000 is accepted, and one of 10,001 is refused',
     async ledger => {
       expect(await ledger.appendEvents([])).toEqual([])
       const events = times(10_001, i => newEvent({ eventType: 'Noted', logicalAttemptId: i + 1 }))

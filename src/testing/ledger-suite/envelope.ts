@@ -28,12 +28,12 @@ const TEXTS = [
   'planVersion',
 ] as const
 
-/** A bad field can have no right key: it keeps that of the good event. */
+/** A valid event with these fields replaced. Its key stays unchanged, because no key can match invalid fields. */
 function faulty(fields: Readonly<Record<string, unknown>>): RunEventWrite {
   return bad({ ...newEvent({ eventType: 'Noted', stepId: 'fetch' }), ...fields })
 }
 
-/** L1–L3, L11–L16, L20, LD6, LD7, LD9, LD10: what an event looks like. */
+/** L1–L3, L11–L16, L20, LD6, LD7, LD9, LD10: the fields of an event, and their validation. */
 export function testEnvelope(suite: LedgerSuite): void {
   suite.each(
     'L1, LD9: %s is not accepted from the caller',
@@ -185,7 +185,7 @@ export function testEnvelope(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD6: the stepId RUN is refused, run is accepted', async ledger => {
+  suite.holds('LD6: the stepId RUN is refused, and the stepId run is accepted', async ledger => {
     for (const eventType of ['StepStarted', 'StepHeartbeat']) {
       const event = { ...newEvent({ eventType: 'Noted' }), eventType, stepId: 'RUN' }
       const { details } = await refused(ledger.appendEvent(event), 'INVALID_ENVELOPE')

@@ -1,8 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { deriveIdempotencyKey, type RunEventWrite } from '../../index.ts'
 
-/** Valid events for tests. */
-
 /** The run that most tests write to. */
 export const RUN = 'run-1'
 
@@ -41,13 +39,13 @@ export function newEvent(fields: Partial<RunEventWrite> = {}): RunEventWrite {
   return { idempotencyKey: deriveIdempotencyKey(event), ...event }
 }
 
-/** An event with a unique key: its plan version differs, and nothing else. */
+/** An event with a plan version of its own, so that it is not a duplicate of an event from `newEvent` or `said`. */
 export function probe(eventType: string, stepId?: string, logicalAttemptId = 1): RunEventWrite {
   const step = stepId === undefined ? {} : { stepId }
   return newEvent({ eventType, logicalAttemptId, planVersion: 'probe', ...step })
 }
 
-/** `RunStarted`, or `StepStarted fetch`, or `StepStarted fetch 2` with the attempt. */
+/** The event that a short text describes: `RunStarted`, `StepStarted fetch`, or `StepStarted fetch 2` for attempt 2. */
 export function said(text: string, fields: Partial<RunEventWrite> = {}): RunEventWrite {
   const [eventType, stepId, attempt] = text.split(' ')
   return newEvent({

@@ -8,7 +8,7 @@ async function note(ledger: LedgerApi, count: number): Promise<void> {
   await ledger.appendEvents(times(count, i => newEvent({ eventType: `Noted${i}` })))
 }
 
-/** Resolves if so many records came, or if the reader heard that the run was deleted. */
+/** Resolves if the reader got all `count` records, no record, or the error that the run was deleted. */
 async function allOrDeleted(read: Promise<number>, count: number): Promise<void> {
   const length = await read.catch(error => {
     if (error instanceof AnnalsError && error.code === 'EVENT_CHAIN_BROKEN') return count
@@ -18,7 +18,7 @@ async function allOrDeleted(read: Promise<number>, count: number): Promise<void>
   expect([0, count]).toContain(length)
 }
 
-/** LD12: reading a run’s records. */
+/** LD12: reads of a run’s records. */
 export function testFetching(suite: LedgerSuite): void {
   suite.holds('LD12: an unknown run reads as [], null or RUN_NOT_FOUND', async ledger => {
     expect(await ledger.fetchEvents('nobody')).toEqual([])
@@ -26,7 +26,7 @@ export function testFetching(suite: LedgerSuite): void {
     await refused(ledger.projectSnapshot('nobody'), 'RUN_NOT_FOUND')
     await refused(ledger.verifyRun('nobody'), 'RUN_NOT_FOUND')
     expect(await ledger.alerts({ runId: 'nobody' })).toEqual([])
-    // Asking made nothing.
+    // The reads did not create the run.
     expect(await ledger.getSnapshot('nobody')).toBeNull()
   })
 
@@ -103,11 +103,11 @@ export function testFetching(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD12: a reader of a run that is being deleted gets every record or an error, never a part',
+    'LD12: a reader of a run that is being deleted gets all records or an error, never a part of them',
     async (ledger, { runs }) => {
       const count = 1_100
       const purge = (): Promise<unknown> => runs.delete(RUN, { purgeLedger: true, reason: 'a test' })
-      // Alone, and with a successor of the same id that is shorter or longer.
+      // The deleted run has no successor with its id, a shorter one, or a longer one.
       for (const successor of [0, 1, count + 100]) {
         await note(ledger, count)
         let seen = 0

@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import { newEvent, probe, RUN, RUN_EVENTS, STEP_EVENTS, said } from './events.ts'
 import { type LedgerSuite, tell } from './suite.ts'
 
-/** L29, L30, LD9, LD13: whatever is in a run, it stays readable. */
+/** L29, L30, LD9, LD13: a run stays readable, whatever events it has. */
 export function testHostileRuns(suite: LedgerSuite): void {
   suite.holds(
     'L29, L30: a run with every kind of invalid transition stays readable, keeps its status, and has one alert for each',
@@ -57,7 +57,7 @@ export function testHostileRuns(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD9, LD13: a snapshot shows an error of the greatest allowed depth, also of an earlier attempt',
+    'LD9, LD13: a snapshot shows an error of the greatest allowed depth, even one of an earlier attempt',
     async ledger => {
       let deep: unknown = 'the bottom'
       for (let i = 0; i < 63; i++) deep = i % 2 === 0 ? [deep] : { deep }

@@ -5,7 +5,7 @@ import { times } from '../annals-suite/suite.ts'
 import { newEvent, RUN } from './events.ts'
 import { type LedgerSuite, tell } from './suite.ts'
 
-/** L4–L6, L17–L19, LD1, LD11: each event once, however often it is sent. */
+/** L4–L6, L17–L19, LD1, LD11: an event is stored once, however often it is sent. */
 export function testIdempotency(suite: LedgerSuite): void {
   suite.holds('L4, L5: a second append with the same key returns the result of the first', async ledger => {
     const event = newEvent({ payload: { n: 1 } })
@@ -16,7 +16,7 @@ export function testIdempotency(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L4: a late duplicate returns the first result, also after other events and the end of the run',
+    'L4: a late duplicate returns the first result, even after other events and the end of the run',
     async ledger => {
       const event = newEvent()
       const first = await ledger.appendEvent(event)
@@ -146,7 +146,7 @@ export function testIdempotency(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD11: another key order in the payload or another emittedAt is no divergence',
+    'LD11: a different key order in the payload or a different emittedAt is not a divergence',
     async (ledger, given) => {
       const event = newEvent({ payload: { a: 1, b: { c: 1, d: 2 } } })
       await ledger.appendEvent(event)

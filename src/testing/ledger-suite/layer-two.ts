@@ -3,7 +3,7 @@ import { refused, times } from '../annals-suite/suite.ts'
 import { newEvent, probe, RUN, said } from './events.ts'
 import { type LedgerSuite, tell } from './suite.ts'
 
-/** L26, LD2: invalid transitions refused at the door. */
+/** L26, LD2: with `validateTransitions`, the append of an invalid transition is rejected. */
 export function testLayerTwo(suite: LedgerSuite): void {
   suite.holds('LD2: without validateTransitions an invalid transition is stored', async ledger => {
     expect(await ledger.appendEvent(probe('RunResumed'))).toMatchObject({ persisted: true, runSeq: 1 })
@@ -100,7 +100,7 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L26: of concurrent events that exclude each other exactly one is stored',
+    'L26: exactly one of several concurrent events that exclude each other is stored',
     async ledger => {
       await tell(ledger, ['RunStarted'])
       const ends = ['RunCompleted', 'RunFailed', 'RunCancelled'].map(type => ledger.appendEvent(probe(type)))
@@ -112,7 +112,7 @@ export function testLayerTwo(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L26: a batch is validated in its order, all or none',
+    'L26: a batch is validated in order, and one invalid event rejects all of it',
     async ledger => {
       await ledger.appendEvents(['RunStarted', 'StepStarted a', 'StepCompleted a'].map(text => said(text)))
       const batch = [said('StepStarted b'), said('StepStarted c'), said('StepFailed a')]

@@ -6,7 +6,7 @@ import type { LedgerSuite } from './suite.ts'
 const TEN_YEARS_MS = 10 * 365 * 86_400_000
 const HOUR = { owner: 'worker-1', ttlMs: 3_600_000 }
 
-/** LD16: who woke up late can’t write. */
+/** LD16: a writer whose lease was taken over can’t write. */
 export function testLeases(suite: LedgerSuite): void {
   suite.holds('LD16: epochs grow from lease to lease', async ledger => {
     expect(await ledger.acquireLease(RUN, HOUR)).toEqual({ epoch: 1 })
@@ -36,7 +36,7 @@ export function testLeases(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'LD16: an expired lease fences nobody, but older epochs stay fenced',
+    'LD16: an expired lease fences no writer, but older epochs stay fenced',
     async (ledger, { clock }) => {
       const { epoch: old } = await ledger.acquireLease(RUN, { owner: 'worker-1', ttlMs: 1_000 })
       const { epoch } = await ledger.acquireLease(RUN, { owner: 'worker-2', ttlMs: 1_000 })
@@ -66,7 +66,7 @@ export function testLeases(suite: LedgerSuite): void {
       const second = await ledger.appendEvent(said('RunPaused'))
       expect(second).toMatchObject({ persisted: true, runSeq: 2 })
       expect(await ledger.appendEvents([said('RunResumed')])).toMatchObject([{ runSeq: 3 }])
-      // Order keeps its time: nothing is before the event from ahead.
+      // persistedAt never goes back, so the event is not before the one from the clock that ran ahead.
       expect(second.persistedAt >= first.persistedAt).toBe(true)
       expect(await ledger.acquireLease(RUN, next)).toEqual({ epoch: epoch + 1 })
     },
@@ -74,7 +74,7 @@ export function testLeases(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD16: once the clock is right, a lease from a clock ten years ahead has ended, one from a second ahead has not',
+    'LD16: once the clock is right, a lease from ten years ahead has ended, and one from a second ahead has not',
     async (ledger, { clock }) => {
       await ledger.acquireLease(RUN, { owner: 'worker-1', ttlMs: 300 })
       clock.jump(-1_000)
@@ -104,7 +104,7 @@ export function testLeases(suite: LedgerSuite): void {
       const first = await ledger.appendEvent(event, { epoch })
       const duplicate = { ...first, idempotent: true, persisted: false }
       await ledger.acquireLease(RUN, { ...HOUR, owner: 'worker-2' })
-      // From the third on, the ledger answers what it answered before.
+      // The ledger compares the first duplicate with its record, and answers later ones from a cache.
       for (let time = 0; time < 4; time++) {
         expect(await ledger.appendEvent(event)).toEqual(duplicate)
         expect(await ledger.appendEvents([event])).toEqual([duplicate])
@@ -124,18 +124,18 @@ export function testLeases(suite: LedgerSuite): void {
         await refused(ledger.appendEvent(event, { epoch: stale }), 'WRITER_FENCED')
         await refused(ledger.appendEvents([event], { epoch: stale }), 'WRITER_FENCED')
       }
-      // Answers that the ledger keeps for the ones who ask again are not for a stale writer.
+      // The answer to a duplicate comes from a cache, which must not serve a writer with a stale epoch.
       expect(await ledger.appendEvent(event)).toEqual(duplicate)
       expect(await ledger.appendEvent(event, { epoch })).toEqual(duplicate)
     }
     const { details } = await refused(ledger.appendEvent(event, { epoch: old }), 'WRITER_FENCED')
     expect(details).toMatchObject({ runId: RUN, epoch: old, held: epoch, owner: 'worker-2' })
-    // Nothing of a batch is stored if one of its events is a duplicate under a stale epoch.
+    // A duplicate under a stale epoch rejects its whole batch.
     await refused(ledger.appendEvents([event, said('RunPaused')], { epoch: old }), 'WRITER_FENCED')
     expect(await ledger.fetchEvents(RUN)).toHaveLength(1)
   })
 
-  suite.holds('LD16: an epoch for a run without a lease is fenced, also for a duplicate', async ledger => {
+  suite.holds('LD16: an epoch for a run without a lease is fenced, even for a duplicate', async ledger => {
     const event = said('RunStarted')
     await ledger.appendEvent(event)
     await refused(ledger.appendEvent(event, { epoch: 1 }), 'WRITER_FENCED')
@@ -168,7 +168,7 @@ export function testLeases(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD16: a takeover amid concurrent appends fences every later append of the old epoch',
+    'LD16: a takeover during concurrent appends fences every later append of the old epoch',
     async ledger => {
       const { epoch: old } = await ledger.acquireLease(RUN, HOUR)
       const writes = Promise.allSettled(

@@ -3,7 +3,7 @@ import { refused, times } from '../annals-suite/suite.ts'
 import { newEvent, probe, RUN, said } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
-/** LD11 and what else is counted. */
+/** LD11: the counters of the ledger. */
 export function testMetrics(suite: LedgerSuite): void {
   suite.holds(
     'LD11: the counters of a ledger start at 0 and count appends, duplicates and divergences',
@@ -45,7 +45,7 @@ export function testMetrics(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'L26: rejections are counted, also repeated ones',
+    'L26: every rejection is counted, including repeated ones',
     async (ledger, given) => {
       for (let i = 0; i < 2; i++) await refused(ledger.appendEvent(probeOnce), 'INVALID_TRANSITION')
       expect(await given.stats()).toMatchObject({ rejected: 2, appended: 0 })

@@ -12,7 +12,7 @@ function placed(app: string, agent: string, run = RUN): Namespace {
   return namespace({ tenant: 'default', app, agent, run })
 }
 
-/** P27: the ledger finds a run wherever it lives, and its records live there too. */
+/** P27: the ledger finds a run in any namespace, and stores its records there. */
 export function testNamespaces(suite: LedgerSuite): void {
   suite.holds(
     'P27: events of a run that was created in a namespace are stored there, and found by id and namespace',
@@ -77,7 +77,7 @@ export function testNamespaces(suite: LedgerSuite): void {
         )
         expect(await ledger.verifyRun(run)).toEqual({ isValid: true, events: 3 })
       }
-      // Each again, at once: one record, the same answer.
+      // Sending the batch again stores nothing, and returns the same results.
       const again = await ledger.appendEvents(events)
       expect(again.map(({ eventId, runSeq }) => [eventId, runSeq])).toEqual(
         results.map(({ eventId, runSeq }) => [eventId, runSeq]),
@@ -98,7 +98,7 @@ export function testNamespaces(suite: LedgerSuite): void {
         expect(records).toHaveLength(life + 1)
         expect(await ledger.fetchEvents(run)).toEqual(records)
         for (const other of lives) if (other !== run) expect(await ledger.fetchEvents(other)).toEqual([])
-        // Its repetition is known, and that of an earlier life is not.
+        // A duplicate is recognized until the run is deleted, and is a new event after that.
         const event = said('RunStarted')
         expect(await ledger.appendEvent(event)).toMatchObject({ idempotent: false, runSeq: life + 2 })
         for (const _ of times(3, i => i)) {
@@ -116,7 +116,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: an invalid transition raises an alert of the run in any namespace',
+    'P27: an invalid transition raises an alert for a run in any namespace',
     async (ledger, { runs }) => {
       await runs.create({ runId: THERE })
       await tell(ledger, ['RunCompleted', 'RunStarted', 'RunResumed'])
@@ -208,7 +208,7 @@ export function testNamespaces(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'P27: a concurrent creation in a namespace and first events end up in one scope',
+    'P27: a run that is created in a namespace during its first events has all of them in one scope',
     async (ledger, { runs }) => {
       for (const turn of times(4, i => `run-${i}`)) {
         const there = placed('research', 'critic', turn)

@@ -3,7 +3,7 @@ import { times } from '../annals-suite/suite.ts'
 import { newEvent, RUN } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
-/** L7–L10, LD3, LD10, LD18: one order per run, given by the ledger, with its own times. */
+/** L7–L10, LD3, LD10, LD18: the ledger assigns the order and the times of a run’s records. */
 export function testOrderingAndTime(suite: LedgerSuite): void {
   suite.holds('L8, LD3: runSeq counts from 1, in the order of the appends', async ledger => {
     for (let i = 1; i <= 5; i++) {
@@ -27,7 +27,7 @@ export function testOrderingAndTime(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD3: a reader beside writers sees a prefix of the run, never a gap', async ledger => {
+  suite.holds('LD3: a reader during concurrent writes sees a prefix of the run, never a gap', async ledger => {
     const writers = times(4, w =>
       (async () => {
         for (let i = 0; i < 25; i++) await ledger.appendEvent(newEvent({ eventType: `Noted${w}-${i}` }))

@@ -13,7 +13,7 @@ function producerOf({ ledger, registry }: Given): Producer {
   })
 }
 
-/** L22–L25, LD1: the producer against this ledger. Its own tests are beside it. */
+/** L22–L25, LD1: the producer works with this ledger. The other tests of the producer are beside its source. */
 export function testProducer(suite: LedgerSuite): void {
   suite.holds(
     'L24, LD1: a whole run with two pauses and a step that failed once is consistent',
@@ -99,7 +99,7 @@ export function testProducer(suite: LedgerSuite): void {
     'L16, L25: a run can start after events of unknown types',
     async (ledger, given) => {
       await producerOf(given).emit('RunSubmitted')
-      // Another one, that has to learn how the run stands.
+      // A new producer must first read the state of the run.
       const producer = producerOf(given)
       await producer.emit('Admitted')
       await producer.runQueued()

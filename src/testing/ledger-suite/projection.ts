@@ -5,7 +5,7 @@ import { expectFrozen, times } from '../annals-suite/suite.ts'
 import { newEvent, PLAN, probe, RUN } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
-/** Of plain JSON with ASCII keys; by hand, so that the ledger's own way is checked by another. */
+/** The canonical form of plain JSON with ASCII keys. It is independent of the ledger's encoder, which it checks. */
 function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
@@ -15,7 +15,7 @@ function canonical(value: unknown): string {
   return `{${parts.join(',')}}`
 }
 
-/** L27–L29, L31, L32, LD13: what the records come to. */
+/** L27–L29, L31, L32, LD13: the snapshot that is projected from the records. */
 export function testProjection(suite: LedgerSuite): void {
   suite.holds(
     'LD13, L27, L28: a snapshot has every field, with the ledger’s times',
@@ -75,7 +75,7 @@ export function testProjection(suite: LedgerSuite): void {
   )
 
   suite.each(
-    'LD13: completedAt belongs to a run that is %s',
+    'LD13: a run that is %s has a completedAt',
     [
       ['COMPLETED', 'RunCompleted'],
       ['FAILED', 'RunFailed'],
@@ -223,7 +223,7 @@ export function testProjection(suite: LedgerSuite): void {
     expect(createHash('sha256').update(canonical(rest)).digest('hex')).toBe(hash)
     expect(await ledger.getSnapshot(RUN)).toEqual(snapshot)
     expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 2 })
-    // The first event that is known ends it, also one that is invalid.
+    // The first event of a known type begins the run, even if it is invalid.
     await ledger.appendEvent(probe('RunPaused'))
     const begun = await ledger.projectSnapshot(RUN)
     expect(begun).toMatchObject({ status: 'PENDING', invalidEvents: 1 })
@@ -235,7 +235,7 @@ export function testProjection(suite: LedgerSuite): void {
   })
 
   suite.holds(
-    'L16, LD13: a run that has not begun has not begun after reopening',
+    'L16, LD13: a run that has not begun is still in that state after reopening',
     async (ledger, given) => {
       await tell(ledger, ['RunSubmitted'])
       await ledger.projectSnapshot(RUN)
@@ -247,10 +247,10 @@ export function testProjection(suite: LedgerSuite): void {
     ['reopen'],
   )
 
-  suite.holds('L32: a consumer with a checkpoint of its own changes nothing in the ledger', async ledger => {
+  suite.holds('L32: a consumer with its own checkpoint changes nothing in the ledger', async ledger => {
     const records = await tell(ledger, ['RunStarted', 'StepStarted a'])
     const before = JSON.stringify([await ledger.projectSnapshot(RUN), await ledger.fetchEvents(RUN)])
-    // Somebody else's stream: numbered by the follower's own count, never sent.
+    // A stream that is not persisted: the consumer numbers these events itself, and nothing appends them.
     const unsent = ['StepFailed', 'RunStarted', 'RunCompleted'].map((eventType, i) => ({
       ...records[1],
       eventType,

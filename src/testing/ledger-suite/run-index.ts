@@ -3,7 +3,7 @@ import { gather, refused } from '../annals-suite/suite.ts'
 import { newEvent, RUN, said } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
-/** LD15: a run of the ledger is a run of the index. */
+/** LD15: every run of the ledger has an entry in the run index. */
 export function testRunIndex(suite: LedgerSuite): void {
   suite.holds(
     'LD15: the first event creates the run’s entry, and later events create none',
@@ -55,14 +55,14 @@ export function testRunIndex(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD15: updatedAt is the time of the last status change, whenever the run was projected',
+    'LD15: updatedAt is the time of the last status change, no matter when the run was projected',
     async (ledger, { runs, clock }) => {
       const timeOf = ({ persistedAt }: { readonly persistedAt: string }): number => Date.parse(persistedAt)
       const append = async (text: string, runId: string): Promise<number> => {
         clock.advance(10)
         return timeOf(await ledger.appendEvent(said(text, { runId })))
       }
-      // Twice the same: once projected after each event, once at the end.
+      // One run is projected after each event, the other only at the end. Both must get the same time.
       for (const runId of ['each', 'end']) {
         await runs.create({ runId })
         for (const text of ['RunStarted', 'RunPaused', 'RunResumed', 'Noted']) {
@@ -73,7 +73,7 @@ export function testRunIndex(suite: LedgerSuite): void {
         const [, , resumed] = await ledger.fetchEvents(runId)
         expect(await runs.get(runId)).toMatchObject({ status: 'Active', updatedAt: timeOf(resumed) })
       }
-      // A run that was ended by hand, and that the ledger then begins, is active as of its first event.
+      // A run that was completed by hand becomes active again with its first event in the ledger.
       await runs.create({ runId: 'adopted' })
       await runs.complete('adopted')
       const started = await append('RunStarted', 'adopted')
@@ -87,7 +87,7 @@ export function testRunIndex(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD15: the status in the index follows in the background',
+    'LD15: the status in the index is updated in the background',
     async (ledger, { runs }) => {
       await tell(ledger, ['RunStarted', 'RunFailed'])
       const run = await eventually(

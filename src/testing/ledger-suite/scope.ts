@@ -3,15 +3,15 @@ import { gather, refused, take } from '../annals-suite/suite.ts'
 import { newEvent, RUN, said } from './events.ts'
 import type { LedgerSuite } from './suite.ts'
 
-/** LD8: whose run it is. */
+/** LD8: a run belongs to one tenant, project and environment. */
 export function testScope(suite: LedgerSuite): void {
   suite.each(
-    'LD8, L19: an event that disagrees with the run’s %s is refused, a duplicate too',
+    'LD8, L19: an event with another %s than its run is refused, even if it is a duplicate',
     [['tenantId'], ['projectId'], ['environmentId']],
     async (ledger, [field]) => {
       const first = newEvent({ payload: { secret: 'mine' } })
       const { persistedAt } = await ledger.appendEvent(first)
-      // The same key: were it answered as a duplicate, others would learn the first one's id and time.
+      // The key is the same. Answering this as a duplicate would disclose the id and time of the first event.
       const duplicate = newEvent({ [field]: 'other' })
       expect(duplicate.idempotencyKey).toBe(first.idempotencyKey)
       for (const event of [duplicate, newEvent({ eventType: 'RunPaused', [field]: 'other' })]) {
@@ -92,7 +92,7 @@ export function testScope(suite: LedgerSuite): void {
   )
 
   suite.holds(
-    'LD8: tenant, project and environment of a run are fixed after reopening',
+    'LD8: tenant, project and environment of a run stay fixed after reopening',
     async (ledger, given) => {
       await ledger.appendEvent(newEvent())
       const { ledger: again } = await given.reopen()
@@ -101,7 +101,7 @@ export function testScope(suite: LedgerSuite): void {
     ['reopen'],
   )
 
-  suite.holds('LD8: of two concurrent first events that disagree exactly one is stored', async ledger => {
+  suite.holds('LD8: exactly one of two concurrent first events with different tenants is stored', async ledger => {
     const attempts = ['a', 'b'].map(tenantId =>
       ledger.appendEvent(newEvent({ tenantId, eventType: `Noted-${tenantId}` })),
     )

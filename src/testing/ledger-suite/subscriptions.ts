@@ -3,7 +3,7 @@ import { bad, refused, take, times } from '../annals-suite/suite.ts'
 import { newEvent, RUN, said } from './events.ts'
 import { type LedgerSuite, tell } from './suite.ts'
 
-/** LD17, L32: records as they come. */
+/** LD17, L32: subscriptions deliver records as they are appended. */
 export function testSubscriptions(suite: LedgerSuite): void {
   suite.holds(
     'LD17: subscribe delivers stored records, then new ones, each once and in order',
@@ -55,7 +55,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
     for (const open of [ledger.subscribe({ runId: RUN }), ledger.subscribeAll()]) {
       await open.next()
       const next = open.next()
-      // Nobody can see that it waits; after so many answers to others it does.
+      // Nothing shows that the subscription has begun to wait. After 20 other reads it has.
       for (let i = 0; i < 20; i++) await ledger.fetchEvents(RUN)
       expect(await open.return()).toEqual(ended)
       expect(await next).toEqual(ended)
@@ -80,7 +80,7 @@ export function testSubscriptions(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD17: subscribeAll delivers the records of all runs, each run in its order', async ledger => {
+  suite.holds('LD17: subscribeAll delivers the records of all runs, and keeps the order within each run', async ledger => {
     const feed = ledger.subscribeAll()
     const items = take(feed, 60)
     await Promise.all(

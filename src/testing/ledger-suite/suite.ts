@@ -30,7 +30,7 @@ export type LedgerApi = Pick<
   | 'releaseLease'
 >
 
-/** A ledger for one test, with the other parts of its database that can be reached. */
+/** A ledger for one test, and the other parts of its database that the test can reach. */
 export interface OpenedLedger {
   /** The open, empty ledger. */
   readonly ledger: LedgerApi
@@ -48,20 +48,20 @@ export interface OpenedLedger {
   close(): Promise<void>
 }
 
-/** The options with which a test needs its ledger. */
+/** The options that a test needs for its ledger. */
 export interface OpenLedgerOptions {
   /** The clock to use, in milliseconds since 1970. */
   readonly clock?: () => number
-  /** Whether the ledger rejects invalid transitions, as `open({ ledger: { validateTransitions } })`. */
+  /** Whether the ledger rejects invalid transitions, as in `open({ ledger: { validateTransitions } })`. */
   readonly validateTransitions?: boolean
-  /** The listener for alerts, as `open({ ledger: { onAlert } })` takes it. */
+  /** The listener for alerts, as in `open({ ledger: { onAlert } })`. */
   readonly onAlert?: (alert: LedgerAlert) => unknown
 }
 
 /** Opens a new, empty ledger for each call. */
 export type OpenLedger = (options: OpenLedgerOptions) => Promise<OpenedLedger>
 
-/** A need of a test that not every ledger can meet. */
+/** A capability that some tests need and not every ledger has. */
 export type LedgerNeed =
   | 'clock'
   | 'reopen'
@@ -72,15 +72,15 @@ export type LedgerNeed =
   | 'layerTwo'
   | 'onAlert'
 
-/** The needs that a ledger can't meet. */
+/** The settings of the ledger suite. */
 export interface LedgerSuiteOptions {
-  /** The reason for each need that this ledger can't meet. Tests with such a need are left out. */
+  /** The capabilities that the ledger lacks, each with the reason. Tests that need one of them are left out. */
   readonly without?: Readonly<Partial<Record<LedgerNeed, string>>>
 }
 
 type Test = (ledger: LedgerApi, given: Given) => Promise<void>
 
-/** Declares tests, each with its own ledger, which is closed at the end. */
+/** Declares tests. Each test gets its own ledger, which is closed at the end. */
 export class LedgerSuite {
   readonly #open: OpenLedger
   readonly #options: LedgerSuiteOptions
@@ -94,7 +94,7 @@ export class LedgerSuite {
     if (this.#applies(needs)) it(property, () => this.#run(needs, test))
   }
 
-  /** Declares one test for each row. The texts of the row replace the `%s` of the title. */
+  /** Declares one test for each row. The strings of the row replace each `%s` in the title. */
   each<Row extends readonly string[]>(
     property: string,
     rows: readonly Row[],
@@ -168,9 +168,9 @@ export class Given {
 /** The alerts that `onAlert` was called with, in order. */
 export class HeardAlerts {
   readonly alerts: LedgerAlert[] = []
-  /** If set, `onAlert` throws it after it has kept the alert. */
+  /** If set, `onAlert` throws this value after it has stored the alert. */
   failure: unknown
-  /** If set, `onAlert` waits for it after it has kept the alert. */
+  /** If set, `onAlert` waits for this promise after it has stored the alert. */
   delay: (() => Promise<unknown>) | undefined
   #wake: () => void = () => {}
 
@@ -207,14 +207,14 @@ export async function tell(
   return ledger.fetchEvents(fields.runId ?? RUN)
 }
 
-/** Asks until the answer is the expected one, for results that appear in the background. */
+/** Calls `ask` until `isThere` accepts the answer, for results that appear in the background. Fails after 10 seconds. */
 export async function eventually<T>(ask: () => Promise<T>, isThere: (answer: T) => boolean): Promise<T> {
   const deadline = performance.now() + 10_000
   for (;;) {
     const answer = await ask()
     if (isThere(answer)) return answer
     if (performance.now() > deadline) throw new Error(`still ${JSON.stringify(answer)}`)
-    // A lagging view does not notify when it has caught up, so ask again in the next turn of the event loop.
+    // A lagging view sends no notification when it has caught up, so ask again in the next turn of the event loop.
     await new Promise(resolve => setImmediate(resolve))
   }
 }

@@ -3,7 +3,7 @@ import type { StepStatus } from '../../index.ts'
 import { probe, RUN, RUN_EVENTS, STEP_EVENTS } from './events.ts'
 import { type LedgerSuite, tell } from './suite.ts'
 
-/** How a run gets to a status. `nothing` is a run that has no event yet, and unknown events are as good as none. */
+/** The events that bring a run into each status. `nothing` is a run without events. Unknown events don't change that. */
 const RUN_PATHS: Readonly<Record<string, readonly string[]>> = {
   nothing: [],
   'unknown events': ['RunSubmitted', 'StepPlanned fetch'],
@@ -15,7 +15,7 @@ const RUN_PATHS: Readonly<Record<string, readonly string[]>> = {
   CANCELLED: ['RunStarted', 'RunCancelled'],
 }
 
-/** LD4: what is valid, and what it leads to. What is not here is invalid. */
+/** LD4: the status that each valid event leads to, by the status before. All other transitions are invalid. */
 const RUN_TABLE: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   RunQueued: { nothing: 'PENDING' },
   RunStarted: { nothing: 'RUNNING', PENDING: 'RUNNING' },
@@ -34,7 +34,7 @@ const STEP_PATHS: Readonly<Record<StepStatus, readonly string[]>> = {
   SKIPPED: ['StepSkipped fetch'],
 }
 
-/** How a running run gets to a status: steps come before. */
+/** The events that bring a running run into each status. They follow the events of the step. */
 const RUN_ENDS: Readonly<Record<string, readonly string[]>> = {
   RUNNING: [],
   PAUSED: ['RunPaused'],
@@ -43,7 +43,10 @@ const RUN_ENDS: Readonly<Record<string, readonly string[]>> = {
   CANCELLED: ['RunCancelled'],
 }
 
-/** LD5, for the attempt that the step is at. `begins` needs a run that runs, `finishes` none in particular. */
+/**
+ * LD5 for the current attempt of a step: the status after the event. Only starting and skipping depend on the status of
+ * the run.
+ */
 function stepAfter(eventType: string, step: string, run: string): StepStatus | 'invalid' {
   if (eventType === 'StepStarted') return step === 'PENDING' && run === 'RUNNING' ? 'RUNNING' : 'invalid'
   if (eventType === 'StepSkipped') {
@@ -53,7 +56,7 @@ function stepAfter(eventType: string, step: string, run: string): StepStatus | '
   return eventType === 'StepCompleted' ? 'SUCCESS' : 'FAILED'
 }
 
-/** The same for the attempt behind it, which may begin once this one has failed, and can't end before it began. */
+/** LD5 for the next attempt of a step, which can begin only after the current one has failed. */
 function nextAttemptAfter(eventType: string, step: string, run: string): StepStatus | 'invalid' {
   return step === 'FAILED' ? stepAfter(eventType, 'PENDING', run) : 'invalid'
 }
@@ -77,7 +80,7 @@ const NEXT_ROWS = STEP_EVENTS.flatMap(eventType =>
   ),
 )
 
-/** L27, L28, LD4, LD5: what may follow what, all of it. */
+/** L27, L28, LD4, LD5: every event in every status. */
 export function testTransitions(suite: LedgerSuite): void {
   suite.each('LD4, L27: %s after %s is %s', RUN_ROWS, async (ledger, [eventType, from, expected]) => {
     const before = (await tell(ledger, RUN_PATHS[from])).length
@@ -124,7 +127,7 @@ export function testTransitions(suite: LedgerSuite): void {
   )
 
   suite.each(
-    'LD4, LD5: %s as the first event of all is invalid, and the run is PENDING',
+    'LD4, LD5: %s as the first event of a run is invalid, and the run is PENDING',
     STEP_EVENTS.map(type => [type] as const),
     async (ledger, [eventType]) => {
       await ledger.appendEvent(probe(eventType, 'fetch'))
@@ -144,7 +147,7 @@ export function testTransitions(suite: LedgerSuite): void {
   )
 
   suite.each(
-    'L16, LD4: unknown first events change no state, projected %s: RunQueued still opens the run',
+    'L16, LD4: unknown first events, projected %s, change no state, so RunQueued still opens the run',
     [['after each event'], ['once, at the end']],
     async (ledger, [when]) => {
       for (const text of [

@@ -3,9 +3,9 @@ import { times } from '../annals-suite/suite.ts'
 import { newEvent, probe, RUN } from './events.ts'
 import { eventually, type LedgerSuite, tell } from './suite.ts'
 
-/** LD14: every run’s records are a chain. What tampering does to it is tested beside the ledger. */
+/** LD14: the records of a run are a hash chain. Tampering is tested beside the source of the ledger. */
 export function testVerification(suite: LedgerSuite): void {
-  suite.holds('LD14: a run verifies at each of its lengths, however far it is projected', async ledger => {
+  suite.holds('LD14: a run verifies after each of its events, and after it is projected', async ledger => {
     for (const [i, text] of ['RunStarted', 'StepStarted a', 'RunQueued', 'Noted', 'RunCompleted'].entries()) {
       await tell(ledger, [text])
       expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: i + 1 })
@@ -14,7 +14,7 @@ export function testVerification(suite: LedgerSuite): void {
     expect(await ledger.verifyRun(RUN)).toEqual({ isValid: true, events: 5 })
   })
 
-  suite.holds('LD14: a run verifies beside duplicates, refused events and other runs', async ledger => {
+  suite.holds('LD14: a run verifies despite duplicates, refused events and other runs', async ledger => {
     const event = newEvent()
     await ledger.appendEvent(event)
     await ledger.appendEvent(event)
@@ -24,7 +24,7 @@ export function testVerification(suite: LedgerSuite): void {
     expect(await ledger.verifyRun('run-2')).toEqual({ isValid: true, events: 1 })
   })
 
-  suite.holds('LD14: a run verifies while others write to it', async ledger => {
+  suite.holds('LD14: a run verifies during concurrent appends', async ledger => {
     await tell(ledger, ['RunStarted'])
     const writes = times(60, i => ledger.appendEvent(probe('StepStarted', `s${i}`)))
     await eventually(

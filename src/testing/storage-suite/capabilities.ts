@@ -1,9 +1,9 @@
 import { expect } from 'vitest'
 import { commit, expectError, put, range, SCOPE, type Suite, valueAt } from './suite.ts'
 
-/** The optional members of the port: those that an engine has must do what they say. */
+/** The optional members of the storage port. An engine may omit a member, but a member that it has must work. */
 export function testCapabilities(suite: Suite): void {
-  suite.holds('an engine opened for writing is not read-only, and can say what it is', async storage => {
+  suite.holds('an engine opened for writing is not read-only, and any kind and durability it reports are valid', async storage => {
     expect(storage.readOnly ?? false).toBe(false)
     if (storage.engine !== undefined) {
       expect(storage.engine.kind).toMatch(/^\S+$/)
@@ -13,7 +13,7 @@ export function testCapabilities(suite: Suite): void {
     expect(storage.recovery).toBeUndefined()
   })
 
-  suite.holds('a checkpoint changes nothing that a reader sees', async storage => {
+  suite.holds('a checkpoint changes no visible data', async storage => {
     const { version } = await commit(storage, put('k', '1'))
     await storage.checkpoint?.()
     expect(await valueAt(storage, 'k')).toBe('1')
@@ -29,7 +29,7 @@ export function testCapabilities(suite: Suite): void {
     expect(await storage.scopes({ limit: 10 })).toEqual([SCOPE])
   })
 
-  suite.holds('figures say that the store is writable, and of which version', async storage => {
+  suite.holds('the stats report a writable store, and its version', async storage => {
     const { version } = await commit(storage, put('k', '1'))
     const { writable = true, writeProblem, version: known = version } = storage.stats?.() ?? {}
     expect({ writable, writeProblem }).toEqual({ writable: true, writeProblem: undefined })
@@ -37,7 +37,7 @@ export function testCapabilities(suite: Suite): void {
   })
 
   suite.holds(
-    'after closing, what needs the store is refused, and figures say that it is not writable',
+    'after closing, maintenance calls are CLOSED, and the stats report a store that is not writable',
     async storage => {
       await storage.close()
       for (const call of [storage.checkpoint, storage.checkWritable]) {

@@ -19,7 +19,7 @@ import {
   valueAt,
 } from './suite.ts'
 
-/** What every engine must refuse. */
+/** Operations that every engine must refuse, each with its error code. */
 const REFUSED: readonly (readonly [what: string, code: ErrorCode, operation: Operation])[] = [
   ['a key of 0 bytes', 'INVALID_ARGUMENT', put('', 'x')],
   ['a key of 4,097 bytes', 'INVALID_ARGUMENT', put('k'.repeat(4097), 'x')],
@@ -31,8 +31,8 @@ const REFUSED: readonly (readonly [what: string, code: ErrorCode, operation: Ope
   ['a body that is text, not bytes', 'INVALID_ARGUMENT', append('値', { bodyHash: 'h'.repeat(32) })],
   ['tag 0', 'INVALID_ARGUMENT', put('k', 'x', { tag: 0 })],
   ['tag 256', 'INVALID_ARGUMENT', put('k', 'x', { tag: 256 })],
-  ['an expiry that is no whole number', 'INVALID_ARGUMENT', put('k', 'x', { expiresAt: Number.NaN })],
-  ['a time that is no whole number', 'INVALID_ARGUMENT', put('k', 'x', { time: 1.5 })],
+  ['an expiry that is not a whole number', 'INVALID_ARGUMENT', put('k', 'x', { expiresAt: Number.NaN })],
+  ['a time that is not a whole number', 'INVALID_ARGUMENT', put('k', 'x', { time: 1.5 })],
   ['a time before 1970', 'INVALID_ARGUMENT', put('k', 'x', { time: -1 })],
   ['an expiry before 1970', 'INVALID_ARGUMENT', put('k', 'x', { expiresAt: -1 })],
   ['P7: a put into an event log', 'INVALID_OPERATION', put('\0\0\0\0\0\0\0\0', 'x', { tag: TAGS.event })],
@@ -41,7 +41,7 @@ const REFUSED: readonly (readonly [what: string, code: ErrorCode, operation: Ope
   ['P7: a delete from the ledger', 'INVALID_OPERATION', del('\0\0\0\0\0\0\0\0', { tag: TAGS.ledger })],
   ['a put among the dedupe keys', 'INVALID_OPERATION', put('once', 'x', { tag: dedupeTag(LOG) })],
   ['a delete among the dedupe keys', 'INVALID_OPERATION', del('once', { tag: dedupeTag(LOG) })],
-  ['an append to what is no log', 'INVALID_OPERATION', append('x', { tag: KV })],
+  ['an append to a tree that is not a log', 'INVALID_OPERATION', append('x', { tag: KV })],
   ['an append with a body hash of 31 bytes', 'INVALID_ARGUMENT', append('x', { bodyHash: 'h'.repeat(31) })],
   ['an append with a dedupe key of 0 bytes', 'INVALID_ARGUMENT', append('x', { dedupe: { key: '' } })],
   [
@@ -51,9 +51,9 @@ const REFUSED: readonly (readonly [what: string, code: ErrorCode, operation: Ope
   ],
 ]
 
-/** P4, P5: all or nothing, in the program's order. */
+/** P4, P5: a commit applies all of its operations or none, in the order that the program gave. */
 export function testCommits(suite: Suite): void {
-  suite.holds('an entry that is put with a time of its own shows it to every reader', async storage => {
+  suite.holds('an entry that is put with an explicit time has that time for every reader', async storage => {
     const { time } = await commit(storage, put('old', '1', { time: 1_000 }), put('new', '2'))
     expect(time).toBeGreaterThan(1_000)
     const snapshot = await storage.snapshot()
@@ -68,7 +68,7 @@ export function testCommits(suite: Suite): void {
   })
 
   suite.holds(
-    'the time of a commit is not before the time of an entry that it puts, and no later commit is',
+    'the times of a commit and of all later commits are not before the time of an entry that it puts',
     async storage => {
       const ahead = storage.now() + 3_600_000
       const { time } = await commit(storage, put('ahead', '1', { time: ahead }), put('beside', '2'))
@@ -99,7 +99,7 @@ export function testCommits(suite: Suite): void {
     }
   })
 
-  suite.holds('P4: operations of one commit apply in order, so the last one of a key wins', async storage => {
+  suite.holds('P4: operations of one commit apply in order, so the last one on a key wins', async storage => {
     await commit(storage, put('a', '1'), del('a'), put('b', '1'), put('b', '2'), del('c'), put('c', '3'))
     expect(await storage.scan(range())).toMatchObject([
       { key: 'b', value: '2' },
@@ -114,7 +114,7 @@ export function testCommits(suite: Suite): void {
     expect(await valueAt(storage, 'bytes')).toBe(bytes)
   })
 
-  suite.holds('P17: values of 16 MiB are read back, as an entry and as an event', async storage => {
+  suite.holds('P17: a value of 16 MiB can be written and read back, as an entry and as an event', async storage => {
     const big = 'abcdefghijklmno\xff'.repeat(1024 * 1024)
     await commit(storage, put('big', big), append(big), put('small', 'x'))
     expect((await valueAt(storage, 'big')) === big).toBe(true)

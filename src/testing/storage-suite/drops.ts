@@ -24,14 +24,14 @@ import {
   valueAt,
 } from './suite.ts'
 
-/** Every kind of tree that a scope can have, the engine's own included. */
+/** The tags of all trees that a scope can have, including the internal trees of the engine. */
 const ALL_TAGS: readonly number[] = [
   KV,
   TAGS.state,
   ...[TAGS.event, TAGS.ledger].flatMap(tag => [tag, dedupeTag(tag), headTag(tag)]),
 ]
 const ONCE = { dedupe: { key: 'once', memo: 'memo' } }
-/** Names that begin or sort close to the dropped one. */
+/** Scopes that share a prefix with the dropped scope, or sort next to it. */
 const NEIGHBOURS: readonly ByteString[] = [SCOPE.slice(0, -1), `${SCOPE}\x01`, `${SCOPE}2`, `${SCOPE}:x`, 'z']
 
 function filled(scope: ByteString): Operation[] {
@@ -43,7 +43,7 @@ function filled(scope: ByteString): Operation[] {
   ]
 }
 
-/** How many entries each tree of a scope has. */
+/** Counts the entries in each tree of a scope. */
 function sizes(reader: Reader, scope: ByteString = SCOPE): Promise<number[]> {
   return Promise.all(ALL_TAGS.map(async tag => (await reader.scan({ scope, tag })).length))
 }
@@ -51,10 +51,10 @@ function sizes(reader: Reader, scope: ByteString = SCOPE): Promise<number[]> {
 const FULL = ALL_TAGS.map(() => 1)
 const EMPTY = ALL_TAGS.map(() => 0)
 
-/** A scope goes as a whole, in one step. */
+/** A drop removes a whole scope atomically. */
 export function testDrops(suite: Suite): void {
   suite.holds(
-    'P5: a drop removes every tree of its scope, logs included, and of no other scope',
+    'P5: a drop removes every tree of its scope, including logs, and nothing of other scopes',
     async storage => {
       await commit(storage, ...[SCOPE, ...NEIGHBOURS].flatMap(filled))
       expect(await sizes(storage)).toEqual(FULL)
@@ -66,7 +66,7 @@ export function testDrops(suite: Suite): void {
     },
   )
 
-  suite.holds('P7: after a drop a log starts at 0, and its dedupe keys are forgotten', async storage => {
+  suite.holds('P7: after a drop a log restarts at 0, and its dedupe keys are forgotten', async storage => {
     await commit(storage, append('a', ONCE), append('b'), append('c'))
     await commit(storage, drop())
     const { appended } = await commit(storage, append('anew', { dedupe: { key: 'once', memo: 'other' } }))
@@ -105,7 +105,7 @@ export function testDrops(suite: Suite): void {
   )
 
   suite.holds(
-    'P12: a snapshot from before a drop has everything, one from after it nothing',
+    'P12: a snapshot taken before a drop keeps all entries, and one taken after it is empty',
     async storage => {
       const keys = Array.from({ length: 500 }, (_, i) => `key ${i}`)
       await commit(storage, ...keys.map(key => put(key, 'x'.repeat(100))), ...filled(SCOPE))
@@ -127,7 +127,7 @@ export function testDrops(suite: Suite): void {
   )
 
   suite.holds(
-    'P12: a drop conflicts with a read of an entry that it removes, and not with a read of an absent one',
+    'P12: a drop conflicts with a read of an entry that it removes, but not with a read of an absent entry',
     async storage => {
       await commit(storage, put('k', '1'), append('event'))
       const point = await readPoint(storage, 'k')
@@ -149,7 +149,7 @@ export function testDrops(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: commits in flight after a drop are validated as if it were applied', async storage => {
+  suite.holds('P12: commits sent after a drop that is still in flight are validated as if it had been applied', async storage => {
     await commit(storage, ...filled(SCOPE))
     const point = await readPoint(storage, 'k')
     const all = await readRange(storage)
@@ -187,7 +187,7 @@ export function testDrops(suite: Suite): void {
     expect(elsewhere).toBe(0)
   })
 
-  suite.holds('dropping an empty scope succeeds, also repeatedly', async storage => {
+  suite.holds('dropping an empty scope succeeds, even repeatedly', async storage => {
     await commit(storage, put('k', '1'))
     await commit(storage, drop('nothing'))
     await commit(storage, drop('nothing'), drop('nothing'))

@@ -15,7 +15,7 @@ import {
 
 const TEN_YEARS_MS = 10 * 365 * 86_400_000
 
-/** P14: an entry is absent from its time on, at once and to every reader. */
+/** P14: an entry is absent for every reader from the moment that it expires. */
 export function testExpiry(suite: Suite): void {
   suite.holdsInTime(
     'P14: an entry is present before its expiry and absent from then on',
@@ -40,7 +40,7 @@ export function testExpiry(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P14: a put without an expiry clears it, one with an expiry replaces it',
+    'P14: a put without an expiry clears the old one, and a put with an expiry replaces it',
     async (storage, clock) => {
       const expiresAt = clock.now() + 1_000
       await commit(storage, put('a', '1', { expiresAt }), put('b', '1', { expiresAt }), put('c', '1'))
@@ -94,7 +94,7 @@ export function testExpiry(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P12: an entry that expires after it was read is a conflict, one that had expired before counts as absent',
+    'P12: an entry that expires after its read is a conflict, and one that expired before counts as absent',
     async (storage, clock) => {
       await commit(storage, put('k', '1', { expiresAt: clock.now() + 10 }))
       const [points, ranges] = [[await readPoint(storage, 'k')], [await readRange(storage)]]
@@ -125,7 +125,7 @@ export function testExpiry(suite: Suite): void {
   )
 
   suite.holdsInTime(
-    'P14: an expiry follows the current clock, also after a commit from ten years ahead',
+    'P14: expiry follows the current clock, even after a commit from a clock ten years ahead',
     async (storage, clock) => {
       clock.jump(TEN_YEARS_MS)
       const ahead = await commit(storage, put('other', '1'), append('x'))

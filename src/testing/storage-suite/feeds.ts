@@ -19,9 +19,9 @@ async function feedOf(reader: Reader): Promise<FeedEntry[]> {
   return (await entriesOf(reader)).map(parseFeed)
 }
 
-/** One list of what was appended to many logs, in the order of commits. */
+/** A feed lists the appends to many logs in commit order. */
 export function testFeeds(suite: Suite): void {
-  suite.holds('an append is listed with its log, sequence and time, under its version', async storage => {
+  suite.holds('a feed lists an append with its log, sequence and time, under the version of the commit', async storage => {
     const { appended, version } = await commit(storage, listed('a'), listed('b', { scope: 'other' }))
     const entries = await entriesOf(storage)
     expect(entries.map(parseFeed)).toEqual([
@@ -32,7 +32,7 @@ export function testFeeds(suite: Suite): void {
     expect(entries.map(entry => entry.version)).toEqual([version, version])
   })
 
-  suite.holds('an append without a feed is not listed, nor is a duplicate', async storage => {
+  suite.holds('an append that names no feed is not listed, and neither is a duplicate', async storage => {
     await commit(storage, append('quiet'), listed('a', { dedupe: { key: 'once' } }))
     await commit(storage, listed('b', { dedupe: { key: 'once' } }))
     expect((await feedOf(storage)).map(({ sequence }) => sequence)).toEqual([1])
@@ -45,7 +45,7 @@ export function testFeeds(suite: Suite): void {
     expect(feedTag(LOG)).not.toBe(dedupeTag(LOG))
   })
 
-  suite.holds('an update that reads from a feed comes after every append in flight', async storage => {
+  suite.holds('an update that reads from a feed runs after every append in flight', async storage => {
     const appends = Array.from({ length: 50 }, (_, i) =>
       commit(storage, listed(`${i}`, { scope: `run-${i}` })),
     )
@@ -73,7 +73,7 @@ export function testFeeds(suite: Suite): void {
     })
     while (writing) {
       await follow()
-      // Reads from memory give way to nobody.
+      // Reads from memory don't yield to the event loop, so yield here to let the appends run.
       await new Promise(resolve => setImmediate(resolve))
     }
     await appends

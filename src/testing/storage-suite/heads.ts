@@ -21,7 +21,10 @@ async function headIn(reader: Reader, tag = LOG): Promise<LogHead> {
   return parseHead(await reader.get(SCOPE, headTag(tag), HEAD_KEY))
 }
 
-/** P7: beside each log its head, which tells that the last entries are there; and times that the caller gives. */
+/**
+ * P7: the engine keeps a head for each log, which proves that no entries are missing at its end. An append may have an
+ * explicit time.
+ */
 export function testHeads(suite: Suite): void {
   suite.holds('P7: the head changes with every append, and matches the last entry', async storage => {
     expect(await headIn(storage)).toEqual(EMPTY_LOG)
@@ -84,7 +87,7 @@ export function testHeads(suite: Suite): void {
   })
 
   suite.holdsInTime(
-    'P7: an append with a time of its own has that time in its entry and hash',
+    'P7: an append with an explicit time has that time in its entry and hash',
     async (storage, clock) => {
       const dedupe = { key: 'once' }
       const { time, appended } = await commit(storage, append('a', { time: 5, dedupe }), append('b'))

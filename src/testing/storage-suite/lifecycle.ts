@@ -17,7 +17,7 @@ import {
 
 const TREE = { scope: SCOPE, tag: KV }
 
-/** Subscriptions, and the end. */
+/** Subscriptions and closing. */
 export function testLifecycle(suite: Suite): void {
   suite.holds('a subscriber is notified of a commit, and can read it then', async storage => {
     const seen: (string | undefined)[] = []
@@ -46,7 +46,7 @@ export function testLifecycle(suite: Suite): void {
     expect((await storage.scan(range())).length).toBe(1)
   })
 
-  suite.holds('a patient subscriber is notified of commits of its own process', async storage => {
+  suite.holds('a subscriber with othersWithinMs is notified promptly of commits of its own process', async storage => {
     let calls = 0
     const leave = await storage.subscribe(TREE, () => calls++, { othersWithinMs: 60_000 })
     await commit(storage, put('k', '1'))
@@ -63,7 +63,7 @@ export function testLifecycle(suite: Suite): void {
     expect(calls).toBe(left)
   })
 
-  suite.holds('all subscribers of a tree are notified, and none after it has unsubscribed', async storage => {
+  suite.holds('every subscriber of a tree is notified until it unsubscribes', async storage => {
     const calls = [0, 0, 0]
     const leave = await Promise.all(calls.map((_, i) => storage.subscribe(TREE, () => calls[i]++)))
     await commit(storage, put('k', '1'))
@@ -76,7 +76,7 @@ export function testLifecycle(suite: Suite): void {
     expect(calls[1]).toBe(before[1])
   })
 
-  suite.holds('a conflict notifies nobody', async storage => {
+  suite.holds('a conflict notifies no subscriber', async storage => {
     let calls = 0
     await storage.subscribe(TREE, () => calls++)
     const points = [{ ...place('k'), version: 1 }]
@@ -114,7 +114,7 @@ export function testLifecycle(suite: Suite): void {
     snapshot.release()
   })
 
-  suite.holds('closing notifies each subscriber once, and none that has unsubscribed', async storage => {
+  suite.holds('closing notifies each subscriber once, except those that have unsubscribed', async storage => {
     const calls = [0, 0, 0]
     const trees = [TREE, { scope: SCOPE, tag: LOG }, TREE]
     const leave = await Promise.all(trees.map((tree, i) => storage.subscribe(tree, () => calls[i]++)))
@@ -140,7 +140,7 @@ export function testLifecycle(suite: Suite): void {
     expect(storage.now()).toBe(clock.now())
   })
 
-  suite.holds('closing twice succeeds, also concurrently', async storage => {
+  suite.holds('closing twice succeeds, even concurrently', async storage => {
     await commit(storage, put('k', '1'))
     await Promise.all([storage.close(), storage.close()])
     await storage.close()

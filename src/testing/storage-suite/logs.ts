@@ -6,7 +6,7 @@ import { parseLogEntry } from '../../engine/log.ts'
 import type { Reader, TreeId } from '../../engine/storage.ts'
 import { append, bodyHashOf, commit, del, keysOf, LOG, put, range, SCOPE, type Suite } from './suite.ts'
 
-/** P7: the engine orders, stamps, deduplicates and links what is appended. */
+/** P7: the engine gives each appended event a sequence, a time and a hash link, and recognizes duplicates. */
 export function testLogs(suite: Suite): void {
   suite.holds('P7: sequences count from 0, and each event is linked to the one before', async storage => {
     for (let i = 0; i < 20; i++) {
@@ -19,7 +19,7 @@ export function testLogs(suite: Suite): void {
     expect(await bodiesOfChain(storage)).toEqual(Array.from({ length: 20 }, (_, i) => `body ${i}`))
   })
 
-  suite.holds('P7: the appends of one commit follow each other, log by log', async storage => {
+  suite.holds('P7: the appends of one commit get consecutive sequences in each log', async storage => {
     const ledger = { tag: TAGS.ledger }
     const { appended } = await commit(
       storage,
@@ -91,7 +91,7 @@ export function testLogs(suite: Suite): void {
   })
 
   suite.holds(
-    'of 64 concurrent appends with the same dedupe key one is stored, and all return its result',
+    'one of 64 concurrent appends with the same dedupe key is stored, and all return its result',
     async storage => {
       const outcomes = await Promise.all(
         Array.from({ length: 64 }, (_, i) => {
@@ -109,7 +109,7 @@ export function testLogs(suite: Suite): void {
     },
   )
 
-  suite.holds('dedupe keys belong to one log: another scope or tag has its own', async storage => {
+  suite.holds('dedupe keys belong to one log, so another scope or tag has its own', async storage => {
     const dedupe = { key: 'once' }
     const { appended } = await commit(
       storage,
@@ -161,7 +161,7 @@ export function testLogs(suite: Suite): void {
   })
 
   suite.holdsInTime(
-    'L8: the time of a commit is not before an event it appends from ahead of the clock, and no later commit is',
+    'L8: a commit with an event from ahead of the clock, and every later commit, is not before that event',
     async (storage, clock) => {
       const ahead = clock.now() + 3_600_000
       const { time, appended } = await commit(storage, append('copied', { time: ahead }))
@@ -175,7 +175,7 @@ export function testLogs(suite: Suite): void {
   )
 }
 
-/** Checks sequences, times and every link; returns the bodies. */
+/** Checks the sequences, times and hash links of a log, and returns the bodies of its events. */
 export async function bodiesOfChain(
   reader: Reader,
   tree: TreeId = { scope: SCOPE, tag: LOG },

@@ -4,7 +4,7 @@ import type { Range } from '../../engine/storage.ts'
 import { Random } from '../random.ts'
 import { commit, KV, keysOf, put, range, SCOPE, type Suite, valueAt } from './suite.ts'
 
-/** P6: one tree for each (scope, tag), byte order inside. */
+/** P6: each (scope, tag) is a separate tree whose keys are in byte order. */
 export function testOrder(suite: Suite): void {
   suite.holds('P6: a scan is in byte order, with bytes from 0x80 after the others', async storage => {
     const keys = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(byte))
@@ -23,7 +23,7 @@ export function testOrder(suite: Suite): void {
       for (const to of bounds) {
         for (const reverse of [undefined, false, true]) {
           for (const limit of [undefined, 1, 3, keys.length, 1000]) {
-            // A hint, which changes no answer.
+            // `once` is a caching hint, which must not change the result.
             const asked = range({ from, to, reverse, limit, once: limit === 3 })
             expect(keysOf(await storage.scan(asked)), JSON.stringify(asked)).toEqual(model(keys, asked))
           }
@@ -33,7 +33,7 @@ export function testOrder(suite: Suite): void {
   })
 
   suite.holds(
-    'P6: keys of 1 and of 4,096 bytes are found, and differ by their last byte alone',
+    'P6: keys of 1 and of 4,096 bytes are found, even if they differ only in their last byte',
     async storage => {
       const long = 'k'.repeat(4095)
       await commit(storage, put('k', '1'), put(`${long}a`, '2'), put(`${long}\xff`, '3'), put(long, '4'))

@@ -36,7 +36,7 @@ type ProgramStep =
 
 const STEPS = 60
 const PROGRAMS = 200
-/** Programs that run at the same time, each on its own storage: most of the time they wait for the disk. */
+/** The number of programs that run concurrently, each on its own storage, because they mostly wait for the disk. */
 const LANES = 4
 /** The number of snapshots held at a time. A slot without a snapshot means the newest state. */
 const SLOTS = 3
@@ -130,7 +130,7 @@ function randomOperation(random: Random, lives: boolean): Operation {
   if (dice < 0.22) return { op: 'delete', ...randomPlace(random) }
   if (dice < 0.25) return { op: 'drop', scope: random.pick(SCOPES) }
   if (dice < 0.65) {
-    // Relative to the clock's start; steps add to it.
+    // Expiries are relative to the start of the clock, which `jump` steps then move.
     const expiresAt = random.chance(0.7) || !lives ? 0 : new SimulatedClock().now() + random.below(100)
     const time = random.chance(0.9) ? {} : { time: random.below(1_000) }
     return { op: 'put', ...randomPlace(random), value, expiresAt, ...time }
@@ -140,7 +140,7 @@ function randomOperation(random: Random, lives: boolean): Operation {
   return { op: 'append', ...tree, body: value, bodyHash: bodyHashOf(value), ...dedupe }
 }
 
-/** Runs the program on both and says where they part, or undefined. */
+/** Runs the program on the engine and on the reference, and describes the first difference, if any. */
 async function firstDifference(suite: Suite, program: readonly ProgramStep[]): Promise<string | undefined> {
   const clock = new SimulatedClock()
   const hasClock = suite.options.noClock === undefined
@@ -160,7 +160,7 @@ async function firstDifference(suite: Suite, program: readonly ProgramStep[]): P
   }
 }
 
-/** Leaves out what the failure doesn't need: halves first, then smaller parts. */
+/** Removes the steps that the failure doesn't need: halves first, then smaller parts. */
 async function shrunk(
   suite: Suite,
   program: readonly ProgramStep[],
@@ -179,12 +179,12 @@ async function shrunk(
   }
 }
 
-/** Plays steps on one storage and tells the outcome in terms that don't depend on the engine. */
+/** Runs steps on one storage and returns each outcome in a form that does not depend on the engine. */
 class Player {
   readonly #storage: Storage
   readonly #hasClock: boolean
   readonly #slots = new Map<number, Snapshot>()
-  /** Version of a commit → the step that made it: engines may count versions as they like. */
+  /** Maps the version of a commit to the index of its step, because engines may number versions differently. */
   readonly #commits = new Map<number, number>()
 
   constructor(storage: Storage, hasClock: boolean) {
@@ -213,7 +213,7 @@ class Player {
         )
       case 'scopes': {
         const found = await this.#storage.scopes({ from: step.from, to: step.to, limit: SCOPES.length })
-        // Those that hold nothing but what has expired may be there or not.
+        // An engine may or may not list a scope whose entries have all expired.
         const living = await Promise.all(found.map(scope => this.#holdsLiving(scope)))
         return found.filter((_, i) => living[i])
       }
@@ -287,7 +287,7 @@ class Player {
     const { key, value, expiresAt } = entry
     const step = this.#commits.get(entry.version)
     if (this.#hasClock) return [key, value, step, expiresAt, entry.time]
-    // Two clocks, two times, and so two hashes.
+    // Without a common clock the two storages have different times, and therefore different hashes.
     const shown = isLogTag(tag) ? parseLogEntry(entry).body : isEngineTag(tag) ? fromU64(value) : value
     return [key, shown, step, expiresAt]
   }

@@ -3,9 +3,9 @@ import { append, commit, del, drop, expectError, put, type Suite } from './suite
 
 const SCOPES = ['\x01', 'a', 'a\x01', 'a:b', 'aa', 'b', 'b\xff', '\xff'] as const
 
-/** Which scopes hold something. */
+/** `scopes` lists the scopes that have at least one entry. */
 export function testScopes(suite: Suite): void {
-  suite.holds('scopes are listed in byte order, each once, however many trees it has', async storage => {
+  suite.holds('scopes are listed in byte order, each once, however many trees they have', async storage => {
     expect(await storage.scopes({ limit: 10 })).toEqual([])
     for (const scope of [...SCOPES].reverse()) {
       await commit(
@@ -18,7 +18,7 @@ export function testScopes(suite: Suite): void {
     expect(await storage.scopes({ limit: 100 })).toEqual(SCOPES)
   })
 
-  suite.holds('scopes are listed within bounds, inclusive and exclusive, up to a limit', async storage => {
+  suite.holds('scopes are listed from an inclusive to an exclusive bound, up to a limit', async storage => {
     await commit(storage, ...SCOPES.map(scope => put('k', '1', { scope })))
     const bounds = [undefined, '', ...SCOPES, 'a\0', 'a:', 'b\0', '\xff\0']
     for (const from of bounds) {
@@ -45,7 +45,7 @@ export function testScopes(suite: Suite): void {
   })
 
   suite.holds(
-    'a scope is not listed after a drop or its last delete, and is again after a put',
+    'a scope is not listed after a drop or its last delete, and is listed again after a new write',
     async storage => {
       await commit(
         storage,
@@ -62,7 +62,7 @@ export function testScopes(suite: Suite): void {
     },
   )
 
-  suite.holdsInTime('internal entries of the engine are in no listed scope', async (storage, clock) => {
+  suite.holdsInTime('internal entries of the engine never appear as a scope', async (storage, clock) => {
     await commit(storage, put('k', '1', { scope: 'a', expiresAt: clock.now() + 10 }))
     expect(await storage.scopes({ limit: 10 })).toEqual(['a'])
     expect(await storage.scopes({ from: '', limit: 1 })).toEqual(['a'])

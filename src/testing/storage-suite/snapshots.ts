@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import type { Entry, Reader, Storage } from '../../engine/storage.ts'
 import { append, commit, del, KV, LOG, put, range, SCOPE, type Suite, valueAt } from './suite.ts'
 
-/** P12, P15: a snapshot is everything committed so far, for as long as it is held. */
+/** P12, P15: a snapshot shows everything that was committed before it, for as long as it is held. */
 export function testSnapshots(suite: Suite): void {
   suite.holds('P12: a snapshot does not change with later commits', async storage => {
     const keys = Array.from({ length: 300 }, (_, i) => `key ${i}`)
@@ -26,7 +26,7 @@ export function testSnapshots(suite: Suite): void {
     expect(await valueAt(storage, 'key 0')).toBe('new')
   })
 
-  suite.holds('P12: a snapshot has every commit acknowledged before it, and their version', async storage => {
+  suite.holds('P12: a snapshot includes every commit acknowledged before it, and has at least their version', async storage => {
     for (let i = 0; i < 50; i++) {
       const { version, time } = await commit(storage, put('k', `${i}`))
       const snapshot = await storage.snapshot()
@@ -39,7 +39,7 @@ export function testSnapshots(suite: Suite): void {
     }
   })
 
-  suite.holds('P5: a snapshot taken among commits in flight shows all or nothing of each', async storage => {
+  suite.holds('P5: a snapshot taken during commits in flight shows each of them completely or not at all', async storage => {
     const writes = Array.from({ length: 200 }, (_, i) => commit(storage, put('x', `${i}`), put('y', `${i}`)))
     const looks = Array.from({ length: 50 }, () => compare(storage))
     await Promise.all([...writes, ...looks])

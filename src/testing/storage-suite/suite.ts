@@ -21,20 +21,20 @@ import type {
 } from '../../engine/storage.ts'
 import { SimulatedClock } from '../simulated-clock.ts'
 
-/** Opens a new, empty storage for each call, with this clock if there is one. */
+/** Opens a new, empty storage for each call. The storage uses `clock` if it is given. */
 export type OpenStorage = (options?: { readonly clock?: (() => number) | undefined }) => Promise<Storage>
 
 /** The settings of the storage suite. */
 export interface StorageSuiteOptions {
-  /** Why the engine can't be given a clock. Tests that need one are left out. */
+  /** The reason why the engine can't be given a clock. If set, the tests that move the clock are left out. */
   readonly noClock?: string | undefined
-  /** The seed of the random programs. The default is `ANNALS_SEED`, or a new one. */
+  /** The seed of the random programs. The default is `ANNALS_SEED`, or else a random seed. */
   readonly seed?: number | undefined
   /** The number of random programs. The default is 200. */
   readonly programs?: number | undefined
 }
 
-/** Declares tests, each with its own storage, which is closed at the end. */
+/** Declares tests. Each test gets its own storage, which is closed at the end. */
 export class Suite {
   readonly open: OpenStorage
   readonly options: StorageSuiteOptions
@@ -48,7 +48,7 @@ export class Suite {
     it(property, () => this.#run(undefined, test))
   }
 
-  /** Declares a test that sets the clock. */
+  /** Declares a test that moves the clock. */
   holdsInTime(property: string, test: (storage: Storage, clock: SimulatedClock) => Promise<void>): void {
     if (this.options.noClock !== undefined) return
     const clock = new SimulatedClock()
@@ -102,7 +102,7 @@ export async function commit(storage: Storage, ...operations: readonly Operation
   return committed(storage, { operations })
 }
 
-/** A commit that must not conflict. */
+/** Commits, and fails the test if there is a conflict. */
 export async function committed(storage: Storage, what: Commit): Promise<Committed> {
   const outcome = await storage.commit(what)
   if (outcome.status !== 'committed') expect.fail(`conflict on ${JSON.stringify(outcome.on)}`)
@@ -137,7 +137,7 @@ export async function expectError(promise: Promise<unknown>, code: ErrorCode): P
   expect((error as AnnalsError).code).toBe(code)
 }
 
-/** Waits until the condition holds; fails after `timeoutMs`. */
+/** Waits until the condition holds, and fails the test after `timeoutMs`. */
 export async function eventually(condition: () => boolean, timeoutMs = 5_000): Promise<void> {
   const end = Date.now() + timeoutMs
   while (!condition()) {

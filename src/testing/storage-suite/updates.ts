@@ -17,14 +17,14 @@ import {
   valueAt,
 } from './suite.ts'
 
-/** P4: an implicit operation is one step over what it reads. */
+/** P4: an update reads and writes in one atomic step. */
 export function testUpdates(suite: Suite): void {
   suite.holds('P12: 1,000 concurrent increments of one key are all counted', async storage => {
     const results = await Promise.all(Array.from({ length: 1_000 }, () => increment(storage, 'n')))
     expect(await valueAt(storage, 'n')).toBe('1000')
     const seen = results.map(({ result }) => result).sort((a, b) => a - b)
     expect(seen).toEqual(Array.from({ length: 1_000 }, (_, i) => i + 1))
-    // Who counted later has the later version.
+    // A higher count has a higher version.
     const byVersion = [...results].sort((a, b) => a.version - b.version)
     expect(byVersion.map(({ result }) => result)).toEqual(seen)
   })
@@ -45,7 +45,7 @@ export function testUpdates(suite: Suite): void {
   )
 
   suite.holds(
-    'a step gets the entries it declared in their order, undefined for an absent one',
+    'a step gets the entries that it declared, in order, and undefined for absent ones',
     async storage => {
       const { version } = await commit(storage, put('a', '1'), put('b', '2', { scope: 'x' }), append('event'))
       const places = [
@@ -104,7 +104,7 @@ export function testUpdates(suite: Suite): void {
   })
 
   suite.holds(
-    'P8: of 64 concurrent updates that each claim a free key, exactly one gets it',
+    'P8: exactly one of 64 concurrent updates that claim a free key gets it',
     async storage => {
       const results = await Promise.all(
         Array.from({ length: 64 }, (_, i) =>
@@ -137,7 +137,7 @@ export function testUpdates(suite: Suite): void {
   })
 
   suite.holds('a step that appends sees every commit before it', async storage => {
-    // Appends the counter's value while it is counted up: no value is older than one appended before it.
+    // Appends the counter's value during concurrent increments. The appended values must never decrease.
     const work = Array.from({ length: 100 }, (_, i) => {
       if (i % 2 === 0) return increment(storage, 'n')
       const step: Step<undefined> = ([n]) => ({ operations: [append(n?.value ?? '0')], result: undefined })
@@ -149,13 +149,13 @@ export function testUpdates(suite: Suite): void {
     expect(seen).toHaveLength(50)
   })
 
-  suite.holds('P12: an update makes a commit that had read the old value conflict', async storage => {
+  suite.holds('P12: a commit conflicts if an update has changed a value that it read', async storage => {
     const point = await readPoint(storage, 'n')
     const [, outcome] = await Promise.all([
       increment(storage, 'n'),
       storage.commit({ points: [point], operations: [put('n', '100')] }),
     ])
-    // Whichever came first, none was lost.
+    // The increment is not lost, whichever of the two came first.
     expect(await valueAt(storage, 'n')).toBe(outcome.status === 'conflict' ? '1' : '101')
   })
 }

@@ -18,7 +18,7 @@ import {
 interface Case {
   readonly what: string
   readonly before: readonly Operation[]
-  /** What is read; the point 'k' without it. */
+  /** The range that the commit has read. Without a range, the commit has read the key 'k'. */
   readonly range?: Partial<RangeRead>
   readonly between: readonly Operation[]
   readonly isConflict: boolean
@@ -27,7 +27,7 @@ interface Case {
 const ABCD: readonly Operation[] = ['a', 'b', 'c', 'd'].map(key => put(key, key))
 
 const CASES: readonly Case[] = [
-  { what: 'a key that nobody touched', before: [put('k', '1')], between: [put('l', '1')], isConflict: false },
+  { what: 'a key that did not change', before: [put('k', '1')], between: [put('l', '1')], isConflict: false },
   {
     what: 'an absent key that stayed absent',
     before: [],
@@ -36,7 +36,7 @@ const CASES: readonly Case[] = [
   },
   { what: 'a key that was put', before: [put('k', '1')], between: [put('k', '2')], isConflict: true },
   {
-    what: 'a key that was put again as it was',
+    what: 'a key that was put again with the same value',
     before: [put('k', '1')],
     between: [put('k', '1')],
     isConflict: true,
@@ -57,7 +57,7 @@ const CASES: readonly Case[] = [
   },
 
   {
-    what: 'a range that nobody touched',
+    what: 'a range that did not change',
     before: ABCD,
     range: { from: 'b', to: 'd' },
     between: [put('a', '2'), put('d', '2')],
@@ -78,7 +78,7 @@ const CASES: readonly Case[] = [
     isConflict: true,
   },
   {
-    what: 'a range with an entry less',
+    what: 'a range that lost an entry',
     before: ABCD,
     range: { from: 'b', to: 'd' },
     between: [del('b')],
@@ -92,14 +92,14 @@ const CASES: readonly Case[] = [
     isConflict: true,
   },
   {
-    what: 'a range with a phantom at its inclusive end',
+    what: 'a range with a phantom at its inclusive bound',
     before: ABCD,
     range: { from: 'bb' },
     between: [put('bb', '2')],
     isConflict: true,
   },
   {
-    what: 'a range with a newcomer at its exclusive end',
+    what: 'a range with a new entry at its exclusive bound',
     before: ABCD,
     range: { to: 'cc' },
     between: [put('cc', '2')],
@@ -120,7 +120,7 @@ const CASES: readonly Case[] = [
     isConflict: false,
   },
   {
-    what: 'a limited range with a newcomer behind its last entry',
+    what: 'a limited range with a new entry after its last one',
     before: ABCD,
     range: { limit: 2 },
     between: [put('bb', '2'), del('c')],
@@ -134,7 +134,7 @@ const CASES: readonly Case[] = [
     isConflict: true,
   },
   {
-    what: 'a limited range whose first entry left, so that one of the same version moved up',
+    what: 'a limited range whose first entry was deleted, so that one of the same version moved up',
     before: ABCD,
     range: { limit: 2 },
     between: [del('a')],
@@ -148,7 +148,7 @@ const CASES: readonly Case[] = [
     isConflict: true,
   },
   {
-    what: 'a reverse limited range with a newcomer behind its last entry',
+    what: 'a reverse limited range with a new entry after its last one',
     before: ABCD,
     range: { limit: 2, reverse: true },
     between: [put('bb', '2')],
@@ -177,7 +177,7 @@ const CASES: readonly Case[] = [
   },
 ]
 
-/** P12: first committer wins; what was read is validated, what wasn't never conflicts. */
+/** P12: the first committer wins. A commit conflicts only if data that it has read was changed. */
 export function testValidation(suite: Suite): void {
   for (const { what, before, range, between, isConflict } of CASES) {
     suite.holds(`P12: having read ${what} is ${isConflict ? 'a conflict' : 'no conflict'}`, async storage => {
@@ -235,7 +235,7 @@ export function testValidation(suite: Suite): void {
     expect(outcomes.filter(outcome => outcome.status === 'conflict')).toEqual([])
   })
 
-  suite.holds('P12: of 64 concurrent commits that read the same version, the first wins', async storage => {
+  suite.holds('P12: the first of 64 concurrent commits that read the same version wins', async storage => {
     await commit(storage, put('k', '0'))
     const point = await readPoint(storage, 'k')
     const outcomes = await race(storage, 64, i => ({ points: [point], operations: [put('k', `${i}`)] }))
@@ -243,7 +243,7 @@ export function testValidation(suite: Suite): void {
   })
 
   suite.holds(
-    'P12: of 64 concurrent commits that each add to a range they read as empty, the first wins',
+    'P12: the first of 64 concurrent commits that add to a range they read as empty wins',
     async storage => {
       const empty = await readRange(storage, { from: 'a', to: 'b' })
       const outcomes = await race(storage, 64, i => ({ ranges: [empty], operations: [put(`a${i}`, '')] }))
