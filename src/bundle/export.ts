@@ -10,7 +10,7 @@ import { parseScope, TAGS } from '../engine/keys.ts'
 import { type LogEntry, type LogHead, parseLogEntry } from '../engine/log.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
-import { factIn } from '../ledger/facts.ts'
+import { FactReader } from '../ledger/facts.ts'
 import { indexedRun } from '../ledger/indexed-run.ts'
 import { readProjection, takeAll } from '../ledger/projector.ts'
 import { Reducer } from '../ledger/reduce.ts'
@@ -66,13 +66,14 @@ export async function* exportRun(location: RunLocation): AsyncGenerator<Uint8Arr
     yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(eventLine(parsed)), readBytes))
   }
   const reducer = new Reducer()
+  const facts = new FactReader()
   let heading: RunHeading | undefined
   for await (const page of entriesOf(database, scope, LOG, records, recordBodyHash(scope))) {
     yield joined(await mapInSlices(page, ({ parsed }) => bytesOf(recordLine(parsed)), readBytes))
     for (const { entry } of page) {
       if (isSliceOver()) await nextSlice()
       heading ??= recordOf(entry)
-      reducer.add(factIn(entry))
+      reducer.add(facts.read(entry))
     }
   }
   if (heading !== undefined && reducer.run !== undefined) {

@@ -5,7 +5,7 @@ import type { Write } from '../engine/session.ts'
 import type { Entry, Place } from '../engine/storage.ts'
 import type { LedgerContext } from './context.ts'
 import type { Envelope } from './envelope.ts'
-import { factIn } from './facts.ts'
+import { FactReader } from './facts.ts'
 import { Reducer, type RunState } from './reduce.ts'
 import type { StepState } from './steps.ts'
 import {
@@ -82,12 +82,13 @@ export class Guard {
 /** Brings the stored state of a run's guard up to date, for records that were appended without validation. */
 export async function catchUpGuard({ database }: LedgerContext, scope: ByteString): Promise<void> {
   const place = placeOf(scope, GUARD_KEY)
+  const reader = new FactReader()
   for (;;) {
     const from = runStateIn(await database.get(place.scope, place.tag, place.key))?.lastEventSeq ?? 0
     const entries = await database.scan({ scope, tag: LOG, from: u64(from), limit: RECORDS_MAX })
     const last = entries.at(-1)
     if (last === undefined) return
-    const facts = entries.map(factIn)
+    const facts = entries.map(entry => reader.read(entry))
     const stepIds = [...new Set(facts.flatMap(({ stepId }) => (stepId === undefined ? [] : [stepId])))]
     const reads: Place[] = [
       place,

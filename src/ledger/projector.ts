@@ -19,7 +19,6 @@ import {
   LOG,
   PROGRESS_KEY,
   placeOf,
-  projectableIn,
   putAt,
   RUN_STATE_KEY,
   runStateIn,
@@ -138,7 +137,7 @@ export class Projector {
     const entries = await Promise.all(keys.map(key => database.get(scope, LOG, key)))
     for (const entry of entries) {
       if (entry === undefined) return false
-      kept.take(projectableIn(entry))
+      kept.takeEntry(entry)
     }
     return kept.lastSeq >= runSeq
   }
@@ -172,7 +171,7 @@ export class Projector {
       // Records that are offered while this pauses are ignored here: `take` accepts only the next record.
       for (const entry of entries) {
         if (isSliceOver()) await nextSlice()
-        projection.take(projectableIn(entry))
+        projection.takeEntry(entry)
       }
       if (entries.length > 0) this.#kept.keep(projection)
       if (entries.length < RECORDS_MAX) return { projection, isWhole: true }
@@ -405,7 +404,7 @@ export async function takeAll(reader: Reader, projection: RunProjection): Promis
   for await (const page of pages(reader, { scope, tag: LOG, from: u64(lastSeq) })) {
     for (const entry of page) {
       if (isSliceOver()) await nextSlice()
-      projection.take(projectableIn(entry))
+      projection.takeEntry(entry)
     }
   }
 }

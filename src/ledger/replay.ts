@@ -3,7 +3,7 @@ import { u64 } from '../core/bytes.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { pages } from '../engine/pages.ts'
 import type { Reader } from '../engine/storage.ts'
-import { factIn } from './facts.ts'
+import { FactReader } from './facts.ts'
 import { Reducer } from './reduce.ts'
 import type { RunHeading, RunSnapshot } from './run-events.ts'
 import { snapshotInSlices } from './snapshot.ts'
@@ -19,6 +19,7 @@ export async function replayRun(
   atSeq: number | undefined,
 ): Promise<RunSnapshot | null> {
   const reducer = new Reducer()
+  const facts = new FactReader()
   let heading: RunHeading | undefined
   let records = 0
   const to = atSeq === undefined ? undefined : u64(atSeq)
@@ -26,7 +27,7 @@ export async function replayRun(
     for (const entry of page) {
       if (++records % RECORDS_A_LOOK === 0 && isSliceOver()) await nextSlice()
       heading ??= recordOf(entry)
-      reducer.add(factIn(entry))
+      reducer.add(facts.read(entry))
     }
   }
   return heading === undefined || reducer.run === undefined

@@ -1,12 +1,14 @@
 import type { ByteString } from '../core/bytes.ts'
 import { invariant } from '../core/invariant.ts'
-import type { Put } from '../engine/storage.ts'
+import { timeOf } from '../engine/log.ts'
+import type { Entry, Put } from '../engine/storage.ts'
+import { FactReader } from './facts.ts'
 import { indexedStatus } from './indexed-run.ts'
 import type { PendingAlert } from './raised-alerts.ts'
-import { type Fact, Reducer, type Refusal, type RunState, stepStateOf } from './reduce.ts'
+import { alertOf, type Fact, Reducer, type Refusal, type RunState, stepStateOf } from './reduce.ts'
 import type { LedgerAlert, RunStateStatus, StepSnapshot } from './run-events.ts'
 import type { StepState } from './steps.ts'
-import { placeOf, putChunk, putRunState, RUN_STATE_KEY, STEPS_PER_CHUNK } from './stored.ts'
+import { placeOf, putChunk, putRunState, RUN_STATE_KEY, recordOf, STEPS_PER_CHUNK } from './stored.ts'
 
 /** The parts of a record that the projector needs. */
 export interface Projectable extends Fact {
@@ -53,6 +55,7 @@ export class RunProjection {
   /** See `movedAt`. */
   #movedAt: number | undefined
   #alerts: PendingAlert[] = []
+  readonly #facts = new FactReader()
   readonly #reducer = new Reducer()
   #dirty = new Set<number>()
 
@@ -94,6 +97,18 @@ export class RunProjection {
   /** Adds a stored step. */
   restore(step: StepSnapshot): void {
     this.#reducer.steps.add(stepStateOf(step, this.steps.length))
+  }
+
+  /** Reduces a stored record like `take`. Its error is replaced by its `runSeq`, so that stored states stay small. */
+  takeEntry(entry: Entry): boolean {
+    const fact = this.#facts.read(entry)
+    return this.take({
+      ...fact,
+      error: fact.error === undefined ? undefined : fact.runSeq,
+      version: entry.version,
+      time: timeOf(entry),
+      alert: refusal => alertOf(recordOf(entry), refusal),
+    })
   }
 
   /** Reduces the record if it is the next one, and returns whether it was. Other records change nothing. */

@@ -5,11 +5,10 @@ import { formatRfc3339 } from '../core/time.ts'
 import { decodeJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
 import { dedupeTag, feedTag, HEAD_KEY, headTag, TAGS } from '../engine/keys.ts'
-import { parseLogEntry, timeOf } from '../engine/log.ts'
+import { parseLogEntry } from '../engine/log.ts'
 import type { Append, Entry, Place, Put, TreeId } from '../engine/storage.ts'
 import type { Envelope } from './envelope.ts'
-import { factIn } from './facts.ts'
-import { alertOf, type RunState, runStateOf, stepStateOf } from './reduce.ts'
+import { type RunState, runStateOf, stepStateOf } from './reduce.ts'
 import type {
   LedgerAlert,
   RunEventRecord,
@@ -18,7 +17,6 @@ import type {
   RunSnapshot,
   StepSnapshot,
 } from './run-events.ts'
-import type { Projectable } from './run-projection.ts'
 import { runStateJson, stepJson } from './snapshot.ts'
 import type { StepState } from './steps.ts'
 
@@ -197,18 +195,6 @@ export function writtenIn(body: ByteString): RunEventWrite {
 export function recordOf(entry: Entry): RunEventRecord {
   const { sequence, time, body } = parseLogEntry(entry)
   return Object.freeze({ ...writtenIn(body), runSeq: sequence + 1, persistedAt: formatRfc3339(time) })
-}
-
-/** Decodes a record for the projector. Its error is replaced by its `runSeq`, so that stored states stay small. */
-export function projectableIn(entry: Entry): Projectable {
-  const fact = factIn(entry)
-  return {
-    ...fact,
-    error: fact.error === undefined ? undefined : fact.runSeq,
-    version: entry.version,
-    time: timeOf(entry),
-    alert: refusal => alertOf(recordOf(entry), refusal),
-  }
 }
 
 /** A put at a place. Lists the fields, because spreading gives the object another hidden class at each call site. */

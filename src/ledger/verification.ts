@@ -17,7 +17,6 @@ import {
   HEADING_KEY,
   LOG,
   placeOf,
-  projectableIn,
   projectedIn,
   RUN_STATE_KEY,
   recordOf,
@@ -68,7 +67,7 @@ export async function verifyRecords(
       if (sequence === 0 && heading?.value !== storedHeading(recordOf(entry))) {
         return invalid(length, 1, 'the stored tenant, project or plan is not that of the first event')
       }
-      if (sequence < projectedSeq) rebuilt.take(projectableIn(entry))
+      if (sequence < projectedSeq) rebuilt.takeEntry(entry)
     }
   }
   if ((await count(reader, { scope, tag: dedupeTag(LOG) })) !== length) {
