@@ -157,10 +157,10 @@ describe('resuming', () => {
     // ND12
     const files = fingerprint(runsFolder)
     for (const call of [
-      resumeLaunch(launch, runId, { runsFolder }),
-      startLaunch(launch, { runsFolder, runId }),
+      () => resumeLaunch(launch, runId, { runsFolder }),
+      () => startLaunch(launch, { runsFolder, runId }),
     ]) {
-      await expect(call).rejects.toMatchObject({ code: 'LOCKED' })
+      await expect(call()).rejects.toMatchObject({ code: 'LOCKED' })
     }
     expect(fingerprint(runsFolder)).toEqual(files)
     release.open()

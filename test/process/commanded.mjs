@@ -9,6 +9,7 @@
 //   ["release"]          closes these files
 import { closeSync, openSync } from 'node:fs'
 import { createInterface } from 'node:readline'
+import { setImmediate } from 'node:timers/promises'
 import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
 import { TAGS } from '../../dist/engine/keys.js'
@@ -52,6 +53,9 @@ const words = {
 say({ code: 'OPEN' })
 for await (const line of createInterface({ input: process.stdin })) {
   const [word, ...rest] = JSON.parse(line)
+  // Each command starts in a new turn of the event loop, because a relaxed store checks its folder once per turn. Node may read two
+  // lines in one turn if the second arrives quickly.
+  await setImmediate()
   try {
     say({ value: await words[word](...rest) })
   } catch (error) {
