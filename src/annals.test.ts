@@ -225,7 +225,7 @@ describe('a handle', () => {
   })
 
   test('P12: concurrent increments in transactions are all counted', async () => {
-    const increment = (): Promise<void> =>
+    const increment = (): Promise<number> =>
       db.transaction('run', async tx => tx.kv.put('count', Number((await tx.kv.get('count')) ?? 0) + 1), {
         maxRetries: 1_000,
       })

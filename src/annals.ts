@@ -28,7 +28,7 @@ import {
   type OpenOptions,
 } from './open-options.ts'
 import { Events } from './primitives/event-log.ts'
-import { Kv } from './primitives/kv.ts'
+import { type Kv, LiveKvStore } from './primitives/kv.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 import { Runs } from './primitives/run-index.ts'
 import { RunScopes } from './primitives/run-scopes.ts'
@@ -170,7 +170,7 @@ export class Annals implements AsyncDisposable {
     this.#tenants = tenants
     const { database, guards } = store
     const scopeOf = (scope: Scope): ByteString => this.#scopeOf(scope)
-    this.kv = new Kv(database, scopeOf)
+    this.kv = new LiveKvStore(database, scopeOf)
     this.events = new Events(database, scopeOf)
     this.cells = new Cells(database, scopeOf)
     this.machines = new Machines(database, scopeOf, guards)

@@ -105,7 +105,7 @@ class Copy {
     this.#hashes = []
     this.#bytes = 0
     if (operations.length === 0) return
-    const appended = await this.#target.write(operations)
+    const { appended } = await this.#target.write(operations)
     const wrong = appended.findIndex(({ hash, duplicate }, i) => duplicate || hash !== hashes[i])
     if (wrong < 0) return
     const message = 'an event got another hash in the copy, because it was changed in the source'

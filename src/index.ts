@@ -5,6 +5,7 @@ export type { CopyReport } from './copying.ts'
 export type { ByteString } from './core/bytes.ts'
 export { AnnalsError, type ErrorCode, type ErrorDetails } from './core/errors.ts'
 export type { RetryOptions } from './core/retry.ts'
+export type { Given, Storable } from './core/storable.ts'
 export type { Value } from './core/value.ts'
 export type {
   Capabilities,
@@ -114,7 +115,19 @@ export {
   ScopedEvents,
   type TailOptions,
 } from './primitives/event-log.ts'
-export { Kv, type ListOptions, type PutOptions, ScopedKv, type VersionedValue } from './primitives/kv.ts'
+export type { KeyBounds, ListOptions } from './primitives/key-range.ts'
+export type {
+  KeyValue,
+  KeyWrite,
+  Kv,
+  KvCalls,
+  LifetimeOptions,
+  LiveKvCalls,
+  PutOptions,
+  RunKv,
+  ScopedKv,
+  VersionedValue,
+} from './primitives/kv.ts'
 export type { Guard, MachineDefinition, MachineTransition } from './primitives/machine-definition.ts'
 export type { Run, RunStatus, Tombstone } from './primitives/run.ts'
 export type { CreateRunOptions, EnsureRunOptions } from './primitives/run-creation.ts'
@@ -151,6 +164,7 @@ export {
   Traces,
   type TraceTree,
 } from './primitives/trace-store.ts'
+export type { KeyChange, WatchOptions } from './primitives/watching.ts'
 export type { ScopesOptions } from './scopes.ts'
 export { OpenTransaction, RunHandle, ScopedTransaction } from './transactions.ts'
 export type { IndexFault, IndexReport } from './upkeep.ts'

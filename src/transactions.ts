@@ -4,7 +4,7 @@ import type { BeginOptions, Database, TransactionOptions } from './engine/databa
 import type { Session } from './engine/session.ts'
 import type { ManualTransaction } from './engine/transaction.ts'
 import { LiveEvents, ScopedEvents } from './primitives/event-log.ts'
-import { ScopedKv } from './primitives/kv.ts'
+import { type RunKv, runKv, type ScopedKv, scopedKv } from './primitives/kv.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 import { ScopedCells } from './primitives/state-cell.ts'
 import { ScopedMachines } from './primitives/state-machine.ts'
@@ -32,7 +32,7 @@ export class ScopedTransaction {
 
   /** @internal Use `transaction` or `begin`. */
   constructor(session: Session, { scope, guards }: ScopeContext) {
-    this.kv = new ScopedKv(session, scope)
+    this.kv = scopedKv(session, scope)
     this.events = new ScopedEvents(session, scope)
     this.cells = new ScopedCells(session, scope)
     this.machines = new ScopedMachines(session, scope, guards)
@@ -75,7 +75,7 @@ export class OpenTransaction extends ScopedTransaction implements AsyncDisposabl
 /** The primitives of one scope. Each call is its own transaction. */
 export class RunHandle {
   /** The scope's keys and values. */
-  readonly kv: ScopedKv
+  readonly kv: RunKv
   /** The scope's event log, which can also be tailed. */
   readonly events: LiveEvents
   /** The scope's cells. */
@@ -90,7 +90,7 @@ export class RunHandle {
   constructor(context: ScopeContext) {
     const { database, scope, guards } = context
     this.#context = context
-    this.kv = new ScopedKv(database, scope)
+    this.kv = runKv(database, scope)
     this.events = new LiveEvents(database, scope)
     this.cells = new ScopedCells(database, scope)
     this.machines = new ScopedMachines(database, scope, guards)

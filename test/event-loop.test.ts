@@ -5,22 +5,16 @@ import { setFlagsFromString } from 'node:v8'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { resolveScope } from '../src/engine/keys.ts'
 import {
-  Annals,
-  Cells,
+  type Annals,
   deriveIdempotencyKey,
-  Events,
-  Kv,
-  Ledger,
-  Machines,
   type OpenOptions,
   open,
   type RunEventWrite,
-  Runs,
-  Traces,
   type Value,
   verifyBundle,
 } from '../src/index.ts'
 import { longestBlock } from './longest-block.ts'
+import { methodNames } from './method-names.ts'
 
 /**
  * One tenant never blocks the others: no call that reads or verifies a lot blocks the event loop for long. Each public
@@ -90,11 +84,22 @@ async function backUp(): Promise<void> {
   rmSync(target, { recursive: true })
 }
 
+/** As many puts as one call takes. */
+const MANY_PUTS = Array.from({ length: 10_000 }, (_, i) => ({
+  op: 'put' as const,
+  key: `key-${i}`,
+  value: { i, text: 'x'.repeat(100) },
+}))
+
 /** The measured calls, by class and method. */
 const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
   'Kv.put': () => db.kv.put(RUN, 'large', LARGE),
   'Kv.list': () => db.kv.list(RUN),
   'Kv.entries': () => db.kv.entries(RUN),
+  'Kv.iterate': () => count(db.kv.iterate(RUN)),
+  'Kv.getMany': async () => db.kv.getMany(RUN, await db.kv.list(RUN, { limit: 10_000 })),
+  'Kv.write': () => db.kv.write('written', MANY_PUTS),
+  'Kv.watch': () => count(db.kv.watch(RUN), ENTRIES),
   'Kv.transaction': () => db.kv.transaction(RUN, kv => kv.list()),
   'Events.readRange': () => db.events.readRange(RUN, 0, Number.POSITIVE_INFINITY),
   'Events.iterate': () => count(db.events.iterate(RUN)),
@@ -148,7 +153,7 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
 
 /** Methods whose work does not depend on the size of the store, except for the depth of a tree. */
 const BRIEF: Readonly<Record<string, readonly string[]>> = {
-  Kv: ['get', 'getVersioned', 'delete', 'exists'],
+  Kv: ['get', 'getVersioned', 'delete', 'exists', 'of'],
   Events: ['append', 'appendBatch', 'read', 'head', 'length'],
   Cells: ['read', 'init', 'cas', 'set', 'delete', 'exists', 'transition', 'transitionOrInit'],
   Machines: ['define', 'send', 'current', 'isTerminal', 'can', 'definition', 'toMermaid'],
@@ -170,12 +175,6 @@ const BRIEF: Readonly<Record<string, readonly string[]>> = {
     'raisedAlerts',
   ],
   Annals: ['forTenant', 'run', 'begin', 'stats', 'recovery', 'checkWritable', 'drop'],
-}
-
-function methodsOf(type: { readonly name: string; readonly prototype: object }): string[] {
-  return Object.getOwnPropertyNames(type.prototype)
-    .filter(name => name !== 'constructor')
-    .map(name => `${type.name}.${name}`)
 }
 
 function newEvent(i: number): RunEventWrite {
@@ -304,7 +303,11 @@ describe('the event loop turns', () => {
       ...Object.keys(ROWS),
       ...Object.entries(BRIEF).flatMap(([type, names]) => names.map(name => `${type}.${name}`)),
     ])
-    const methods = [Kv, Events, Cells, Machines, Traces, Runs, Ledger, Annals].flatMap(methodsOf)
+    const { kv, events, cells, machines, traces, runs, ledger } = db
+    const parts = { Kv: kv, Events: events, Cells: cells, Machines: machines, Traces: traces, Runs: runs }
+    const methods = Object.entries({ ...parts, Ledger: ledger, Annals: db }).flatMap(([part, object]) =>
+      methodNames(object).map(method => `${part}.${method}`),
+    )
     expect(methods.filter(method => !known.has(method))).toEqual([])
     expect([...known].filter(method => !methods.includes(method))).toEqual([])
   })

@@ -6,24 +6,17 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { createClient } from '../src/client.ts'
 import {
-  Annals,
-  Cells,
   deriveIdempotencyKey,
-  Events,
   type IdempotencyFields,
   idempotencyPreimage,
-  Kv,
-  Ledger,
-  Machines,
   namespace,
   open,
   openOn,
-  Runs,
-  Traces,
   verifyBundle,
 } from '../src/index.ts'
 import { createServer } from '../src/server.ts'
 import { ReferenceStorage } from '../src/testing/reference-storage.ts'
+import { methodNames } from './method-names.ts'
 
 /**
  * Runs every `@example` in the source, with an empty store as `db`, a run id as `run`, and `newEvent` to make an event
@@ -121,13 +114,16 @@ describe('the examples in the source', () => {
     ],
   ]
 
-  test('every method that takes a scope, and every method of runs, has an example', () => {
-    for (const primitive of [Kv, Events, Cells, Machines, Traces, Runs, Ledger, Annals]) {
-      for (const method of Object.getOwnPropertyNames(primitive.prototype)) {
+  test('every method that takes a scope, and every method of runs, has an example', async () => {
+    await using db = await open({ memory: true })
+    const { kv, events, cells, machines, traces, runs, ledger } = db
+    const parts = { kv, events, cells, machines, traces, runs, ledger, db }
+    for (const [part, object] of Object.entries(parts)) {
+      for (const method of methodNames(object)) {
         if (WITHOUT.includes(method)) continue
         expect(
           examples.some(({ name }) => name.endsWith(`: ${method}`)),
-          `${primitive.name}.${method}`,
+          `${part}.${method}`,
         ).toBe(true)
       }
     }

@@ -7,7 +7,6 @@ import { backoffMs } from '../core/retry.ts'
 import { Gate } from './gate.ts'
 import type { Session } from './session.ts'
 import type {
-  Appended,
   CommitOutcome,
   Committed,
   Entry,
@@ -128,11 +127,11 @@ export class Database implements Session {
   }
 
   /** Commits the operations, all or none, without reading anything. */
-  write(operations: readonly Operation[]): Promise<readonly Appended[]> {
+  write(operations: readonly Operation[]): Promise<Committed> {
     if (this.#inStep) return Promise.reject(writesInStep())
     const { closed } = this.#gate
     if (closed !== undefined) return closed.then(() => this.write(operations))
-    return this.#storage.commit({ operations }).then(appendedOf)
+    return this.#storage.commit({ operations }).then(committed)
   }
 
   /** Commits the operations if no place has changed since it was read. Returns undefined otherwise. */
@@ -301,9 +300,9 @@ function writesInStep(): AnnalsError {
   return new AnnalsError('INVALID_OPERATION', message)
 }
 
-function appendedOf(outcome: CommitOutcome): readonly Appended[] {
+function committed(outcome: CommitOutcome): Committed {
   invariant(outcome.status === 'committed', 'a commit without reads never conflicts')
-  return outcome.appended
+  return outcome
 }
 
 /** Calls `work`. An error that it throws synchronously becomes a rejection. */

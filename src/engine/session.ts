@@ -10,8 +10,8 @@ export interface Session extends Reader {
   now(): number
   /** The engine's clock, which decides whether an entry has expired. It may be behind `now`. */
   clock(): number
-  /** Writes without reading, all operations or none. Returns the results of the appends, in order. */
-  write(operations: readonly Write[]): Promise<readonly Appended[]>
+  /** Writes without reading, all operations or none. */
+  write(operations: readonly Write[]): Promise<Written>
   /** Runs `step` on the declared reads and writes its operations atomically. It must be pure because it may run twice. */
   update<T>(reads: readonly Place[], step: WriteStep<T>, options?: UpdateOptions): Promise<StepOutcome<T>>
   /** Deletes an entry and returns whether it existed. A transaction does not validate that answer at commit. */
@@ -28,12 +28,18 @@ export type WriteStep<T> = (
   ...found: Parameters<Step<T>>
 ) => ReturnType<Step<T>> & { readonly operations: readonly Write[] }
 
+/** The outcome of operations that were applied. */
+export interface Written {
+  /** The version of the commit; 0 in a transaction, which has not committed yet. */
+  readonly version: number
+  /** The results of the appends, in order. */
+  readonly appended: readonly Appended[]
+}
+
 /** The outcome of a step that was applied. */
-export interface StepOutcome<T> {
+export interface StepOutcome<T> extends Written {
   /** The result that the step returned. */
   readonly result: T
   /** The time of the commit. In a transaction, which has not committed yet, the time at which the step ran. */
   readonly time: number
-  /** The results of the step's appends, in order. */
-  readonly appended: readonly Appended[]
 }

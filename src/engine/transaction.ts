@@ -8,7 +8,7 @@ import { checkPlace, checkRange } from './operations.ts'
 import { OwnLog, type Ticket } from './own-log.ts'
 import { behind } from './pages.ts'
 import { ReadSet } from './read-set.ts'
-import type { Session, StepOutcome, Write, WriteStep } from './session.ts'
+import type { Session, StepOutcome, Write, WriteStep, Written } from './session.ts'
 import type {
   Append,
   Appended,
@@ -152,15 +152,15 @@ export class OptimisticTransaction implements ManualTransaction {
   }
 
   async append(append: Omit<Append, 'op'>): Promise<Appended> {
-    const [appended] = await this.write([{ ...append, op: 'append' }])
-    return appended
+    const { appended } = await this.write([{ ...append, op: 'append' }])
+    return appended[0]
   }
 
-  async write(operations: readonly Write[]): Promise<readonly Appended[]> {
+  async write(operations: readonly Write[]): Promise<Written> {
     const tickets = this.#add(operations)
     // Yields to the event loop, because a caller may write very much without waiting for anything else.
     if (isSliceOver()) await nextSlice()
-    return this.#headsKnown(tickets)
+    return { version: 0, appended: await this.#headsKnown(tickets) }
   }
 
   async update<T>(reads: readonly Place[], step: WriteStep<T>): Promise<StepOutcome<T>> {
@@ -177,7 +177,7 @@ export class OptimisticTransaction implements ManualTransaction {
     })
     const { operations, result } = step(current)
     const appended = await this.#headsKnown(this.#add(operations))
-    return { result, time, appended }
+    return { version: 0, result, time, appended }
   }
 
   /** Deletes an entry and returns whether it existed. P12: the lookup is not recorded as a read, so it never conflicts. */

@@ -72,8 +72,8 @@ export class Events {
    */
   async append(scope: Scope, type: string, payload: Value): Promise<EventReceipt> {
     const append = appendOf(this.#scopeOf(scope), type, payload)
-    const [appended] = await this.#database.write([append instanceof Promise ? await append : append])
-    return receiptOf(appended)
+    const { appended } = await this.#database.write([append instanceof Promise ? await append : append])
+    return receiptOf(appended[0])
   }
 
   /**
@@ -214,8 +214,8 @@ export class ScopedEvents {
    */
   async append(type: string, payload: Value): Promise<EventReceipt> {
     const append = appendOf(this.#scope, type, payload)
-    const [appended] = await this.#session.write([append instanceof Promise ? await append : append])
-    return receiptOf(appended)
+    const { appended } = await this.#session.write([append instanceof Promise ? await append : append])
+    return receiptOf(appended[0])
   }
 
   /** Appends several events in one commit, in the given order. */
@@ -234,9 +234,9 @@ export class ScopedEvents {
     const encoded = mapInSlices(given, encode, (_, { body }) => body.length)
     const appends = encoded instanceof Promise ? await encoded : encoded
     // Also without events, so that a caller that may not write gets the error.
-    const appended =
+    const { appended } =
       appends.length === 0
-        ? (await this.#session.update([], () => ({ operations: [], result: undefined }))).appended
+        ? await this.#session.update([], () => ({ operations: [], result: undefined }))
         : await this.#session.write(appends)
     return Object.freeze(await mapInSlices(appended, receiptOf))
   }

@@ -141,7 +141,7 @@ describe('idempotent writes', () => {
 })
 
 describe('clients that do not read', () => {
-  const open16 = async (): Promise<void> => db.kv.put('run', 'large', 'x'.repeat(16 * 1024 * 1024 - 2))
+  const open16 = (): Promise<number> => db.kv.put('run', 'large', 'x'.repeat(16 * 1024 * 1024 - 2))
 
   test('HEAD opens no stream', async () => {
     await db.runs.create({ runId: 'run' })

@@ -124,23 +124,26 @@ describe('failure matrix, whole files', () => {
   it.each([
     ['newer', FORMAT + 1, 'FORMAT_TOO_NEW'],
     ['older', FORMAT - 1, 'FORMAT_TOO_OLD'],
-  ])('files of a %s format are refused with their name, and nothing is changed', async (_age, format, code) => {
-    for (const built of [closed, unclosed]) {
-      for (const [name, bytes] of Object.entries(built.files)) {
-        const disk = SimulatedDisk.of({ ...built.files, [name]: inFormat(format, bytes) })
-        const before = disk.toFiles()
-        // Files that only the previous checkpoint needs are not read.
-        const needed = await isRead(built.files, name)
-        if (!needed) continue
-        await expect(openOn(disk)).rejects.toMatchObject({
-          code,
-          details: { file: name, format, supported: FORMAT },
-        })
-        expect(disk.toFiles()).toEqual(before)
-        expect(disk.openFiles).toBe(0)
+  ])(
+    'files of a %s format are refused with their name, and nothing is changed',
+    async (_age, format, code) => {
+      for (const built of [closed, unclosed]) {
+        for (const [name, bytes] of Object.entries(built.files)) {
+          const disk = SimulatedDisk.of({ ...built.files, [name]: inFormat(format, bytes) })
+          const before = disk.toFiles()
+          // Files that only the previous checkpoint needs are not read.
+          const needed = await isRead(built.files, name)
+          if (!needed) continue
+          await expect(openOn(disk)).rejects.toMatchObject({
+            code,
+            details: { file: name, format, supported: FORMAT },
+          })
+          expect(disk.toFiles()).toEqual(before)
+          expect(disk.openFiles).toBe(0)
+        }
       }
-    }
-  })
+    },
+  )
 })
 
 async function isRead(files: Files, name: string): Promise<boolean> {

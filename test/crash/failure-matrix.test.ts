@@ -169,18 +169,21 @@ describe('duplicate append, any timing', () => {
 })
 
 describe('a newer file format', () => {
-  test.each(['W', 'D', 'M'] as const)('of kind %s: refused with its name, and no byte changed', async kind => {
-    const disk = new SimulatedDisk()
-    const store = await open(disk)
-    await store.commit({ operations: [put('a')] })
-    await store.checkpoint()
-    await store.commit({ operations: [put('b')] })
-    const files = disk.toFiles()
-    const prefix = { W: 'wal', D: 'data', M: 'manifest' }[kind]
-    const name = Object.keys(files).findLast(each => each.startsWith(prefix)) as string
-    files[name] = inFormat(FORMAT + 1, files[name])
-    const newer = SimulatedDisk.of(files)
-    await expect(open(newer)).rejects.toMatchObject({ code: 'FORMAT_TOO_NEW', details: { file: name } })
-    expect(newer.toFiles()).toEqual(files)
-  })
+  test.each(['W', 'D', 'M'] as const)(
+    'of kind %s: refused with its name, and no byte changed',
+    async kind => {
+      const disk = new SimulatedDisk()
+      const store = await open(disk)
+      await store.commit({ operations: [put('a')] })
+      await store.checkpoint()
+      await store.commit({ operations: [put('b')] })
+      const files = disk.toFiles()
+      const prefix = { W: 'wal', D: 'data', M: 'manifest' }[kind]
+      const name = Object.keys(files).findLast(each => each.startsWith(prefix)) as string
+      files[name] = inFormat(FORMAT + 1, files[name])
+      const newer = SimulatedDisk.of(files)
+      await expect(open(newer)).rejects.toMatchObject({ code: 'FORMAT_TOO_NEW', details: { file: name } })
+      expect(newer.toFiles()).toEqual(files)
+    },
+  )
 })

@@ -6,7 +6,7 @@ import type { Commit, Operation, Step } from '../../src/engine/storage.ts'
 import { OptimisticTransaction } from '../../src/engine/transaction.ts'
 import type { PutOptions, Scope, Transition, Value } from '../../src/index.ts'
 import { ScopedEvents } from '../../src/primitives/event-log.ts'
-import { ScopedKv } from '../../src/primitives/kv.ts'
+import { KvStore } from '../../src/primitives/kv.ts'
 import { Runs } from '../../src/primitives/run-index.ts'
 import { RunScopes } from '../../src/primitives/run-scopes.ts'
 import { ScopedCells } from '../../src/primitives/state-cell.ts'
@@ -92,33 +92,46 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       ? { op: 'delete', scope: operation.scope, tag: operation.tag, key: operation.key }
       : operation,
   ),
-  bug('a list forgets where to begin', ScopedKv, 'list', sound => {
-    return function (this: ScopedKv, { after: _, ...options } = {}) {
-      return sound.call(this, options)
+  bug('a list forgets where to begin', KvStore, 'list', sound => {
+    return function (this: KvStore<unknown>, scope, { after: _, ...options } = {}) {
+      return sound.call(this, scope, options)
     }
   }),
-  bug('a list sorts by UTF-16', ScopedKv, 'list', sound => {
-    return async function (this: ScopedKv, options) {
-      return Object.freeze([...(await sound.call(this, options))].sort())
+  bug('a list sorts by UTF-16', KvStore, 'list', sound => {
+    return async function (this: KvStore<unknown>, scope, options) {
+      return Object.freeze([...(await sound.call(this, scope, options))].sort())
     }
   }),
-  bug('a put keeps the time to live of the one before', ScopedKv, 'put', sound => {
+  bug('a put keeps the time to live of the one before', KvStore, 'put', sound => {
     const lives = new Map<string, PutOptions>()
-    return function (this: ScopedKv, key: string, value: Value, options: PutOptions = {}) {
+    return function (
+      this: KvStore<unknown>,
+      scope: unknown,
+      key: string,
+      value: unknown,
+      options: PutOptions = {},
+    ) {
       if (Number.isSafeInteger(options.ttlMs) && Number(options.ttlMs) > 0) lives.set(key, options)
       return sound.call(
         this,
+        scope,
         key,
         value,
         Object.keys(options).length === 0 ? (lives.get(key) ?? {}) : options,
       )
     }
   }),
-  bug('a key lives a millisecond longer', ScopedKv, 'put', sound => {
-    return function (this: ScopedKv, key: string, value: Value, { ttlMs, ...more }: PutOptions = {}) {
+  bug('a key lives a millisecond longer', KvStore, 'put', sound => {
+    return function (
+      this: KvStore<unknown>,
+      scope: unknown,
+      key: string,
+      value: unknown,
+      { ttlMs, ...more }: PutOptions = {},
+    ) {
       const isRight = Number.isSafeInteger(ttlMs) && (ttlMs as number) > 0
       const longer = ttlMs === undefined ? {} : { ttlMs: isRight ? ttlMs + 1 : ttlMs }
-      return sound.call(this, key, value, { ...more, ...longer })
+      return sound.call(this, scope, key, value, { ...more, ...longer })
     }
   }),
   bug('a batch of events is not one step', ScopedEvents, 'appendBatch', () => {
@@ -218,10 +231,16 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       return sound.call(this, commit)
     }
   }),
-  bug('a blind put in a transaction conflicts', ScopedKv, 'put', sound => {
-    return async function (this: ScopedKv, key: string, value: Value, options: PutOptions = {}) {
-      await this.exists(key)
-      return sound.call(this, key, value, options)
+  bug('a blind put in a transaction conflicts', KvStore, 'put', sound => {
+    return async function (
+      this: KvStore<unknown>,
+      scope: unknown,
+      key: string,
+      value: unknown,
+      options: PutOptions = {},
+    ) {
+      await this.exists(scope, key)
+      return sound.call(this, scope, key, value, options)
     }
   }),
   bug('a commit is two', EmbeddedStore, 'commit', sound => {

@@ -121,15 +121,21 @@ describe('tokens', () => {
     expect((await ask(['GET', '/health'])).status).toBe(200)
   })
 
-  test.each(['1', 'true', 'yes', 'on', 'TRUE', 'Yes'])('TD6: are needed with TELEMETRY_API_AUTH_ENABLED=%s', async value => {
-    await start({ ...GUARDED, TELEMETRY_API_AUTH_ENABLED: value })
-    expect((await ask(ROUTES[0])).status).toBe(401)
-  })
+  test.each(['1', 'true', 'yes', 'on', 'TRUE', 'Yes'])(
+    'TD6: are needed with TELEMETRY_API_AUTH_ENABLED=%s',
+    async value => {
+      await start({ ...GUARDED, TELEMETRY_API_AUTH_ENABLED: value })
+      expect((await ask(ROUTES[0])).status).toBe(401)
+    },
+  )
 
-  test.each(['', '0', 'false', 'no', 'off'])('TD6: are not needed with TELEMETRY_API_AUTH_ENABLED=%j', async value => {
-    await start({ ...GUARDED, TELEMETRY_API_AUTH_ENABLED: value })
-    expect((await ask(ROUTES[0])).status).toBe(200)
-  })
+  test.each(['', '0', 'false', 'no', 'off'])(
+    'TD6: are not needed with TELEMETRY_API_AUTH_ENABLED=%j',
+    async value => {
+      await start({ ...GUARDED, TELEMETRY_API_AUTH_ENABLED: value })
+      expect((await ask(ROUTES[0])).status).toBe(200)
+    },
+  )
 
   test('TD4: two Authorization headers are 400', async () => {
     await start(GUARDED)

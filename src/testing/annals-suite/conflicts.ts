@@ -18,7 +18,10 @@ const CONFLICTS: Readonly<Record<string, Case>> = {
     meanwhile: db => db.kv.put(RUN, 'k', 1),
   },
   'a key that was deleted': { reads: tx => tx.kv.exists('k'), meanwhile: db => db.kv.delete(RUN, 'k') },
-  'a missing key that was added': { reads: tx => tx.kv.get('new'), meanwhile: db => db.kv.put(RUN, 'new', 1) },
+  'a missing key that was added': {
+    reads: tx => tx.kv.get('new'),
+    meanwhile: db => db.kv.put(RUN, 'new', 1),
+  },
   'a list that got a key': { reads: tx => tx.kv.list(), meanwhile: db => db.kv.put(RUN, 'new', 1) },
   'a list that lost a key': { reads: tx => tx.kv.list(), meanwhile: db => db.kv.delete(RUN, 'k') },
   'the entries of a prefix, one of which was changed': {

@@ -48,36 +48,42 @@ export function testDeletion(suite: Suite): void {
     },
   )
 
-  suite.holds('P11: the tombstone of an empty run that is deleted without a reason has no events and no reason', async db => {
-    await db.runs.create({ runId: RUN })
-    const tombstone = await db.runs.delete(RUN)
-    expect(tombstone).toStrictEqual({
-      runId: RUN,
-      deletedAt: expect.any(Number),
-      events: 0,
-      headHash: ZERO_HASH,
-    })
-  })
+  suite.holds(
+    'P11: the tombstone of an empty run that is deleted without a reason has no events and no reason',
+    async db => {
+      await db.runs.create({ runId: RUN })
+      const tombstone = await db.runs.delete(RUN)
+      expect(tombstone).toStrictEqual({
+        runId: RUN,
+        deletedAt: expect.any(Number),
+        events: 0,
+        headHash: ZERO_HASH,
+      })
+    },
+  )
 
-  suite.holds('P11: an iteration during a deletion yields all events or fails with EVENT_CHAIN_BROKEN', async db => {
-    const COUNT = 60
-    const events = (count: number, life: string) => times(count, i => ({ type: life, payload: i }))
-    // The deletion comes at several places of a page. Afterwards the run is gone, shorter, equally long, or longer.
-    for (const [turn, taken] of [1, 15, 16, 17, 30, 48, 60].entries()) {
-      for (const again of [0, taken, COUNT, COUNT + 5]) {
-        const runId = `run-${turn}-${again}`
-        await db.runs.create({ runId })
-        await db.events.appendBatch(runId, events(COUNT, 'first'))
-        const reader = db.events.iterate(runId)
-        const seen = (await take(reader, taken)).length
-        await db.runs.delete(runId)
-        if (again > 0) await db.events.appendBatch(runId, events(again, 'second'))
-        const rest = gather(reader)
-        if (seen === COUNT) await rest.catch(() => undefined)
-        else await refused(rest, 'EVENT_CHAIN_BROKEN', runId)
+  suite.holds(
+    'P11: an iteration during a deletion yields all events or fails with EVENT_CHAIN_BROKEN',
+    async db => {
+      const COUNT = 60
+      const events = (count: number, life: string) => times(count, i => ({ type: life, payload: i }))
+      // The deletion comes at several places of a page. Afterwards the run is gone, shorter, equally long, or longer.
+      for (const [turn, taken] of [1, 15, 16, 17, 30, 48, 60].entries()) {
+        for (const again of [0, taken, COUNT, COUNT + 5]) {
+          const runId = `run-${turn}-${again}`
+          await db.runs.create({ runId })
+          await db.events.appendBatch(runId, events(COUNT, 'first'))
+          const reader = db.events.iterate(runId)
+          const seen = (await take(reader, taken)).length
+          await db.runs.delete(runId)
+          if (again > 0) await db.events.appendBatch(runId, events(again, 'second'))
+          const rest = gather(reader)
+          if (seen === COUNT) await rest.catch(() => undefined)
+          else await refused(rest, 'EVENT_CHAIN_BROKEN', runId)
+        }
       }
-    }
-  })
+    },
+  )
 
   suite.holds('P11: a list during a deletion has all entries or none', async db => {
     const COUNT = 100

@@ -36,18 +36,21 @@ export function testEvents(suite: Suite): void {
     expect(await db.events.length(RUN)).toBe(10)
   })
 
-  suite.holds('P7: each event has the hash of the event before it, and the first one has 64 zeros', async db => {
-    for (const payload of ['a', 'b', 'c']) await db.events.append(RUN, 'note', payload)
-    const events = await db.events.readRange(RUN, 0, 3)
-    let before = ZERO_HASH
-    for (const event of events) {
-      expect(event.prevHash).toBe(before)
-      expect(event.hash).toMatch(HASH)
-      before = event.hash
-    }
-    expect(new Set(events.map(({ hash }) => hash)).size).toBe(3)
-    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
-  })
+  suite.holds(
+    'P7: each event has the hash of the event before it, and the first one has 64 zeros',
+    async db => {
+      for (const payload of ['a', 'b', 'c']) await db.events.append(RUN, 'note', payload)
+      const events = await db.events.readRange(RUN, 0, 3)
+      let before = ZERO_HASH
+      for (const event of events) {
+        expect(event.prevHash).toBe(before)
+        expect(event.hash).toMatch(HASH)
+        before = event.hash
+      }
+      expect(new Set(events.map(({ hash }) => hash)).size).toBe(3)
+      expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
+    },
+  )
 
   suite.holds('an event is found by its sequence, as the head, by its type and in a range', async db => {
     const types = ['a', 'b', 'a', 'c', 'b']

@@ -61,14 +61,20 @@ export function testExpiry(suite: Suite): void {
     expect(await db.kv.get(RUN, 'a')).toBe(2)
   })
 
-  suite.holdsInTime('P14: a ttlMs beyond the greatest time is refused, and the error has the limit', async (db, clock) => {
-    const max = Number.MAX_SAFE_INTEGER - clock.now()
-    await db.kv.put(RUN, 'a', 1, { ttlMs: max })
-    const { message, details } = await refused(db.kv.put(RUN, 'a', 2, { ttlMs: max + 1 }), 'INVALID_ARGUMENT')
-    expect(message).toContain(`at most ${max}`)
-    expect(details).toMatchObject({ name: 'ttlMs', max })
-    expect(await db.kv.get(RUN, 'a')).toBe(1)
-  })
+  suite.holdsInTime(
+    'P14: a ttlMs beyond the greatest time is refused, and the error has the limit',
+    async (db, clock) => {
+      const max = Number.MAX_SAFE_INTEGER - clock.now()
+      await db.kv.put(RUN, 'a', 1, { ttlMs: max })
+      const { message, details } = await refused(
+        db.kv.put(RUN, 'a', 2, { ttlMs: max + 1 }),
+        'INVALID_ARGUMENT',
+      )
+      expect(message).toContain(`at most ${max}`)
+      expect(details).toMatchObject({ name: 'ttlMs', max })
+      expect(await db.kv.get(RUN, 'a')).toBe(1)
+    },
+  )
 
   suite.holdsInTime('P14: ttlMs works in a transaction', async (db, clock) => {
     await db.transaction(RUN, async tx => {

@@ -88,20 +88,23 @@ export function testIsolation(suite: Suite): void {
     }
   })
 
-  suite.holds('P3: a shared scope is reached only by its namespace, because the name _shared is refused', async db => {
-    const shared = agentShared({ tenant: db.tenant, app: 'default', agent: 'default' })
-    await fill(db, shared, 1)
-    for (const run of ['_shared']) {
-      await refused(db.kv.get(run, 'name'), 'INVALID_ARGUMENT')
-      await refused(db.runs.create({ runId: run }), 'INVALID_ARGUMENT')
-      expect(() => namespace({ tenant: db.tenant, app: 'a', agent: 'b', run })).toThrow(AnnalsError)
-      expect(() => namespace({ tenant: db.tenant, app: run, agent: 'b', run: 'c' })).toThrow(AnnalsError)
-      expect(() => agentShared({ tenant: db.tenant, app: 'a', agent: run })).toThrow(AnnalsError)
-      expect(() => tenantShared({ tenant: run })).toThrow(AnnalsError)
-      expect(() => db.forTenant(run)).toThrow(AnnalsError)
-    }
-    expect(await db.kv.get(shared, 'name')).toBe(1)
-  })
+  suite.holds(
+    'P3: a shared scope is reached only by its namespace, because the name _shared is refused',
+    async db => {
+      const shared = agentShared({ tenant: db.tenant, app: 'default', agent: 'default' })
+      await fill(db, shared, 1)
+      for (const run of ['_shared']) {
+        await refused(db.kv.get(run, 'name'), 'INVALID_ARGUMENT')
+        await refused(db.runs.create({ runId: run }), 'INVALID_ARGUMENT')
+        expect(() => namespace({ tenant: db.tenant, app: 'a', agent: 'b', run })).toThrow(AnnalsError)
+        expect(() => namespace({ tenant: db.tenant, app: run, agent: 'b', run: 'c' })).toThrow(AnnalsError)
+        expect(() => agentShared({ tenant: db.tenant, app: 'a', agent: run })).toThrow(AnnalsError)
+        expect(() => tenantShared({ tenant: run })).toThrow(AnnalsError)
+        expect(() => db.forTenant(run)).toThrow(AnnalsError)
+      }
+      expect(await db.kv.get(shared, 'name')).toBe(1)
+    },
+  )
 
   suite.holds('a scope is a run id or a namespace, and anything else is refused', async db => {
     const parts = { tenant: db.tenant, app: 'default', agent: 'default', run: RUN }
@@ -125,24 +128,27 @@ export function testIsolation(suite: Suite): void {
     expect(await db.kv.list(RUN)).toEqual([])
   })
 
-  suite.holds('P1: primitives keep no state of their own, so every handle on a run reads the same', async db => {
-    const handles = [db.run(RUN), db.run(RUN), db.forTenant(db.tenant).run(RUN)]
-    for (const [i, handle] of handles.entries()) {
-      await handle.kv.put(`k${i}`, i)
-      await handle.events.append('n', i)
-      await handle.cells.set('c', i)
-      await handle.transaction(tx => tx.kv.put(`t${i}`, i))
-      const tx = await handle.begin()
-      await tx.kv.put(`b${i}`, i)
-      await tx.commit()
-    }
-    for (const { kv, events, cells } of handles) {
-      expect(await kv.list()).toEqual(['b0', 'b1', 'b2', 'k0', 'k1', 'k2', 't0', 't1', 't2'])
-      expect(await events.length()).toBe(3)
-      expect(await cells.read('c')).toMatchObject({ value: 2, version: 3 })
-    }
-    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
-  })
+  suite.holds(
+    'P1: primitives keep no state of their own, so every handle on a run reads the same',
+    async db => {
+      const handles = [db.run(RUN), db.run(RUN), db.forTenant(db.tenant).run(RUN)]
+      for (const [i, handle] of handles.entries()) {
+        await handle.kv.put(`k${i}`, i)
+        await handle.events.append('n', i)
+        await handle.cells.set('c', i)
+        await handle.transaction(tx => tx.kv.put(`t${i}`, i))
+        const tx = await handle.begin()
+        await tx.kv.put(`b${i}`, i)
+        await tx.commit()
+      }
+      for (const { kv, events, cells } of handles) {
+        expect(await kv.list()).toEqual(['b0', 'b1', 'b2', 'k0', 'k1', 'k2', 't0', 't1', 't2'])
+        expect(await events.length()).toBe(3)
+        expect(await cells.read('c')).toMatchObject({ value: 2, version: 3 })
+      }
+      expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
+    },
+  )
 
   suite.holds('a handle with the scope bound has the same methods as the database', async db => {
     const run = db.run(RUN)

@@ -183,27 +183,34 @@ export function testLimits(suite: Suite): void {
     },
   )
 
-  suite.holds('P17: a value whose encoding has 16 MiB is accepted, and one byte more is refused', async db => {
-    // The encoding adds two quotes.
-    const largest = 'v'.repeat(VALUE_BYTES_MAX - 2)
-    const ways: readonly ((value: Value) => Promise<unknown>)[] = [
-      value => db.kv.put(RUN, 'k', value),
-      value => db.events.append(RUN, 'n', value),
-      value => db.cells.set(RUN, 'c', value),
-      value => db.traces.record(RUN, { type: 'Custom', traceType: 'x', data: value }, { id: 't' }),
-    ]
-    for (const way of ways) {
-      await refused(way(`${largest}v`), 'INVALID_ARGUMENT')
-      await refused(way([largest]), 'INVALID_ARGUMENT', 'the brackets count')
-    }
-    await refused(db.kv.put(RUN, 'k', new Uint8Array(VALUE_BYTES_MAX)), 'INVALID_ARGUMENT', 'bytes in base64')
-    expect(await contentsOf(db, RUN)).toEqual({ kv: [], events: [], length: 0, cells: [], traces: [] })
-    for (const way of ways) await way(largest)
-    expect(await db.kv.get(RUN, 'k')).toBe(largest)
-    expect((await db.events.head(RUN))!.payload).toBe(largest)
-    expect((await db.cells.read(RUN, 'c'))!.value).toBe(largest)
-    expect((await db.traces.get(RUN, 't'))!.trace).toMatchObject({ data: largest })
-  })
+  suite.holds(
+    'P17: a value whose encoding has 16 MiB is accepted, and one byte more is refused',
+    async db => {
+      // The encoding adds two quotes.
+      const largest = 'v'.repeat(VALUE_BYTES_MAX - 2)
+      const ways: readonly ((value: Value) => Promise<unknown>)[] = [
+        value => db.kv.put(RUN, 'k', value),
+        value => db.events.append(RUN, 'n', value),
+        value => db.cells.set(RUN, 'c', value),
+        value => db.traces.record(RUN, { type: 'Custom', traceType: 'x', data: value }, { id: 't' }),
+      ]
+      for (const way of ways) {
+        await refused(way(`${largest}v`), 'INVALID_ARGUMENT')
+        await refused(way([largest]), 'INVALID_ARGUMENT', 'the brackets count')
+      }
+      await refused(
+        db.kv.put(RUN, 'k', new Uint8Array(VALUE_BYTES_MAX)),
+        'INVALID_ARGUMENT',
+        'bytes in base64',
+      )
+      expect(await contentsOf(db, RUN)).toEqual({ kv: [], events: [], length: 0, cells: [], traces: [] })
+      for (const way of ways) await way(largest)
+      expect(await db.kv.get(RUN, 'k')).toBe(largest)
+      expect((await db.events.head(RUN))!.payload).toBe(largest)
+      expect((await db.cells.read(RUN, 'c'))!.value).toBe(largest)
+      expect((await db.traces.get(RUN, 't'))!.trace).toMatchObject({ data: largest })
+    },
+  )
 }
 
 /** Turns an error that a call throws synchronously into a rejection. */

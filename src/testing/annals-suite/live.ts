@@ -205,20 +205,23 @@ export function testLive(suite: Suite): void {
     await heard
   })
 
-  suite.holds('P11: a reader of a deleted run gets EVENT_CHAIN_BROKEN even if it waited at the end and has read nothing', async db => {
-    await db.runs.create({ runId: RUN })
-    await append(db, 0, 3)
-    const tail = db.events.tail(RUN, { from: 3 })
-    const heard = refused(tail.next(), 'EVENT_CHAIN_BROKEN')
-    // Nothing shows that the reader has begun to wait. After an event of a later reader and 20 other calls it has.
-    const later = db.events.tail(RUN, { from: 2 })
-    await take(later, 1)
-    await later.return()
-    for (let i = 0; i < 20; i++) expect(await db.events.length(RUN)).toBe(3)
-    await db.runs.delete(RUN)
-    await append(db, 100, 10)
-    await heard
-  })
+  suite.holds(
+    'P11: a reader of a deleted run gets EVENT_CHAIN_BROKEN even if it waited at the end and has read nothing',
+    async db => {
+      await db.runs.create({ runId: RUN })
+      await append(db, 0, 3)
+      const tail = db.events.tail(RUN, { from: 3 })
+      const heard = refused(tail.next(), 'EVENT_CHAIN_BROKEN')
+      // Nothing shows that the reader has begun to wait. After an event of a later reader and 20 other calls it has.
+      const later = db.events.tail(RUN, { from: 2 })
+      await take(later, 1)
+      await later.return()
+      for (let i = 0; i < 20; i++) expect(await db.events.length(RUN)).toBe(3)
+      await db.runs.delete(RUN)
+      await append(db, 100, 10)
+      await heard
+    },
+  )
 
   suite.holds('P11: a reader gets no events of a later run with the same id', async db => {
     await db.runs.create({ runId: RUN })

@@ -138,19 +138,22 @@ export function testMachines(suite: Suite): void {
     },
   )
 
-  suite.holds('P4: in a transaction, machines and other primitives change together or not at all', async db => {
-    await db.machines.define(RUN, 'm', ORDER)
-    const mine = new Error('mine')
-    const attempt = db.transaction(RUN, async tx => {
-      expect(await tx.machines.send('m', 'pay')).toMatchObject({ state: 'paid' })
-      expect(await tx.machines.current('m')).toMatchObject({ state: 'paid', version: 2 })
-      await tx.events.append('paid', null)
-      throw mine
-    })
-    await expect(attempt).rejects.toBe(mine)
-    expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'open', version: 1 })
-    expect(await db.events.length(RUN)).toBe(0)
-  })
+  suite.holds(
+    'P4: in a transaction, machines and other primitives change together or not at all',
+    async db => {
+      await db.machines.define(RUN, 'm', ORDER)
+      const mine = new Error('mine')
+      const attempt = db.transaction(RUN, async tx => {
+        expect(await tx.machines.send('m', 'pay')).toMatchObject({ state: 'paid' })
+        expect(await tx.machines.current('m')).toMatchObject({ state: 'paid', version: 2 })
+        await tx.events.append('paid', null)
+        throw mine
+      })
+      await expect(attempt).rejects.toBe(mine)
+      expect(await db.machines.current(RUN, 'm')).toMatchObject({ state: 'open', version: 1 })
+      expect(await db.events.length(RUN)).toBe(0)
+    },
+  )
 
   suite.holds(
     'P18: terminal states are those the definition names, or else those that no transition leaves',

@@ -207,20 +207,23 @@ export function testRuns(suite: Suite): void {
     })
   })
 
-  suite.holds('addTags adds each tag once, updateMetadata replaces the metadata, and fail stores the error', async db => {
-    await db.runs.create({ runId: RUN, tags: ['a'], metadata: { a: 1, b: 2 } })
-    expect((await db.runs.addTags(RUN, ['b', 'a', 'b'])).tags).toEqual(['a', 'b'])
-    expect((await db.runs.updateMetadata(RUN, { c: 3 })).metadata).toEqual({ c: 3 })
-    expect((await db.runs.fail(RUN, 'out of tokens')).error).toBe('out of tokens')
-    const run = await db.runs.get(RUN)
-    expect(run).toMatchObject({
-      tags: ['a', 'b'],
-      metadata: { c: 3 },
-      error: 'out of tokens',
-      status: 'Failed',
-    })
-    expect(await db.runs.query({ tags: ['b'] })).toEqual([run])
-  })
+  suite.holds(
+    'addTags adds each tag once, updateMetadata replaces the metadata, and fail stores the error',
+    async db => {
+      await db.runs.create({ runId: RUN, tags: ['a'], metadata: { a: 1, b: 2 } })
+      expect((await db.runs.addTags(RUN, ['b', 'a', 'b'])).tags).toEqual(['a', 'b'])
+      expect((await db.runs.updateMetadata(RUN, { c: 3 })).metadata).toEqual({ c: 3 })
+      expect((await db.runs.fail(RUN, 'out of tokens')).error).toBe('out of tokens')
+      const run = await db.runs.get(RUN)
+      expect(run).toMatchObject({
+        tags: ['a', 'b'],
+        metadata: { c: 3 },
+        error: 'out of tokens',
+        status: 'Failed',
+      })
+      expect(await db.runs.query({ tags: ['b'] })).toEqual([run])
+    },
+  )
 
   suite.holds('changing metadata after the call changes nothing in the store', async db => {
     const metadata: Record<string, unknown> = { a: 1, bytes: new Uint8Array([1]) }

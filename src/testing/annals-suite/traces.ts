@@ -22,16 +22,19 @@ const names = (node: TraceTree): Names => [node.trace.id, node.children.map(name
 
 /** P9: traces, their trees and their indexes. */
 export function testTraces(suite: Suite): void {
-  suite.holds('a missing trace reads as undefined, and a query without matches as an empty list', async db => {
-    expect(await db.traces.get(RUN, 't')).toBeUndefined()
-    expect(await db.traces.tree(RUN, 't')).toBeUndefined()
-    expect(await db.traces.children(RUN, 't')).toEqual([])
-    expect(await db.traces.list(RUN)).toEqual([])
-    expect(await db.traces.count(RUN)).toBe(0)
-    expect(await db.traces.queryByType(RUN, 'Thought')).toEqual([])
-    expect(await db.traces.queryByTag(RUN, 'x')).toEqual([])
-    expect(await db.traces.queryByTime(RUN, 0, Number.MAX_SAFE_INTEGER)).toEqual([])
-  })
+  suite.holds(
+    'a missing trace reads as undefined, and a query without matches as an empty list',
+    async db => {
+      expect(await db.traces.get(RUN, 't')).toBeUndefined()
+      expect(await db.traces.tree(RUN, 't')).toBeUndefined()
+      expect(await db.traces.children(RUN, 't')).toEqual([])
+      expect(await db.traces.list(RUN)).toEqual([])
+      expect(await db.traces.count(RUN)).toBe(0)
+      expect(await db.traces.queryByType(RUN, 'Thought')).toEqual([])
+      expect(await db.traces.queryByTag(RUN, 'x')).toEqual([])
+      expect(await db.traces.queryByTime(RUN, 0, Number.MAX_SAFE_INTEGER)).toEqual([])
+    },
+  )
 
   suite.holds('every kind of trace is read back as it was recorded', async db => {
     for (const trace of KINDS) {

@@ -56,56 +56,59 @@ export function testTransactions(suite: Suite): void {
     },
   )
 
-  suite.holds('P4: a transaction reads its own writes, which no other reader sees before the commit', async db => {
-    await db.kv.put(RUN, 'a', 1)
-    await db.kv.put(RUN, 'c', 1)
-    await db.events.append(RUN, 'n', 'before')
-    const before = await contentsOf(db, RUN)
-    const tx = await db.begin(RUN)
-    await tx.kv.put('b', 2)
-    await tx.kv.put('a', 3)
-    expect(await tx.kv.delete('c')).toBe(true)
-    expect(await tx.kv.delete('c')).toBe(false)
-    expect(await tx.kv.entries()).toEqual([
-      ['a', 3],
-      ['b', 2],
-    ])
-    expect(await tx.kv.list({ limit: 1, after: 'a' })).toEqual(['b'])
-    expect(await tx.kv.exists('c')).toBe(false)
+  suite.holds(
+    'P4: a transaction reads its own writes, which no other reader sees before the commit',
+    async db => {
+      await db.kv.put(RUN, 'a', 1)
+      await db.kv.put(RUN, 'c', 1)
+      await db.events.append(RUN, 'n', 'before')
+      const before = await contentsOf(db, RUN)
+      const tx = await db.begin(RUN)
+      await tx.kv.put('b', 2)
+      await tx.kv.put('a', 3)
+      expect(await tx.kv.delete('c')).toBe(true)
+      expect(await tx.kv.delete('c')).toBe(false)
+      expect(await tx.kv.entries()).toEqual([
+        ['a', 3],
+        ['b', 2],
+      ])
+      expect(await tx.kv.list({ limit: 1, after: 'a' })).toEqual(['b'])
+      expect(await tx.kv.exists('c')).toBe(false)
 
-    const receipts = await tx.events.appendBatch(times(2, i => ({ type: 'n', payload: i })))
-    expect(receipts.map(({ sequence }) => sequence)).toEqual([1, 2])
-    expect(await tx.events.length()).toBe(3)
-    expect((await tx.events.head())!.hash).toBe(receipts[1].hash)
-    expect((await gather(tx.events.iterate())).map(({ payload }) => payload)).toEqual(['before', 0, 1])
-    expect((await tx.events.readRange(1, 2)).map(({ payload }) => payload)).toEqual([0])
-    expect(await tx.events.readByType('n')).toHaveLength(3)
-    expect(await tx.events.verifyChain()).toEqual({ isValid: true, length: 3 })
+      const receipts = await tx.events.appendBatch(times(2, i => ({ type: 'n', payload: i })))
+      expect(receipts.map(({ sequence }) => sequence)).toEqual([1, 2])
+      expect(await tx.events.length()).toBe(3)
+      expect((await tx.events.head())!.hash).toBe(receipts[1].hash)
+      expect((await gather(tx.events.iterate())).map(({ payload }) => payload)).toEqual(['before', 0, 1])
+      expect((await tx.events.readRange(1, 2)).map(({ payload }) => payload)).toEqual([0])
+      expect(await tx.events.readByType('n')).toHaveLength(3)
+      expect(await tx.events.verifyChain()).toEqual({ isValid: true, length: 3 })
 
-    expect(await tx.cells.init('c', 1)).toBe(1)
-    expect(await tx.cells.cas('c', 1, 2)).toBe(2)
-    await refused(tx.cells.init('c', 3), 'CELL_EXISTS')
-    expect(await tx.cells.read('c')).toMatchObject({ value: 2, version: 2 })
-    expect(await tx.cells.list()).toEqual(['c'])
-    expect(await tx.cells.delete('c')).toBe(true)
-    expect(await tx.cells.init('c', 4)).toBe(3)
+      expect(await tx.cells.init('c', 1)).toBe(1)
+      expect(await tx.cells.cas('c', 1, 2)).toBe(2)
+      await refused(tx.cells.init('c', 3), 'CELL_EXISTS')
+      expect(await tx.cells.read('c')).toMatchObject({ value: 2, version: 2 })
+      expect(await tx.cells.list()).toEqual(['c'])
+      expect(await tx.cells.delete('c')).toBe(true)
+      expect(await tx.cells.init('c', 4)).toBe(3)
 
-    const root = await tx.traces.record({ type: 'Thought', content: '' }, { tags: ['x'] })
-    const child = await tx.traces.recordChild(root, { type: 'Thought', content: '' })
-    expect((await tx.traces.queryByTag('x')).map(({ id }) => id)).toEqual([root])
-    expect((await tx.traces.tree(root))!.children.map(({ trace }) => trace.id)).toEqual([child])
-    expect(await tx.traces.count()).toBe(2)
-    await refused(tx.traces.record({ type: 'Thought', content: '' }, { id: root }), 'TRACE_EXISTS')
+      const root = await tx.traces.record({ type: 'Thought', content: '' }, { tags: ['x'] })
+      const child = await tx.traces.recordChild(root, { type: 'Thought', content: '' })
+      expect((await tx.traces.queryByTag('x')).map(({ id }) => id)).toEqual([root])
+      expect((await tx.traces.tree(root))!.children.map(({ trace }) => trace.id)).toEqual([child])
+      expect(await tx.traces.count()).toBe(2)
+      await refused(tx.traces.record({ type: 'Thought', content: '' }, { id: root }), 'TRACE_EXISTS')
 
-    expect(await contentsOf(db, RUN)).toEqual(before)
-    await tx.commit()
-    const { sequence, hash } = receipts[1]
-    expect({ sequence, hash }).toEqual({ sequence: 2, hash: (await db.events.read(RUN, 2))!.hash })
-    expect(await db.cells.read(RUN, 'c')).toMatchObject({ value: 4, version: 3 })
-    expect(await db.traces.children(RUN, root)).toHaveLength(1)
-    expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
-    expect(await db.verifyIndices(RUN)).toEqual({ ok: true, problems: [] })
-  })
+      expect(await contentsOf(db, RUN)).toEqual(before)
+      await tx.commit()
+      const { sequence, hash } = receipts[1]
+      expect({ sequence, hash }).toEqual({ sequence: 2, hash: (await db.events.read(RUN, 2))!.hash })
+      expect(await db.cells.read(RUN, 'c')).toMatchObject({ value: 4, version: 3 })
+      expect(await db.traces.children(RUN, root)).toHaveLength(1)
+      expect(await db.events.verifyChain(RUN)).toEqual({ isValid: true, length: 3 })
+      expect(await db.verifyIndices(RUN)).toEqual({ ok: true, problems: [] })
+    },
+  )
 
   for (const [name, write] of Object.entries(WRITES)) {
     suite.holds(

@@ -5,17 +5,20 @@ import { eventually, type LedgerSuite } from './suite.ts'
 
 /** LD17: a batch appends several events in one call. */
 export function testBatches(suite: LedgerSuite): void {
-  suite.holds('LD17: appendEvents stores events of several runs, and keeps the order within each run', async ledger => {
-    const events = times(9, i => newEvent({ runId: `run-${i % 3}`, eventType: `Noted${i}` }))
-    const results = await ledger.appendEvents(events)
-    expect(results.map(({ runSeq }) => runSeq)).toEqual([1, 1, 1, 2, 2, 2, 3, 3, 3])
-    expect(results.map(({ eventId }) => eventId)).toEqual(events.map(({ eventId }) => eventId))
-    expect((await ledger.fetchEvents('run-1')).map(({ eventType }) => eventType)).toEqual([
-      'Noted1',
-      'Noted4',
-      'Noted7',
-    ])
-  })
+  suite.holds(
+    'LD17: appendEvents stores events of several runs, and keeps the order within each run',
+    async ledger => {
+      const events = times(9, i => newEvent({ runId: `run-${i % 3}`, eventType: `Noted${i}` }))
+      const results = await ledger.appendEvents(events)
+      expect(results.map(({ runSeq }) => runSeq)).toEqual([1, 1, 1, 2, 2, 2, 3, 3, 3])
+      expect(results.map(({ eventId }) => eventId)).toEqual(events.map(({ eventId }) => eventId))
+      expect((await ledger.fetchEvents('run-1')).map(({ eventType }) => eventType)).toEqual([
+        'Noted1',
+        'Noted4',
+        'Noted7',
+      ])
+    },
+  )
 
   suite.holds(
     'LD17, L4, L5: duplicates within a batch, and of stored events, are resolved in order',

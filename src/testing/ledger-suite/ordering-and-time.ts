@@ -27,25 +27,28 @@ export function testOrderingAndTime(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD3: a reader during concurrent writes sees a prefix of the run, never a gap', async ledger => {
-    const writers = times(4, w =>
-      (async () => {
-        for (let i = 0; i < 25; i++) await ledger.appendEvent(newEvent({ eventType: `Noted${w}-${i}` }))
-      })(),
-    )
-    let seen = 0
-    await eventually(
-      async () => {
-        const seqs = (await ledger.fetchEvents(RUN)).map(({ runSeq }) => runSeq)
-        expect(seqs).toEqual(times(seqs.length, i => i + 1))
-        expect(seqs.length).toBeGreaterThanOrEqual(seen)
-        seen = seqs.length
-        return seen
-      },
-      count => count === 100,
-    )
-    await Promise.all(writers)
-  })
+  suite.holds(
+    'LD3: a reader during concurrent writes sees a prefix of the run, never a gap',
+    async ledger => {
+      const writers = times(4, w =>
+        (async () => {
+          for (let i = 0; i < 25; i++) await ledger.appendEvent(newEvent({ eventType: `Noted${w}-${i}` }))
+        })(),
+      )
+      let seen = 0
+      await eventually(
+        async () => {
+          const seqs = (await ledger.fetchEvents(RUN)).map(({ runSeq }) => runSeq)
+          expect(seqs).toEqual(times(seqs.length, i => i + 1))
+          expect(seqs.length).toBeGreaterThanOrEqual(seen)
+          seen = seqs.length
+          return seen
+        },
+        count => count === 100,
+      )
+      await Promise.all(writers)
+    },
+  )
 
   suite.holds(
     'L9: persistedAt is the ledger’s clock, and emittedAt is stored verbatim',

@@ -101,12 +101,15 @@ export function testScope(suite: LedgerSuite): void {
     ['reopen'],
   )
 
-  suite.holds('LD8: exactly one of two concurrent first events with different tenants is stored', async ledger => {
-    const attempts = ['a', 'b'].map(tenantId =>
-      ledger.appendEvent(newEvent({ tenantId, eventType: `Noted-${tenantId}` })),
-    )
-    const settled = await Promise.allSettled(attempts)
-    expect(settled.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected'])
-    expect(await ledger.fetchEvents(RUN)).toHaveLength(1)
-  })
+  suite.holds(
+    'LD8: exactly one of two concurrent first events with different tenants is stored',
+    async ledger => {
+      const attempts = ['a', 'b'].map(tenantId =>
+        ledger.appendEvent(newEvent({ tenantId, eventType: `Noted-${tenantId}` })),
+      )
+      const settled = await Promise.allSettled(attempts)
+      expect(settled.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected'])
+      expect(await ledger.fetchEvents(RUN)).toHaveLength(1)
+    },
+  )
 }

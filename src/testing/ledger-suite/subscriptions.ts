@@ -80,19 +80,22 @@ export function testSubscriptions(suite: LedgerSuite): void {
     },
   )
 
-  suite.holds('LD17: subscribeAll delivers the records of all runs, and keeps the order within each run', async ledger => {
-    const feed = ledger.subscribeAll()
-    const items = take(feed, 60)
-    await Promise.all(
-      times(60, i => ledger.appendEvent(newEvent({ runId: `run-${i % 4}`, eventType: `Noted${i}` }))),
-    )
-    const seen = await items
-    for (const run of times(4, i => `run-${i}`)) {
-      const own = seen.filter(({ record }) => record.runId === run).map(({ record }) => record)
-      expect(own).toEqual(await ledger.fetchEvents(run))
-    }
-    await feed.return()
-  })
+  suite.holds(
+    'LD17: subscribeAll delivers the records of all runs, and keeps the order within each run',
+    async ledger => {
+      const feed = ledger.subscribeAll()
+      const items = take(feed, 60)
+      await Promise.all(
+        times(60, i => ledger.appendEvent(newEvent({ runId: `run-${i % 4}`, eventType: `Noted${i}` }))),
+      )
+      const seen = await items
+      for (const run of times(4, i => `run-${i}`)) {
+        const own = seen.filter(({ record }) => record.runId === run).map(({ record }) => record)
+        expect(own).toEqual(await ledger.fetchEvents(run))
+      }
+      await feed.return()
+    },
+  )
 
   suite.holds('L32, LD17: a subscriber with a cursor gets exactly the records after it', async ledger => {
     await Promise.all(

@@ -3,15 +3,18 @@ import { commit, expectError, put, range, SCOPE, type Suite, valueAt } from './s
 
 /** The optional members of the storage port. An engine may omit a member, but a member that it has must work. */
 export function testCapabilities(suite: Suite): void {
-  suite.holds('an engine opened for writing is not read-only, and any kind and durability it reports are valid', async storage => {
-    expect(storage.readOnly ?? false).toBe(false)
-    if (storage.engine !== undefined) {
-      expect(storage.engine.kind).toMatch(/^\S+$/)
-      expect(['durable', 'relaxed']).toContain(storage.engine.durability)
-    }
-    // A new store has nothing to recover.
-    expect(storage.recovery).toBeUndefined()
-  })
+  suite.holds(
+    'an engine opened for writing is not read-only, and any kind and durability it reports are valid',
+    async storage => {
+      expect(storage.readOnly ?? false).toBe(false)
+      if (storage.engine !== undefined) {
+        expect(storage.engine.kind).toMatch(/^\S+$/)
+        expect(['durable', 'relaxed']).toContain(storage.engine.durability)
+      }
+      // A new store has nothing to recover.
+      expect(storage.recovery).toBeUndefined()
+    },
+  )
 
   suite.holds('a checkpoint changes no visible data', async storage => {
     const { version } = await commit(storage, put('k', '1'))

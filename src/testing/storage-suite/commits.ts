@@ -114,15 +114,18 @@ export function testCommits(suite: Suite): void {
     expect(await valueAt(storage, 'bytes')).toBe(bytes)
   })
 
-  suite.holds('P17: a value of 16 MiB can be written and read back, as an entry and as an event', async storage => {
-    const big = 'abcdefghijklmno\xff'.repeat(1024 * 1024)
-    await commit(storage, put('big', big), append(big), put('small', 'x'))
-    expect((await valueAt(storage, 'big')) === big).toBe(true)
-    const [event] = await storage.scan(range({ tag: LOG }))
-    expect(parseLogEntry(event).body === big).toBe(true)
-    await commit(storage, del('big'))
-    expect(keysOf(await storage.scan(range()))).toEqual(['small'])
-  })
+  suite.holds(
+    'P17: a value of 16 MiB can be written and read back, as an entry and as an event',
+    async storage => {
+      const big = 'abcdefghijklmno\xff'.repeat(1024 * 1024)
+      await commit(storage, put('big', big), append(big), put('small', 'x'))
+      expect((await valueAt(storage, 'big')) === big).toBe(true)
+      const [event] = await storage.scan(range({ tag: LOG }))
+      expect(parseLogEntry(event).body === big).toBe(true)
+      await commit(storage, del('big'))
+      expect(keysOf(await storage.scan(range()))).toEqual(['small'])
+    },
+  )
 
   suite.holds('deleting a missing key changes nothing', async storage => {
     await commit(storage, put('a', '1'))

@@ -149,30 +149,33 @@ export function testDrops(suite: Suite): void {
     },
   )
 
-  suite.holds('P12: commits sent after a drop that is still in flight are validated as if it had been applied', async storage => {
-    await commit(storage, ...filled(SCOPE))
-    const point = await readPoint(storage, 'k')
-    const all = await readRange(storage)
-    const [, pointRead, rangeRead, step, absent, , later] = await Promise.all([
-      commit(storage, drop()),
-      storage.commit({ points: [point], operations: [put('a', '1')] }),
-      storage.commit({ ranges: [all], operations: [put('b', '1')] }),
-      storage.update([place('k'), place('\0'.repeat(8), { tag: LOG })], found => ({
-        operations: [append('anew', ONCE)],
-        result: found,
-      })),
-      storage.commit({ points: [{ ...point, version: 0 }], operations: [] }),
-      commit(storage, put('c', '1')),
-      storage.commit({ ranges: [{ ...all, found: [] }], operations: [put('d', '1')] }),
-    ])
-    expect([pointRead.status, rangeRead.status]).toEqual(['conflict', 'conflict'])
-    expect(step.result).toEqual([undefined, undefined])
-    expect(step.appended).toMatchObject([{ sequence: 0, duplicate: false }])
-    expect(absent.status).toBe('committed')
-    expect(later.status).toBe('conflict')
-    expect(keysOf(await storage.scan(range()))).toEqual(['c'])
-    expect(await bodiesOfChain(storage)).toEqual(['anew'])
-  })
+  suite.holds(
+    'P12: commits sent after a drop that is still in flight are validated as if it had been applied',
+    async storage => {
+      await commit(storage, ...filled(SCOPE))
+      const point = await readPoint(storage, 'k')
+      const all = await readRange(storage)
+      const [, pointRead, rangeRead, step, absent, , later] = await Promise.all([
+        commit(storage, drop()),
+        storage.commit({ points: [point], operations: [put('a', '1')] }),
+        storage.commit({ ranges: [all], operations: [put('b', '1')] }),
+        storage.update([place('k'), place('\0'.repeat(8), { tag: LOG })], found => ({
+          operations: [append('anew', ONCE)],
+          result: found,
+        })),
+        storage.commit({ points: [{ ...point, version: 0 }], operations: [] }),
+        commit(storage, put('c', '1')),
+        storage.commit({ ranges: [{ ...all, found: [] }], operations: [put('d', '1')] }),
+      ])
+      expect([pointRead.status, rangeRead.status]).toEqual(['conflict', 'conflict'])
+      expect(step.result).toEqual([undefined, undefined])
+      expect(step.appended).toMatchObject([{ sequence: 0, duplicate: false }])
+      expect(absent.status).toBe('committed')
+      expect(later.status).toBe('conflict')
+      expect(keysOf(await storage.scan(range()))).toEqual(['c'])
+      expect(await bodiesOfChain(storage)).toEqual(['anew'])
+    },
+  )
 
   suite.holds('a drop notifies the subscribers of every dropped tree, and no others', async storage => {
     await commit(storage, ...filled(SCOPE), ...filled('elsewhere'))

@@ -21,16 +21,19 @@ async function feedOf(reader: Reader): Promise<FeedEntry[]> {
 
 /** A feed lists the appends to many logs in commit order. */
 export function testFeeds(suite: Suite): void {
-  suite.holds('a feed lists an append with its log, sequence and time, under the version of the commit', async storage => {
-    const { appended, version } = await commit(storage, listed('a'), listed('b', { scope: 'other' }))
-    const entries = await entriesOf(storage)
-    expect(entries.map(parseFeed)).toEqual([
-      { scope: SCOPE, sequence: 0, time: appended[0].time },
-      { scope: 'other', sequence: 0, time: appended[1].time },
-    ])
-    expect(entries.map(({ key }) => fromU64(key))).toEqual([version, version])
-    expect(entries.map(entry => entry.version)).toEqual([version, version])
-  })
+  suite.holds(
+    'a feed lists an append with its log, sequence and time, under the version of the commit',
+    async storage => {
+      const { appended, version } = await commit(storage, listed('a'), listed('b', { scope: 'other' }))
+      const entries = await entriesOf(storage)
+      expect(entries.map(parseFeed)).toEqual([
+        { scope: SCOPE, sequence: 0, time: appended[0].time },
+        { scope: 'other', sequence: 0, time: appended[1].time },
+      ])
+      expect(entries.map(({ key }) => fromU64(key))).toEqual([version, version])
+      expect(entries.map(entry => entry.version)).toEqual([version, version])
+    },
+  )
 
   suite.holds('an append that names no feed is not listed, and neither is a duplicate', async storage => {
     await commit(storage, append('quiet'), listed('a', { dedupe: { key: 'once' } }))

@@ -46,22 +46,25 @@ export function testLifecycle(suite: Suite): void {
     expect((await storage.scan(range())).length).toBe(1)
   })
 
-  suite.holds('a subscriber with othersWithinMs is notified promptly of commits of its own process', async storage => {
-    let calls = 0
-    const leave = await storage.subscribe(TREE, () => calls++, { othersWithinMs: 60_000 })
-    await commit(storage, put('k', '1'))
-    await eventually(() => calls > 0)
-    const before = calls
-    await storage.update([place('k')], () => ({ operations: [put('k', '2')], result: undefined }))
-    await eventually(() => calls > before)
-    const again = calls
-    await commit(storage, { op: 'drop', scope: SCOPE })
-    await eventually(() => calls > again)
-    leave()
-    const left = calls
-    await commit(storage, put('k', '3'))
-    expect(calls).toBe(left)
-  })
+  suite.holds(
+    'a subscriber with othersWithinMs is notified promptly of commits of its own process',
+    async storage => {
+      let calls = 0
+      const leave = await storage.subscribe(TREE, () => calls++, { othersWithinMs: 60_000 })
+      await commit(storage, put('k', '1'))
+      await eventually(() => calls > 0)
+      const before = calls
+      await storage.update([place('k')], () => ({ operations: [put('k', '2')], result: undefined }))
+      await eventually(() => calls > before)
+      const again = calls
+      await commit(storage, { op: 'drop', scope: SCOPE })
+      await eventually(() => calls > again)
+      leave()
+      const left = calls
+      await commit(storage, put('k', '3'))
+      expect(calls).toBe(left)
+    },
+  )
 
   suite.holds('every subscriber of a tree is notified until it unsubscribes', async storage => {
     const calls = [0, 0, 0]

@@ -26,25 +26,33 @@ export function testSnapshots(suite: Suite): void {
     expect(await valueAt(storage, 'key 0')).toBe('new')
   })
 
-  suite.holds('P12: a snapshot includes every commit acknowledged before it, and has at least their version', async storage => {
-    for (let i = 0; i < 50; i++) {
-      const { version, time } = await commit(storage, put('k', `${i}`))
-      const snapshot = await storage.snapshot()
-      expect(await valueAt(snapshot, 'k')).toBe(`${i}`)
-      expect(snapshot.version).toBeGreaterThanOrEqual(version)
-      expect(snapshot.time).toBeGreaterThanOrEqual(time)
-      snapshot.release()
-      const later = await commit(storage, put('l', `${i}`))
-      expect(later.version).toBeGreaterThan(snapshot.version)
-    }
-  })
+  suite.holds(
+    'P12: a snapshot includes every commit acknowledged before it, and has at least their version',
+    async storage => {
+      for (let i = 0; i < 50; i++) {
+        const { version, time } = await commit(storage, put('k', `${i}`))
+        const snapshot = await storage.snapshot()
+        expect(await valueAt(snapshot, 'k')).toBe(`${i}`)
+        expect(snapshot.version).toBeGreaterThanOrEqual(version)
+        expect(snapshot.time).toBeGreaterThanOrEqual(time)
+        snapshot.release()
+        const later = await commit(storage, put('l', `${i}`))
+        expect(later.version).toBeGreaterThan(snapshot.version)
+      }
+    },
+  )
 
-  suite.holds('P5: a snapshot taken during commits in flight shows each of them completely or not at all', async storage => {
-    const writes = Array.from({ length: 200 }, (_, i) => commit(storage, put('x', `${i}`), put('y', `${i}`)))
-    const looks = Array.from({ length: 50 }, () => compare(storage))
-    await Promise.all([...writes, ...looks])
-    await compare(storage)
-  })
+  suite.holds(
+    'P5: a snapshot taken during commits in flight shows each of them completely or not at all',
+    async storage => {
+      const writes = Array.from({ length: 200 }, (_, i) =>
+        commit(storage, put('x', `${i}`), put('y', `${i}`)),
+      )
+      const looks = Array.from({ length: 50 }, () => compare(storage))
+      await Promise.all([...writes, ...looks])
+      await compare(storage)
+    },
+  )
 
   suite.holds(
     'P12: several snapshots each keep their own state, in whatever order they are released',

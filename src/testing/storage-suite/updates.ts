@@ -103,22 +103,19 @@ export function testUpdates(suite: Suite): void {
     expect(await storage.scan(range({ tag: LOG }))).toHaveLength(2)
   })
 
-  suite.holds(
-    'P8: exactly one of 64 concurrent updates that claim a free key gets it',
-    async storage => {
-      const results = await Promise.all(
-        Array.from({ length: 64 }, (_, i) =>
-          storage.update<boolean>([place('seat')], ([entry]) =>
-            entry === undefined
-              ? { operations: [put('seat', `${i}`)], result: true }
-              : { operations: [], result: false },
-          ),
+  suite.holds('P8: exactly one of 64 concurrent updates that claim a free key gets it', async storage => {
+    const results = await Promise.all(
+      Array.from({ length: 64 }, (_, i) =>
+        storage.update<boolean>([place('seat')], ([entry]) =>
+          entry === undefined
+            ? { operations: [put('seat', `${i}`)], result: true }
+            : { operations: [], result: false },
         ),
-      )
-      expect(results.filter(({ result }) => result)).toHaveLength(1)
-      expect(await valueAt(storage, 'seat')).toBe(`${results.findIndex(({ result }) => result)}`)
-    },
-  )
+      ),
+    )
+    expect(results.filter(({ result }) => result)).toHaveLength(1)
+    expect(await valueAt(storage, 'seat')).toBe(`${results.findIndex(({ result }) => result)}`)
+  })
 
   suite.holds('a step that declares an append may do other writes instead', async storage => {
     const appends = true

@@ -23,10 +23,7 @@ export function testRefusedRequests({ ask, get }: Service): void {
     expect((headers.get('allow') ?? '').split(', ')).toEqual(expect.arrayContaining(allowed))
   })
 
-  test.each(['/api/v1', '/api/v1/nothing', '/telemetry/', '/telemetry/a/b'])(
-    '%s is 404',
-    async path => {
-      expect((await get(path)).status).toBe(404)
-    },
-  )
+  test.each(['/api/v1', '/api/v1/nothing', '/telemetry/', '/telemetry/a/b'])('%s is 404', async path => {
+    expect((await get(path)).status).toBe(404)
+  })
 }
