@@ -139,7 +139,8 @@ export class OptimisticTransaction implements ManualTransaction {
   }
 
   /** Calls `read` with the transaction itself, whose reads all see one state anyway. */
-  view<T>(read: (reader: Reader) => Promise<T>): Promise<T> {
+  async view<T>(read: (reader: Reader) => Promise<T>): Promise<T> {
+    this.#checkOpen()
     return read(this)
   }
 

@@ -247,7 +247,9 @@ export class KvStore<S> implements KvCalls<[scope: S]> {
     const bytes = this.scopeOf(scope)
     checkMany('keys', keys)
     const places = Array.from(keys, key => ({ scope: bytes, tag: TAG, key: checkKey(key) }))
-    const found = await getMany(this.#session, places)
+    // Also without keys, so that a caller whose transaction has ended gets the error.
+    const found =
+      places.length === 0 ? await this.#session.view(async () => []) : await getMany(this.#session, places)
     const decode = (entry: Entry | undefined): Decoded<T | undefined> =>
       entry === undefined ? undefined : (decodeStored(entry.value) as T | Promise<T>)
     return Object.freeze(await mapInSlices(found, decode, entry => entry?.value.length ?? 0))

@@ -10,6 +10,7 @@ import { testExpiry } from './annals-suite/expiry.ts'
 import { testHostileNames } from './annals-suite/hostile-names.ts'
 import { testIndices } from './annals-suite/indices.ts'
 import { testIsolation } from './annals-suite/isolation.ts'
+import { testKeyRanges } from './annals-suite/key-ranges.ts'
 import { testKv } from './annals-suite/kv.ts'
 import { testLimits } from './annals-suite/limits.ts'
 import { testLive } from './annals-suite/live.ts'
@@ -41,6 +42,7 @@ export function testAnnals(name: string, openDatabase: OpenAnnals, options: Anna
   // Each test has its own database, so the tests can run concurrently, which overlaps their waits for the disk.
   describe.concurrent(`annals: ${name}`, () => {
     describe('kv', () => testKv(suite))
+    describe('key ranges', () => testKeyRanges(suite))
     describe('expiry', () => testExpiry(suite))
     describe('values', () => testValues(suite))
     describe('events', () => testEvents(suite))

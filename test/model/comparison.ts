@@ -27,8 +27,13 @@ function isEqual(a: unknown, b: unknown): boolean {
  * Replaces the stamp of an expected version with the actual version, if the order of versions matches that of all
  * commits seen before.
  */
-function withVersion(value: unknown, actual: Outcome, { versions }: World): unknown {
+function withVersion(value: unknown, actual: Outcome, world: World): unknown {
+  if (value instanceof VersionOf) {
+    const given = 'value' in actual ? { value: { version: actual.value } } : actual
+    return (withVersion({ version: value }, given, world) as { version: unknown }).version
+  }
   if (typeof value !== 'object' || value === null || !('version' in value)) return value
+  const { versions } = world
   const { version } = value
   if (!(version instanceof VersionOf)) return value
   const { stamp } = version

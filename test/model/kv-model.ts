@@ -1,7 +1,8 @@
-import type { ListOptions, Value } from '../../src/index.ts'
+import type { KeyWrite, ListOptions, PutOptions, Value } from '../../src/index.ts'
 import {
   byBytes,
   checkWritable,
+  Refusal,
   readPoint,
   readRange,
   type ScopeState,
@@ -40,11 +41,21 @@ export const kvModel = {
 
   exists: (view: View, key: string): boolean => find(view, key) !== undefined,
 
-  put(view: View, key: string, value: Value, options: { ttlMs?: number } = {}): void {
+  getMany: (view: View, keys: readonly string[]): (Value | undefined)[] =>
+    keys.map(key => find(view, key)?.value),
+
+  put(view: View, key: string, value: Value, { ifAbsent, ttlMs }: PutOptions = {}): VersionOf {
     checkWritable(view)
-    const expiresAt = options.ttlMs === undefined ? 0 : view.clock + options.ttlMs
-    view.scope.kv.set(key, { value, stamp: view.stamp, time: view.time, expiresAt })
-    wrote(view, `kv ${key}`)
+    if (ifAbsent === true && find(view, key) !== undefined) throw new Refusal('VERSION_MISMATCH')
+    return write(view, key, value, ttlMs)
+  },
+
+  write(view: View, operations: readonly KeyWrite<Value>[]): void {
+    checkWritable(view)
+    for (const operation of operations) {
+      if (operation.op === 'put') write(view, operation.key, operation.value, operation.ttlMs)
+      else remove(view, operation.key)
+    }
   },
 
   delete(view: View, key: string): boolean {
@@ -52,8 +63,7 @@ export const kvModel = {
     // This is not a read. In a transaction it deletes the key whatever other clients do with it.
     const isThere = alive(view.scope.kv.get(key), view.moment) !== undefined
     if (!isThere && view.tracker === undefined) return false
-    view.scope.kv.delete(key)
-    wrote(view, `kv ${key}`)
+    remove(view, key)
     return isThere
   },
 
@@ -61,6 +71,20 @@ export const kvModel = {
 
   entries: (view: View, options: ListOptions = {}): [string, Value][] =>
     range(view, options).map(([key, { value }]) => [key, value]),
+
+  iterate: (view: View, options: ListOptions = {}): [string, Value][] => kvModel.entries(view, options),
+}
+
+function write(view: View, key: string, value: Value, ttlMs: number | undefined): VersionOf {
+  const expiresAt = ttlMs === undefined ? 0 : view.clock + ttlMs
+  view.scope.kv.set(key, { value, stamp: view.stamp, time: view.time, expiresAt })
+  wrote(view, `kv ${key}`)
+  return new VersionOf(view.stamp)
+}
+
+function remove(view: View, key: string): void {
+  view.scope.kv.delete(key)
+  wrote(view, `kv ${key}`)
 }
 
 function find(view: View, key: string): KvRecord | undefined {
@@ -91,11 +115,18 @@ function range(view: View, options: ListOptions): [string, KvRecord][] {
 function inRange(
   scope: ScopeState,
   moment: number,
-  { prefix = '', after, limit }: ListOptions,
+  { prefix = '', gt, gte, lt, lte, after, reverse = false, limit }: ListOptions,
 ): [string, KvRecord][] {
+  const direction = reverse ? -1 : 1
+  const isInside = (key: string): boolean =>
+    key.startsWith(prefix) &&
+    (gt === undefined || byBytes(key, gt) > 0) &&
+    (gte === undefined || byBytes(key, gte) >= 0) &&
+    (lt === undefined || byBytes(key, lt) < 0) &&
+    (lte === undefined || byBytes(key, lte) <= 0) &&
+    (after === undefined || byBytes(key, after) * direction > 0)
   return [...scope.kv]
-    .filter(([key, record]) => key.startsWith(prefix) && alive(record, moment) !== undefined)
-    .filter(([key]) => after === undefined || byBytes(key, after) > 0)
-    .sort(([a], [b]) => byBytes(a, b))
+    .filter(([key, record]) => isInside(key) && alive(record, moment) !== undefined)
+    .sort(([a], [b]) => byBytes(a, b) * direction)
     .slice(0, limit)
 }

@@ -73,8 +73,21 @@ const bounds = (random: Random): [number, number] => {
 const listOptions = (random: Random): object => ({
   ...(random.chance(0.4) ? { prefix: random.pick(['a', 'a/', 'é']) } : {}),
   ...(random.chance(0.4) ? { after: random.pick(KEYS) } : {}),
+  ...(random.chance(0.2) ? { [random.pick(['gt', 'gte'])]: random.pick(KEYS) } : {}),
+  ...(random.chance(0.2) ? { [random.pick(['lt', 'lte'])]: random.pick(KEYS) } : {}),
+  ...(random.chance(0.3) ? { reverse: true } : {}),
   ...(random.chance(0.4) ? { limit: 1 + random.below(3) } : {}),
 })
+const keyWrite = (random: Random): object => {
+  const key = random.pick(KEYS)
+  if (random.chance(0.3)) return { op: 'delete', key }
+  return {
+    op: 'put',
+    key,
+    value: value(random),
+    ...(random.chance(0.3) ? { ttlMs: 1 + random.below(60) } : {}),
+  }
+}
 /** Mostly the first id, so that it has several children. */
 const parentOf = (random: Random, ids: readonly string[]): string =>
   random.chance(0.7) ? ids[0] : random.pick(ids)
@@ -103,8 +116,12 @@ export const RECIPES: Readonly<Record<Primitive, readonly Recipe[]>> = {
     random => ['get', random.pick(KEYS)],
     random => ['getVersioned', random.pick(KEYS)],
     random => ['exists', random.pick(KEYS)],
+    random => ['put', random.pick(KEYS), value(random), { ifAbsent: true }],
+    random => ['write', Array.from({ length: random.below(4) }, () => keyWrite(random))],
+    random => ['getMany', Array.from({ length: random.below(4) }, () => random.pick(KEYS))],
     random => ['list', listOptions(random)],
     random => ['entries', listOptions(random)],
+    random => ['iterate', listOptions(random)],
   ],
   events: [
     random => ['append', random.pick(EVENT_TYPES), value(random)],
