@@ -55,6 +55,12 @@ export class OwnLog {
     return this.#linked[index]
   }
 
+  /** The append at `index` as `look` would link it now. It is no read: another append may still move it at the commit. */
+  peek(index: number): Linked {
+    this.#extend()
+    return this.#linked[index]
+  }
+
   /** The appends as puts, which reads in the transaction merge into the snapshot. */
   entries(): readonly Put[] {
     this.#link()
@@ -87,13 +93,18 @@ export class OwnLog {
   }
 
   #link(): void {
+    this.#extend()
+    this.#onLook(this.#headEntry)
+    this.#looked = true
+  }
+
+  /** Links the appends that are not linked yet. */
+  #extend(): void {
     if (this.#tickets.some(({ append }) => append.dedupe !== undefined)) {
       // The engine decides at commit whether the append is a duplicate.
       const message = 'an append with a dedupe key has no sequence before its commit'
       throw new AnnalsError('INVALID_OPERATION', message)
     }
-    this.#onLook(this.#headEntry)
-    this.#looked = true
     for (let i = this.#linked.length; i < this.#tickets.length; i++) {
       const { append, askedAt } = this.#tickets[i]
       this.#linked.push(linkAppend(this.#end(), append, askedAt))
@@ -127,6 +138,11 @@ export class Ticket implements Appended {
 
   get time(): number {
     return (this.#settled ?? this.#log.look(this.#index)).time
+  }
+
+  /** The sequence and hash that the append has if nothing else is appended before the commit. Does not count as a read. */
+  peek(): Pick<Appended, 'sequence' | 'hash'> {
+    return this.#settled ?? this.#log.peek(this.#index)
   }
 
   get duplicate(): boolean {
