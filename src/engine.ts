@@ -30,5 +30,12 @@ export {
   parseHead,
   parseLogEntry,
 } from './engine/log.ts'
-export { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from './engine/operations.ts'
+export {
+  checkBoundedRanges,
+  checkLimit,
+  checkOperations,
+  checkPlace,
+  checkRange,
+  checkTree,
+} from './engine/operations.ts'
 export type * from './engine/storage.ts'

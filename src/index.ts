@@ -31,6 +31,7 @@ export type { StoppableOptions } from './engine/stoppable.ts'
 export type {
   Append,
   Appended,
+  BoundedRange,
   Commit,
   CommitOutcome,
   Committed,

@@ -20,6 +20,7 @@ import type {
   Operation,
   Place,
   Put,
+  Range,
   Step,
   Updated,
 } from '../engine/storage.ts'
@@ -28,7 +29,7 @@ import { type Change, dropOf, removalOf } from './change.ts'
 import { due, expiryTree, nextExpiry, reminder } from './expiry.ts'
 import type { Forest, Tree } from './forest.ts'
 import { GroupCommit } from './group-commit.ts'
-import { conflictOf, duplicateOf, headOf, newest, newestChange } from './newest.ts'
+import { conflictOf, duplicateOf, headOf, newest, newestChange, newestRange } from './newest.ts'
 import type { Scheduler } from './scheduler.ts'
 import type { Wal } from './wal.ts'
 
@@ -109,15 +110,17 @@ export class Committer {
   }
 
   /** Runs the step on the newest entries, pending ones included, and applies the operations that it returns. */
-  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+  update<T>(reads: readonly Place[], step: Step<T>, ranges: readonly Range[]): Promise<Updated<T>> {
     this.#guard([])
     const clock = this.#look()
     const now = this.now(clock)
     const found = new Array<Entry | undefined>(reads.length)
     for (let i = 0; i < reads.length; i++) found[i] = newest(this.#forest, reads[i], clock)
+    const scanned =
+      ranges.length === 0 ? NOTHING : ranges.map(range => newestRange(this.#forest, range, clock))
     let outcome: ReturnType<Step<T>>
     try {
-      outcome = step(found)
+      outcome = step(found, scanned)
       this.#guard(outcome.operations)
     } catch (error) {
       return this.group.settled(undefined).then(() => Promise.reject(error))

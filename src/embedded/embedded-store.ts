@@ -4,7 +4,7 @@ import { runInSlices } from '../core/slices.ts'
 import { type Disk, diskFailure } from '../disk/disk.ts'
 import { isWithin, openNodeDisk } from '../disk/node-disk.ts'
 import type { Durability, EngineInfo, Recovery, StorageStats } from '../engine/capabilities.ts'
-import { checkLimit, checkPlace, checkRange } from '../engine/operations.ts'
+import { checkBoundedRanges, checkLimit, checkPlace, checkRange } from '../engine/operations.ts'
 import type {
   Commit,
   CommitOutcome,
@@ -18,6 +18,7 @@ import type {
   Storage,
   TreeId,
   Updated,
+  UpdateOptions,
 } from '../engine/storage.ts'
 import { copyCheckpoint } from './backup.ts'
 import { isGone } from './change.ts'
@@ -54,6 +55,7 @@ export interface Persistence {
 /** Commits wait while a checkpoint runs and the log or the dirty nodes exceed their limit by this factor. */
 const HOLD_FACTOR = 2
 const EXPIRE_LIMIT = 1_000
+const NO_RANGES: readonly never[] = []
 
 type State = 'open' | 'closing' | 'closed'
 
@@ -180,14 +182,19 @@ export class EmbeddedStore implements Storage {
     }
   }
 
-  update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+  update<T>(
+    reads: readonly Place[],
+    step: Step<T>,
+    { ranges = NO_RANGES }: UpdateOptions = {},
+  ): Promise<Updated<T>> {
     try {
       this.#checkWritable()
       for (const place of reads) checkPlace(place)
+      if (ranges.length > 0) checkBoundedRanges(ranges)
       if (this.#recovered) {
-        return this.#await(this.#settleRecovered().then(() => this.#committer.update(reads, step)))
+        return this.#await(this.#settleRecovered().then(() => this.#committer.update(reads, step, ranges)))
       }
-      return this.#committer.update(reads, step)
+      return this.#committer.update(reads, step, ranges)
     } catch (error) {
       return Promise.reject(error)
     }

@@ -1,6 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { dedupeTag, HEAD_KEY, headTag } from '../engine/keys.ts'
 import { type LogHead, parseDedupe, parseHead } from '../engine/log.ts'
+import { overlaid } from '../engine/overlay.ts'
 import type { Append, Appended, Commit, Conflict, Entry, Place, Range, TreeId } from '../engine/storage.ts'
 import { type Change, isGone } from './change.ts'
 import type { Forest, Tree } from './forest.ts'
@@ -36,25 +37,19 @@ export function spanOf(range: Range, now: number): Span {
   }
 }
 
-function newestRange(forest: Forest, tree: Tree, range: Range, now: number): Entry[] {
+/** The newest entries of a range, pending ones included. */
+export function newestRange(forest: Forest, range: Range, now: number): readonly Entry[] {
+  const tree = forest.treeIfAny(range.scope, range.tag)
+  if (tree === undefined) return []
   const span = spanOf(range, now)
+  const { from = '', to, limit } = span
   const pending = allPending(tree.pending)
+    .filter(({ key }) => key >= from && (to === undefined || key < to))
+    .map(change => ({ key: change.key, entry: isGone(change, now) ? undefined : change }))
   if (pending.length === 0 && tree.drop === undefined) return forest.scan(tree, span)
   // Each pending change can hide one durable entry, so the scan reads that many more.
-  const entries = new Map<ByteString, Entry>()
-  const durable = { ...span, limit: span.limit + pending.length }
-  for (const entry of tree.drop === undefined ? forest.scan(tree, durable) : []) {
-    entries.set(entry.key, entry)
-  }
-  for (const entry of pending) {
-    const inside = (span.from ?? '') <= entry.key && (span.to === undefined || entry.key < span.to)
-    if (!inside) continue
-    if (isGone(entry, now)) entries.delete(entry.key)
-    else entries.set(entry.key, entry)
-  }
-  const sorted = [...entries.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
-  if (span.reverse) sorted.reverse()
-  return sorted.slice(0, span.limit)
+  const durable = tree.drop === undefined ? forest.scan(tree, { ...span, limit: limit + pending.length }) : []
+  return overlaid(durable, pending, span)
 }
 
 /** A conflict for the first declared read whose result has changed since. */
@@ -66,8 +61,7 @@ export function conflictOf(forest: Forest, commit: Commit, now: number): Conflic
   }
   for (const range of commit.ranges ?? []) {
     const { scope, tag, found } = range
-    const tree = forest.treeIfAny(scope, tag)
-    const entries = tree === undefined ? [] : newestRange(forest, tree, range, now)
+    const entries = newestRange(forest, range, now)
     const same =
       entries.length === found.length &&
       entries.every((entry, i) => entry.key === found[i].key && entry.version === found[i].version)

@@ -110,15 +110,15 @@ export class Database implements Session {
     return this.#storage.scan(range)
   }
 
-  /** Runs `step` on the declared reads and commits its operations. Never conflicts. `step` must be pure. */
+  /** Runs `step` on the declared places and ranges and commits its operations. Never conflicts. `step` must be pure. */
   update<T>(reads: readonly Place[], step: Step<T>, options?: UpdateOptions): Promise<Updated<T>> {
     if (this.#inStep) return Promise.reject(writesInStep())
     const { closed } = this.#gate
     if (closed !== undefined) return closed.then(() => this.update(reads, step, options))
-    const guarded: Step<T> = found => {
+    const guarded: Step<T> = (found, ranges) => {
       this.#inStep = true
       try {
-        return step(found)
+        return step(found, ranges)
       } finally {
         this.#inStep = false
       }

@@ -2,7 +2,7 @@ import { type ByteString, isBytes } from '../core/bytes.ts'
 import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { RECORD_BYTES_MAX } from '../core/value.ts'
 import { isEngineTag, isLogTag } from './keys.ts'
-import type { Operation, Place, Range, TreeId } from './storage.ts'
+import type { BoundedRange, Operation, Place, Range, TreeId } from './storage.ts'
 
 /**
  * The checks of operations and reads. Every engine calls them, so that all
@@ -22,6 +22,8 @@ const MEMO_BYTES_MAX = 64 * 1024
  * would take milliseconds.
  */
 const SCANNED_BYTES_MAX = 64 * 1024
+/** The most entries that the ranges of one update may return together. An engine reads them in one step, which blocks its event loop. */
+const UPDATE_ENTRIES_MAX = 10_000
 /** The overhead of an operation, which counts towards the size of its commit. */
 const OPERATION_BYTES = 32
 
@@ -90,6 +92,23 @@ export function checkRange(range: Range): void {
   checkLimit(range.limit)
 }
 
+/** Refuses ranges of an update that are malformed, have no limit, or may return more than `UPDATE_ENTRIES_MAX` entries together. */
+export function checkBoundedRanges(ranges: readonly BoundedRange[]): void {
+  let entries = 0
+  for (const range of ranges) {
+    checkRange(range)
+    checkBound('from', range.from)
+    checkBound('to', range.to)
+    if (range.limit === undefined)
+      throw invalidArgument('limit', 'is missing: a range of an update needs one')
+    entries += range.limit
+  }
+  if (entries > UPDATE_ENTRIES_MAX) {
+    const why = `must not exceed ${UPDATE_ENTRIES_MAX} entries, counting all ranges of the update`
+    throw invalidArgument('limit', why, entries)
+  }
+}
+
 /** Refuses a limit that is not a positive integer. */
 export function checkLimit(limit: number | undefined): void {
   if (limit === undefined || (Number.isSafeInteger(limit) && limit >= 1)) return
@@ -132,6 +151,13 @@ function checkKey(name: string, key: ByteString): void {
     throw invalidArgument(name, `must be 1 to ${KEY_BYTES_MAX} bytes long`, key.length)
   }
   checkBytes(name, key)
+}
+
+/** Unlike a key, a bound may be empty. */
+function checkBound(name: string, bound: ByteString | undefined): void {
+  if (bound === undefined) return
+  checkString(name, bound)
+  checkBytes(name, bound)
 }
 
 /** Refuses buffers and other values that JavaScript callers may pass. A buffer has a length too, so the other checks accept it. */

@@ -12,7 +12,7 @@ export interface Session extends Reader {
   clock(): number
   /** Writes without reading, all operations or none. */
   write(operations: readonly Write[]): Promise<Written>
-  /** Runs `step` on the declared reads and writes its operations atomically. It must be pure because it may run twice. */
+  /** Runs `step` on the declared places and ranges and writes its operations atomically. It must be pure because it may run twice. */
   update<T>(reads: readonly Place[], step: WriteStep<T>, options?: UpdateOptions): Promise<StepOutcome<T>>
   /** Deletes an entry and returns whether it existed. A transaction does not validate that answer at commit. */
   remove(place: Place): Promise<boolean>

@@ -35,9 +35,9 @@ export interface Storage extends Reader, Capabilities {
   /** Validates the declared reads, then applies all operations or none. */
   commit(commit: Commit): Promise<CommitOutcome>
   /**
-   * Runs one step over declared reads. `step` sees the newest entries, including
-   * those of commits that are not durable yet. No other commit comes between its
-   * reads and its operations, so it never conflicts. The step must
+   * Runs one step over declared places and ranges. `step` sees the newest entries,
+   * including those of commits that are not durable yet. No other commit comes
+   * between its reads and its operations, so it never conflicts. The step must
    * be pure because it may run more than once. An error that it throws rejects
    * the promise and changes nothing. A step that reads a place of a feed runs
    * after every append under way that the feed will list, in any process.
@@ -127,6 +127,12 @@ export interface Range extends TreeId {
   readonly limit?: number | undefined
   /** A hint that the entries will not be read again soon, so the engine need not cache them. */
   readonly once?: boolean | undefined
+}
+
+/** A range with a limit, so that one step can read it. */
+export interface BoundedRange extends Range {
+  /** The most entries to return. */
+  readonly limit: number
 }
 
 /** A range of scopes. */
@@ -262,16 +268,24 @@ export interface Conflict {
 /** The outcome of `commit`. */
 export type CommitOutcome = Committed | Conflict
 
-/** A pure function that computes operations from the entries found, which are in the order of the declared reads. */
-export type Step<T> = (found: readonly (Entry | undefined)[]) => {
+/**
+ * A pure function that computes operations from the entries found. `found` has one item for each declared place, and `ranges`
+ * has one list for each declared range, both in the order in which they were declared.
+ */
+export type Step<T> = (
+  found: readonly (Entry | undefined)[],
+  ranges: readonly (readonly Entry[])[],
+) => {
   /** The changes to apply. */
   readonly operations: readonly Operation[]
   /** A value for the caller of `update`. */
   readonly result: T
 }
 
-/** Hints about a step. */
+/** Further reads of a step, and hints about it. */
 export interface UpdateOptions {
+  /** Ranges that the step reads besides its places. Their limits must not exceed 10,000 entries together. */
+  readonly ranges?: readonly BoundedRange[] | undefined
   /**
    * Says that the step usually returns only appends. Appends never conflict with each other, so an engine may run such a step
    * concurrently with other steps on the same places. If the step returns other operations after all, or a duplicate append,

@@ -362,6 +362,44 @@ describe('steps', () => {
     await rejected(tx.commit(), 'CONFLICT')
   })
 
+  const ranges = [{ ...range({ from: 'q' }), limit: 1 }]
+  const claim = (tx: ManualTransaction): Promise<{ result: string | undefined }> =>
+    tx.update<string | undefined>(
+      [],
+      (_, [[first]]) => ({
+        operations: first === undefined ? [] : [{ op: 'delete', scope: SCOPE, tag: KV, key: first.key }],
+        result: first?.key,
+      }),
+      { ranges },
+    )
+
+  test('P23: the ranges of concurrent steps see the writes of the transaction', async () => {
+    const { database } = setUp()
+    await fill(database, { q1: '1', q2: '2', q4: '4' })
+    const tx = database.begin()
+    tx.put(SCOPE, KV, 'q3', '3')
+    tx.delete(SCOPE, KV, 'q1')
+    const claims = await Promise.all(Array.from({ length: 4 }, () => claim(tx)))
+    expect(claims.map(({ result }) => result)).toEqual(['q2', 'q3', 'q4', undefined])
+    await tx.commit()
+    expect(await database.scan(range())).toEqual([])
+  })
+
+  test('P23: the ranges of a step are validated', async () => {
+    const { database } = setUp()
+    await fill(database, { q2: '2' })
+    const tx = database.begin()
+    await claim(tx)
+    await fill(database, { q1: '1' })
+    await rejected(tx.commit(), 'CONFLICT')
+    await rejected(
+      database.begin().update([], () => ({ operations: [], result: 0 }), {
+        ranges: [{ ...range(), limit: 0 }],
+      }),
+      'INVALID_ARGUMENT',
+    )
+  })
+
   test('P5: a refused step writes nothing', async () => {
     const { database } = setUp()
     const tx = database.begin()

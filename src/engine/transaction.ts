@@ -4,7 +4,7 @@ import { invariant } from '../core/invariant.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import type { Gate } from './gate.ts'
 import { HEAD_KEY, headTag, isLogTag, logOfHeadTag, storageKey } from './keys.ts'
-import { checkPlace, checkRange } from './operations.ts'
+import { checkBoundedRanges, checkPlace, checkRange } from './operations.ts'
 import { OwnLog, type Ticket } from './own-log.ts'
 import { behind } from './pages.ts'
 import { ReadSet } from './read-set.ts'
@@ -22,6 +22,7 @@ import type {
   Snapshot,
   Storage,
   TreeId,
+  UpdateOptions,
 } from './storage.ts'
 import { type KeyWrite, WriteSet } from './write-set.ts'
 
@@ -79,6 +80,8 @@ export class OptimisticTransaction implements ManualTransaction {
   readonly #tickets: Ticket[] = []
   #state: 'open' | 'ended' | 'timed out' | 'aborted' = 'open'
   #readsInFlight = 0
+  /** The number of calls that have added writes. */
+  #additions = 0
 
   constructor(
     storage: Storage,
@@ -164,19 +167,31 @@ export class OptimisticTransaction implements ManualTransaction {
     return { version: 0, appended: await this.#headsKnown(tickets) }
   }
 
-  async update<T>(reads: readonly Place[], step: WriteStep<T>): Promise<StepOutcome<T>> {
+  async update<T>(
+    reads: readonly Place[],
+    step: WriteStep<T>,
+    { ranges = [] }: UpdateOptions = {},
+  ): Promise<StepOutcome<T>> {
     this.#checkWritable()
+    checkBoundedRanges(ranges)
     const found = await Promise.all(reads.map(({ scope, tag, key }) => this.get(scope, tag, key)))
     // The step must judge expiry by the snapshot's clock, as reads do.
     const moment = await this.#snapshot
     this.#checkWritable()
-    // A concurrent step of the same transaction may have written during the awaits. From here on everything is synchronous.
+    // A concurrent step of the same transaction may write during the awaits. Own deletes make a scan read further, so the
+    // ranges are scanned again then. After the last await everything is synchronous.
+    let scanned: readonly (readonly Entry[])[] = []
+    for (let seen = -1; ranges.length > 0 && seen !== this.#additions; ) {
+      seen = this.#additions
+      scanned = await Promise.all(ranges.map(range => this.scan(range)))
+      this.#checkWritable()
+    }
     const time = this.now()
     const current = reads.map((place, i) => {
       const own = this.#writes.find(place)
       return own === undefined ? found[i] : visible(own, moment)
     })
-    const { operations, result } = step(current)
+    const { operations, result } = step(current, scanned)
     const appended = await this.#headsKnown(this.#add(operations))
     return { version: 0, result, time, appended }
   }
@@ -321,6 +336,7 @@ export class OptimisticTransaction implements ManualTransaction {
   #add(operations: readonly Write[]): readonly Ticket[] {
     this.#checkWritable()
     this.#writes.add(operations)
+    this.#additions++
     const tickets: Ticket[] = []
     for (const operation of operations) {
       if (operation.op === 'append') tickets.push(this.#logFor(operation).add(operation, this.now()))

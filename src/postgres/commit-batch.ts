@@ -136,6 +136,11 @@ export class CommitBatch {
     ]
   }
 
+  /** The parameters of `commit_held`: the trees, puts and deletes. */
+  heldParameters(): unknown[] {
+    return [encoded(TREES, this.#trees), encoded(PUTS, this.#puts)]
+  }
+
   /** The outcome of each transaction. */
   outcomes({ version, committedAt, conflicts = [], appended = [] }: BatchOutcome): CommitOutcome[] {
     const answers = new Array<Appended>(this.#appends.length)

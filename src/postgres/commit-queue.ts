@@ -311,7 +311,8 @@ export function tenantOfCommit({ points = [], ranges = [], operations }: Commit)
   return tenantOf((operations[0] ?? points[0] ?? ranges[0])?.scope ?? '')
 }
 
-function writtenScopes({ operations }: Commit): readonly ByteString[] {
+/** The scopes that a commit writes, those of feeds included. */
+export function writtenScopes({ operations }: Commit): readonly ByteString[] {
   if (operations.length === 1) {
     const [operation] = operations
     const feed = operation.op === 'append' ? operation.feed : undefined
@@ -325,7 +326,8 @@ function writtenScopes({ operations }: Commit): readonly ByteString[] {
   return [...scopes]
 }
 
-function unknownOutcome(cause: unknown): AnnalsError {
+/** The error of a commit that may have taken effect. */
+export function unknownOutcome(cause: unknown): AnnalsError {
   const message =
     'the connection to PostgreSQL was lost before the answer: the commit may have taken effect or not'
   return new AnnalsError('OUTCOME_UNKNOWN', message, {}, cause)

@@ -43,6 +43,11 @@ export function isHeldUp(error: unknown): boolean {
   return isServerError(error) && error.code === '55P03'
 }
 
+/** Whether the server ended the session because its transaction was idle for too long. The transaction has changed nothing. */
+export function isIdleTooLong(error: unknown): boolean {
+  return isServerError(error) && error.code === '25P03'
+}
+
 /** Whether the call was refused because an earlier call of the session was. The call has changed nothing. */
 export function isOutOfTurn(error: unknown): boolean {
   return isServerError(error) && error.code === 'AN003'

@@ -3,7 +3,14 @@ import { AnnalsError } from '../core/errors.ts'
 import { pause } from '../core/pause.ts'
 import type { EngineInfo } from '../engine/capabilities.ts'
 import { dedupeTag, isDedupeTag, isFeedTag } from '../engine/keys.ts'
-import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
+import {
+  checkBoundedRanges,
+  checkLimit,
+  checkOperations,
+  checkPlace,
+  checkRange,
+  checkTree,
+} from '../engine/operations.ts'
 import type {
   Append,
   Commit,
@@ -22,6 +29,7 @@ import type {
   Updated,
   UpdateOptions,
 } from '../engine/storage.ts'
+import type { GivenTimes } from './commit-batch.ts'
 import type { ConnectionSettings } from './connection.ts'
 import { closedError } from './lane.ts'
 import { Listener } from './listener.ts'
@@ -33,6 +41,7 @@ import { Snapshots } from './snapshots.ts'
 import { STATEMENTS } from './statements.ts'
 import { Sweeper } from './sweeper.ts'
 import { TenantCommitters } from './tenant-committers.ts'
+import { UpdateRounds } from './update-rounds.ts'
 import { waitForWriters } from './writers.ts'
 
 export interface StoreSettings extends ConnectionSettings {
@@ -63,6 +72,7 @@ export class PostgresStore implements Storage {
   readonly #sweeper: Sweeper | undefined
   readonly #own = new OwnChanges()
   readonly #places = new PlaceQueue()
+  readonly #rounds: UpdateRounds
   readonly #remembered = new RememberedPlaces()
   readonly #underWay = new Set<Promise<unknown>>()
   /** The latest commit time in any answer. */
@@ -78,9 +88,16 @@ export class PostgresStore implements Storage {
     this.#latestTime = settings.opened.ahead
     this.#serverAheadMs = settings.opened.clock - settings.opened.readAt
     const givenMs = (): number | undefined => settings.clock?.()
-    this.#committers = new TenantCommitters(settings, () =>
-      settings.clock === undefined ? {} : { clockMs: settings.clock(), notBeforeMs: this.now() },
-    )
+    const given = (): GivenTimes =>
+      settings.clock === undefined ? {} : { clockMs: settings.clock(), notBeforeMs: this.now() }
+    this.#committers = new TenantCommitters(settings, given)
+    this.#rounds = new UpdateRounds(settings, {
+      given,
+      quiet: scopes => this.#committers.quiet(scopes),
+      noteEntry: entry => this.#noteEntry(entry),
+      noteCommit: (operations, committed) => this.#noteCommit(operations, committed),
+      unchanged: () => this.#unchanged(undefined),
+    })
     this.#reader = new BatchedReader(settings, givenMs)
     this.#snapshots = new Snapshots(settings, {
       max: settings.snapshotConnections,
@@ -124,9 +141,13 @@ export class PostgresStore implements Storage {
   update<T>(reads: readonly Place[], step: Step<T>, options: UpdateOptions = {}): Promise<Updated<T>> {
     try {
       // A step that reads only feeds waits for the writers of the feeds, and writes nothing.
-      if (reads.length > 0 && reads.every(({ tag }) => isFeedTag(tag))) this.#checkOpen()
+      const { ranges = [] } = options
+      if (ranges.length === 0 && reads.length > 0 && reads.every(({ tag }) => isFeedTag(tag)))
+        this.#checkOpen()
       else this.#checkWritable()
       for (const place of reads) checkPlace(place)
+      checkBoundedRanges(ranges)
+      if (ranges.length > 0) return this.#track(this.#rounds.update(reads, ranges, step))
       if (options.appends !== true) return this.#track(this.#updateInTurn(reads, step))
       return this.#appendAtOnce(reads, step) ?? this.#track(this.#updateAppending(reads, step))
     } catch (error) {
@@ -198,6 +219,7 @@ export class PostgresStore implements Storage {
     await Promise.all([
       this.#listener.close(),
       this.#committers.close(),
+      this.#rounds.close(),
       this.#reader.close(),
       this.#snapshots.close(),
     ])
@@ -249,7 +271,7 @@ export class PostgresStore implements Storage {
   async #updateAppending<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
     for (let attempt = 1; ; attempt++) {
       const found = await this.#readAll(reads)
-      const { operations, result } = step(found)
+      const { operations, result } = step(found, [])
       if (operations.length === 0) return this.#unchanged(result)
       if (operations.some(({ op }) => op !== 'append')) return this.#updateInTurn(reads, step)
       checkOperations(operations)
@@ -276,7 +298,7 @@ export class PostgresStore implements Storage {
       for (let attempt = 1; ; attempt++) {
         const found = await this.#readAll(reads)
         // All places were read as of one moment, so the step's result is valid, and so is an error that it throws.
-        const { operations, result } = step(found)
+        const { operations, result } = step(found, [])
         checkOperations(operations)
         if (operations.length === 0) return this.#unchanged(result)
         const outcome = await this.#commit({ points: pointsOf(reads, found), operations })
@@ -306,7 +328,7 @@ export class PostgresStore implements Storage {
    * feed it also waits for the appends of other processes.
    */
   async #settle(reads: readonly Place[]): Promise<void> {
-    if (reads.length === 0) await this.#committers.idle()
+    if (reads.length === 0) await Promise.all([this.#committers.idle(), this.#rounds.idle()])
     else await this.#committers.quiet(reads.map(place => place.scope))
     for (const { scope } of reads.filter(({ tag }) => isFeedTag(tag))) {
       await this.#reader.run(connection => waitForWriters(connection, this.#settings, scope))
@@ -370,7 +392,7 @@ function judgedBy<T>(
   found: readonly (Entry | undefined)[],
 ): ReturnType<Step<T>> | { readonly error: unknown } {
   try {
-    return step(found)
+    return step(found, [])
   } catch (error) {
     return { error }
   }

@@ -11,12 +11,8 @@ export type ClockMs = number | undefined
 
 const PLACES = arrayOf(PLACE)
 
-/** Reads all places as of one moment; undefined for an absent entry. */
-export async function readPoints(
-  connection: Connection,
-  places: readonly Place[],
-  clockMs: ClockMs,
-): Promise<(Entry | undefined)[]> {
+/** The places as a parameter. */
+export function encodedPlaces(places: readonly Place[]): Buffer {
   const addressed = places.map(place => {
     const address = treeAddress(place)
     const { key } = place
@@ -27,7 +23,16 @@ export async function readPoints(
       sequence: sequenceOfKey(address.kind, key),
     }
   })
-  const rows = await connection.run(STATEMENTS.readPoints, [clockMs, encoded(PLACES, addressed)])
+  return encoded(PLACES, addressed)
+}
+
+/** Reads all places as of one moment; undefined for an absent entry. */
+export async function readPoints(
+  connection: Connection,
+  places: readonly Place[],
+  clockMs: ClockMs,
+): Promise<(Entry | undefined)[]> {
+  const rows = await connection.run(STATEMENTS.readPoints, [clockMs, encodedPlaces(places)])
   const found: (Entry | undefined)[] = new Array(places.length).fill(undefined)
   for (const row of rows) {
     const i = (row['i'] as number) - 1
@@ -48,7 +53,8 @@ export async function readRange(
   return rows.map(row => entryOf(row['key'] as ByteString, row))
 }
 
-function entryOf(key: ByteString, row: Row): Entry {
+/** The entry in a row that a read returned. */
+export function entryOf(key: ByteString, row: Row): Entry {
   return {
     key,
     value: row['value'] as ByteString,

@@ -15,6 +15,8 @@ export const STATEMENTS: Readonly<
   Record<
     | 'commitBatch'
     | 'commitAppend'
+    | 'holdAndRead'
+    | 'commitHeld'
     | 'readPoints'
     | 'readRange'
     | 'readScopes'
@@ -29,6 +31,8 @@ export const STATEMENTS: Readonly<
 > = {
   commitBatch: statement('commit-batch'),
   commitAppend: statement('commit-append'),
+  holdAndRead: statement('hold-and-read'),
+  commitHeld: statement('commit-held'),
   readPoints: statement('read-points'),
   readRange: statement('read-range'),
   readScopes: statement('read-scopes'),

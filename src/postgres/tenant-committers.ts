@@ -3,10 +3,8 @@ import type { Commit, CommitOutcome } from '../engine/storage.ts'
 import type { GivenTimes } from './commit-batch.ts'
 import { CommitQueue, tenantOfCommit } from './commit-queue.ts'
 import type { ConnectionSettings } from './connection.ts'
-import { patienceMs } from './writers.ts'
+import { heldMs, patienceMs } from './writers.ts'
 
-/** Longer than a commit of another process takes. A lock that is held longer belongs to a transaction that was left open. */
-const HELD_MS = 500
 /** A tenant with its own connection keeps it until it has been idle this long. */
 const APART_MS = 30_000
 
@@ -31,8 +29,7 @@ export class TenantCommitters {
   constructor(settings: ConnectionSettings, given: () => GivenTimes) {
     this.#settings = settings
     this.#given = given
-    const lockMs = Math.min(HELD_MS, Math.ceil(settings.timeoutMs / 2))
-    this.#together = new CommitQueue({ ...settings, lockMs }, given, held => {
+    this.#together = new CommitQueue({ ...settings, lockMs: heldMs(settings) }, given, held => {
       for (const { commit, resolve, reject } of held) {
         this.#ofTenant(tenantOfCommit(commit)).commit(commit).then(resolve, reject)
       }

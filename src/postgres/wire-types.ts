@@ -14,8 +14,8 @@ import {
 } from './wire.ts'
 
 /**
- * The composite types of `migrations/0002_wire_types.sql`, which says what the
- * fields mean. Fields are matched by their order; a test compares the names.
+ * The composite types of `migrations/0002_wire_types.sql` and `0011_updates.sql`,
+ * which say what the fields mean. Fields are matched by their order; a test compares the names.
  */
 export interface Place {
   readonly scope: ByteString
@@ -59,6 +59,20 @@ export const KEY_RANGE: RecordCodec<KeyRange> = record({
   toCount: int4,
   backwards: bool,
   atMost: nullable(int8),
+})
+
+export interface TreeRange {
+  readonly scope: ByteString
+  readonly tag: number
+  readonly kind: number
+  readonly range: KeyRange
+}
+
+export const TREE_RANGE: RecordCodec<TreeRange> = record({
+  scope: bytea,
+  tag: int2,
+  kind: int2,
+  range: KEY_RANGE,
 })
 
 export interface BatchTree {

@@ -22,6 +22,14 @@ export async function waitForWriters(
   }
 }
 
+/** Longer than a commit of another process takes. A lock that is held longer belongs to a transaction that was left open. */
+const HELD_MS = 500
+
+/** The lock time-out on a connection that several tenants share. */
+export function heldMs({ timeoutMs }: ConnectionSettings): number {
+  return Math.min(HELD_MS, Math.ceil(timeoutMs / 2))
+}
+
 /** The lock time-out on a connection that nothing else uses. It is shorter than that of a statement, so the server reports it. */
 export function patienceMs({ timeoutMs }: ConnectionSettings): number {
   return Math.ceil(timeoutMs * 0.9)

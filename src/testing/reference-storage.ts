@@ -12,7 +12,14 @@ import {
   parseDedupe,
   parseHead,
 } from '../engine/log.ts'
-import { checkLimit, checkOperations, checkPlace, checkRange, checkTree } from '../engine/operations.ts'
+import {
+  checkBoundedRanges,
+  checkLimit,
+  checkOperations,
+  checkPlace,
+  checkRange,
+  checkTree,
+} from '../engine/operations.ts'
 import type {
   Append,
   Appended,
@@ -30,6 +37,7 @@ import type {
   Storage,
   TreeId,
   Updated,
+  UpdateOptions,
 } from '../engine/storage.ts'
 
 /**
@@ -101,11 +109,17 @@ export class ReferenceStorage implements Storage {
   }
 
   /** Runs the step on the newest entries and applies its operations. */
-  async update<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+  async update<T>(
+    reads: readonly Place[],
+    step: Step<T>,
+    { ranges = [] }: UpdateOptions = {},
+  ): Promise<Updated<T>> {
     this.#checkOpen()
+    checkBoundedRanges(ranges)
     this.now()
     const found = reads.map(place => getIn(this.#state, place, this.clock()))
-    const { operations, result } = step(found)
+    const scanned = ranges.map(range => scanIn(this.#state, range, this.clock()))
+    const { operations, result } = step(found, scanned)
     checkOperations(operations)
     return { ...this.#apply(operations), result }
   }

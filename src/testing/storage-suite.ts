@@ -9,6 +9,7 @@ import { testLifecycle } from './storage-suite/lifecycle.ts'
 import { testLogs } from './storage-suite/logs.ts'
 import { testOrder } from './storage-suite/order.ts'
 import { testRandomPrograms } from './storage-suite/random-programs.ts'
+import { testRangeUpdates } from './storage-suite/range-updates.ts'
 import { testScopes } from './storage-suite/scopes.ts'
 import { testSnapshots } from './storage-suite/snapshots.ts'
 import { type OpenStorage, type StorageSuiteOptions, Suite } from './storage-suite/suite.ts'
@@ -34,6 +35,7 @@ export function testStorage(name: string, open: OpenStorage, options: StorageSui
     describe('drops', () => testDrops(suite))
     describe('scopes', () => testScopes(suite))
     describe('updates', () => testUpdates(suite))
+    describe('updates of ranges', () => testRangeUpdates(suite))
     describe('snapshots', () => testSnapshots(suite))
     describe('expiry', () => testExpiry(suite))
     describe('lifecycle', () => testLifecycle(suite))

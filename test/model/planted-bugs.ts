@@ -2,7 +2,7 @@ import { Annals } from '../../src/annals.ts'
 import { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { Database } from '../../src/engine/database.ts'
 import { parseScope, TAGS } from '../../src/engine/keys.ts'
-import type { Commit, Operation, Step } from '../../src/engine/storage.ts'
+import type { Commit, Operation, Step, UpdateOptions } from '../../src/engine/storage.ts'
 import { OptimisticTransaction } from '../../src/engine/transaction.ts'
 import type { PutOptions, Scope, Transition, Value } from '../../src/index.ts'
 import { ScopedEvents } from '../../src/primitives/event-log.ts'
@@ -46,14 +46,19 @@ function bug<C extends object, N extends keyof C>(
  */
 function inSteps(name: string, change: (operation: Operation) => Operation | undefined): PlantedBug {
   const changed = <T>(step: Step<T>): Step<T> => {
-    return found => {
-      const outcome = step(found)
+    return (found, ranges) => {
+      const outcome = step(found, ranges)
       return { ...outcome, operations: outcome.operations.map(change).filter(each => each !== undefined) }
     }
   }
   return bug(name, Database, 'update', sound => {
-    return function <T>(this: Database, reads: Parameters<typeof sound>[0], step: Step<T>) {
-      return sound.call(this, reads, changed(step)) as ReturnType<typeof sound<T>>
+    return function <T>(
+      this: Database,
+      reads: Parameters<typeof sound>[0],
+      step: Step<T>,
+      options?: UpdateOptions,
+    ) {
+      return sound.call(this, reads, changed(step), options) as ReturnType<typeof sound<T>>
     } as typeof sound
   })
 }

@@ -4,6 +4,7 @@ import { dedupeTag, headTag, isEngineTag, isLogTag, TAGS } from '../../engine/ke
 import { parseLogEntry } from '../../engine/log.ts'
 import type {
   Appended,
+  BoundedRange,
   Commit,
   Entry,
   Operation,
@@ -27,7 +28,12 @@ type ProgramStep =
       readonly slot: number
       readonly operations: Operation[]
     }
-  | { readonly do: 'update'; readonly places: Place[]; readonly operations: Operation[] }
+  | {
+      readonly do: 'update'
+      readonly places: Place[]
+      readonly ranges: BoundedRange[]
+      readonly operations: Operation[]
+    }
   | { readonly do: 'get'; readonly place: Place; readonly slot: number }
   | { readonly do: 'scan'; readonly range: Range; readonly slot: number }
   | { readonly do: 'scopes'; readonly from: ByteString | undefined; readonly to: ByteString | undefined }
@@ -93,6 +99,7 @@ function randomStep(random: Random, lives: boolean): ProgramStep {
     return {
       do: 'update',
       places: few(3, () => randomPlace(random)),
+      ranges: few(1, () => ({ ...randomRange(random), limit: 1 + random.below(4) })),
       operations: few(3, () => randomOperation(random, lives)),
     }
   }
@@ -232,14 +239,22 @@ class Player {
         return outcome.appended.map(appended => this.#toldAppended(appended))
       }
       case 'update': {
-        const { result, appended, version } = await this.#storage.update(step.places, found => {
-          const all = found.map(entry => entry?.value ?? '-').join('')
-          const operations = step.operations.map(operation =>
-            operation.op === 'put' ? { ...operation, value: operation.value + all.slice(0, 9) } : operation,
-          )
-          return { operations, result: found }
-        })
-        const told = result.map((entry, i) => this.#told(entry, step.places[i].tag))
+        const { places, ranges } = step
+        const { result, appended, version } = await this.#storage.update(
+          places,
+          (found, scanned) => {
+            const all = found.map(entry => entry?.value ?? '-').join('')
+            const operations = step.operations.map(operation =>
+              operation.op === 'put' ? { ...operation, value: operation.value + all.slice(0, 9) } : operation,
+            )
+            return { operations, result: { found, scanned } }
+          },
+          { ranges },
+        )
+        const told = [
+          result.found.map((entry, i) => this.#told(entry, places[i].tag)),
+          result.scanned.map((entries, i) => entries.map(entry => this.#told(entry, ranges[i].tag))),
+        ]
         if (step.operations.length > 0) this.#note(version, index)
         return [told, appended.map(answer => this.#toldAppended(answer))]
       }
