@@ -1,6 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
 import { openOn } from './annals.ts'
 import type { Entry, Range, Storage } from './engine/storage.ts'
+import { STORAGE_METHODS } from './open-options.ts'
 import { testCells } from './testing/annals-suite/cells.ts'
 import { testClosing } from './testing/annals-suite/closing.ts'
 import { testEvents } from './testing/annals-suite/events.ts'
@@ -60,28 +61,20 @@ describe('openOn', () => {
     })
   })
 
-  test.each([
-    'get',
-    'scan',
-    'snapshot',
-    'commit',
-    'update',
-    'subscribe',
-    'scopes',
-    'now',
-    'clock',
-    'close',
-  ] as const)('refuses an engine without the method %s, and closes it if it can', async name => {
-    const storage = new ReferenceStorage()
-    const close = vi.spyOn(storage, 'close')
-    Object.defineProperty(storage, name, { value: undefined })
-    await expect(openOn(storage)).rejects.toMatchObject({
-      code: 'INVALID_ARGUMENT',
-      message: `storage.${name} must be a function, not undefined`,
-      details: { name: `storage.${name}` },
-    })
-    expect(close).toHaveBeenCalledTimes(name === 'close' ? 0 : 1)
-  })
+  test.each(STORAGE_METHODS)(
+    'refuses an engine without the method %s, and closes it if it can',
+    async name => {
+      const storage = new ReferenceStorage()
+      const close = vi.spyOn(storage, 'close')
+      Object.defineProperty(storage, name, { value: undefined })
+      await expect(openOn(storage)).rejects.toMatchObject({
+        code: 'INVALID_ARGUMENT',
+        message: `storage.${name} must be a function, not undefined`,
+        details: { name: `storage.${name}` },
+      })
+      expect(close).toHaveBeenCalledTimes(name === 'close' ? 0 : 1)
+    },
+  )
 
   test('rejects with the reason even if closing the engine fails too', async () => {
     const storage = new ReferenceStorage()

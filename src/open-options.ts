@@ -1,6 +1,6 @@
 import { invalidArgument } from './core/errors.ts'
 import { checkFlag, checkFunction, checkOptions } from './core/options.ts'
-import type { Durability } from './engine/capabilities.ts'
+import type { Capabilities, Durability } from './engine/capabilities.ts'
 import { tenantShared } from './engine/keys.ts'
 import type { Storage } from './engine/storage.ts'
 import type { LedgerAlert } from './ledger/run-events.ts'
@@ -80,18 +80,23 @@ export function checkOpenOnOptions(options: OpenOnOptions): OpenOnOptions {
   return options
 }
 
-const STORAGE_METHODS: readonly (keyof Storage)[] = [
-  'get',
-  'scan',
-  'snapshot',
-  'commit',
-  'update',
-  'subscribe',
-  'scopes',
-  'now',
-  'clock',
-  'close',
-]
+type PortMethod = Exclude<keyof Storage, keyof Capabilities>
+
+/** Its type makes the compiler refuse a table that lacks a method of the port. */
+const PORT_METHODS: Readonly<Record<PortMethod, true>> = {
+  get: true,
+  scan: true,
+  snapshot: true,
+  commit: true,
+  update: true,
+  subscribe: true,
+  scopes: true,
+  now: true,
+  clock: true,
+  close: true,
+}
+/** The methods that every engine must have. */
+export const STORAGE_METHODS: readonly PortMethod[] = Object.keys(PORT_METHODS) as PortMethod[]
 
 /** Refuses an engine that lacks a method of the port. Otherwise a call much later would fail with a `TypeError`. */
 export function checkStorage(storage: Storage): void {
