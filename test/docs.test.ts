@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
+import { ProgramHost } from './program-host.ts'
 
 /**
  * Checks the documentation. Every `js` block runs as a program of its own, in an empty folder, against the built package.
@@ -47,15 +48,20 @@ function expectedOutput(code: string): string[] {
 // The folder is inside the package, so that `import 'annals'` resolves to the package itself, as it would after an install.
 mkdirSync(join(ROOT, 'temp'), { recursive: true })
 const folder = mkdtempSync(join(ROOT, 'temp', 'docs-'))
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
+const host = new ProgramHost()
+afterAll(() => {
+  host.stop()
+  rmSync(folder, { recursive: true, force: true })
+})
 
-function run(sample: Sample, name: string): string {
+/** Writes a sample to a folder of its own, and returns its path. */
+function written(sample: Sample, name: string): string {
   const cwd = join(folder, name)
-  mkdirSync(cwd, { recursive: true })
+  mkdirSync(cwd)
   const program = join(cwd, 'sample.mjs')
   // Samples pretend to work for a second. The test need not wait for that.
   writeFileSync(program, sample.code.replaceAll('sleep(1_000)', 'sleep(1)'))
-  return execFileSync(process.execPath, [program], { cwd, encoding: 'utf8', timeout: 30_000 })
+  return program
 }
 
 describe('the documentation', () => {
@@ -66,13 +72,17 @@ describe('the documentation', () => {
   })
 
   for (const [index, sample] of samples.entries()) {
-    test(`${relative('.', sample.file)}:${sample.line} runs and prints the documented output`, () => {
-      const output = run(sample, `sample-${index}`).replaceAll("'", '')
+    test(`${relative('.', sample.file)}:${sample.line} runs and prints the documented output`, async () => {
+      const program = written(sample, `sample-${index}`)
+      const cwd = dirname(program)
+      const printed = execFileSync(process.execPath, [program], { cwd, encoding: 'utf8', timeout: 30_000 })
+      const output = printed.replaceAll("'", '')
       for (const line of expectedOutput(sample.code)) {
         expect(output.replace(/\s+/g, ' ')).toContain(line.replace(/\s+/g, ' '))
       }
       // A sample must also succeed on the data that its first run left behind.
-      run(sample, `sample-${index}`)
+      const again = await host.run({ program, args: [], cwd, env: process.env })
+      expect(again, again.stderr).toMatchObject({ code: 0 })
     }, 60_000)
   }
 })

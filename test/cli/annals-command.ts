@@ -7,8 +7,9 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach } from 'vitest'
 import { type Annals, createProducer, open } from '../../src/index.ts'
 import { PLAN } from '../ledger/run-event.ts'
+import { type Outcome, ProgramHost } from '../program-host.ts'
 
-/** Runs the built command in a separate process, and makes stores for it. */
+/** Runs the built command outside the test process, and makes stores for it. */
 
 export const PROGRAM: string = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const root: string = mkdtempSync(join(tmpdir(), 'annals-cli-'))
@@ -18,18 +19,17 @@ let folders = 0
 afterEach(() => {
   for (const child of children) child.kill('SIGKILL')
   children.clear()
+  // A command that outlives its test must not run into the next one.
+  if (host?.isBusy === true) stopHost()
 })
-afterAll(() => rmSync(root, { recursive: true, force: true }))
+afterAll(() => {
+  stopHost()
+  rmSync(root, { recursive: true, force: true })
+})
 
 /** A path that does not exist yet. */
 export function newFolder(): string {
   return join(root, `folder-${folders++}`)
-}
-
-export interface Outcome {
-  readonly code: number | null
-  readonly stdout: string
-  readonly stderr: string
 }
 
 export interface Running {
@@ -88,8 +88,18 @@ export function start(args: readonly string[], options: RunOptions = {}): Runnin
   return { child, ended, printed, said: () => `${text.stdout}${text.stderr}` }
 }
 
+let host: ProgramHost | undefined
+
+/** Runs a command in a process that all commands of the test file share. `start` runs a command in a process of its own. */
 export function annals(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
-  return start(args, options).ended
+  host ??= new ProgramHost()
+  const { cwd = root, env, input = '' } = options
+  return host.run({ program: PROGRAM, args, cwd, env: { ...CLEAN_ENV, ...env }, input })
+}
+
+function stopHost(): void {
+  host?.stop()
+  host = undefined
 }
 
 /** Text that moves the cursor, clears the screen, sets the title and reverses the direction of a line. */
