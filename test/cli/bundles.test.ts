@@ -188,7 +188,7 @@ describe('import', () => {
   test('killed during an import leaves a store that opens, and importing again completes it', async () => {
     const source = newFolder()
     const db = await open({ path: source, durability: 'relaxed' })
-    const events = Array.from({ length: 40_000 }, (_, n) => ({
+    const events = Array.from({ length: 15_000 }, (_, n) => ({
       type: 'note',
       payload: { n, text: 'x'.repeat(100) },
     }))
