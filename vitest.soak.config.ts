@@ -3,8 +3,13 @@ import { defineConfig, type ViteUserConfig } from 'vitest/config'
 /** The long campaigns: they check the same properties as `npm test`, with far more cases. */
 const config: ViteUserConfig = defineConfig({
   test: {
-    include: ['test/**/*.soak.ts', 'test/server/fuzz.test.ts'],
-    env: { ANNALS_FUZZ_REQUESTS: '1000000' },
+    include: [
+      'test/**/*.soak.ts',
+      'test/server/fuzz.test.ts',
+      'test/{bundle/bundle,examples,ledger/duplicates}.test.ts',
+      'test/process/{kill,ledger,primitives}.test.ts',
+    ],
+    env: { ANNALS_SOAK: '1' },
     pool: 'forks',
     maxWorkers: 2,
     // Hours, but bounded: a campaign that hangs must fail.

@@ -3,6 +3,8 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Random, seedOfRun } from '../src/testing/random.ts'
+import { rounds } from './rounds.ts'
 
 /** Compiles the programs in examples/ against the built package, as their readers would, and runs them. */
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)))
@@ -55,6 +57,9 @@ async function reached() {
   return program
 }
 
+/** Which of its awaits the example is killed at: one in so many. */
+const EVERY = rounds(4, 1)
+
 test('agent-memory reaches the same end after being killed at any of its awaits and run again', () => {
   const program = makeMortal('agent-memory')
   const outcome = (output: string): string[] => {
@@ -66,21 +71,22 @@ test('agent-memory reaches the same end after being killed at any of its awaits 
   }
   const expected = outcome(run('agent-memory', join(folder, 'immortal')))
   expect(expected.at(-1)).toBe('research-42 is Completed')
-  let deaths = 0
-  for (;;) {
-    const path = join(folder, `memory-${deaths}`)
-    const env = { ...process.env, DIE_AT: String(deaths + 1) }
+  const first = 1 + new Random(seedOfRun()).below(EVERY)
+  console.log(`killed at every ${EVERY}th await, from ${first} on`)
+  let at = first
+  for (; ; at += EVERY) {
+    const path = join(folder, `memory-${at}`)
+    const env = { ...process.env, DIE_AT: String(at) }
     const { signal, stderr } = spawnSync(process.execPath, [program, path], {
       env,
       encoding: 'utf8',
       timeout: 30_000,
     })
     expect(stderr).toBe('')
-    expect(outcome(run('agent-memory', path)), `killed at await ${deaths + 1}`).toEqual(expected)
+    expect(outcome(run('agent-memory', path)), `killed at await ${at}`).toEqual(expected)
     if (signal === null) break
-    deaths++
   }
-  expect(deaths).toBeGreaterThan(25)
+  expect(at).toBeGreaterThan(25)
 }, 600_000)
 
 test('ledger continues after a simulated power loss, and has each event once', () => {

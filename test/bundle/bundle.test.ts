@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Annals, type BundleReport, open, verifyBundle } from '../../src/index.ts'
+import { rounds } from '../rounds.ts'
 import { addRun, bytesOf, chunked } from './bundles.ts'
 
 let db: Annals
@@ -7,6 +8,9 @@ beforeEach(async () => {
   db = await open({ memory: true })
 })
 afterEach(() => db.close())
+
+/** Changes of a byte to another value, to a letter in the other case, and to a byte that is not ASCII. */
+const CHANGES = [0x01, 0x20, 0x80]
 
 const verify = (bytes: Uint8Array): Promise<BundleReport> => verifyBundle(chunked(bytes))
 
@@ -64,7 +68,9 @@ describe('a bundle', () => {
     let line = 1
     const wrong: string[] = []
     for (let at = 0; at < bytes.length; at++) {
-      for (const change of [0x01, 0x20, 0x80]) {
+      // Each byte gets one of the changes, or all of them.
+      for (let round = 0; round < rounds(1, CHANGES.length); round++) {
+        const change = CHANGES[(at + round) % CHANGES.length]
         const changed = Buffer.from(bytes)
         changed[at] ^= change
         const report = await verifyBundle(chunked(changed, changed.length))

@@ -4,11 +4,15 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { type Annals, open } from '../../src/index.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { rounds } from '../rounds.ts'
 import { duplicateStorm, type StormReport } from './duplicate-storm.ts'
 
 /** Failure matrix: "duplicate append, any timing: one record, the same answer" (L4, L5, L6, L8, LD11). */
 const KEYS = 1_000
 const RUNS = 50
+const DUPLICATES = rounds(100_000, 1_000_000)
+const IN_FOLDER = rounds(30_000, 100_000)
+const EMPTY_STORES = rounds(4, 10)
 
 const root = mkdtempSync(join(tmpdir(), 'annals-duplicates-'))
 afterAll(() => rmSync(root, { recursive: true, force: true }))
@@ -36,14 +40,14 @@ function tell(seed: number, { duplicates, batches, batchesWithTwins, ms }: Storm
 }
 
 describe('failure matrix, duplicate append', () => {
-  test('a million duplicates of a thousand events give a thousand records, and one answer for each event', async () => {
+  test(`${DUPLICATES} duplicates of a thousand events give a thousand records, and one answer for each event`, async () => {
     const seed = seedOfRun()
     const db = await open({ memory: true })
-    const storm = { appends: 1_001_000, keys: KEYS, runs: RUNS, workers: 200, batches: 0 }
+    const storm = { appends: DUPLICATES + KEYS, keys: KEYS, runs: RUNS, workers: 200, batches: 0 }
     const report = await duplicateStorm(db, new Random(seed), storm)
     tell(seed, report)
     expect(report.persisted).toBe(KEYS)
-    expect(report.duplicates).toBeGreaterThanOrEqual(1_000_000)
+    expect(report.duplicates).toBeGreaterThanOrEqual(DUPLICATES)
     await checkRecords(db, report)
     const { appended, duplicates, divergentDuplicates } = db.stats().ledger
     expect({ appended, duplicates }).toEqual({ appended: KEYS, duplicates: report.duplicates })
@@ -55,11 +59,11 @@ describe('failure matrix, duplicate append', () => {
     const seed = seedOfRun()
     const path = join(root, 'batches')
     const db = await open({ path, durability: 'relaxed' })
-    const storm = { appends: 100_000, keys: KEYS, runs: RUNS, workers: 32, batches: 0.3 }
+    const storm = { appends: IN_FOLDER, keys: KEYS, runs: RUNS, workers: 32, batches: 0.3 }
     const report = await duplicateStorm(db, new Random(seed), storm)
     tell(seed, report)
     expect(report.persisted).toBe(KEYS)
-    expect(report.batchesWithTwins).toBeGreaterThan(1_000)
+    expect(report.batchesWithTwins).toBeGreaterThan(IN_FOLDER / 100)
     await checkRecords(db, report)
     await db.close()
     const again = await open({ path })
@@ -71,7 +75,7 @@ describe('failure matrix, duplicate append', () => {
     const seed = seedOfRun()
     console.log(`ANNALS_SEED=${seed}`)
     const random = new Random(seed)
-    for (let round = 0; round < 10; round++) {
+    for (let round = 0; round < EMPTY_STORES; round++) {
       const db = await open({ memory: true })
       // The store is empty. The first append with a key stores it, whether in a batch or alone.
       const storm = { appends: 1_000 + random.below(500), keys: KEYS, runs: RUNS, workers: 16, batches: 0.9 }

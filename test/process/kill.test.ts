@@ -11,6 +11,7 @@ import { openNodeDisk } from '../../src/disk/node-disk.ts'
 import { openEmbedded } from '../../src/embedded/open.ts'
 import type { Recovery } from '../../src/engine/capabilities.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { rounds } from '../rounds.ts'
 import { KillOracle, readReport } from './kill-oracle.ts'
 
 /**
@@ -18,7 +19,8 @@ import { KillOracle, readReport } from './kill-oracle.ts'
  * any timing", with a real process, a real disk and a real SIGKILL.
  */
 const WRITER = fileURLToPath(new URL('writer.mjs', import.meta.url))
-const STORES = 11
+/** Even, so that every kind of kill hits durable and relaxed writers. */
+const STORES = rounds(4, 50)
 /** The kills of each store, in order. The first writer creates the store. */
 const DEATHS = [
   'writing',
@@ -163,9 +165,9 @@ describe('failure matrix, process killed', () => {
         `${commits} commits found, ${answered} answered, 0 lost, ${duplicates} duplicates answered alike, ${drops} drops, ` +
         `mended ${JSON.stringify(mended)}, ${Math.round(performance.now() - started)} ms`,
     )
-    expect(kills).toBeGreaterThanOrEqual(100)
-    expect(answered).toBeGreaterThan(1_000)
-    expect(drops).toBeGreaterThan(10)
+    expect(kills).toBeGreaterThanOrEqual(STORES * DEATHS.length * 0.9)
+    expect(answered).toBeGreaterThan(STORES * 100)
+    expect(drops).toBeGreaterThan(STORES)
   }, 600_000)
 })
 

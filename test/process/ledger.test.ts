@@ -19,11 +19,13 @@ import {
   reduce,
 } from '../../src/index.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { rounds } from '../rounds.ts'
 
 /** Failure matrix: "process killed at any operation" and "duplicate append", for run events, with a real SIGKILL. */
 const WRITER = fileURLToPath(new URL('ledger-writer.mjs', import.meta.url))
 const PRODUCER = fileURLToPath(new URL('ledger-producer.mjs', import.meta.url))
-const CYCLES = 26
+/** Twice the number of deaths, so that each of them hits a durable and a relaxed writer. */
+const CYCLES = rounds(16, 200)
 
 /** The places at which a writer is killed. It kills itself at a random pass, up to `timesMax`. With 0 the test kills it. */
 const DEATHS = [
@@ -174,7 +176,7 @@ describe('failure matrix, process killed, in the ledger', () => {
       const { place, timesMax } = cycle === 0 ? DEATHS[6] : DEATHS[cycle % DEATHS.length]
       const report = join(root, `report-${cycle}`)
       const settings = {
-        durability: cycle % 2 === 0 ? 'durable' : 'relaxed',
+        durability: (cycle + Math.floor(cycle / DEATHS.length)) % 2 === 0 ? 'durable' : 'relaxed',
         ...(timesMax === 0 ? {} : { dieIn: place, dieAt: 1 + random.below(timesMax) }),
         cursor: oracle.cursor,
         firstRun: oracle.firstRun,
@@ -214,10 +216,10 @@ describe('failure matrix, process killed, in the ledger', () => {
         `${oracle.answered.size} events answered, ${total} found, 0 lost, ${oracle.duplicates} duplicates answered alike, ` +
         `${invalid} alerts, ${oracle.delivered.length} delivered, ${Math.round(performance.now() - since)} ms`,
     )
-    expect(kills).toBeGreaterThanOrEqual(25)
-    expect(total).toBeGreaterThan(100)
-    expect(invalid).toBeGreaterThan(3)
-    expect(oracle.duplicates).toBeGreaterThan(20)
+    expect(kills).toBeGreaterThanOrEqual(CYCLES * 0.9)
+    expect(total).toBeGreaterThan(CYCLES)
+    expect(invalid).toBeGreaterThan(0)
+    expect(oracle.duplicates).toBeGreaterThan(CYCLES / 2)
   }, 600_000)
 
   test('a killed producer with its ids in a file sends each event under one id', async () => {

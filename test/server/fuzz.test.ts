@@ -2,11 +2,11 @@ import { expect, test } from 'vitest'
 import { type Annals, open } from '../../src/index.ts'
 import { createServer, type Server } from '../../src/server.ts'
 import { Random, seedOfRun } from '../../src/testing/random.ts'
+import { rounds } from '../rounds.ts'
 import { type ApiDescription, ApiRequests } from './api-requests.ts'
 import { heldBytes } from './held-memory.ts'
 
-/** `npm run test:soak` sends a million. */
-const REQUESTS = Number(process.env['ANNALS_FUZZ_REQUESTS'] ?? 50_000)
+const REQUESTS = rounds(15_000, 1_000_000)
 /** This includes the data that successful requests have stored. */
 const GROWTH_BYTES_MAX = 64 * 1024 * 1024
 
