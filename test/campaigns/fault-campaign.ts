@@ -23,6 +23,8 @@ export interface FaultCampaign {
   readonly programs: number
   /** The report to add to. By default a new one. */
   readonly report?: FaultReport
+  /** The share of moments at which the programs that continue on the images crash. */
+  readonly imageShare?: number
 }
 
 export interface FaultReport {
@@ -99,11 +101,13 @@ export const FAULTS: readonly Fault[] = [
   },
 ]
 
+const IMAGE_SHARE = 0.03
+
 export async function faultCampaign(campaign: FaultCampaign): Promise<FaultReport> {
-  const { seed, programs, report = newFaultReport(seed) } = campaign
+  const { seed, programs, report = newFaultReport(seed), imageShare = IMAGE_SHARE } = campaign
   const random = new Random(seed)
   for (let program = 0; program < programs; program++) {
-    await faultProgram(random.below(0x1_0000_0000), { report })
+    await faultProgram(random.below(0x1_0000_0000), { report, imageShare })
   }
   return report
 }
@@ -152,7 +156,7 @@ export function faultProgram(seed: number, options: FaultProgramOptions = {}): P
 async function runFaults(seed: number, options: FaultProgramOptions): Promise<FaultReport> {
   const { report = newFaultReport(seed), share = 1, only = () => true } = options
   const choice = new Random(seed)
-  const base = await prepareBase(seed, options.imageShare ?? 0.03)
+  const base = await prepareBase(seed, options.imageShare ?? IMAGE_SHARE)
   const kinds: DiskCallKind[] = []
   const sound = new FaultRun(base, undefined, report)
   sound.disk.onCall = ({ kind, phase }) => void (phase === 'start' && kinds.push(kind))

@@ -67,7 +67,7 @@ export async function huntPlanted<T>(
 ): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), 'annals-mutant-'))
   try {
-    linkPackage(folder)
+    linkPackage(folder, patches)
     for (const patch of patches) plant(patch, folder)
     // With this flag a link is a module of its own, so the copy imports itself and not the package behind its links.
     const all = ['--preserve-symlinks', program, folder, ...args].map(String)
@@ -78,10 +78,18 @@ export async function huntPlanted<T>(
   }
 }
 
-/** Links the built package as `src` and the compiled campaigns as `test`, file by file, so that one file can be replaced. */
-function linkPackage(folder: string): void {
-  for (const part of PARTS) linkFiles(join(dist, part), join(folder, 'src', part))
-  linkFiles(programs, join(folder, 'test'))
+/**
+ * Links the built package as `src` and the compiled campaigns as `test`. A part that gets a patch is linked file by file,
+ * so that one of them can be replaced.
+ */
+function linkPackage(folder: string, patches: readonly Patch[]): void {
+  mkdirSync(join(folder, 'src'))
+  for (const part of PARTS) {
+    const to = join(folder, 'src', part)
+    if (patches.some(({ file }) => file.startsWith(`${part}/`))) linkFiles(join(dist, part), to)
+    else symlinkSync(join(dist, part), to)
+  }
+  symlinkSync(programs, join(folder, 'test'))
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
 }
 
