@@ -11,7 +11,7 @@ import { newRun } from './telemetry-suite/service.ts'
 
 /** Lists of large records are sent while they are read from the store, as fast as the client reads them. */
 
-const RECORDS = 300
+const RECORDS = 120
 const RECORD_BYTES = 1_000_000
 const LOOK_EVERY_BYTES = 20 * RECORD_BYTES
 /** A small cache, so that mostly the response is measured. */

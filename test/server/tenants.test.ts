@@ -11,7 +11,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 
 const PROGRAM = fileURLToPath(new URL('tenants-process.mjs', import.meta.url))
 const MIB = 1024 * 1024
-const EVENTS = 100_000
+const EVENTS = 40_000
 /** The longest time that a request may block the event loop. */
 const BLOCK_MS_MAX = 20
 const RSS_MAX = 1_200 * MIB
