@@ -291,7 +291,11 @@ await run.result`
 })
 
 /** Runs commands that the demo prints at its end, by default all of them, and returns their output. */
-function typed(stderr: string, cwd: string, options: { env?: NodeJS.ProcessEnv; only?: RegExp } = {}): string {
+function typed(
+  stderr: string,
+  cwd: string,
+  options: { env?: NodeJS.ProcessEnv; only?: RegExp } = {},
+): string {
   const { env = {}, only = /./ } = options
   const hints = stderr
     .slice(stderr.indexOf('Look at the run'))
