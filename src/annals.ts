@@ -28,7 +28,8 @@ import {
   type OpenOptions,
 } from './open-options.ts'
 import { Events } from './primitives/event-log.ts'
-import { type Kv, LiveKvStore } from './primitives/kv.ts'
+import type { Kv } from './primitives/kv.ts'
+import { LiveKvStore } from './primitives/kv-store.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 import { Runs } from './primitives/run-index.ts'
 import { RunScopes } from './primitives/run-scopes.ts'

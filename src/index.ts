@@ -116,13 +116,19 @@ export {
   ScopedEvents,
   type TailOptions,
 } from './primitives/event-log.ts'
+export type { KeyValue, LifetimeOptions } from './primitives/key-entry.ts'
 export type { KeyBounds, ListOptions } from './primitives/key-range.ts'
 export type {
-  KeyValue,
+  UpdateChanges,
+  UpdateFound,
+  UpdateFunction,
+  UpdateRange,
+  UpdateReads,
+} from './primitives/key-update.ts'
+export type {
   KeyWrite,
   Kv,
   KvCalls,
-  LifetimeOptions,
   LiveKvCalls,
   PutOptions,
   RunKv,

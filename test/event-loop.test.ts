@@ -99,6 +99,7 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
   'Kv.iterate': () => count(db.kv.iterate(RUN)),
   'Kv.getMany': async () => db.kv.getMany(RUN, await db.kv.list(RUN, { limit: 10_000 })),
   'Kv.write': () => db.kv.write('written', MANY_PUTS),
+  'Kv.clear': () => db.kv.clear('cleared'),
   'Kv.watch': () => count(db.kv.watch(RUN), ENTRIES),
   'Kv.transaction': () => db.kv.transaction(RUN, kv => kv.list()),
   'Events.readRange': () => db.events.readRange(RUN, 0, Number.POSITIVE_INFINITY),
@@ -153,7 +154,7 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
 
 /** Methods whose work does not depend on the size of the store, except for the depth of a tree. */
 const BRIEF: Readonly<Record<string, readonly string[]>> = {
-  Kv: ['get', 'getVersioned', 'delete', 'exists', 'of'],
+  Kv: ['get', 'getVersioned', 'delete', 'exists', 'of', 'update'],
   Events: ['append', 'appendBatch', 'read', 'head', 'length'],
   Cells: ['read', 'init', 'cas', 'set', 'delete', 'exists', 'transition', 'transitionOrInit'],
   Machines: ['define', 'send', 'current', 'isTerminal', 'can', 'definition', 'toMermaid'],

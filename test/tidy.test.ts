@@ -56,7 +56,7 @@ const PUBLIC_ONLY_MAY_IMPORT: readonly string[] = [
  * import the shared parts of the folder.
  */
 const NO_SIBLINGS: Readonly<Record<string, readonly string[]>> = {
-  primitives: ['kv', 'event-log', 'state-cell', 'state-machine', 'trace-store', 'run-index'],
+  primitives: ['kv-store', 'event-log', 'state-cell', 'state-machine', 'trace-store', 'run-index'],
 }
 
 /** The modules that a folder may import from outside. Other folders may import `node:` modules only. */

@@ -1,29 +1,10 @@
-import { type ByteString, fromUtf8 } from '../core/bytes.ts'
-import { AnnalsError, invalidArgument } from '../core/errors.ts'
-import { checkWhole } from '../core/numbers.ts'
-import { checkFlag, checkFunction, checkOptions } from '../core/options.ts'
-import { isSliceOver, mapInSlices, nextSlice, valueBytes } from '../core/slices.ts'
 import type { Given } from '../core/storable.ts'
-import { decodeStored, encodeGiven, type Value } from '../core/value.ts'
-import type { Database } from '../engine/database.ts'
-import { type Scope, TAGS } from '../engine/keys.ts'
-import { getMany } from '../engine/many-gets.ts'
-import { pages } from '../engine/pages.ts'
-import type { Session } from '../engine/session.ts'
-import type { Delete, Entry, Place, Put } from '../engine/storage.ts'
-import { boundForm } from './bound.ts'
-import { checkKey, type ListOptions, rangeOf } from './key-range.ts'
-import { type KeyChange, type WatchOptions, watchKeys } from './watching.ts'
-
-const TAG = TAGS.kv
-/** The most keys that one call of `getMany` or `write` takes, and that `clear` deletes in one commit. */
-const KEYS_MAX = 10_000
-
-/** Options of a put in `write`. */
-export interface LifetimeOptions {
-  /** The lifetime in milliseconds, a positive integer. After it, the key reads as absent. Unlimited by default. */
-  readonly ttlMs?: number
-}
+import type { Value } from '../core/value.ts'
+import type { Scope } from '../engine/keys.ts'
+import type { KeyValue, LifetimeOptions } from './key-entry.ts'
+import type { ListOptions } from './key-range.ts'
+import type { UpdateFunction, UpdateReads } from './key-update.ts'
+import type { KeyChange, WatchOptions } from './watching.ts'
 
 /** Options of `put`. */
 export interface PutOptions extends LifetimeOptions {
@@ -42,9 +23,6 @@ export interface VersionedValue<T = Value> {
   /** When the key was last written, in milliseconds since 1970. For an own put of a transaction, when that began. */
   readonly updatedAt: number
 }
-
-/** A key with its value. */
-export type KeyValue<T = Value> = readonly [key: string, value: T]
 
 /** One change of `write`. */
 export type KeyWrite<T = unknown> =
@@ -169,6 +147,33 @@ export interface KvCalls<S extends readonly unknown[], V = Value> {
   iterate<T = V>(...args: [...S, options?: ListOptions]): AsyncGenerator<KeyValue<T>, void, void>
 
   /**
+   * Deletes the keys of a range, and returns how many there were. Up to 10,000 keys are deleted in one commit, more in commits of
+   * 10,000, in order. In a transaction all are deleted in its commit.
+   * @example
+   * for (const key of ['job/1', 'job/2', 'other']) await db.kv.put(run, key, 1)
+   * await db.kv.clear(run, { prefix: 'job/' }) // → 2
+   * await db.kv.list(run) // → ['other']
+   */
+  clear(...args: [...S, options?: ListOptions]): Promise<number>
+
+  /**
+   * Reads keys and ranges, and writes what `change` returns, in one serialized step. It never conflicts: of a hundred workers that
+   * each claim the next entry of a queue, all get different ones. `change` must be synchronous and pure, because it may run more
+   * than once. It may write only the declared keys, and keys within the bounds of the declared ranges.
+   * @example
+   * await db.kv.write(run, [
+   *   { op: 'put', key: 'ready/1', value: 'first' },
+   *   { op: 'put', key: 'ready/2', value: 'second' },
+   * ])
+   * const claim = () =>
+   *   db.kv.update(run, { ranges: [{ prefix: 'ready/', limit: 1 }] }, ({ ranges: [[next]] }) =>
+   *     next === undefined ? { result: undefined } : { deletes: [next[0]], result: next[1] },
+   *   )
+   * await Promise.all([claim(), claim(), claim()]) // → ['first', 'second', undefined]
+   */
+  update<R, T = V>(...args: [...S, reads: UpdateReads, change: UpdateFunction<R, T>]): Promise<R>
+
+  /**
    * Returns the same calls, with values of type `T`.
    * @example
    * // In TypeScript: const jobs = db.kv.of<Job>()
@@ -220,210 +225,3 @@ export type Kv<V = Value> = LiveKvCalls<[scope: Scope], V>
 export type RunKv<V = Value> = LiveKvCalls<[], V>
 /** The keys and values of one scope in a transaction, whose reads see its own writes. */
 export type ScopedKv<V = Value> = KvCalls<[], V>
-
-/** Implements `KvCalls`. `S` is a scope, or undefined if `scopeOf` knows it. */
-export class KvStore<S> implements KvCalls<[scope: S]> {
-  readonly #session: Session
-  protected readonly scopeOf: (scope: S) => ByteString
-
-  constructor(session: Session, scopeOf: (scope: S) => ByteString) {
-    this.#session = session
-    this.scopeOf = scopeOf
-  }
-
-  async get<T = Value>(scope: S, key: string): Promise<T | undefined> {
-    const entry = await this.#session.get(this.scopeOf(scope), TAG, checkKey(key))
-    return entry === undefined ? undefined : (decodeStored(entry.value) as T | Promise<T>)
-  }
-
-  async getVersioned<T = Value>(scope: S, key: string): Promise<VersionedValue<T> | undefined> {
-    const entry = await this.#find(scope, key)
-    if (entry === undefined) return undefined
-    const { version, time: updatedAt } = entry
-    return Object.freeze({ value: (await decodeStored(entry.value)) as T, version, updatedAt })
-  }
-
-  async getMany<T = Value>(scope: S, keys: readonly string[]): Promise<readonly (T | undefined)[]> {
-    const bytes = this.scopeOf(scope)
-    checkMany('keys', keys)
-    const places = Array.from(keys, key => ({ scope: bytes, tag: TAG, key: checkKey(key) }))
-    // Also without keys, so that a caller whose transaction has ended gets the error.
-    const found =
-      places.length === 0 ? await this.#session.view(async () => []) : await getMany(this.#session, places)
-    const decode = (entry: Entry | undefined): Decoded<T | undefined> =>
-      entry === undefined ? undefined : (decodeStored(entry.value) as T | Promise<T>)
-    return Object.freeze(await mapInSlices(found, decode, entry => entry?.value.length ?? 0))
-  }
-
-  async put(scope: S, key: string, value: unknown, options: PutOptions = {}): Promise<number> {
-    checkOptions('put', options, ['ifAbsent', 'ifVersion', 'ttlMs'])
-    const given = putOf(this.#session, this.scopeOf(scope), key, value, options)
-    const put = given instanceof Promise ? await given : given
-    const { ifAbsent, ifVersion } = options
-    if (ifAbsent === undefined && ifVersion === undefined) return (await this.#session.write([put])).version
-    const condition = conditionOf(key, options)
-    const { version } = await this.#session.update([put], ([entry]) => {
-      condition(entry)
-      return { operations: [put], result: undefined }
-    })
-    return version
-  }
-
-  async write(scope: S, operations: readonly KeyWrite[]): Promise<void> {
-    const bytes = this.scopeOf(scope)
-    checkMany('operations', operations)
-    const encode = (operation: KeyWrite): Put | Delete | Promise<Put> => {
-      if (operation?.op === 'put') {
-        checkOptions('a put', operation, ['op', 'key', 'value', 'ttlMs'])
-        return putOf(this.#session, bytes, operation.key, operation.value, operation)
-      }
-      if (operation?.op !== 'delete') throw invalidArgument('operations', "must have 'put' or 'delete' as op")
-      checkOptions('a delete', operation, ['op', 'key'])
-      return { op: 'delete', scope: bytes, tag: TAG, key: checkKey(operation.key) }
-    }
-    const size = (_: KeyWrite, write: Put | Delete): number => (write.op === 'put' ? write.value.length : 0)
-    await this.#session.write(await mapInSlices(Array.from(operations), encode, size))
-  }
-
-  async delete(scope: S, key: string): Promise<boolean> {
-    return this.#session.remove(this.#placeOf(scope, key))
-  }
-
-  async exists(scope: S, key: string): Promise<boolean> {
-    return (await this.#find(scope, key)) !== undefined
-  }
-
-  async list(scope: S, options: ListOptions = {}): Promise<readonly string[]> {
-    const found = await this.#session.scan(rangeOf(this.#treeOf(scope), 'list', options))
-    return Object.freeze(await mapInSlices(found, ({ key }) => fromUtf8(key)))
-  }
-
-  async entries<T = Value>(scope: S, options: ListOptions = {}): Promise<readonly KeyValue<T>[]> {
-    const found = await this.#session.scan(rangeOf(this.#treeOf(scope), 'entries', options))
-    return Object.freeze(await mapInSlices(found, pairOf<T>, valueBytes))
-  }
-
-  async *iterate<T = Value>(scope: S, options: ListOptions = {}): AsyncGenerator<KeyValue<T>, void, void> {
-    const range = rangeOf(this.#treeOf(scope), 'iterate', options)
-    for await (const page of pages(this.#session, range)) {
-      for (const entry of page) {
-        if (isSliceOver()) await nextSlice()
-        yield pairOf<T>(entry)
-      }
-    }
-  }
-
-  of<T>(): KvCalls<[scope: S], T> {
-    return this as KvCalls<[scope: S], unknown> as KvCalls<[scope: S], T>
-  }
-
-  #treeOf(scope: S): { readonly scope: ByteString; readonly tag: number } {
-    return { scope: this.scopeOf(scope), tag: TAG }
-  }
-
-  #placeOf(scope: S, key: string): Place {
-    return { scope: this.scopeOf(scope), tag: TAG, key: checkKey(key) }
-  }
-
-  #find(scope: S, key: string): Promise<Entry | undefined> {
-    return this.#session.get(this.scopeOf(scope), TAG, checkKey(key))
-  }
-}
-
-/** Implements `LiveKvCalls`. */
-export class LiveKvStore<S> extends KvStore<S> implements LiveKvCalls<[scope: S]> {
-  readonly #database: Database
-
-  constructor(database: Database, scopeOf: (scope: S) => ByteString) {
-    super(database, scopeOf)
-    this.#database = database
-  }
-
-  async transaction<R>(scope: S, work: (kv: ScopedKv) => Promise<R> | R): Promise<R> {
-    const bytes = this.scopeOf(scope)
-    checkFunction('work', work)
-    return this.#database.transaction(transaction => work(scopedKv(transaction, bytes)))
-  }
-
-  watch<T = Value>(scope: S, options: WatchOptions = {}): AsyncGenerator<KeyChange<T>, void, void> {
-    return watchKeys(this.#database, () => ({ scope: this.scopeOf(scope), tag: TAG }), options)
-  }
-
-  override of<T>(): LiveKvCalls<[scope: S], T> {
-    return this as LiveKvCalls<[scope: S], unknown> as LiveKvCalls<[scope: S], T>
-  }
-}
-
-const scoped = boundForm<ScopedKv>(KvStore)
-const live = boundForm<RunKv>(LiveKvStore)
-
-/** The keys of one scope in a transaction. */
-export function scopedKv(session: Session, scope: ByteString): ScopedKv {
-  return scoped(new KvStore(session, () => scope))
-}
-
-/** The keys of one scope. */
-export function runKv(database: Database, scope: ByteString): RunKv {
-  return live(new LiveKvStore(database, () => scope))
-}
-
-type Decoded<T> = T | Promise<T>
-
-function putOf(
-  session: Session,
-  scope: ByteString,
-  key: string,
-  value: unknown,
-  { ttlMs }: LifetimeOptions,
-): Put | Promise<Put> {
-  const keyBytes = checkKey(key)
-  const expiresAt = ttlMs === undefined ? 0 : expiryOf(ttlMs, session.clock())
-  const made = (bytes: ByteString): Put => {
-    return { op: 'put', scope, tag: TAG, key: keyBytes, expiresAt, value: bytes }
-  }
-  const encoded = encodeGiven(value)
-  return typeof encoded === 'string' ? made(encoded) : encoded.then(made)
-}
-
-/** Returns a function that throws `VERSION_MISMATCH` unless an entry fulfils the conditions of a put. */
-function conditionOf(key: string, { ifAbsent, ifVersion }: PutOptions): (entry: Entry | undefined) => void {
-  checkFlag('ifAbsent', ifAbsent)
-  if (ifVersion !== undefined) checkWhole('ifVersion', ifVersion)
-  if (ifAbsent === true && ifVersion !== undefined) {
-    throw invalidArgument('ifVersion', 'and ifAbsent exclude each other: give one of them')
-  }
-  return entry => {
-    if (ifAbsent === true && entry !== undefined)
-      throw mismatch(key, `exists with version ${entry.version}`, entry)
-    if (ifVersion === undefined || entry?.version === ifVersion) return
-    const actual = entry === undefined ? 'is absent' : `has version ${entry.version}`
-    throw mismatch(key, `${actual}, not version ${ifVersion}`, entry)
-  }
-}
-
-function mismatch(key: string, why: string, entry: Entry | undefined): AnnalsError {
-  return new AnnalsError('VERSION_MISMATCH', `the key ${JSON.stringify(key)} ${why}`, {
-    key,
-    actual: entry?.version ?? 0,
-  })
-}
-
-function pairOf<T>({ key, value }: Entry): Decoded<KeyValue<T>> {
-  const pairWith = (decoded: Value): KeyValue<T> => Object.freeze([fromUtf8(key), decoded as T] as const)
-  const decoded = decodeStored(value)
-  return decoded instanceof Promise ? decoded.then(pairWith) : pairWith(decoded)
-}
-
-function checkMany(name: string, items: readonly unknown[]): void {
-  if (!Array.isArray(items)) throw invalidArgument(name, 'must be an array')
-  if (items.length <= KEYS_MAX) return
-  throw invalidArgument(name, `has ${items.length} items, and ${KEYS_MAX} are allowed: split it`)
-}
-
-function expiryOf(ttlMs: number, clock: number): number {
-  const ttlMax = Number.MAX_SAFE_INTEGER - clock
-  if (Number.isSafeInteger(ttlMs) && ttlMs > 0 && ttlMs <= ttlMax) return clock + ttlMs
-  const why =
-    Number.isSafeInteger(ttlMs) && ttlMs > 0 ? `can be at most ${ttlMax} now` : 'must be a positive integer'
-  throw new AnnalsError('INVALID_ARGUMENT', `ttlMs ${why}`, { name: 'ttlMs', value: ttlMs, max: ttlMax })
-}

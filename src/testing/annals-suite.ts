@@ -11,6 +11,7 @@ import { testHostileNames } from './annals-suite/hostile-names.ts'
 import { testIndices } from './annals-suite/indices.ts'
 import { testIsolation } from './annals-suite/isolation.ts'
 import { testKeyRanges } from './annals-suite/key-ranges.ts'
+import { testKeyUpdates } from './annals-suite/key-updates.ts'
 import { testKv } from './annals-suite/kv.ts'
 import { testLimits } from './annals-suite/limits.ts'
 import { testLive } from './annals-suite/live.ts'
@@ -43,6 +44,7 @@ export function testAnnals(name: string, openDatabase: OpenAnnals, options: Anna
   describe.concurrent(`annals: ${name}`, () => {
     describe('kv', () => testKv(suite))
     describe('key ranges', () => testKeyRanges(suite))
+    describe('key updates', () => testKeyUpdates(suite))
     describe('expiry', () => testExpiry(suite))
     describe('values', () => testValues(suite))
     describe('events', () => testEvents(suite))

@@ -6,7 +6,7 @@ import type { Commit, Operation, Step, UpdateOptions } from '../../src/engine/st
 import { OptimisticTransaction } from '../../src/engine/transaction.ts'
 import type { PutOptions, Scope, Transition, Value } from '../../src/index.ts'
 import { ScopedEvents } from '../../src/primitives/event-log.ts'
-import { KvStore } from '../../src/primitives/kv.ts'
+import { KvStore } from '../../src/primitives/kv-store.ts'
 import { Runs } from '../../src/primitives/run-index.ts'
 import { RunScopes } from '../../src/primitives/run-scopes.ts'
 import { ScopedCells } from '../../src/primitives/state-cell.ts'
