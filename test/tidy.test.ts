@@ -22,6 +22,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   launch: ['core', 'disk', 'engine', 'primitives', 'ledger', 'telemetry'],
   testing: ['core', 'engine'],
   server: ['core', 'ledger', 'primitives', 'launch', 'telemetry'],
+  // Adapters for other frameworks. Each is a program on the library, with its framework as an optional peer.
+  integrations: ['core'],
   // Code that runs in browsers. It may use these folders only for types and for code without Node, which
   // test/client-purity.test.ts checks.
   client: ['core', 'engine', 'primitives', 'ledger'],
@@ -36,6 +38,7 @@ const ENTRIES: Readonly<Record<string, readonly string[]>> = {
   server: ['src/annals.ts', 'src/engine/keys.ts'],
   // It opens a database on a user's storage engine.
   testing: ['src/annals.ts'],
+  integrations: ['src/index.ts'],
   cli: ['src/index.ts', 'src/postgres.ts', 'src/launch.ts', 'src/server.ts', 'src/client.ts'],
 }
 
@@ -69,6 +72,15 @@ const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
   'src/postgres.ts': ['annals'],
   testing: ['vitest', 'annals', 'node:*'],
   cli: ['commander', 'picocolors', 'node:*'],
+  integrations: [
+    'abstract-level',
+    'keyv',
+    '@langchain/core/runnables',
+    '@langchain/langgraph-checkpoint',
+    'openworkflow',
+    'openworkflow/internal',
+    'node:*',
+  ],
 }
 const OUTSIDE_BY_DEFAULT: readonly string[] = ['node:*']
 
