@@ -27,15 +27,15 @@ import {
   type OpenOnOptions,
   type OpenOptions,
 } from './open-options.ts'
-import { Events } from './primitives/event-log.ts'
+import { type Events, LiveEventLog } from './primitives/event-log.ts'
 import type { Kv } from './primitives/kv.ts'
 import { LiveKvStore } from './primitives/kv-store.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 import { Runs } from './primitives/run-index.ts'
 import { RunScopes } from './primitives/run-scopes.ts'
-import { Cells } from './primitives/state-cell.ts'
-import { Machines } from './primitives/state-machine.ts'
-import { Traces } from './primitives/trace-store.ts'
+import { CellStore, type Cells } from './primitives/state-cell.ts'
+import { MachineStore, type Machines } from './primitives/state-machine.ts'
+import { TraceStore, type Traces } from './primitives/trace-store.ts'
 import { type DroppableScopes, dropScope, type ScopesOptions, scopesWithoutRun } from './scopes.ts'
 import { TelemetryStore } from './telemetry/telemetry-store.ts'
 import {
@@ -172,10 +172,10 @@ export class Annals implements AsyncDisposable {
     const { database, guards } = store
     const scopeOf = (scope: Scope): ByteString => this.#scopeOf(scope)
     this.kv = new LiveKvStore(database, scopeOf)
-    this.events = new Events(database, scopeOf)
-    this.cells = new Cells(database, scopeOf)
-    this.machines = new Machines(database, scopeOf, guards)
-    this.traces = new Traces(database, scopeOf)
+    this.events = new LiveEventLog(database, scopeOf)
+    this.cells = new CellStore(database, scopeOf)
+    this.machines = new MachineStore(database, scopeOf, guards)
+    this.traces = new TraceStore(database, scopeOf)
     const shared = scopeOf(namespace)
     this.#runScopes = new RunScopes(tenant, shared, scopeOf)
     this.runs = new Runs(database, this.#runScopes)

@@ -106,16 +106,21 @@ export type {
 export type { FeedItem } from './ledger/subscriptions.ts'
 export type { RunVerification } from './ledger/verification.ts'
 export type { LedgerOptions, OpenOnOptions, OpenOptions } from './open-options.ts'
-export type { Event } from './primitives/event.ts'
-export {
-  type EventReceipt,
+export type { AnyEvents, Event, EventOf, EventType, GivenPayload } from './primitives/event.ts'
+export type {
+  AppendBatchOptions,
+  AppendEventOptions,
   Events,
-  type IterateOptions,
+  EventsCalls,
+  GivenEvents,
   LiveEvents,
-  type NewEvent,
+  LiveEventsCalls,
+  NewEvent,
+  ReadByTypeOptions,
   ScopedEvents,
-  type TailOptions,
 } from './primitives/event-log.ts'
+export type { IterateOptions, TailOptions } from './primitives/event-reading.ts'
+export type { EventReceipt } from './primitives/event-receipt.ts'
 export type { KeyValue, LifetimeOptions } from './primitives/key-entry.ts'
 export type { KeyBounds, ListOptions } from './primitives/key-range.ts'
 export type {
@@ -135,41 +140,52 @@ export type {
   ScopedKv,
   VersionedValue,
 } from './primitives/kv.ts'
-export type { Guard, MachineDefinition, MachineTransition } from './primitives/machine-definition.ts'
+export type {
+  EventNameOf,
+  Guard,
+  MachineDefinition,
+  MachineTransition,
+  StateOf,
+} from './primitives/machine-definition.ts'
 export type { Run, RunStatus, Tombstone } from './primitives/run.ts'
 export type { CreateRunOptions, EnsureRunOptions } from './primitives/run-creation.ts'
 export { type DeleteRunOptions, type RunStats, Runs } from './primitives/run-index.ts'
 export type { RunQuery } from './primitives/run-query.ts'
-export {
-  type Cell,
-  type CellState,
+export type {
+  Cell,
+  CellState,
   Cells,
+  CellsCalls,
   ScopedCells,
-  type Transition,
-  type Transitioned,
+  Transition,
+  Transitioned,
 } from './primitives/state-cell.ts'
-export {
-  type MachineState,
-  type MachineStep,
+export type {
+  MachineState,
+  MachineStep,
   Machines,
+  MachinesCalls,
   ScopedMachines,
-  type StoredDefinition,
+  StoredDefinition,
 } from './primitives/state-machine.ts'
 export type {
   CustomTrace,
   Decision,
   ErrorTrace,
+  GivenTrace,
   Query,
   Thought,
   ToolCall,
   Trace,
+  TraceOf,
 } from './primitives/trace.ts'
-export {
+export type {
   ScopedTraces,
-  type StoredTrace,
-  type TraceOptions,
+  StoredTrace,
+  TraceOptions,
   Traces,
-  type TraceTree,
+  TracesCalls,
+  TraceTree,
 } from './primitives/trace-store.ts'
 export type { KeyChange, WatchOptions } from './primitives/watching.ts'
 export type { ScopesOptions } from './scopes.ts'

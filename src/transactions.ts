@@ -3,13 +3,13 @@ import { checkFlag, checkFunction, checkOptions, checkSignal } from './core/opti
 import type { BeginOptions, Database, TransactionOptions } from './engine/database.ts'
 import type { Session } from './engine/session.ts'
 import type { ManualTransaction } from './engine/transaction.ts'
-import { LiveEvents, ScopedEvents } from './primitives/event-log.ts'
+import { type LiveEvents, liveEvents, type ScopedEvents, scopedEvents } from './primitives/event-log.ts'
 import type { RunKv, ScopedKv } from './primitives/kv.ts'
 import { runKv, scopedKv } from './primitives/kv-store.ts'
 import type { Guard } from './primitives/machine-definition.ts'
-import { ScopedCells } from './primitives/state-cell.ts'
-import { ScopedMachines } from './primitives/state-machine.ts'
-import { ScopedTraces } from './primitives/trace-store.ts'
+import { type ScopedCells, scopedCells } from './primitives/state-cell.ts'
+import { type ScopedMachines, scopedMachines } from './primitives/state-machine.ts'
+import { type ScopedTraces, scopedTraces } from './primitives/trace-store.ts'
 
 /** The primitives of one scope. */
 export interface ScopeContext {
@@ -34,10 +34,10 @@ export class ScopedTransaction {
   /** @internal Use `transaction` or `begin`. */
   constructor(session: Session, { scope, guards }: ScopeContext) {
     this.kv = scopedKv(session, scope)
-    this.events = new ScopedEvents(session, scope)
-    this.cells = new ScopedCells(session, scope)
-    this.machines = new ScopedMachines(session, scope, guards)
-    this.traces = new ScopedTraces(session, scope)
+    this.events = scopedEvents(session, scope)
+    this.cells = scopedCells(session, scope)
+    this.machines = scopedMachines(session, scope, guards)
+    this.traces = scopedTraces(session, scope)
   }
 }
 
@@ -92,10 +92,10 @@ export class RunHandle {
     const { database, scope, guards } = context
     this.#context = context
     this.kv = runKv(database, scope)
-    this.events = new LiveEvents(database, scope)
-    this.cells = new ScopedCells(database, scope)
-    this.machines = new ScopedMachines(database, scope, guards)
-    this.traces = new ScopedTraces(database, scope)
+    this.events = liveEvents(database, scope)
+    this.cells = scopedCells(database, scope)
+    this.machines = scopedMachines(database, scope, guards)
+    this.traces = scopedTraces(database, scope)
   }
 
   /** Runs a transaction across the primitives. See `Annals.transaction`. */

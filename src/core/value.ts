@@ -144,11 +144,11 @@ export function encodeLeaf(leaf: number | bigint | string | Uint8Array): string 
 }
 
 /**
- * Decodes a value and freezes it deeply. Bytes can't be frozen, so each call returns new copies of them. Throws `CORRUPT` if the
+ * Decodes a value of the type `T` that was encoded, and freezes it deeply. Bytes can't be frozen, so each call returns new copies of them. Throws `CORRUPT` if the
  * bytes are not an encoding. That the encoding is canonical is not checked again, because a checksum guards it.
  */
-export function decodeValue(bytes: ByteString): Value {
-  return decodePart(bytes, 0)
+export function decodeValue<T = Value>(bytes: ByteString): T {
+  return decodePart(bytes, 0) as T
 }
 
 /** Whether an encoding is so long that it is decoded in slices. */
@@ -157,9 +157,9 @@ export function isLarge(bytes: ByteString): boolean {
 }
 
 /** Decodes a value of any size: a short one at once, a long one in slices. */
-export function decodeStored(bytes: ByteString): Value | Promise<Value> {
-  if (!isLarge(bytes)) return decodePart(bytes, 0)
-  return runInSlices(readLarge(bytes, PARTS)) as Promise<Value>
+export function decodeStored<T = Value>(bytes: ByteString): T | Promise<T> {
+  if (!isLarge(bytes)) return decodePart(bytes, 0) as T
+  return runInSlices(readLarge(bytes, PARTS)) as Promise<T>
 }
 
 /** Decodes a part that stands within `depth` containers. */

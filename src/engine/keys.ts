@@ -41,7 +41,13 @@ export function dedupeTag(tag: number): number {
 
 /** Whether a tree with this tag holds the dedupe keys of a log. */
 export function isDedupeTag(tag: number): boolean {
-  return (tag & ENGINE_BIT) !== 0 && isLogTag(tag & ~ENGINE_BIT)
+  return logOfDedupeTag(tag) !== undefined
+}
+
+/** The tag of the log whose dedupe keys a tree with this tag holds; undefined if it holds something else. */
+export function logOfDedupeTag(tag: number): number | undefined {
+  const log = tag & ~ENGINE_BIT
+  return log !== tag && isLogTag(log) ? log : undefined
 }
 
 /** The tag of the tree in which an engine stores the head of the log with this tag, under `HEAD_KEY`. */

@@ -114,6 +114,11 @@ export function parseLogEntry({ key, value }: Entry): LogEntry {
   }
 }
 
+/** Both hashes of an entry, without parsing the rest. */
+export function linksOf({ value }: Entry): Pick<LogEntry, 'prevHash' | 'hash'> {
+  return { prevHash: value.slice(0, HASH_BYTES), hash: value.slice(HASH_BYTES, TIME_AT) }
+}
+
 /** The time of a log entry, without parsing the rest. */
 export function timeOf({ value }: Entry): number {
   return fromU64(value, TIME_AT)

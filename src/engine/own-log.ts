@@ -1,7 +1,16 @@
 import { type ByteString, fromU64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { HEAD_KEY, headTag } from './keys.ts'
-import { EMPTY_LOG, headAfter, headValue, type Linked, type LogHead, linkAppend, parseHead } from './log.ts'
+import { dedupeTag, HEAD_KEY, headTag } from './keys.ts'
+import {
+  dedupeValue,
+  EMPTY_LOG,
+  headAfter,
+  headValue,
+  type Linked,
+  type LogHead,
+  linkAppend,
+  parseHead,
+} from './log.ts'
 import type { Append, Appended, Entry, Put, TreeId } from './storage.ts'
 
 /**
@@ -15,6 +24,7 @@ export class OwnLog {
   readonly ready: Promise<void>
   readonly #tree: TreeId
   readonly #onLook: (head: Entry | undefined) => void
+  readonly #isNew: (dedupeKey: ByteString) => boolean
   readonly #tickets: Ticket[] = []
   readonly #linked: Linked[] = []
   #headEntry: Entry | undefined
@@ -26,9 +36,12 @@ export class OwnLog {
     head: Promise<Entry | undefined>,
     /** Called when the head is used. Throws if the transaction is over, and otherwise records the head as a read. */
     onLook: (head: Entry | undefined) => void,
+    /** Whether the transaction has looked the dedupe key up and found nothing, which the commit validates. */
+    isNew: (dedupeKey: ByteString) => boolean,
   ) {
     this.#tree = tree
     this.#onLook = onLook
+    this.#isNew = isNew
     this.ready = head.then(entry => {
       this.#headEntry = entry
       this.#head = parseHead(entry)
@@ -82,6 +95,15 @@ export class OwnLog {
     return { op: 'put', scope, tag: headTag(tag), key: HEAD_KEY, value: headValue(this.#end()) }
   }
 
+  /** The entry of an append's dedupe key, as a put; undefined if no append of the transaction has the key. */
+  dedupeEntry(key: ByteString): Put | undefined {
+    const index = this.#tickets.findIndex(({ append }) => append.dedupe?.key === key)
+    if (index < 0) return undefined
+    const { scope, tag } = this.#tree
+    const memo = this.#tickets[index].append.dedupe?.memo ?? ''
+    return { op: 'put', scope, tag: dedupeTag(tag), key, value: dedupeValue(this.look(index), memo) }
+  }
+
   #put({ key, value }: Linked): Put {
     const { scope, tag } = this.#tree
     return { op: 'put', scope, tag, key, value }
@@ -100,7 +122,7 @@ export class OwnLog {
 
   /** Links the appends that are not linked yet. */
   #extend(): void {
-    if (this.#tickets.some(({ append }) => append.dedupe !== undefined)) {
+    if (this.#tickets.some(({ append: { dedupe } }) => dedupe !== undefined && !this.#isNew(dedupe.key))) {
       // The engine decides at commit whether the append is a duplicate.
       const message = 'an append with a dedupe key has no sequence before its commit'
       throw new AnnalsError('INVALID_OPERATION', message)

@@ -23,6 +23,11 @@ export class ReadSet {
     this.#points.set(id, { scope, tag, key, version: entry?.version ?? 0 })
   }
 
+  /** Whether the read of this key was recorded as a point. */
+  hasPoint({ scope, tag, key }: Place): boolean {
+    return this.#points.has(storageKey(scope, tag, key))
+  }
+
   /** Records a range read. Works in slices, because the range may hold many entries. */
   async addRange(range: Range, found: readonly Entry[]): Promise<void> {
     if (this.#latest(earlier => isSameRange(earlier, range))) return

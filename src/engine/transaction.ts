@@ -3,7 +3,17 @@ import { AnnalsError } from '../core/errors.ts'
 import { invariant } from '../core/invariant.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import type { Gate } from './gate.ts'
-import { HEAD_KEY, headTag, isLogTag, logOfHeadTag, storageKey } from './keys.ts'
+import {
+  dedupeTag,
+  HEAD_KEY,
+  headTag,
+  isDedupeTag,
+  isEngineTag,
+  isLogTag,
+  logOfDedupeTag,
+  logOfHeadTag,
+  storageKey,
+} from './keys.ts'
 import { checkBoundedRanges, checkPlace, checkRange } from './operations.ts'
 import { OwnLog, type Ticket } from './own-log.ts'
 import { behind } from './pages.ts'
@@ -133,7 +143,7 @@ export class OptimisticTransaction implements ManualTransaction {
   async scan(range: Range): Promise<readonly Entry[]> {
     this.#checkOpen()
     checkRange(range)
-    const log = this.#ownLog(range)
+    const log = isDedupeTag(range.tag) ? undefined : this.#ownLog(range)
     if (log !== undefined) await log.ready
     const own = log === undefined ? this.#writes.inRange(range) : inRange(log, range)
     return this.#read(snapshot =>
@@ -174,18 +184,21 @@ export class OptimisticTransaction implements ManualTransaction {
   ): Promise<StepOutcome<T>> {
     this.#checkWritable()
     checkBoundedRanges(ranges)
-    const found = await Promise.all(reads.map(({ scope, tag, key }) => this.get(scope, tag, key)))
     // The step must judge expiry by the snapshot's clock, as reads do.
     const moment = await this.#snapshot
     this.#checkWritable()
-    // A concurrent step of the same transaction may write during the awaits. Own deletes make a scan read further, so the
-    // ranges are scanned again then. After the last await everything is synchronous.
+    // A concurrent step of the same transaction may write during the awaits. Own deletes make a scan read further, and own
+    // appends move the end of a log, so both are read again then. After the last await everything is synchronous.
+    const isMoving = ranges.length > 0 || reads.some(({ tag }) => isEngineTag(tag))
+    let found: readonly (Entry | undefined)[] = []
     let scanned: readonly (readonly Entry[])[] = []
-    for (let seen = -1; ranges.length > 0 && seen !== this.#additions; ) {
+    let seen: number
+    do {
       seen = this.#additions
+      found = await Promise.all(reads.map(({ scope, tag, key }) => this.get(scope, tag, key)))
       scanned = await Promise.all(ranges.map(range => this.scan(range)))
       this.#checkWritable()
-    }
+    } while (isMoving && seen !== this.#additions)
     const time = this.now()
     const current = reads.map((place, i) => {
       const own = this.#writes.find(place)
@@ -357,25 +370,31 @@ export class OptimisticTransaction implements ManualTransaction {
     if (log === undefined) {
       const place = { scope, tag: headTag(tag), key: HEAD_KEY }
       const head = this.#read(snapshot => snapshot.get(scope, place.tag, place.key))
-      log = new OwnLog({ scope, tag }, head, entry => {
-        this.#checkOpen()
-        this.#reads?.addPoint(place, entry)
-      })
+      log = new OwnLog(
+        { scope, tag },
+        head,
+        entry => {
+          this.#checkOpen()
+          this.#reads?.addPoint(place, entry)
+        },
+        key => this.#reads?.hasPoint({ scope, tag: dedupeTag(tag), key }) === true,
+      )
       this.#logs.set(id, log)
     }
     return log
   }
 
-  /** This transaction's appends to the log whose entries or head the tree holds; undefined if there are none. */
+  /** This transaction's appends to the log whose entries, head or dedupe keys the tree holds; undefined if there are none. */
   #ownLog({ scope, tag }: TreeId): OwnLog | undefined {
-    const log = isLogTag(tag) ? tag : logOfHeadTag(tag)
+    const log = isLogTag(tag) ? tag : (logOfHeadTag(tag) ?? logOfDedupeTag(tag))
     return log === undefined ? undefined : this.#logs.get(storageKey(scope, log, ''))
   }
 }
 
 function findIn(log: OwnLog, { tag, key }: Place): KeyWrite | undefined {
-  if (!isLogTag(tag)) return key === HEAD_KEY ? log.headEntry() : undefined
-  return log.entry(key)
+  if (isLogTag(tag)) return log.entry(key)
+  if (isDedupeTag(tag)) return log.dedupeEntry(key)
+  return key === HEAD_KEY ? log.headEntry() : undefined
 }
 
 function inRange(log: OwnLog, { tag, from = '', to, reverse }: Range): readonly KeyWrite[] {

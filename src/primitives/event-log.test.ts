@@ -7,7 +7,7 @@ import { HEAD_KEY, headTag, namespace, resolveScope, TAGS } from '../engine/keys
 import { parseLogEntry } from '../engine/log.ts'
 import type { Entry, Range, Reader, Snapshot } from '../engine/storage.ts'
 import { ReferenceStorage } from '../testing/reference-storage.ts'
-import { Events } from './event-log.ts'
+import { type Events, LiveEventLog } from './event-log.ts'
 
 const scopeOf = (scope: Parameters<typeof resolveScope>[1]): ByteString => resolveScope('default', scope)
 const RUN = 'run'
@@ -52,7 +52,7 @@ class TamperedStorage extends ReferenceStorage {
 
 async function setUp(): Promise<{ storage: TamperedStorage; events: Events; others: readonly Entry[] }> {
   const storage = new TamperedStorage()
-  const events = new Events(new Database(storage), scopeOf)
+  const events = new LiveEventLog(new Database(storage), scopeOf)
   for (let i = 0; i < COUNT; i++) {
     await events.append(RUN, `type-${i}`, { n: i })
     await events.append(OTHER, `type-${i}`, { n: i })
@@ -152,7 +152,7 @@ describe('P7: verifyChain finds', () => {
 
   test('a log without its head', async () => {
     const storage = new ReferenceStorage()
-    const events = new Events(new Database(storage), scopeOf)
+    const events = new LiveEventLog(new Database(storage), scopeOf)
     await events.append(RUN, 'a', 1)
     const get = storage.get.bind(storage)
     const snapshot = storage.snapshot.bind(storage)

@@ -1,80 +1,97 @@
-import { inspect } from 'node:util'
-import { type ByteString, hex, u64 } from '../core/bytes.ts'
-import { AnnalsError } from '../core/errors.ts'
-import { checkOrder, checkWhole } from '../core/numbers.ts'
-import { checkOptions, checkSignal } from '../core/options.ts'
-import { BYTES_A_LOOK, isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
-import type { Value } from '../core/value.ts'
+import { type ByteString, u64 } from '../core/bytes.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
+import { checkLimit, checkOrder, checkWhole } from '../core/numbers.ts'
+import { checkOptions } from '../core/options.ts'
+import { mapInSlices } from '../core/slices.ts'
+import type { Storable } from '../core/storable.ts'
+import { checkText } from '../core/text.ts'
 import { type ChainReport, headOf } from '../engine/chain.ts'
-import { Changes } from '../engine/changes.ts'
 import type { Database } from '../engine/database.ts'
 import { Follower } from '../engine/follower.ts'
-import { type Scope, TAGS } from '../engine/keys.ts'
-import { BODY_AT, hashesInHex } from '../engine/log.ts'
-import { Ticket } from '../engine/own-log.ts'
-import { pages } from '../engine/pages.ts'
+import { dedupeTag, HEAD_KEY, headTag, type Scope, TAGS } from '../engine/keys.ts'
+import { parseDedupe, parseHead } from '../engine/log.ts'
 import type { Session } from '../engine/session.ts'
 import { type StoppableOptions, stoppable } from '../engine/stoppable.ts'
-import type { Append, Appended, Range, Reader } from '../engine/storage.ts'
-import { appendOf, checkType, contentOf, type Event, readEvent, readEvents, verifyEvents } from './event.ts'
+import type { Append, Entry, Place } from '../engine/storage.ts'
+import { boundForm } from './bound.ts'
+import {
+  type AnyEvents,
+  appendOf,
+  checkType,
+  type Event,
+  type EventOf,
+  type EventType,
+  type GivenPayload,
+  readEvent,
+  readEvents,
+  verifyEvents,
+} from './event.ts'
+import { eventsIn, followEvents, type IterateOptions, spanOf, type TailOptions } from './event-reading.ts'
+import { type EventReceipt, receiptOf } from './event-receipt.ts'
 
 const TAG = TAGS.event
+const IDEMPOTENCY_KEY_BYTES_MAX = 1024
 
 /** An event for `appendBatch`, before it has a place in the log. */
-export interface NewEvent {
-  /** The event's kind, such as `tool_call`: 1 to 256 bytes of UTF-8. */
-  readonly type: string
-  /** The event's content. */
-  readonly payload: Value
+export type NewEvent<E = AnyEvents> = {
+  [K in EventType<E>]: {
+    /** The event's kind, such as `tool_call`: 1 to 256 bytes of UTF-8. */
+    readonly type: K
+    /** The event's content. */
+    readonly payload: E[K]
+  }
+}[EventType<E>]
+
+/** The events that `appendBatch` takes. `T` has the types of their payloads, which can be anything storable if `E` is open. */
+export type GivenEvents<E, T extends readonly unknown[]> = string extends keyof E
+  ? { readonly [I in keyof T]: { readonly type: string; readonly payload: T[I] & Storable<T[I]> } }
+  : readonly NewEvent<E>[]
+
+/** Options of `appendBatch`. */
+export interface AppendBatchOptions {
+  /** Refuses the append with `VERSION_MISMATCH`, with the actual length in `details`, unless the log has this length. */
+  readonly expectedLength?: number
 }
 
-/** The place of an appended event. */
-export interface EventReceipt {
-  /** The event's place in its log. The first event has sequence 0. */
-  readonly sequence: number
-  /** The event's hash in hex (64 digits), which covers every event before it. */
-  readonly hash: string
+/** Options of `append`. */
+export interface AppendEventOptions extends AppendBatchOptions {
+  /**
+   * Makes the append idempotent: 1 to 1,024 bytes of UTF-8. If the log has an event with this key, nothing is appended and the
+   * receipt of that event is returned, whatever `expectedLength` is. Keys are forgotten when the run is deleted.
+   */
+  readonly idempotencyKey?: string
 }
 
-/** Options of `iterate`. */
-export interface IterateOptions {
-  /** The first sequence to deliver; 0 by default. */
-  readonly from?: number
-}
-
-/** Options of `tail`. */
-export interface TailOptions extends IterateOptions {
-  /** Ends the iteration without an error when it aborts. */
-  readonly signal?: AbortSignal
+/** Options of `readByType`. */
+export interface ReadByTypeOptions {
+  /** Returns only events with a greater sequence. */
+  readonly after?: number
+  /** The most events to return, a positive integer. All by default. */
+  readonly limit?: number
 }
 
 /**
  * A log of events for each scope. It is append-only, totally ordered and hash-chained: `verifyChain` finds every event that was
- * changed, removed or moved.
+ * changed, removed or moved. `S` holds the parameters that come before the others: a scope, or nothing if the scope is bound.
+ * `E` has the type of the payload for each type of event.
  */
-export class Events {
-  readonly #database: Database
-  readonly #scopeOf: (scope: Scope) => ByteString
-
-  /** @internal Use `open`. */
-  constructor(database: Database, scopeOf: (scope: Scope) => ByteString) {
-    this.#database = database
-    this.#scopeOf = scopeOf
-  }
-
+export interface EventsCalls<S extends readonly unknown[], E = AnyEvents> {
   /**
-   * Appends an event. Concurrent appends never conflict. A payload of more than 128 KiB is encoded in slices, so do not
-   * change it before the promise settles.
+   * Appends an event. Without `expectedLength`, concurrent appends never conflict. In a transaction the event gets its place at
+   * the commit, and reading the receipt before that can cause a conflict. A payload of more than 128 KiB is encoded in slices, so
+   * do not change it before the promise settles.
    * @example
    * const { sequence, hash } = await db.events.append(run, 'tool_call', { tool: 'search', query: 'b-trees' })
    * sequence // → 0
    * hash.length // → 64
+   * const once = { expectedLength: 1, idempotencyKey: 'answer-1' }
+   * const first = await db.events.append(run, 'answer', 42, once)
+   * const again = await db.events.append(run, 'answer', 42, once)
+   * again // → first
    */
-  async append(scope: Scope, type: string, payload: Value): Promise<EventReceipt> {
-    const append = appendOf(this.#scopeOf(scope), type, payload)
-    const { appended } = await this.#database.write([append instanceof Promise ? await append : append])
-    return receiptOf(appended[0])
-  }
+  append<K extends EventType<E>, T>(
+    ...args: [...S, type: K, payload: GivenPayload<E, K, T>, options?: AppendEventOptions]
+  ): Promise<EventReceipt>
 
   /**
    * Appends several events in one commit, one after the other. More than 256 events or 128 KiB are encoded in slices, so do
@@ -86,9 +103,9 @@ export class Events {
    * ])
    * receipts.map(({ sequence }) => sequence) // → [0, 1]
    */
-  async appendBatch(scope: Scope, events: readonly NewEvent[]): Promise<readonly EventReceipt[]> {
-    return this.#at(scope).appendBatch(events)
-  }
+  appendBatch<T extends readonly unknown[]>(
+    ...args: [...S, events: GivenEvents<E, T>, options?: AppendBatchOptions]
+  ): Promise<readonly EventReceipt[]>
 
   /**
    * Returns the event with this sequence, or undefined if there is none.
@@ -98,21 +115,16 @@ export class Events {
    * event.payload // → 'hello'
    * await db.events.read(run, 1) // → undefined
    */
-  async read(scope: Scope, sequence: number): Promise<Event | undefined> {
-    const entry = await this.#database.get(this.#scopeOf(scope), TAG, keyOf(sequence))
-    return entry === undefined ? undefined : readEvent(entry)
-  }
+  read(...args: [...S, sequence: number]): Promise<EventOf<E> | undefined>
 
   /**
-   * Returns the events from `start` (inclusive) to `end` (exclusive).
+   * Returns the events from `start` (inclusive) to `end` (exclusive), which may be `Infinity`.
    * @example
    * for (const payload of ['a', 'b', 'c']) await db.events.append(run, 'note', payload)
    * const events = await db.events.readRange(run, 1, 3)
    * events.map(({ payload }) => payload) // → ['b', 'c']
    */
-  async readRange(scope: Scope, start: number, end: number): Promise<readonly Event[]> {
-    return this.#at(scope).readRange(start, end)
-  }
+  readRange(...args: [...S, start: number, end: number]): Promise<readonly EventOf<E>[]>
 
   /**
    * Returns the newest event, or undefined if the log is empty.
@@ -122,9 +134,7 @@ export class Events {
    * const { payload } = await db.events.head(run)
    * payload // → 1
    */
-  async head(scope: Scope): Promise<Event | undefined> {
-    return this.#at(scope).head()
-  }
+  head(...args: S): Promise<EventOf<E> | undefined>
 
   /**
    * Returns the number of events.
@@ -132,23 +142,58 @@ export class Events {
    * await db.events.append(run, 'note', 1)
    * await db.events.length(run) // → 1
    */
-  async length(scope: Scope): Promise<number> {
-    return this.#at(scope).length()
-  }
+  length(...args: S): Promise<number>
 
   /**
-   * Iterates over all events in order, reading them as they are needed. It delivers every event that existed when it began.
-   * Throws `EVENT_CHAIN_BROKEN` if the run is deleted meanwhile.
+   * Iterates over the events in order, or backwards, reading them page by page. It delivers every event that existed when it
+   * began. Throws `EVENT_CHAIN_BROKEN` if the run is deleted meanwhile.
    * @example
    * for (const payload of [1, 2, 3]) await db.events.append(run, 'note', payload)
    * let sum = 0
    * for await (const event of db.events.iterate(run, { from: 1 })) sum += event.payload
    * sum // → 5
+   * const last = db.events.iterate(run, { to: 2, reverse: true, types: ['note'] })
+   * const { value } = await last.next()
+   * value.payload // → 2
    */
-  async *iterate(scope: Scope, options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
-    yield* this.#at(scope).iterate(options)
-  }
+  iterate<K extends EventType<E> = EventType<E>>(
+    ...args: [...S, options?: IterateOptions<K>]
+  ): AsyncGenerator<EventOf<E, K>, void, void>
 
+  /**
+   * Returns the events of one type, in order. It reads the log from `after` until it has found `limit` of them.
+   * @example
+   * await db.events.append(run, 'question', 1)
+   * await db.events.append(run, 'answer', 2)
+   * const [answer] = await db.events.readByType(run, 'answer', { after: 0, limit: 1 })
+   * answer.sequence // → 1
+   */
+  readByType<K extends EventType<E>>(
+    ...args: [...S, type: K, options?: ReadByTypeOptions]
+  ): Promise<readonly EventOf<E, K>[]>
+
+  /**
+   * Recomputes every hash, and reports the first event that does not match.
+   * @example
+   * await db.events.append(run, 'note', 'hello')
+   * await db.events.verifyChain(run) // → { isValid: true, length: 1 }
+   */
+  verifyChain(...args: [...S, options?: StoppableOptions]): Promise<ChainReport>
+
+  /**
+   * Returns the same calls, with a type for the payload of each event type.
+   * @example
+   * // In TypeScript: const log = db.events.of<{ asked: Question; answered: { text: string } }>()
+   * const log = db.events.of()
+   * await log.append(run, 'answered', { text: 'yes' })
+   * const [{ payload }] = await log.readByType(run, 'answered')
+   * payload.text // → 'yes'
+   */
+  of<T extends object>(): EventsCalls<S, T>
+}
+
+/** The calls of `EventsCalls`, and those that no transaction has. */
+export interface LiveEventsCalls<S extends readonly unknown[], E = AnyEvents> extends EventsCalls<S, E> {
   /**
    * Iterates over all events in order, and then over new ones as they are appended. Each event is delivered once. A slow
    * reader delays nobody and costs no memory, because events are read when it asks for them. It ends when the signal
@@ -163,273 +208,212 @@ export class Events {
    * }
    * seen // → ['before', 'live']
    */
-  tail(scope: Scope, options: TailOptions = {}): AsyncGenerator<Event, void, void> {
-    const [database, scopeOf] = [this.#database, this.#scopeOf]
-    return new Follower(async function* (endWith) {
-      yield* followEvents(database, scopeOf(scope), options, endWith)
-    })
-  }
+  tail(...args: [...S, options?: TailOptions]): AsyncGenerator<EventOf<E>, void, void>
 
-  /**
-   * Returns the events of one type, in order. It reads the whole log.
-   * @example
-   * await db.events.append(run, 'question', 1)
-   * await db.events.append(run, 'answer', 2)
-   * const [answer] = await db.events.readByType(run, 'answer')
-   * answer.sequence // → 1
-   */
-  async readByType(scope: Scope, type: string): Promise<readonly Event[]> {
-    return this.#at(scope).readByType(type)
-  }
-
-  /**
-   * Recomputes every hash, and reports the first event that does not match.
-   * @example
-   * await db.events.append(run, 'note', 'hello')
-   * await db.events.verifyChain(run) // → { isValid: true, length: 1 }
-   */
-  async verifyChain(scope: Scope, options: StoppableOptions = {}): Promise<ChainReport> {
-    return this.#at(scope).verifyChain(options)
-  }
-
-  #at(scope: Scope): LiveEvents {
-    return new LiveEvents(this.#database, this.#scopeOf(scope))
-  }
+  /** Returns the same calls, with a type for the payload of each event type. */
+  of<T extends object>(): LiveEventsCalls<S, T>
 }
 
-/** The event log of one scope. In a transaction, reads see the transaction's own appends. */
-export class ScopedEvents {
-  readonly #session: Session
-  readonly #scope: ByteString
+/** The event logs of all scopes. Each call is its own transaction. */
+export type Events<E = AnyEvents> = LiveEventsCalls<[scope: Scope], E>
+/** The event log of one scope. Each call is its own transaction. */
+export type LiveEvents<E = AnyEvents> = LiveEventsCalls<[], E>
+/** The event log of one scope in a transaction, whose reads see its own appends. */
+export type ScopedEvents<E = AnyEvents> = EventsCalls<[], E>
 
-  /** @internal Use `transaction` or `run`. */
-  constructor(session: Session, scope: ByteString) {
+/** Implements `EventsCalls`. `S` is a scope, or undefined if `scopeOf` knows it. */
+export class EventLog<S> implements EventsCalls<[scope: S]> {
+  readonly #session: Session
+  protected readonly scopeOf: (scope: S) => ByteString
+
+  constructor(session: Session, scopeOf: (scope: S) => ByteString) {
     this.#session = session
-    this.#scope = scope
+    this.scopeOf = scopeOf
   }
 
-  /**
-   * Appends an event and returns its sequence and hash. In a transaction, reading either before the commit can cause a
-   * conflict.
-   */
-  async append(type: string, payload: Value): Promise<EventReceipt> {
-    const append = appendOf(this.#scope, type, payload)
-    const { appended } = await this.#session.write([append instanceof Promise ? await append : append])
+  async append(
+    scope: S,
+    type: string,
+    payload: unknown,
+    options: AppendEventOptions = {},
+  ): Promise<EventReceipt> {
+    checkOptions('append', options, ['expectedLength', 'idempotencyKey'])
+    const { idempotencyKey, expectedLength } = options
+    const given = appendOf(this.scopeOf(scope), type, payload)
+    const append = given instanceof Promise ? await given : given
+    if (idempotencyKey !== undefined) return this.#appendOnce(append, idempotencyKey, expectedLength)
+    if (expectedLength !== undefined) return (await this.#appendAt(append.scope, [append], expectedLength))[0]
+    const { appended } = await this.#session.write([append])
     return receiptOf(appended[0])
   }
 
-  /** Appends several events in one commit, in the given order. */
-  async appendBatch(events: readonly NewEvent[]): Promise<readonly EventReceipt[]> {
-    if (!Array.isArray(events)) {
-      throw new AnnalsError('INVALID_ARGUMENT', 'events must be an array of { type, payload }', {
-        name: 'events',
-      })
+  async appendBatch(
+    scope: S,
+    events: readonly { readonly type: string; readonly payload: unknown }[],
+    options: AppendBatchOptions = {},
+  ): Promise<readonly EventReceipt[]> {
+    const bytes = this.scopeOf(scope)
+    if (!Array.isArray(events)) throw invalidArgument('events', 'must be an array of { type, payload }')
+    checkOptions('appendBatch', options, ['expectedLength'])
+    const encode = (event: {
+      readonly type: string
+      readonly payload: unknown
+    }): Append | Promise<Append> => {
+      checkOptions('an event', event, ['type', 'payload'])
+      return appendOf(bytes, event.type, event.payload)
     }
     // A copy, because the caller may change the list. Holes become undefined.
-    const given = Array.from(events as readonly NewEvent[])
-    const encode = (event: NewEvent): Append | Promise<Append> => {
-      checkOptions('an event', event, ['type', 'payload'])
-      return appendOf(this.#scope, event.type, event.payload)
-    }
-    const encoded = mapInSlices(given, encode, (_, { body }) => body.length)
+    const encoded = mapInSlices(Array.from(events), encode, (_, { body }) => body.length)
     const appends = encoded instanceof Promise ? await encoded : encoded
+    const { expectedLength } = options
     // Also without events, so that a caller that may not write gets the error.
-    const { appended } =
-      appends.length === 0
-        ? await this.#session.update([], () => ({ operations: [], result: undefined }))
-        : await this.#session.write(appends)
+    if (expectedLength !== undefined || appends.length === 0) {
+      return Object.freeze(await this.#appendAt(bytes, appends, expectedLength))
+    }
+    const { appended } = await this.#session.write(appends)
     return Object.freeze(await mapInSlices(appended, receiptOf))
   }
 
-  /** Returns the event with this sequence, or undefined if there is none. */
-  async read(sequence: number): Promise<Event | undefined> {
-    const entry = await this.#session.get(this.#scope, TAG, keyOf(sequence))
+  async read(scope: S, sequence: number): Promise<Event | undefined> {
+    const entry = await this.#session.get(this.scopeOf(scope), TAG, u64(checkWhole('sequence', sequence)))
     return entry === undefined ? undefined : readEvent(entry)
   }
 
-  /** Returns the events from `start` (inclusive) to `end` (exclusive), which may be `Infinity`. */
-  async readRange(start: number, end: number): Promise<readonly Event[]> {
-    checkWhole('start', start)
+  async readRange(scope: S, start: number, end: number): Promise<readonly Event[]> {
+    const from = u64(checkWhole('start', start))
     const to = end === Number.POSITIVE_INFINITY ? undefined : u64(checkWhole('end', end))
     checkOrder(start, end)
-    const found = await this.#session.scan({ ...this.#range(start), to })
+    const found = await this.#session.scan({ scope: this.scopeOf(scope), tag: TAG, from, to })
     return Object.freeze(await readEvents(found))
   }
 
-  /** Returns the newest event, or undefined if the log is empty. */
-  async head(): Promise<Event | undefined> {
-    const [entry] = await this.#session.scan({ ...this.#range(0), reverse: true, limit: 1 })
+  async head(scope: S): Promise<Event | undefined> {
+    const range = { scope: this.scopeOf(scope), tag: TAG, reverse: true, limit: 1 }
+    const [entry] = await this.#session.scan(range)
     return entry === undefined ? undefined : readEvent(entry)
   }
 
-  /** Returns the number of events. */
-  async length(): Promise<number> {
-    return (await headOf(this.#session, { scope: this.#scope, tag: TAG })).length
+  async length(scope: S): Promise<number> {
+    return (await headOf(this.#session, { scope: this.scopeOf(scope), tag: TAG })).length
   }
 
-  /**
-   * Iterates over all events in order, reading them page by page. Throws `EVENT_CHAIN_BROKEN` if the run is deleted
-   * meanwhile.
-   */
-  async *iterate(options: IterateOptions = {}): AsyncGenerator<Event, void, void> {
-    checkOptions('iterate', options, ['from'])
-    const { from = 0 } = options
-    yield* eventsFrom(this.#session, this.#scope, checkWhole('from', from))
+  async *iterate<K extends string>(
+    scope: S,
+    options: IterateOptions<K> = {},
+  ): AsyncGenerator<EventOf<AnyEvents, K>, void, void> {
+    yield* eventsIn(this.#session, this.scopeOf(scope), spanOf(options)) as AsyncGenerator<
+      EventOf<AnyEvents, K>,
+      void,
+      void
+    >
   }
 
-  /** Returns the events of one type, in order. It reads the whole log. */
-  async readByType(type: string): Promise<readonly Event[]> {
-    const bytes = checkType(type)
+  async readByType<K extends string>(
+    scope: S,
+    type: K,
+    options: ReadByTypeOptions = {},
+  ): Promise<readonly EventOf<AnyEvents, K>[]> {
+    const bytes = this.scopeOf(scope)
+    checkOptions('readByType', options, ['after', 'limit'])
+    const { after } = options
+    const limit = checkLimit(options.limit)
+    const from = after === undefined ? 0 : checkWhole('after', after) + 1
+    const types = [checkType(type)]
     return this.#session.view(async reader => {
-      const events: Event[] = []
-      for await (const page of pages(reader, this.#range(0))) {
-        for (const entry of page) {
-          if (isSliceOver()) await nextSlice()
-          if (contentOf(entry.value, BODY_AT).type === bytes) events.push(await readEvent(entry))
-        }
+      const events: EventOf<AnyEvents, K>[] = []
+      for await (const event of eventsIn(reader, bytes, { from, types })) {
+        events.push(event as EventOf<AnyEvents, K>)
+        if (events.length === limit) break
       }
       return Object.freeze(events)
     })
   }
 
-  /** Recomputes every hash, and reports the first event that does not match. */
-  async verifyChain(options: StoppableOptions = {}): Promise<ChainReport> {
-    return this.#session.view(async reader =>
-      verifyEvents(stoppable(reader, 'verifyChain', options), this.#scope),
+  async verifyChain(scope: S, options: StoppableOptions = {}): Promise<ChainReport> {
+    const bytes = this.scopeOf(scope)
+    return this.#session.view(async reader => verifyEvents(stoppable(reader, 'verifyChain', options), bytes))
+  }
+
+  of<T extends object>(): EventsCalls<[scope: S], T> {
+    return this as EventsCalls<[scope: S], Record<string, unknown>> as EventsCalls<[scope: S], T>
+  }
+
+  /** Appends unless the log knows the key. Without `expectedLength` it does not depend on the log's end. */
+  async #appendOnce(append: Append, key: string, expectedLength: number | undefined): Promise<EventReceipt> {
+    const dedupe = { key: checkText('idempotencyKey', key, { bytesMax: IDEMPOTENCY_KEY_BYTES_MAX }) }
+    const first: Place = { scope: append.scope, tag: dedupeTag(TAG), key: dedupe.key }
+    const reads = expectedLength === undefined ? [first] : [first, headPlace(append.scope)]
+    if (expectedLength !== undefined) checkWhole('expectedLength', expectedLength)
+    const { result: known, appended } = await this.#session.update(
+      reads,
+      ([found, head]) => {
+        if (found !== undefined) return { operations: [], result: found }
+        checkLength(head, expectedLength)
+        return { operations: [{ ...append, dedupe }], result: undefined }
+      },
+      { appends: expectedLength === undefined },
     )
+    return receiptOf(known === undefined ? appended[0] : parseDedupe(known))
   }
 
-  #range(from: number): Range {
-    return { scope: this.#scope, tag: TAG, from: u64(from) }
+  async #appendAt(
+    scope: ByteString,
+    appends: readonly Append[],
+    expectedLength: number | undefined,
+  ): Promise<EventReceipt[]> {
+    if (expectedLength !== undefined) checkWhole('expectedLength', expectedLength)
+    const { appended } = await this.#session.update(
+      expectedLength === undefined ? [] : [headPlace(scope)],
+      ([head]) => {
+        checkLength(head, expectedLength)
+        return { operations: appends, result: undefined }
+      },
+    )
+    return mapInSlices(appended, receiptOf)
   }
 }
 
-/** The event log of one scope, outside of a transaction: it can also be followed. */
-export class LiveEvents extends ScopedEvents {
+/** Implements `LiveEventsCalls`. */
+export class LiveEventLog<S> extends EventLog<S> implements LiveEventsCalls<[scope: S]> {
   readonly #database: Database
-  readonly #scope: ByteString
 
-  /** @internal Use `run`. */
-  constructor(database: Database, scope: ByteString) {
-    super(database, scope)
+  constructor(database: Database, scopeOf: (scope: S) => ByteString) {
+    super(database, scopeOf)
     this.#database = database
-    this.#scope = scope
   }
 
-  /** Iterates over all events in order, and then over new ones as they are appended. See {@link Events.tail}. */
-  tail(options: TailOptions = {}): AsyncGenerator<Event, void, void> {
-    return new Follower(endWith => followEvents(this.#database, this.#scope, options, endWith))
+  tail(scope: S, options: TailOptions = {}): AsyncGenerator<Event, void, void> {
+    const [database, scopeOf] = [this.#database, this.scopeOf]
+    return new Follower(async function* (endWith) {
+      yield* followEvents(database, scopeOf(scope), options, endWith)
+    })
   }
-}
 
-async function* followEvents(
-  database: Database,
-  scope: ByteString,
-  options: TailOptions,
-  endWith: (signal: AbortSignal | undefined) => AbortSignal,
-): AsyncGenerator<Event, void, void> {
-  checkOptions('tail', options, ['from', 'signal'])
-  const { from = 0, signal } = options
-  checkSignal(signal)
-  const end = endWith(signal)
-  const isEnded = (): boolean => end.aborted
-  let next = checkWhole('from', from)
-  // Subscribes before the first read, so that no event is missed in between.
-  const changes = await Changes.of(database, { scope, tag: TAG })
-  try {
-    // Without it, a reader that begins at the end would not notice that the run was deleted.
-    const first = next === 0 ? undefined : await database.get(scope, TAG, u64(next - 1))
-    let before = first === undefined ? undefined : await readEvent(first)
-    while (!isEnded()) {
-      const seen = changes.count
-      for await (const event of eventsFrom(database, scope, next, before)) {
-        before = event
-        next = event.sequence + 1
-        yield event
-        if (isEnded()) return
-      }
-      await changes.beyond(seen, end)
-    }
-  } finally {
-    changes.end()
+  override of<T extends object>(): LiveEventsCalls<[scope: S], T> {
+    return this as LiveEventsCalls<[scope: S], Record<string, unknown>> as LiveEventsCalls<[scope: S], T>
   }
 }
 
-function receiptOf(appended: Appended): EventReceipt {
-  if (appended instanceof Ticket) return receiptToCome(appended)
-  return Object.freeze({ sequence: appended.sequence, hash: hex(appended.hash) })
+const scoped = boundForm<ScopedEvents>(EventLog)
+const live = boundForm<LiveEvents>(LiveEventLog)
+
+/** The event log of one scope in a transaction. */
+export function scopedEvents(session: Session, scope: ByteString): ScopedEvents {
+  return scoped(new EventLog(session, () => scope))
 }
 
-/** The receipt of an append in a transaction. The event has no place yet, so its fields are looked up when they are read. */
-function receiptToCome(ticket: Ticket): EventReceipt {
-  const receipt = {
-    get sequence(): number {
-      return ticket.sequence
-    },
-    get hash(): string {
-      return hex(ticket.hash)
-    },
-  }
-  // Printing the receipt must not read its fields, because reads are validated at the commit.
-  const print = (): object | string =>
-    ticket.isSettled ? { sequence: ticket.sequence, hash: hex(ticket.hash) } : '[an append to be committed]'
-  Object.freeze(Object.defineProperty(receipt, inspect.custom, { value: print }))
-  TICKETS.set(receipt, ticket)
-  return receipt
+/** The event log of one scope. */
+export function liveEvents(database: Database, scope: ByteString): LiveEvents {
+  return live(new LiveEventLog(database, () => scope))
 }
 
-const TICKETS = new WeakMap<object, Ticket>()
-
-/**
- * The receipt that an append in a transaction has if nothing else is appended before the commit. Unlike reading the receipt
- * itself, it does not count as a read of the log. For a transport whose caller may never read the receipt.
- */
-export function expectedReceipt(receipt: EventReceipt): EventReceipt {
-  const expected = TICKETS.get(receipt)?.peek()
-  return expected === undefined ? receipt : { sequence: expected.sequence, hash: hex(expected.hash) }
+function headPlace(scope: ByteString): Place {
+  return { scope, tag: headTag(TAG), key: HEAD_KEY }
 }
 
-/** The events between two looks at the clock. */
-const EVENTS_A_LOOK = 8
-
-/**
- * Events page by page, each checked to follow the one before. At the end, the last one must still exist. Then all before it
- * existed too, and the reading is complete. A snapshot would do the same, but a slow reader would hold it for long.
- */
-async function* eventsFrom(
-  reader: Reader,
-  scope: ByteString,
-  from: number,
-  known?: Event,
-): AsyncGenerator<Event, void, void> {
-  let before = known
-  let events = 0
-  for await (const page of pages(reader, { scope, tag: TAG, from: u64(from) })) {
-    for (const entry of page) {
-      // A consumer that awaits only this iteration would otherwise never let the event loop turn.
-      const isLookDue = ++events % EVENTS_A_LOOK === 0 || entry.value.length > BYTES_A_LOOK
-      if (isLookDue && isSliceOver()) await nextSlice()
-      const event = readEvent(entry)
-      before = follow(before, event instanceof Promise ? await event : event)
-      yield before
-    }
-  }
-  if (before === undefined) return
-  const last = await reader.get(scope, TAG, u64(before.sequence))
-  if (last === undefined || hashesInHex(last).hash !== before.hash) throw broken(before.sequence + 1)
-}
-
-/** The event, if it follows the one before. Otherwise the run was deleted and created again during the reading. */
-function follow(before: Event | undefined, event: Event): Event {
-  if (before === undefined || event.prevHash === before.hash) return event
-  throw broken(event.sequence)
-}
-
-function broken(sequence: number): AnnalsError {
-  const message = `event ${sequence} does not follow the events read before: the run was deleted meanwhile`
-  return new AnnalsError('EVENT_CHAIN_BROKEN', message, { sequence })
-}
-
-function keyOf(sequence: number): ByteString {
-  return u64(checkWhole('sequence', sequence))
+function checkLength(head: Entry | undefined, expected: number | undefined): void {
+  const { length: actual } = parseHead(head)
+  if (expected === undefined || expected === actual) return
+  const message = `the log has ${actual} events, not ${expected}`
+  throw new AnnalsError('VERSION_MISMATCH', message, { expected, actual })
 }

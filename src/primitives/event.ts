@@ -1,6 +1,7 @@
 import { type ByteString, fromU64, fromUtf8 } from '../core/bytes.ts'
 import { bodyHashAfter } from '../core/hash.ts'
 import { mapInSlices, nextSlice, valueBytes } from '../core/slices.ts'
+import type { Given } from '../core/storable.ts'
 import { checkText } from '../core/text.ts'
 import { decodeStored, decodeValue, encodeGiven, isLarge, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, verifyChain } from '../engine/chain.ts'
@@ -12,13 +13,13 @@ const TAG = TAGS.event
 const TYPE_BYTES_MAX = 256
 
 /** An event of a run's own log. Events never change. */
-export interface Event {
+export interface Event<K extends string = string, P = Value> {
   /** The position in the log: 0, 1, 2 … without gaps. */
   readonly sequence: number
   /** The type that the caller gave. */
-  readonly type: string
+  readonly type: K
   /** The value that the caller gave. */
-  readonly payload: Value
+  readonly payload: P
   /** When the event was appended, in milliseconds since 1970; never before the event before it. */
   readonly timestamp: number
   /** The hash of the event before it, in hex; 64 zeros for the first. */
@@ -26,6 +27,20 @@ export interface Event {
   /** The hash of the event, in hex. It covers the content, the place and `prevHash`. */
   readonly hash: string
 }
+
+/** The default types of events: any type with any payload. */
+export type AnyEvents = Readonly<Record<string, Value>>
+
+/** The names of event types. `E` has the type of the payload for each of them. */
+export type EventType<E> = keyof E & string
+
+/** An event of one of the types `K`. TypeScript tells the payload by `type`. */
+export type EventOf<E, K extends EventType<E> = EventType<E>> = { [T in K]: Event<T, E[T]> }[K]
+
+/** The payload that a call takes: of the type that `E` has, or any that can be stored if `E` is open. */
+export type GivenPayload<E, K extends EventType<E>, T> = string extends keyof E
+  ? Given<Value, T>
+  : Given<E[K], T>
 
 /** @internal Checks the type of an event, and returns its bytes. */
 export function checkType(type: string): ByteString {
@@ -35,7 +50,7 @@ export function checkType(type: string): ByteString {
 // The body of a log entry is the length of the type (2 bytes), the type, and the payload in its canonical encoding.
 
 /** @internal The append of an event; a promise if the payload is large. */
-export function appendOf(scope: ByteString, type: string, payload: Value): Append | Promise<Append> {
+export function appendOf(scope: ByteString, type: string, payload: unknown): Append | Promise<Append> {
   const typeBytes = checkType(type)
   const encoded = encodeGiven(payload)
   return typeof encoded === 'string'

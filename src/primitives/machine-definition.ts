@@ -30,6 +30,15 @@ export interface MachineDefinition {
   readonly transitions: readonly MachineTransition[]
 }
 
+/** The names of a definition's states. */
+export type StateOf<D extends MachineDefinition> =
+  | D['initial']
+  | D['transitions'][number]['from' | 'to']
+  | (D extends { readonly terminal: readonly (infer T extends string)[] } ? T : never)
+
+/** The names of a definition's events. */
+export type EventNameOf<D extends MachineDefinition> = D['transitions'][number]['event']
+
 /** Decides whether a transition is taken. It must be pure and synchronous, because it may run several times. */
 export type Guard = (input: {
   readonly state: string

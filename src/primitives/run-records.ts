@@ -33,8 +33,8 @@ export interface RunRecord {
 /** The record of a run, read without decoding the metadata. */
 export function recordIn({ value }: Pick<Entry, 'value'>): RunRecord {
   const { from, to } = metadataIn(value)
-  const head = decodeValue(value.slice(0, from - METADATA.length) + value.slice(to))
-  return { head: head as unknown as RunHead, metadata: value.slice(from, to) }
+  const head = decodeValue<RunHead>(value.slice(0, from - METADATA.length) + value.slice(to))
+  return { head, metadata: value.slice(from, to) }
 }
 
 /** The bytes of a record. */
@@ -44,7 +44,7 @@ export function recordBytes({ head, metadata }: RunRecord): ByteString {
 
 /** The whole run; large metadata are decoded in slices. */
 export function runOf({ value }: Pick<Entry, 'value'>): Run | Promise<Run> {
-  return decodeStored(value) as unknown as Run | Promise<Run>
+  return decodeStored<Run>(value)
 }
 
 const METADATA = ',"metadata":'

@@ -2,21 +2,22 @@ import { type ByteString, fromU64, fromUtf8, u64 } from '../core/bytes.ts'
 import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkFunction } from '../core/options.ts'
+import type { Given } from '../core/storable.ts'
 import { checkText } from '../core/text.ts'
 import { decodeStored, decodeValue, encodeAtOnce, encodeGiven, isLarge, type Value } from '../core/value.ts'
-import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import { pages } from '../engine/pages.ts'
 import type { Session, StepOutcome } from '../engine/session.ts'
 import type { Entry, Place } from '../engine/storage.ts'
+import { boundForm } from './bound.ts'
 
 const TAG = TAGS.state
 const NAME_BYTES_MAX = 1024
 
 /** A cell as it was read. */
-export interface Cell {
+export interface Cell<T = Value> {
   /** The stored value. */
-  readonly value: Value
+  readonly value: T
   /** 1 after `init`, and one more with each change. It never goes back, not even across `delete` and `init`. */
   readonly version: number
   /** When the cell last changed, in milliseconds since 1970. */
@@ -24,38 +25,33 @@ export interface Cell {
 }
 
 /** The state that a transition gets: a cell, or for a missing one the initial value with version 0 and no time. */
-export type CellState = Omit<Cell, 'updatedAt'> & Partial<Pick<Cell, 'updatedAt'>>
+export type CellState<V = Value> = Omit<Cell<V>, 'updatedAt'> & Partial<Pick<Cell, 'updatedAt'>>
 
 /**
- * Computes a cell's next value, and a result for the caller. It must be pure: it depends on the state alone, does no I/O and
- * changes nothing outside, because it may run several times for one change.
+ * Computes a cell's next value from its state of type `V`, and a result of type `T` for the caller. It must be pure: it depends
+ * on the state alone, does no I/O and changes nothing outside, because it may run several times for one change.
  */
-export type Transition<T> = (state: CellState) => { readonly value: Value; readonly result: T }
+export type Transition<T, V = Value, N = V> = (state: CellState<V>) => {
+  readonly value: N
+  readonly result: T
+}
 
 /** The outcome of a transition. */
-export interface Transitioned<T> {
+export interface Transitioned<T, V = Value> {
   /** The result that the transition returned. */
   readonly result: T
   /** The cell's new value. */
-  readonly value: Value
+  readonly value: V
   /** The cell's new version. */
   readonly version: number
 }
 
 /**
  * Named cells that change by compare-and-swap, for state that several workers must agree on. If several callers `init` a cell
- * or `cas` the same version at once, exactly one succeeds.
+ * or `cas` the same version at once, exactly one succeeds. `S` holds the parameters that come before the others: a scope, or
+ * nothing if the scope is bound. `V` is the type of the values.
  */
-export class Cells {
-  readonly #database: Database
-  readonly #scopeOf: (scope: Scope) => ByteString
-
-  /** @internal Use `open`. */
-  constructor(database: Database, scopeOf: (scope: Scope) => ByteString) {
-    this.#database = database
-    this.#scopeOf = scopeOf
-  }
-
+export interface CellsCalls<S extends readonly unknown[], V = Value> {
   /**
    * Returns the cell, or undefined if there is none.
    * @example
@@ -64,18 +60,14 @@ export class Cells {
    * value // → 'pending'
    * version // → 1
    */
-  async read(scope: Scope, name: string): Promise<Cell | undefined> {
-    return this.#at(scope).read(name)
-  }
+  read<T = V>(...args: [...S, name: string]): Promise<Cell<T> | undefined>
 
   /**
    * Creates a cell and returns its version. Throws `CELL_EXISTS` if there is one already.
    * @example
    * await db.cells.init(run, 'leader', 'worker-1') // → 1
    */
-  async init(scope: Scope, name: string, value: Value): Promise<number> {
-    return this.#at(scope).init(name, value)
-  }
+  init<T>(...args: [...S, name: string, value: Given<V, T>]): Promise<number>
 
   /**
    * Changes the cell if it has the expected version, and returns its new version. Throws `VERSION_MISMATCH` otherwise, with
@@ -84,38 +76,30 @@ export class Cells {
    * const version = await db.cells.init(run, 'status', 'pending')
    * await db.cells.cas(run, 'status', version, 'running') // → 2
    */
-  async cas(scope: Scope, name: string, expectedVersion: number, value: Value): Promise<number> {
-    return (await swap(this.#database, this.#scopeOf(scope), name, expectedVersion, value)).result
-  }
+  cas<T>(...args: [...S, name: string, expectedVersion: number, value: Given<V, T>]): Promise<number>
 
   /**
    * Writes the cell whatever its version, creates it if it is missing, and returns its new version.
    * @example
    * await db.cells.set(run, 'progress', 0.5) // → 1
    */
-  async set(scope: Scope, name: string, value: Value): Promise<number> {
-    return this.#at(scope).set(name, value)
-  }
+  set<T>(...args: [...S, name: string, value: Given<V, T>]): Promise<number>
 
   /**
-   * Deletes the cell, and returns whether it existed.
+   * Deletes the cell, and returns whether it existed. A new cell of the same name continues its version.
    * @example
    * await db.cells.init(run, 'lock', true)
    * await db.cells.delete(run, 'lock') // → true
    * await db.cells.init(run, 'lock', true) // → 2
    */
-  async delete(scope: Scope, name: string): Promise<boolean> {
-    return this.#at(scope).delete(name)
-  }
+  delete(...args: [...S, name: string]): Promise<boolean>
 
   /**
    * Returns whether the cell exists.
    * @example
    * await db.cells.exists(run, 'lock') // → false
    */
-  async exists(scope: Scope, name: string): Promise<boolean> {
-    return this.#at(scope).exists(name)
-  }
+  exists(...args: [...S, name: string]): Promise<boolean>
 
   /**
    * Returns the names of all cells, in byte order.
@@ -124,9 +108,7 @@ export class Cells {
    * await db.cells.init(run, 'a', 1)
    * await db.cells.list(run) // → ['a', 'b']
    */
-  async list(scope: Scope): Promise<readonly string[]> {
-    return this.#at(scope).list()
-  }
+  list(...args: S): Promise<readonly string[]>
 
   /**
    * Changes the cell by a pure function of its state. Concurrent transitions are applied one after the other, so none is
@@ -136,9 +118,9 @@ export class Cells {
    * const next = await db.cells.transition(run, 'counter', ({ value }) => ({ value: value + 1, result: 'done' }))
    * next // → { result: 'done', value: 42, version: 2 }
    */
-  async transition<T>(scope: Scope, name: string, step: Transition<T>): Promise<Transitioned<T>> {
-    return this.#at(scope).transition(name, step)
-  }
+  transition<R, T = V>(
+    ...args: [...S, name: string, step: Transition<R, V, Given<V, T>>]
+  ): Promise<Transitioned<R, V>>
 
   /**
    * Does the same as `transition`. For a missing cell, the function gets `{ value: initial, version: 0 }`.
@@ -149,19 +131,26 @@ export class Cells {
    * value // → 2
    * version // → 2
    */
-  async transitionOrInit<T>(
-    scope: Scope,
-    name: string,
-    initial: Value,
-    step: Transition<T>,
-  ): Promise<Transitioned<T>> {
-    return this.#at(scope).transitionOrInit(name, initial, step)
-  }
+  transitionOrInit<R, I = V, T = V>(
+    ...args: [...S, name: string, initial: Given<V, I>, step: Transition<R, V, Given<V, T>>]
+  ): Promise<Transitioned<R, V>>
 
-  #at(scope: Scope): ScopedCells {
-    return new ScopedCells(this.#database, this.#scopeOf(scope))
-  }
+  /**
+   * Returns the same calls, with values of type `T`.
+   * @example
+   * // In TypeScript: const balances = db.cells.of<{ amount: number }>()
+   * const balances = db.cells.of()
+   * await balances.init(run, 'ada', { amount: 5 })
+   * const { value } = await balances.read(run, 'ada')
+   * value.amount // → 5
+   */
+  of<T>(): CellsCalls<S, T>
 }
+
+/** The cells of all scopes. Each call is its own transaction. */
+export type Cells<V = Value> = CellsCalls<[scope: Scope], V>
+/** The cells of one scope. In a transaction, reads see the transaction's own writes. */
+export type ScopedCells<V = Value> = CellsCalls<[], V>
 
 /** What a transition makes of a cell. */
 interface NextCell<T> {
@@ -176,48 +165,45 @@ interface Tried<T> {
   readonly version: number
 }
 
-/** The cells of one scope. In a transaction, reads see the transaction's own writes. */
-export class ScopedCells {
+/** Implements `CellsCalls`. `S` is a scope, or undefined if `scopeOf` knows it. */
+export class CellStore<S> implements CellsCalls<[scope: S]> {
   readonly #session: Session
-  readonly #scope: ByteString
+  readonly #scopeOf: (scope: S) => ByteString
 
-  /** @internal Use `transaction` or `run`. */
-  constructor(session: Session, scope: ByteString) {
+  constructor(session: Session, scopeOf: (scope: S) => ByteString) {
     this.#session = session
-    this.#scope = scope
+    this.#scopeOf = scopeOf
   }
 
-  /** Returns the cell, or undefined if there is none. */
-  async read(name: string): Promise<Cell | undefined> {
-    const { scope, tag, key } = this.#place(name)
-    return readCell(await this.#session.get(scope, tag, key))
+  async read<T = Value>(scope: S, name: string): Promise<Cell<T> | undefined> {
+    const place = this.#place(scope, name)
+    return readCell<T>(await this.#session.get(place.scope, place.tag, place.key))
   }
 
-  /** Creates a cell and returns its version. Throws `CELL_EXISTS` if there is one already. */
-  async init(name: string, value: Value): Promise<number> {
+  async init(scope: S, name: string, value: unknown): Promise<number> {
+    const place = this.#place(scope, name)
     const encoded = encodeGiven(value)
     const bytes = typeof encoded === 'string' ? encoded : await encoded
-    return this.#change(name, found => {
+    const { result } = await change(this.#session, place, found => {
       if (isThere(found)) throw new AnnalsError('CELL_EXISTS', `cell ${quote(name)} already exists`, { name })
       return bytes
     })
+    return result
   }
 
-  /** Changes the cell if it has the expected version, and returns its new version. Throws `VERSION_MISMATCH` otherwise. */
-  async cas(name: string, expectedVersion: number, value: Value): Promise<number> {
-    return (await swap(this.#session, this.#scope, name, expectedVersion, value)).result
+  async cas(scope: S, name: string, expectedVersion: number, value: unknown): Promise<number> {
+    return (await swap(this.#session, this.#scopeOf(scope), name, expectedVersion, value)).result
   }
 
-  /** Writes the cell whatever its version, creates it if it is missing, and returns its new version. */
-  async set(name: string, value: Value): Promise<number> {
+  async set(scope: S, name: string, value: unknown): Promise<number> {
+    const place = this.#place(scope, name)
     const encoded = encodeGiven(value)
     const bytes = typeof encoded === 'string' ? encoded : await encoded
-    return this.#change(name, () => bytes)
+    return (await change(this.#session, place, () => bytes)).result
   }
 
-  /** Deletes the cell, and returns whether it existed. A new cell of the same name continues its version. */
-  async delete(name: string): Promise<boolean> {
-    const place = this.#place(name)
+  async delete(scope: S, name: string): Promise<boolean> {
+    const place = this.#place(scope, name)
     const { result } = await this.#session.update([place], ([found]) => {
       if (!isThere(found)) return { operations: [], result: false }
       // The version stays, so that a new cell of this name continues from it.
@@ -226,33 +212,40 @@ export class ScopedCells {
     return result
   }
 
-  /** Returns whether the cell exists. */
-  async exists(name: string): Promise<boolean> {
-    const { scope, tag, key } = this.#place(name)
-    return isThere(await this.#session.get(scope, tag, key))
+  async exists(scope: S, name: string): Promise<boolean> {
+    const place = this.#place(scope, name)
+    return isThere(await this.#session.get(place.scope, place.tag, place.key))
   }
 
-  /** Returns the names of all cells, in byte order. */
-  async list(): Promise<readonly string[]> {
+  async list(scope: S): Promise<readonly string[]> {
+    const tree = { scope: this.#scopeOf(scope), tag: TAG }
     return this.#session.view(async reader => {
       const names: string[] = []
-      for await (const page of pages(reader, { scope: this.#scope, tag: TAG })) {
+      for await (const page of pages(reader, tree)) {
         for (const entry of page) if (isThere(entry)) names.push(fromUtf8(entry.key))
       }
       return Object.freeze(names)
     })
   }
 
-  /** Changes the cell by a pure function of its state. See {@link Cells.transition}. */
-  async transition<T>(name: string, step: Transition<T>): Promise<Transitioned<T>> {
-    return this.#transition(name, step, undefined)
+  async transition<R>(scope: S, name: string, step: Transition<R, Value, unknown>): Promise<Transitioned<R>> {
+    return this.#transition(this.#scopeOf(scope), name, step, undefined)
   }
 
-  /** The same, for a cell that may be missing. See {@link Cells.transitionOrInit}. */
-  async transitionOrInit<T>(name: string, initial: Value, step: Transition<T>): Promise<Transitioned<T>> {
+  async transitionOrInit<R>(
+    scope: S,
+    name: string,
+    initial: unknown,
+    step: Transition<R, Value, unknown>,
+  ): Promise<Transitioned<R>> {
+    const bytes = this.#scopeOf(scope)
     const encoded = encodeGiven(initial)
     const value = await decodeStored(typeof encoded === 'string' ? encoded : await encoded)
-    return this.#transition(name, step, Object.freeze({ value, version: 0 }))
+    return this.#transition(bytes, name, step, Object.freeze({ value, version: 0 }))
+  }
+
+  of<T>(): CellsCalls<[scope: S], T> {
+    return this as CellsCalls<[scope: S], unknown> as CellsCalls<[scope: S], T>
   }
 
   /**
@@ -260,12 +253,13 @@ export class ScopedCells {
    * before the commit instead, in slices, and again if the cell changes meanwhile.
    */
   async #transition<T>(
+    scope: ByteString,
     name: string,
-    step: Transition<T>,
+    step: Transition<T, Value, unknown>,
     missing: CellState | undefined,
   ): Promise<Transitioned<T>> {
     checkFunction('the transition', step)
-    const place = this.#place(name)
+    const place = placeOf(scope, name)
     const entryIn = (found: Entry | undefined): Entry | undefined =>
       missing === undefined ? existing(name, found) : found
     const attempt = (found: Entry | undefined): NextCell<T> | undefined => {
@@ -296,14 +290,16 @@ export class ScopedCells {
     }
   }
 
-  /** Writes the value that `next` returns, with the next version. */
-  async #change(name: string, next: (found: Entry | undefined) => ByteString): Promise<number> {
-    return (await change(this.#session, this.#place(name), next)).result
+  #place(scope: S, name: string): Place {
+    return placeOf(this.#scopeOf(scope), name)
   }
+}
 
-  #place(name: string): Place {
-    return placeOf(this.#scope, name)
-  }
+const scoped = boundForm<ScopedCells>(CellStore)
+
+/** The cells of one scope. */
+export function scopedCells(session: Session, scope: ByteString): ScopedCells {
+  return scoped(new CellStore(session, () => scope))
 }
 
 // The next two are not `async`, so that a caller's await resolves without further promises in between.
@@ -313,7 +309,7 @@ function swap(
   scope: ByteString,
   name: string,
   expectedVersion: number,
-  value: Value,
+  value: unknown,
 ): Promise<StepOutcome<number>> {
   const expected = checkWhole('expectedVersion', expectedVersion)
   const place = placeOf(scope, name)
@@ -328,6 +324,7 @@ function swap(
   return typeof encoded === 'string' ? swapFor(encoded) : encoded.then(swapFor)
 }
 
+/** Writes the value that `next` returns, with the next version. */
 function change(
   session: Session,
   place: Place,
@@ -357,9 +354,9 @@ function versionOf(entry: Entry | undefined): number {
 }
 
 /** The cell; a large value is decoded in slices. */
-async function readCell(entry: Entry | undefined): Promise<Cell | undefined> {
+async function readCell<T = Value>(entry: Entry | undefined): Promise<Cell<T> | undefined> {
   if (!isThere(entry)) return undefined
-  const value = await decodeStored(entry.value.slice(VERSION_BYTES))
+  const value = await decodeStored<T>(entry.value.slice(VERSION_BYTES))
   return Object.freeze({ value, version: versionOf(entry), updatedAt: entry.time })
 }
 
@@ -374,7 +371,7 @@ function existing(name: string, entry: Entry | undefined): Entry {
   throw new AnnalsError('CELL_NOT_FOUND', `there is no cell ${quote(name)}: create it with init`, { name })
 }
 
-function checkOutcome<T>(outcome: ReturnType<Transition<T>>): ReturnType<Transition<T>> {
+function checkOutcome<O>(outcome: O): O {
   if (typeof outcome === 'object' && outcome !== null && 'value' in outcome) return outcome
   throw invalidArgument('the transition', 'must return { value, result }, and must not be async')
 }

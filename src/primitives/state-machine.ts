@@ -1,18 +1,21 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
+import type { Given } from '../core/storable.ts'
 import { checkText } from '../core/text.ts'
 import { decodeValue, encodeValue, type Value } from '../core/value.ts'
-import type { Database } from '../engine/database.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Session } from '../engine/session.ts'
 import type { Entry, Place, Put } from '../engine/storage.ts'
+import { boundForm } from './bound.ts'
 import {
   checkDefinition,
   drawMachine,
+  type EventNameOf,
   type Guard,
   type MachineDefinition,
   type MachineTransition,
+  type StateOf,
   statesOf,
 } from './machine-definition.ts'
 
@@ -20,9 +23,9 @@ const TAG = TAGS.machine
 const NAME_BYTES_MAX = 1024
 
 /** A machine's state as it was read. */
-export interface MachineState {
+export interface MachineState<State extends string = string> {
   /** The name of the current state. */
-  readonly state: string
+  readonly state: State
   /** 1 after `define`, and one more with each transition. */
   readonly version: number
   /** When the machine was created or last took a transition, in milliseconds since 1970. */
@@ -30,9 +33,9 @@ export interface MachineState {
 }
 
 /** The state after a transition, and the one before it. */
-export interface MachineStep extends MachineState {
+export interface MachineStep<State extends string = string> extends MachineState<State> {
   /** The state before the transition. */
-  readonly from: string
+  readonly from: State
 }
 
 /** A definition as it is stored, with defaults filled in. */
@@ -41,23 +44,15 @@ export interface StoredDefinition extends Required<MachineDefinition> {
   readonly version: number
 }
 
-/** State machines: cells that change only as their definition allows. Every version of the definition is stored with the run. */
-export class Machines {
-  readonly #database: Database
-  readonly #scopeOf: (scope: Scope) => ByteString
-  readonly #guards: Readonly<Record<string, Guard>>
-
-  /** @internal Use `open`. */
-  constructor(
-    database: Database,
-    scopeOf: (scope: Scope) => ByteString,
-    guards: Readonly<Record<string, Guard>>,
-  ) {
-    this.#database = database
-    this.#scopeOf = scopeOf
-    this.#guards = guards
-  }
-
+/**
+ * State machines: cells that change only as their definition allows. Every version of the definition is stored with the run.
+ * `S` holds the parameters that come before the others: a scope, or nothing if the scope is bound. `D` is the type of the
+ * definition, which has the names of the states and events.
+ */
+export interface MachinesCalls<
+  S extends readonly unknown[],
+  D extends MachineDefinition = MachineDefinition,
+> {
   /**
    * Creates a machine in its initial state, or changes the definition of an existing one, which keeps its state. Throws
    * `INVALID_OPERATION` if the new definition lacks that state.
@@ -69,9 +64,7 @@ export class Machines {
    * })
    * made.state // → 'open'
    */
-  async define(scope: Scope, name: string, definition: MachineDefinition): Promise<MachineState> {
-    return this.#at(scope).define(name, definition)
-  }
+  define<const T extends D>(...args: [...S, name: string, definition: T]): Promise<MachineState<StateOf<T>>>
 
   /**
    * Takes the transition for this event. Throws `INVALID_TRANSITION` if there is none, with the allowed events in `details`,
@@ -86,9 +79,9 @@ export class Machines {
    * state // → 'open'
    * version // → 2
    */
-  async send(scope: Scope, name: string, event: string, payload?: Value): Promise<MachineStep> {
-    return this.#at(scope).send(name, event, payload)
-  }
+  send<T>(
+    ...args: [...S, name: string, event: EventNameOf<D>, payload?: Given<Value, T>]
+  ): Promise<MachineStep<StateOf<D>>>
 
   /**
    * Returns the machine's state.
@@ -97,9 +90,7 @@ export class Machines {
    * const { state } = await db.machines.current(run, 'light')
    * state // → 'off'
    */
-  async current(scope: Scope, name: string): Promise<MachineState> {
-    return this.#at(scope).current(name)
-  }
+  current(...args: [...S, name: string]): Promise<MachineState<StateOf<D>>>
 
   /**
    * Returns whether the machine is in a terminal state: one that its definition lists in `terminal`, or, without that list,
@@ -108,9 +99,7 @@ export class Machines {
    * await db.machines.define(run, 'light', { initial: 'off', transitions: [] })
    * await db.machines.isTerminal(run, 'light') // → true
    */
-  async isTerminal(scope: Scope, name: string): Promise<boolean> {
-    return this.#at(scope).isTerminal(name)
-  }
+  isTerminal(...args: [...S, name: string]): Promise<boolean>
 
   /**
    * Returns whether `send` would take a transition now.
@@ -119,9 +108,7 @@ export class Machines {
    * await db.machines.can(run, 'light', 'flip') // → true
    * await db.machines.can(run, 'light', 'smash') // → false
    */
-  async can(scope: Scope, name: string, event: string, payload?: Value): Promise<boolean> {
-    return this.#at(scope).can(name, event, payload)
-  }
+  can<T>(...args: [...S, name: string, event: EventNameOf<D>, payload?: Given<Value, T>]): Promise<boolean>
 
   /**
    * Returns the definition, or an earlier version of it.
@@ -131,9 +118,7 @@ export class Machines {
    * version // → 1
    * initial // → 'off'
    */
-  async definition(scope: Scope, name: string, version?: number): Promise<StoredDefinition> {
-    return this.#at(scope).definition(name, version)
-  }
+  definition(...args: [...S, name: string, version?: number]): Promise<StoredDefinition>
 
   /**
    * Returns the definition as a Mermaid diagram.
@@ -143,31 +128,47 @@ export class Machines {
    * drawing.split('\n')[1] // → '  state "off" as s0'
    * drawing.split('\n')[4] // → '  s0 --> s1: flip'
    */
-  async toMermaid(scope: Scope, name: string): Promise<string> {
-    return this.#at(scope).toMermaid(name)
-  }
+  toMermaid(...args: [...S, name: string]): Promise<string>
 
-  #at(scope: Scope): ScopedMachines {
-    return new ScopedMachines(this.#database, this.#scopeOf(scope), this.#guards)
-  }
+  /**
+   * Returns the same calls, with the states and events of a definition as types.
+   * @example
+   * // In TypeScript: const light = { … } as const satisfies MachineDefinition, and db.machines.of<typeof light>()
+   * const light = { initial: 'off', transitions: [{ from: 'off', event: 'flip', to: 'on' }] }
+   * const lights = db.machines.of()
+   * await lights.define(run, 'hall', light)
+   * const { state } = await lights.send(run, 'hall', 'flip')
+   * state // → 'on'
+   */
+  of<T extends MachineDefinition>(): MachinesCalls<S, T>
 }
 
+/** The machines of all scopes. Each call is its own transaction. */
+export type Machines<D extends MachineDefinition = MachineDefinition> = MachinesCalls<[scope: Scope], D>
 /** The machines of one scope. In a transaction, reads see the transaction's own writes. */
-export class ScopedMachines {
-  readonly #session: Session
-  readonly #scope: ByteString
-  readonly #guards: Readonly<Record<string, Guard>>
+export type ScopedMachines<D extends MachineDefinition = MachineDefinition> = MachinesCalls<[], D>
 
-  /** @internal Use `transaction` or `run`. */
-  constructor(session: Session, scope: ByteString, guards: Readonly<Record<string, Guard>>) {
+/** The guards that machines refer to by name. */
+type Guards = Readonly<Record<string, Guard>>
+
+/** Implements `MachinesCalls`. `S` is a scope, or undefined if `scopeOf` knows it. */
+export class MachineStore<S> implements MachinesCalls<[scope: S]> {
+  readonly #session: Session
+  readonly #scopeOf: (scope: S) => ByteString
+  readonly #guards: Guards
+
+  constructor(session: Session, scopeOf: (scope: S) => ByteString, guards: Guards) {
     this.#session = session
-    this.#scope = scope
+    this.#scopeOf = scopeOf
     this.#guards = guards
   }
 
-  /** Creates a machine in its initial state, or changes the definition of an existing one, which keeps its state. */
-  async define(name: string, definition: MachineDefinition): Promise<MachineState> {
-    const places = this.#places(name)
+  async define<const T extends MachineDefinition>(
+    scope: S,
+    name: string,
+    definition: T,
+  ): Promise<MachineState<StateOf<T>>> {
+    const places = placesOf(this.#scopeOf(scope), name)
     const checked = checkDefinition(definition, this.#guards)
     const { initial, terminal, transitions } = checked
     const { result, time } = await this.#session.update(
@@ -180,16 +181,16 @@ export class ScopedMachines {
           throw new AnnalsError('INVALID_OPERATION', message, { name, state: before.state })
         }
         const version = (old?.version ?? 0) + 1
-        const value = encodeValue({ ...checked, version } as unknown as Value)
+        const value = encodeValue({ ...checked, version })
         if (
           old !== undefined &&
-          encodeValue({ ...checked, version: old.version } as unknown as Value) === definitionEntry?.value
+          encodeValue({ ...checked, version: old.version }) === definitionEntry?.value
         ) {
           return { operations: [], result: before }
         }
         const operations: Put[] = [
           { op: 'put', ...places.definition, value },
-          { op: 'put', ...this.#versionPlace(name, version), value },
+          { op: 'put', ...versionPlace(places.state.scope, name, version), value },
         ]
         if (before === undefined)
           operations.push({ op: 'put', ...places.state, value: encodeState(initial, 1) })
@@ -199,9 +200,8 @@ export class ScopedMachines {
     return result ?? Object.freeze({ state: initial, version: 1, updatedAt: time })
   }
 
-  /** Takes the transition for this event. Throws `INVALID_TRANSITION` if there is none. */
-  async send(name: string, event: string, payload?: Value): Promise<MachineStep> {
-    const places = this.#places(name)
+  async send(scope: S, name: string, event: string, payload?: unknown): Promise<MachineStep> {
+    const places = placesOf(this.#scopeOf(scope), name)
     const input = checkPayload(payload)
     checkText('event', event, { bytesMax: NAME_BYTES_MAX })
     const { result, time } = await this.#session.update(
@@ -218,32 +218,30 @@ export class ScopedMachines {
     return Object.freeze({ ...result, updatedAt: time })
   }
 
-  /** Returns the machine's state. Throws `MACHINE_NOT_FOUND` if the machine is not defined. */
-  async current(name: string): Promise<MachineState> {
-    const { scope, tag, key } = this.#places(name).state
-    return stateOf(found(name, await this.#session.get(scope, tag, key)))
+  async current(scope: S, name: string): Promise<MachineState> {
+    const { state } = placesOf(this.#scopeOf(scope), name)
+    return stateOf(found(name, await this.#session.get(state.scope, state.tag, state.key)))
   }
 
-  /** Returns whether the machine is in a terminal state. See {@link MachineDefinition.terminal}. */
-  async isTerminal(name: string): Promise<boolean> {
-    const { state, definition } = await this.#both(name)
+  async isTerminal(scope: S, name: string): Promise<boolean> {
+    const { state, definition } = await this.#both(scope, name)
     return definition.terminal.includes(state)
   }
 
-  /** Returns whether `send` would take a transition now. */
-  async can(name: string, event: string, payload?: Value): Promise<boolean> {
+  async can(scope: S, name: string, event: string, payload?: unknown): Promise<boolean> {
     checkText('event', event, { bytesMax: NAME_BYTES_MAX })
     const input = checkPayload(payload)
-    const { state, definition } = await this.#both(name)
+    const { state, definition } = await this.#both(scope, name)
     return this.#transition(definition, state, event, input) !== undefined
   }
 
-  /** Returns the definition, or an earlier version of it. */
-  async definition(name: string, version?: number): Promise<StoredDefinition> {
-    const places = this.#places(name)
-    const { scope, tag, key } =
-      version === undefined ? places.definition : this.#versionPlace(name, checkWhole('version', version))
-    const entry = await this.#session.get(scope, tag, key)
+  async definition(scope: S, name: string, version?: number): Promise<StoredDefinition> {
+    const bytes = this.#scopeOf(scope)
+    const place =
+      version === undefined
+        ? placesOf(bytes, name).definition
+        : versionPlace(bytes, name, checkWhole('version', version))
+    const entry = await this.#session.get(bytes, place.tag, place.key)
     if (entry === undefined && version !== undefined) {
       const message = `the machine ${quote(name)} has no definition ${version}`
       throw new AnnalsError('MACHINE_NOT_FOUND', message, { name, version })
@@ -251,16 +249,19 @@ export class ScopedMachines {
     return definitionOf(found(name, entry))
   }
 
-  /** Returns the definition as a Mermaid state diagram. */
-  async toMermaid(name: string): Promise<string> {
-    return drawMachine(await this.definition(name))
+  async toMermaid(scope: S, name: string): Promise<string> {
+    return drawMachine(await this.definition(scope, name))
   }
 
-  async #both(name: string): Promise<{ state: string; definition: StoredDefinition }> {
-    const places = this.#places(name)
+  of<T extends MachineDefinition>(): MachinesCalls<[scope: S], T> {
+    return this as MachinesCalls<[scope: S], MachineDefinition> as MachinesCalls<[scope: S], T>
+  }
+
+  async #both(scope: S, name: string): Promise<{ state: string; definition: StoredDefinition }> {
+    const places = placesOf(this.#scopeOf(scope), name)
     return this.#session.view(async reader => {
       const [state, definition] = await Promise.all(
-        [places.state, places.definition].map(({ scope, tag, key }) => reader.get(scope, tag, key)),
+        [places.state, places.definition].map(({ scope: at, tag, key }) => reader.get(at, tag, key)),
       )
       return {
         state: stateOf(found(name, state)).state,
@@ -322,21 +323,25 @@ export class ScopedMachines {
     const message = `the machine ${quote(name)} is in ${quote(state)}, where ${quote(event)} is not allowed`
     return new AnnalsError('INVALID_TRANSITION', message, { name, state, event, allowed })
   }
+}
 
-  // Keys: 's' + name is the state, 'd' + name the definition, 'v' + name + 00 + version each version of it.
+const scoped = boundForm<ScopedMachines>(MachineStore)
 
-  #places(name: string): { state: Place; definition: Place } {
-    const key = checkText('name', name, { bytesMax: NAME_BYTES_MAX })
-    return { state: this.#place(`s${key}`), definition: this.#place(`d${key}`) }
-  }
+/** The machines of one scope. */
+export function scopedMachines(session: Session, scope: ByteString, guards: Guards): ScopedMachines {
+  return scoped(new MachineStore(session, () => scope, guards))
+}
 
-  #versionPlace(name: string, version: number): Place {
-    return this.#place(`v${checkText('name', name, { bytesMax: NAME_BYTES_MAX })}\0${u64(version)}`)
-  }
+// Keys: 's' + name is the state, 'd' + name the definition, 'v' + name + 00 + version each version of it.
 
-  #place(key: ByteString): Place {
-    return { scope: this.#scope, tag: TAG, key }
-  }
+function placesOf(scope: ByteString, name: string): { readonly state: Place; readonly definition: Place } {
+  const key = checkText('name', name, { bytesMax: NAME_BYTES_MAX })
+  return { state: { scope, tag: TAG, key: `s${key}` }, definition: { scope, tag: TAG, key: `d${key}` } }
+}
+
+function versionPlace(scope: ByteString, name: string, version: number): Place {
+  const key = checkText('name', name, { bytesMax: NAME_BYTES_MAX })
+  return { scope, tag: TAG, key: `v${key}\0${u64(version)}` }
 }
 
 function encodeState(state: string, version: number): ByteString {
@@ -344,12 +349,12 @@ function encodeState(state: string, version: number): ByteString {
 }
 
 function stateOf({ value, time }: Entry): MachineState {
-  const { state, version } = decodeValue(value) as { state: string; version: number }
+  const { state, version } = decodeValue<{ state: string; version: number }>(value)
   return Object.freeze({ state, version, updatedAt: time })
 }
 
 function definitionOf({ value }: Entry): StoredDefinition {
-  return decodeValue(value) as unknown as StoredDefinition
+  return decodeValue<StoredDefinition>(value)
 }
 
 function found(name: string, entry: Entry | undefined): Entry {
@@ -359,7 +364,7 @@ function found(name: string, entry: Entry | undefined): Entry {
 }
 
 /** The payload for a guard: a frozen copy. */
-function checkPayload(payload: Value | undefined): Value | undefined {
+function checkPayload(payload: unknown): Value | undefined {
   return payload === undefined ? undefined : decodeValue(encodeValue(payload))
 }
 

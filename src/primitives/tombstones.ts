@@ -2,7 +2,7 @@ import { type ByteString, fromUtf8, hex, utf8 } from '../core/bytes.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkTime } from '../core/numbers.ts'
 import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
-import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { decodeValue, encodeValue } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
 import { idOfIndexKey, indexKey, indexRange, timeOfIndexKey } from '../engine/indexes.ts'
 import { TAGS } from '../engine/keys.ts'
@@ -49,7 +49,7 @@ export function buried(
     events: length,
     headHash: hex(hash),
   }
-  return { tombstone, put: { op: 'put', ...place, value: encodeValue(tombstone as unknown as Value) } }
+  return { tombstone, put: { op: 'put', ...place, value: encodeValue(tombstone) } }
 }
 
 /** All tombstones, newest first. */
@@ -83,5 +83,5 @@ function newestFirst(index: ByteString): Range {
 }
 
 function tombstoneIn({ value }: Entry): Tombstone {
-  return decodeValue(value) as unknown as Tombstone
+  return decodeValue<Tombstone>(value)
 }

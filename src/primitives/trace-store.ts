@@ -4,15 +4,16 @@ import { newOrderedId } from '../core/id.ts'
 import { checkEndTime, checkOrder, checkTime } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { isSliceOver, mapInSlices, nextSlice, valueBytes } from '../core/slices.ts'
+import type { Given } from '../core/storable.ts'
 import { checkTags, checkText } from '../core/text.ts'
 import { decodeStored, decodeValue, encodeGivenFields, joinFields, type Value } from '../core/value.ts'
-import type { Database } from '../engine/database.ts'
 import { type Indexing, idOfIndexKey, indexKey, indexRange, recordKey, recordsOf } from '../engine/indexes.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import { behind, pages } from '../engine/pages.ts'
 import type { Session } from '../engine/session.ts'
 import type { Entry, Place, Put, Range, Reader } from '../engine/storage.ts'
-import { checkTrace, type Trace } from './trace.ts'
+import { boundForm } from './bound.ts'
+import { checkTrace, type GivenTrace, type Trace, type TraceOf } from './trace.ts'
 
 const TAG = TAGS.trace
 const ID_BYTES_MAX = 1024
@@ -22,23 +23,23 @@ const BY_PARENT = 'p'
 const BY_TIME = 't'
 
 /** A trace as it is stored. */
-export interface StoredTrace {
+export interface StoredTrace<M = Value, T extends Trace = Trace> {
   /** The id, unique in its scope. */
   readonly id: string
   /** The id of the parent; absent if there is none. */
   readonly parentId?: string
   /** The trace itself. */
-  readonly trace: Trace
+  readonly trace: T
   /** When the trace was recorded, in milliseconds since 1970. */
   readonly timestamp: number
   /** Labels to find the trace by. */
   readonly tags: readonly string[]
   /** Any value that was stored with the trace; absent if there is none. */
-  readonly metadata?: Value
+  readonly metadata?: M
 }
 
 /** The properties of a trace that is recorded. */
-export interface TraceOptions {
+export interface TraceOptions<M = Value> {
   /** An id that is new in the scope; a new id by default. */
   readonly id?: string
   /** The id of an existing trace. */
@@ -46,7 +47,7 @@ export interface TraceOptions {
   /** Labels to find the trace by; none by default. */
   readonly tags?: readonly string[]
   /** Any value to store with the trace. */
-  readonly metadata?: Value
+  readonly metadata?: M
 }
 
 /** @internal Conditions for a list of traces. A trace has to meet all of them. */
@@ -61,28 +62,20 @@ export interface TraceFilter {
 }
 
 /** A trace with all its descendants. */
-export interface TraceTree {
+export interface TraceTree<M = Value> {
   /** The trace at the root. */
-  readonly trace: StoredTrace
+  readonly trace: StoredTrace<M>
   /** The children, by timestamp, then id. */
-  readonly children: readonly TraceTree[]
+  readonly children: readonly TraceTree<M>[]
 }
 
 /**
  * Structured traces of reasoning: tool calls, decisions, thoughts. They are found by type, tag, parent and time. Lists are
  * ordered by timestamp, then id. Each trace costs two index entries, one more for a parent and one for each tag, so this
- * is made for reasoning rather than for telemetry.
+ * is made for reasoning rather than for telemetry. `S` holds the parameters that come before the others: a scope, or nothing if
+ * the scope is bound. `M` is the type of the metadata.
  */
-export class Traces {
-  readonly #database: Database
-  readonly #scopeOf: (scope: Scope) => ByteString
-
-  /** @internal Use `open`. */
-  constructor(database: Database, scopeOf: (scope: Scope) => ByteString) {
-    this.#database = database
-    this.#scopeOf = scopeOf
-  }
-
+export interface TracesCalls<S extends readonly unknown[], M = Value> {
   /**
    * Records a trace and returns its id. Throws `TRACE_EXISTS` if the id is taken, and `TRACE_NOT_FOUND` if the parent does
    * not exist.
@@ -91,9 +84,9 @@ export class Traces {
    * const { trace } = await db.traces.get(run, id)
    * trace.content // → 'search first'
    */
-  async record(scope: Scope, trace: Trace, options: TraceOptions = {}): Promise<string> {
-    return this.#at(scope).record(trace, options)
-  }
+  record<A, R, C, T>(
+    ...args: [...S, trace: GivenTrace<A, R, C>, options?: TraceOptions<Given<M, T>>]
+  ): Promise<string>
 
   /**
    * Records a child of another trace, and returns its id.
@@ -103,23 +96,21 @@ export class Traces {
    * const { children } = await db.traces.tree(run, call)
    * children.length // → 1
    */
-  async recordChild(
-    scope: Scope,
-    parentId: string,
-    trace: Trace,
-    options: Omit<TraceOptions, 'parentId'> = {},
-  ): Promise<string> {
-    return this.#at(scope).recordChild(parentId, trace, options)
-  }
+  recordChild<A, R, C, T>(
+    ...args: [
+      ...S,
+      parentId: string,
+      trace: GivenTrace<A, R, C>,
+      options?: Omit<TraceOptions<Given<M, T>>, 'parentId'>,
+    ]
+  ): Promise<string>
 
   /**
    * Returns the trace with this id, or undefined if there is none.
    * @example
    * await db.traces.get(run, 'nobody') // → undefined
    */
-  async get(scope: Scope, id: string): Promise<StoredTrace | undefined> {
-    return this.#at(scope).get(id)
-  }
+  get(...args: [...S, id: string]): Promise<StoredTrace<M> | undefined>
 
   /**
    * Returns the traces of one type. Custom traces have the type `Custom`.
@@ -128,9 +119,7 @@ export class Traces {
    * const [found] = await db.traces.queryByType(run, 'Custom')
    * found.trace.data // → [1, 2]
    */
-  async queryByType(scope: Scope, type: string): Promise<readonly StoredTrace[]> {
-    return this.#at(scope).queryByType(type)
-  }
+  queryByType<K extends string>(...args: [...S, type: K]): Promise<readonly StoredTrace<M, TraceOf<K>>[]>
 
   /**
    * Returns the traces with this tag.
@@ -139,9 +128,7 @@ export class Traces {
    * const found = await db.traces.queryByTag(run, 'doubt')
    * found.map(({ id }) => id) // → ['t1']
    */
-  async queryByTag(scope: Scope, tag: string): Promise<readonly StoredTrace[]> {
-    return this.#at(scope).queryByTag(tag)
-  }
+  queryByTag(...args: [...S, tag: string]): Promise<readonly StoredTrace<M>[]>
 
   /**
    * Returns the traces from `startMs` (inclusive) to `endMs` (exclusive), which may be `Infinity`.
@@ -150,9 +137,7 @@ export class Traces {
    * const found = await db.traces.queryByTime(run, Date.now() - 60_000, Date.now() + 60_000)
    * found.length // → 1
    */
-  async queryByTime(scope: Scope, startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
-    return this.#at(scope).queryByTime(startMs, endMs)
-  }
+  queryByTime(...args: [...S, startMs: number, endMs: number]): Promise<readonly StoredTrace<M>[]>
 
   /**
    * Returns the children of a trace.
@@ -162,9 +147,7 @@ export class Traces {
    * const found = await db.traces.children(run, 'parent')
    * found.map(({ id }) => id) // → ['child']
    */
-  async children(scope: Scope, id: string): Promise<readonly StoredTrace[]> {
-    return this.#at(scope).children(id)
-  }
+  children(...args: [...S, id: string]): Promise<readonly StoredTrace<M>[]>
 
   /**
    * Returns the trace with all its descendants, or undefined if there is none.
@@ -174,9 +157,7 @@ export class Traces {
    * trace.id // → 'root'
    * children // → []
    */
-  async tree(scope: Scope, id: string): Promise<TraceTree | undefined> {
-    return this.#at(scope).tree(id)
-  }
+  tree(...args: [...S, id: string]): Promise<TraceTree<M> | undefined>
 
   /**
    * Returns the ids of all traces.
@@ -184,54 +165,59 @@ export class Traces {
    * await db.traces.record(run, { type: 'Thought', content: 'a' }, { id: 'a' })
    * await db.traces.list(run) // → ['a']
    */
-  async list(scope: Scope): Promise<readonly string[]> {
-    return this.#at(scope).list()
-  }
+  list(...args: S): Promise<readonly string[]>
 
   /**
    * Returns the number of traces.
    * @example
    * await db.traces.count(run) // → 0
    */
-  async count(scope: Scope): Promise<number> {
-    return this.#at(scope).count()
-  }
+  count(...args: S): Promise<number>
 
   /** @internal The matching traces after a given one, read as they are needed. */
   iterate(
-    scope: Scope,
-    filter: TraceFilter,
-    after?: Pick<StoredTrace, 'timestamp' | 'id'>,
-  ): AsyncGenerator<StoredTrace, void, void> {
-    return this.#at(scope).iterate(filter, after)
-  }
-
-  #at(scope: Scope): ScopedTraces {
-    return new ScopedTraces(this.#database, this.#scopeOf(scope))
-  }
-}
-
-/** The traces of one scope. In a transaction, reads see the transaction's own traces. */
-export class ScopedTraces {
-  readonly #session: Session
-  readonly #scope: ByteString
-
-  /** @internal Use `transaction` or `run`. */
-  constructor(session: Session, scope: ByteString) {
-    this.#session = session
-    this.#scope = scope
-  }
+    ...args: [...S, filter: TraceFilter, after?: Pick<StoredTrace, 'timestamp' | 'id'>]
+  ): AsyncGenerator<StoredTrace<M>, void, void>
 
   /**
-   * Records a trace and returns its id. Throws `TRACE_EXISTS` if the id is taken, and `TRACE_NOT_FOUND` if the parent is
-   * missing.
+   * Returns the same calls, with metadata of type `T`.
+   * @example
+   * // In TypeScript: const traces = db.traces.of<{ model: string }>()
+   * const traces = db.traces.of()
+   * const id = await traces.record(run, { type: 'Thought', content: 'hm' }, { metadata: { model: 'small' } })
+   * const { metadata } = await traces.get(run, id)
+   * metadata.model // → 'small'
    */
-  async record(trace: Trace, options: TraceOptions = {}): Promise<string> {
+  of<T>(): TracesCalls<S, T>
+}
+
+/** The traces of all scopes. Each call is its own transaction. */
+export type Traces<M = Value> = TracesCalls<[scope: Scope], M>
+/** The traces of one scope. In a transaction, reads see the transaction's own traces. */
+export type ScopedTraces<M = Value> = TracesCalls<[], M>
+
+/** Implements `TracesCalls`. `S` is a scope, or undefined if `scopeOf` knows it. */
+export class TraceStore<S> implements TracesCalls<[scope: S]> {
+  readonly #session: Session
+  readonly #scopeOf: (scope: S) => ByteString
+
+  constructor(session: Session, scopeOf: (scope: S) => ByteString) {
+    this.#session = session
+    this.#scopeOf = scopeOf
+  }
+
+  async record(
+    scope: S,
+    trace: GivenTrace<unknown, unknown, unknown>,
+    options: TraceOptions<unknown> = {},
+  ): Promise<string> {
+    const tree = { scope: this.#scopeOf(scope), tag: TAG }
+    const place = (key: ByteString): Place => ({ ...tree, key })
     checkOptions('record', options, ['id', 'parentId', 'tags', 'metadata'])
     const timestamp = this.#session.now()
     const { id = newOrderedId(timestamp), parentId, tags = [], metadata } = options
-    const record = this.#place(recordKey(checkId('id', id)))
-    const parent = parentId === undefined ? [] : [this.#place(recordKey(checkId('parentId', parentId)))]
+    const record = place(recordKey(checkId('id', id)))
+    const parent = parentId === undefined ? [] : [place(recordKey(checkId('parentId', parentId)))]
     const checked = checkTrace(trace)
     const fields = {
       id,
@@ -243,7 +229,7 @@ export class ScopedTraces {
     const given = [encodeGivenFields(fields), encodeGivenFields(checked)] as const
     const [around, within] = areEncoded(given) ? given : await Promise.all(given)
     const value = joinFields({ ...around, trace: joinFields(within) })
-    const index = indexKeysOf({ ...fields, trace: checked as unknown as Trace })
+    const index = indexKeysOf({ ...fields, trace })
     await this.#session.update([record, ...parent], ([known, found]) => {
       if (known !== undefined) {
         throw new AnnalsError('TRACE_EXISTS', `trace ${JSON.stringify(id)} already exists`, { id })
@@ -253,81 +239,73 @@ export class ScopedTraces {
         throw new AnnalsError('TRACE_NOT_FOUND', message, { id: parentId })
       }
       const operations: Put[] = [{ op: 'put', ...record, value }]
-      for (const key of index) operations.push({ op: 'put', ...this.#place(key), value: '' })
+      for (const key of index) operations.push({ op: 'put', ...place(key), value: '' })
       return { operations, result: undefined }
     })
     return id
   }
 
-  /** Records a child of another trace, and returns its id. */
   async recordChild(
+    scope: S,
     parentId: string,
-    trace: Trace,
-    options: Omit<TraceOptions, 'parentId'> = {},
+    trace: GivenTrace<unknown, unknown, unknown>,
+    options: Omit<TraceOptions<unknown>, 'parentId'> = {},
   ): Promise<string> {
     checkOptions('recordChild', options, ['id', 'tags', 'metadata'])
     checkId('parentId', parentId)
-    return this.record(trace, { ...options, parentId })
+    return this.record(scope, trace, { ...options, parentId })
   }
 
-  /** Returns the trace with this id, or undefined if there is none. */
-  async get(id: string): Promise<StoredTrace | undefined> {
-    const { scope, tag, key } = this.#place(recordKey(checkId('id', id)))
-    const entry = await this.#session.get(scope, tag, key)
+  async get(scope: S, id: string): Promise<StoredTrace | undefined> {
+    const entry = await this.#session.get(this.#scopeOf(scope), TAG, recordKey(checkId('id', id)))
     return entry === undefined ? undefined : readTrace(entry)
   }
 
-  /** Returns the traces of one type, by timestamp, then id. Custom traces have the type `Custom`. */
-  async queryByType(type: string): Promise<readonly StoredTrace[]> {
-    return this.#query(this.#index(BY_TYPE, checkText('type', type, { bytesMax: ID_BYTES_MAX })))
+  async queryByType<K extends string>(scope: S, type: K): Promise<readonly StoredTrace<Value, TraceOf<K>>[]> {
+    return this.#query(this.#index(scope, BY_TYPE, checkText('type', type, { bytesMax: ID_BYTES_MAX })))
   }
 
-  /** Returns the traces with this tag, by timestamp, then id. */
-  async queryByTag(tag: string): Promise<readonly StoredTrace[]> {
+  async queryByTag(scope: S, tag: string): Promise<readonly StoredTrace[]> {
     const [checked] = checkTags([tag])
-    return this.#query(this.#index(BY_TAG, utf8(checked)))
+    return this.#query(this.#index(scope, BY_TAG, utf8(checked)))
   }
 
-  /** Returns the traces from `startMs` (inclusive) to `endMs` (exclusive), which may be `Infinity`. */
-  async queryByTime(startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
+  async queryByTime(scope: S, startMs: number, endMs: number): Promise<readonly StoredTrace[]> {
     const start = checkTime('startMs', startMs)
     const end = checkEndTime('endMs', endMs)
     checkOrder(startMs, endMs)
-    return this.#query(this.#index(BY_TIME, '', start, end))
+    return this.#query(this.#index(scope, BY_TIME, '', start, end))
   }
 
-  /** Returns the direct children of a trace, by timestamp, then id. */
-  async children(id: string): Promise<readonly StoredTrace[]> {
-    return this.#query(this.#index(BY_PARENT, checkId('id', id)))
+  async children(scope: S, id: string): Promise<readonly StoredTrace[]> {
+    return this.#query(this.#index(scope, BY_PARENT, checkId('id', id)))
   }
 
-  /** Returns the trace with all its descendants, or undefined if there is none. */
-  async tree(id: string): Promise<TraceTree | undefined> {
+  async tree(scope: S, id: string): Promise<TraceTree | undefined> {
     const key = recordKey(checkId('id', id))
     return this.#session.view(async reader => {
-      const root = await reader.get(this.#scope, TAG, key)
-      return root === undefined ? undefined : this.#grow(reader, await readTrace(root))
+      const root = await reader.get(this.#scopeOf(scope), TAG, key)
+      return root === undefined ? undefined : this.#grow(reader, scope, await readTrace(root))
     })
   }
 
-  /** Returns the ids of all traces, by timestamp, then id. */
-  async list(): Promise<readonly string[]> {
+  async list(scope: S): Promise<readonly string[]> {
+    const range = this.#index(scope, BY_TIME, '')
     return this.#session.view(async reader => {
       const ids: string[] = []
-      for await (const page of pages(reader, this.#index(BY_TIME, ''))) {
+      for await (const page of pages(reader, range)) {
         for (const { key } of page) ids.push(fromUtf8(idOfIndexKey(key) ?? ''))
       }
       return Object.freeze(ids)
     })
   }
 
-  /** Returns the number of traces. It reads the whole index by time. */
-  async count(): Promise<number> {
-    return (await this.list()).length
+  async count(scope: S): Promise<number> {
+    return (await this.list(scope)).length
   }
 
-  /** @internal */
   async *iterate(
+    scope: S,
     filter: TraceFilter,
     after?: Pick<StoredTrace, 'timestamp' | 'id'>,
   ): AsyncGenerator<StoredTrace, void, void> {
@@ -344,7 +322,7 @@ export class ScopedTraces {
           : type !== undefined
             ? [BY_TYPE, checkText('type', type, { bytesMax: ID_BYTES_MAX })]
             : [BY_TIME, '']
-    const range = this.#index(kind, component, start, end)
+    const range = this.#index(scope, kind, component, start, end)
     const rest =
       after === undefined
         ? range
@@ -360,13 +338,17 @@ export class ScopedTraces {
     }
   }
 
+  of<T>(): TracesCalls<[scope: S], T> {
+    return this as TracesCalls<[scope: S], unknown> as TracesCalls<[scope: S], T>
+  }
+
   /** Goes level by level, so that a chain of ten thousand traces does not overflow the stack. */
-  async #grow(reader: Reader, root: StoredTrace): Promise<TraceTree> {
+  async #grow(reader: Reader, scope: S, root: StoredTrace): Promise<TraceTree> {
     const levels: Growing[][] = [[{ trace: root, children: [] }]]
     for (let level = levels[0]; level.length > 0; level = levels[levels.length - 1]) {
       const next: Growing[] = []
       for (const node of level) {
-        for (const trace of await this.#find(reader, this.#index(BY_PARENT, utf8(node.trace.id)))) {
+        for (const trace of await this.#find(reader, this.#index(scope, BY_PARENT, utf8(node.trace.id)))) {
           const child: Growing = { trace, children: [] }
           node.children.push(child)
           next.push(child)
@@ -379,22 +361,28 @@ export class ScopedTraces {
     return levels[0][0]
   }
 
-  #query(range: Range): Promise<readonly StoredTrace[]> {
-    return this.#session.view(reader => this.#find(reader, range))
+  #query<T extends Trace = Trace>(range: Range): Promise<readonly StoredTrace<Value, T>[]> {
+    return this.#session.view(reader => this.#find<T>(reader, range))
   }
 
-  async #find(reader: Reader, range: Range): Promise<readonly StoredTrace[]> {
+  async #find<T extends Trace = Trace>(
+    reader: Reader,
+    range: Range,
+  ): Promise<readonly StoredTrace<Value, T>[]> {
     const keys = await mapInSlices(await reader.scan(range), ({ key }) => key)
-    return Object.freeze(await mapInSlices(await recordsOf(reader, range, keys), readTrace, valueBytes))
+    return Object.freeze(await mapInSlices(await recordsOf(reader, range, keys), readTrace<T>, valueBytes))
   }
 
-  #index(kind: string, component: ByteString, from?: number, to?: number): Range {
-    return indexRange({ scope: this.#scope, tag: TAG }, kind, component, from, to)
+  #index(scope: S, kind: string, component: ByteString, from?: number, to?: number): Range {
+    return indexRange({ scope: this.#scopeOf(scope), tag: TAG }, kind, component, from, to)
   }
+}
 
-  #place(key: ByteString): Place {
-    return { scope: this.#scope, tag: TAG, key }
-  }
+const scoped = boundForm<ScopedTraces>(TraceStore)
+
+/** The traces of one scope. */
+export function scopedTraces(session: Session, scope: ByteString): ScopedTraces {
+  return scoped(new TraceStore(session, () => scope))
 }
 
 /** @internal */
@@ -404,12 +392,17 @@ export const TRACE_INDEXES: Indexing = {
   keysOf: record => indexKeysOf(traceOf(record)),
 }
 
+/** The fields by which a trace is found. */
+type Indexed = Pick<StoredTrace, 'id' | 'parentId' | 'timestamp' | 'tags'> & {
+  readonly trace: Pick<Trace, 'type'>
+}
+
 interface Growing {
   readonly trace: StoredTrace
   readonly children: Growing[]
 }
 
-function indexKeysOf({ id, parentId, trace, timestamp, tags }: StoredTrace): ByteString[] {
+function indexKeysOf({ id, parentId, trace, timestamp, tags }: Indexed): ByteString[] {
   const key = (kind: string, component: string): ByteString =>
     indexKey(kind, utf8(component), timestamp, utf8(id))
   const keys = [key(BY_TYPE, trace.type), key(BY_TIME, ''), ...tags.map(tag => key(BY_TAG, tag))]
@@ -417,8 +410,10 @@ function indexKeysOf({ id, parentId, trace, timestamp, tags }: StoredTrace): Byt
 }
 
 /** Decodes a large trace in slices. */
-function readTrace({ value }: Entry): StoredTrace | Promise<StoredTrace> {
-  return decodeStored(value) as unknown as StoredTrace | Promise<StoredTrace>
+function readTrace<T extends Trace = Trace>({
+  value,
+}: Entry): StoredTrace<Value, T> | Promise<StoredTrace<Value, T>> {
+  return decodeStored<StoredTrace<Value, T>>(value)
 }
 
 /** Whether all fields were encoded at once. */
@@ -430,7 +425,7 @@ type Encoded = Record<string, ByteString>
 type Encoding = Encoded | Promise<Encoded>
 
 function traceOf({ value }: Entry): StoredTrace {
-  return decodeValue(value) as unknown as StoredTrace
+  return decodeValue<StoredTrace>(value)
 }
 
 function checkId(name: string, id: string): ByteString {

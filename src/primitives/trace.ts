@@ -1,19 +1,32 @@
 import { AnnalsError } from '../core/errors.ts'
+import type { Given } from '../core/storable.ts'
 import type { Value } from '../core/value.ts'
 
 /** One step of an agent's reasoning. */
 export type Trace = ToolCall | Decision | Query | Thought | ErrorTrace | CustomTrace
 
+/** The trace of one type; any trace if the type is not known when the program is compiled. */
+export type TraceOf<K extends string> = K extends Trace['type'] ? Extract<Trace, { readonly type: K }> : Trace
+
+/** A trace that `record` takes. `A`, `R` and `C` are the types of arguments, result and content, which must be storable. */
+export type GivenTrace<A, R, C> =
+  | ToolCall<Given<Value, A>, Given<Value, R>>
+  | Decision
+  | Query
+  | Thought
+  | ErrorTrace
+  | CustomTrace<Given<Value, C>>
+
 /** A call of a tool. */
-export interface ToolCall {
+export interface ToolCall<A = Value, R = Value> {
   /** Marks a tool call. */
   readonly type: 'ToolCall'
   /** The name of the tool that was called. */
   readonly toolName: string
   /** The arguments that the tool got. */
-  readonly arguments: Value
+  readonly arguments: A
   /** The value that the tool returned; absent if none was recorded. */
-  readonly result?: Value | undefined
+  readonly result?: R | undefined
   /** How long the call took, in milliseconds: 0 or more. */
   readonly durationMs?: number | undefined
 }
@@ -67,13 +80,13 @@ export interface ErrorTrace {
 }
 
 /** A trace of the caller's own kind. Queries find it by the type `Custom`. */
-export interface CustomTrace {
+export interface CustomTrace<C = Value> {
   /** Marks a trace of the caller's own kind. */
   readonly type: 'Custom'
   /** The caller's own name for this kind of trace. It is not indexed. */
   readonly traceType: string
   /** The content of the trace. */
-  readonly data: Value
+  readonly data: C
 }
 
 interface Kind {
@@ -117,7 +130,7 @@ const SHAPES: Readonly<Record<Trace['type'], Shape>> = {
 }
 
 /** Checks a trace, and returns it without undefined fields. Refuses unknown types and fields. */
-export function checkTrace(trace: Trace): Readonly<Record<string, Value>> {
+export function checkTrace(trace: GivenTrace<unknown, unknown, unknown>): Readonly<Record<string, Value>> {
   if (typeof trace !== 'object' || trace === null) return refuse('it is not an object', {})
   const { type } = trace
   if (!Object.hasOwn(SHAPES, type)) {

@@ -116,7 +116,7 @@ export function changeOperations(
 }
 
 export function recordOf({ value }: Entry): RunRecord {
-  return decodeValue(value) as unknown as RunRecord
+  return decodeValue<RunRecord>(value)
 }
 
 /** The range of an index for one component, between two times of creation (half-open, in milliseconds since 1970). */

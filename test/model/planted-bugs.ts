@@ -4,14 +4,14 @@ import { Database } from '../../src/engine/database.ts'
 import { parseScope, TAGS } from '../../src/engine/keys.ts'
 import type { Commit, Operation, Step, UpdateOptions } from '../../src/engine/storage.ts'
 import { OptimisticTransaction } from '../../src/engine/transaction.ts'
-import type { PutOptions, Scope, Transition, Value } from '../../src/index.ts'
-import { ScopedEvents } from '../../src/primitives/event-log.ts'
+import type { PutOptions, Scope, Transition } from '../../src/index.ts'
+import { EventLog } from '../../src/primitives/event-log.ts'
 import { KvStore } from '../../src/primitives/kv-store.ts'
 import { Runs } from '../../src/primitives/run-index.ts'
 import { RunScopes } from '../../src/primitives/run-scopes.ts'
-import { ScopedCells } from '../../src/primitives/state-cell.ts'
-import { ScopedMachines } from '../../src/primitives/state-machine.ts'
-import { ScopedTraces } from '../../src/primitives/trace-store.ts'
+import { CellStore } from '../../src/primitives/state-cell.ts'
+import { MachineStore } from '../../src/primitives/state-machine.ts'
+import { TraceStore } from '../../src/primitives/trace-store.ts'
 
 /** A bug that replaces a correct method. The model must find it, because a bug that it can't find is in an untested part. */
 export interface PlantedBug {
@@ -76,21 +76,21 @@ const isRunIndex = (operation: Operation, kind: string): boolean =>
   operation.key[0] === kind
 
 export const PLANTED_BUGS: readonly PlantedBug[] = [
-  bug('a cas ignores the version', ScopedCells, 'cas', () => {
-    return async function (this: ScopedCells, name: string, _: number, value: Value) {
-      if (await this.exists(name)) return this.set(name, value)
-      return this.transition(name, () => ({ value, result: 0 })).then(({ version }) => version)
+  bug('a cas ignores the version', CellStore, 'cas', () => {
+    return async function (this: CellStore<unknown>, scope, name: string, _: number, value: unknown) {
+      if (await this.exists(scope, name)) return this.set(scope, name, value)
+      return this.transition(scope, name, () => ({ value, result: 0 })).then(({ version }) => version)
     }
   }),
-  bug('a transition loses an update', ScopedCells, 'transition', sound => {
-    return async function <T>(this: ScopedCells, name: string, step: Transition<T>) {
-      const state = await this.read(name).catch(() => undefined)
-      if (state === undefined || typeof step !== 'function') return sound.call(this, name, step)
+  bug('a transition loses an update', CellStore, 'transition', sound => {
+    return async function <T>(this: CellStore<unknown>, scope: unknown, name: string, step: Transition<T>) {
+      const state = await this.read(scope, name).catch(() => undefined)
+      if (state === undefined || typeof step !== 'function') return sound.call(this, scope, name, step)
       const { value, result } = step(state)
-      const version = await this.set(name, value)
+      const version = await this.set(scope, name, value)
       const isBytes = value instanceof Uint8Array
       return Object.freeze({ result, value: isBytes ? value : Object.freeze(value), version })
-    } as ScopedCells['transition']
+    } as CellStore<unknown>['transition']
   }),
   inSteps('a deleted cell forgets its version', operation =>
     operation.op === 'put' && operation.tag === TAGS.state && operation.value.length === 8
@@ -139,16 +139,16 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       return sound.call(this, scope, key, value, { ...more, ...longer })
     }
   }),
-  bug('a batch of events is not one step', ScopedEvents, 'appendBatch', () => {
-    return async function (this: ScopedEvents, events) {
+  bug('a batch of events is not one step', EventLog, 'appendBatch', () => {
+    return async function (this: EventLog<unknown>, scope, events) {
       const receipts = []
-      for (const { type, payload } of events) receipts.push(await this.append(type, payload))
+      for (const { type, payload } of events) receipts.push(await this.append(scope, type, payload))
       return Object.freeze(receipts)
     }
   }),
-  bug('a range of events takes in its end', ScopedEvents, 'readRange', sound => {
-    return function (this: ScopedEvents, start: number, end: number) {
-      return sound.call(this, start, end > start ? end + 1 : end)
+  bug('a range of events takes in its end', EventLog, 'readRange', sound => {
+    return function (this: EventLog<unknown>, scope, start: number, end: number) {
+      return sound.call(this, scope, start, end > start ? end + 1 : end)
     }
   }),
   inSteps('a trace is not found by its parent', operation =>
@@ -156,9 +156,9 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       ? undefined
       : operation,
   ),
-  bug('children of a trace come by id', ScopedTraces, 'children', sound => {
-    return async function (this: ScopedTraces, id: string) {
-      return Object.freeze([...(await sound.call(this, id))].sort((a, b) => (a.id < b.id ? -1 : 1)))
+  bug('children of a trace come by id', TraceStore, 'children', sound => {
+    return async function (this: TraceStore<unknown>, scope, id: string) {
+      return Object.freeze([...(await sound.call(this, scope, id))].sort((a, b) => (a.id < b.id ? -1 : 1)))
     }
   }),
   inSteps('a deleted run leaves its tags in the index', operation =>
@@ -206,15 +206,15 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       return Object.freeze({ ...run, tags: Object.freeze([...new Set(tags)]) })
     }
   }),
-  bug('a machine may be given a definition without its state', ScopedMachines, 'define', sound => {
-    return async function (this: ScopedMachines, name, definition) {
+  bug('a machine may be given a definition without its state', MachineStore, 'define', sound => {
+    return async function (this: MachineStore<unknown>, scope, name, definition) {
       try {
-        return await sound.call(this, name, definition)
+        return await sound.call(this, scope, name, definition)
       } catch (error) {
         if ((error as { code?: string }).code !== 'INVALID_OPERATION') throw error
-        return this.current(name)
+        return this.current(scope, name)
       }
-    }
+    } as MachineStore<unknown>['define']
   }),
   bug('a transaction that is rolled back commits', OptimisticTransaction, 'rollback', () => {
     return async function (this: OptimisticTransaction) {

@@ -1,5 +1,14 @@
 import { expect } from 'vitest'
-import type { Annals, Transition } from '../../index.ts'
+import type {
+  Annals,
+  AppendBatchOptions,
+  AppendEventOptions,
+  IterateOptions,
+  NewEvent,
+  ReadByTypeOptions,
+  TraceOptions,
+  Transition,
+} from '../../index.ts'
 import { bad, contentsOf, gather, RUN, refused, runsOf, type Suite } from './suite.ts'
 
 const THOUGHT = { type: 'Thought', content: '' } as const
@@ -46,9 +55,36 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
     ],
     'events: options': db =>
       NO_OPTIONS.flatMap(options => [
-        [options, () => gather(db.events.iterate(RUN, bad(options)))],
+        [options, () => gather(db.events.iterate(RUN, bad<IterateOptions>(options)))],
         [options, () => db.events.tail(RUN, bad(options)).next()],
       ]),
+    'P25: options of append': db =>
+      [
+        ...NO_OPTIONS,
+        ...[-1, 1.5, '0', null, Number.NaN].map(expectedLength => ({ expectedLength })),
+        ...['', 'x'.repeat(1025), 7, null, 'a\0', '\ud800'].map(idempotencyKey => ({ idempotencyKey })),
+        { idempotencyKey: 'a', expectedLength: -1 },
+        { expected: 0 },
+      ].flatMap(options => [
+        [options, () => db.events.append(RUN, 'n', 1, bad<AppendEventOptions>(options))],
+        [
+          options,
+          () => db.transaction(RUN, tx => tx.events.append('n', 1, bad<AppendEventOptions>(options))),
+        ],
+      ]),
+    'P25: options of appendBatch': db =>
+      [...NO_OPTIONS, { expectedLength: -1 }, { idempotencyKey: 'a' }].map(options => [
+        options,
+        () => db.events.appendBatch(RUN, [{ type: 'n', payload: 1 }], bad<AppendBatchOptions>(options)),
+      ]),
+    'P25: options of iterate': db =>
+      [{ to: -1 }, { to: 1.5 }, { reverse: 1 }, { types: 'n' }, { types: [''] }, { types: [7] }].map(
+        options => [options, () => gather(db.events.iterate(RUN, bad<IterateOptions>(options)))],
+      ),
+    'P25: options of readByType': db =>
+      [...NO_OPTIONS, { after: -1 }, { after: '0' }, { limit: 0 }, { limit: 1.5 }, { from: 0 }].map(
+        options => [options, () => db.events.readByType(RUN, 'n', bad<ReadByTypeOptions>(options))],
+      ),
     'events: a signal': db =>
       [7, {}, 'x', new AbortController()].map(signal => [
         signal,
@@ -70,7 +106,7 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
           { type: 'n', payload: () => 1 },
         ],
         new Array(2),
-      ].map(events => [events, () => db.events.appendBatch(RUN, bad(events))]),
+      ].map(events => [events, () => db.events.appendBatch(RUN, bad<readonly NewEvent[]>(events))]),
     'cells: an expected version': db =>
       NO_WHOLE_NUMBERS.map(version => [version, () => db.cells.cas(RUN, 'c', bad(version), 2)]),
     'cells: a transition': db =>
@@ -112,10 +148,13 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
     'traces: an end before the start': db => [['2, 1', () => db.traces.queryByTime(RUN, 2, 1)]],
     'traces: options': db => [
       ...NO_OPTIONS.flatMap(options => [
-        [options, () => db.traces.record(RUN, THOUGHT, bad(options))] as const,
-        [options, () => db.traces.recordChild(RUN, 't', THOUGHT, bad(options))] as const,
+        [options, () => db.traces.record(RUN, THOUGHT, bad<TraceOptions>(options))] as const,
+        [options, () => db.traces.recordChild(RUN, 't', THOUGHT, bad<TraceOptions>(options))] as const,
       ]),
-      ['a second parent', () => db.traces.recordChild(RUN, 't', THOUGHT, bad({ parentId: 't' }))],
+      [
+        'a second parent',
+        () => db.traces.recordChild(RUN, 't', THOUGHT, bad<TraceOptions>({ parentId: 't' })),
+      ],
     ],
     'traces: tags': db =>
       ['a', 7, null, [7], [null], [''], { 0: 'a' }, new Set(['a'])].map(tags => [
@@ -190,7 +229,7 @@ export function testBadInput(suite: Suite): void {
   suite.holds('an invalid call rejects its promise, and never throws synchronously', async db => {
     const calls: (() => unknown)[] = [
       () => db.kv.put(bad(null), bad(7), bad(undefined)),
-      () => db.events.append(bad(null), bad(7), bad(undefined)),
+      () => db.events.append(bad(null), bad<string>(7), bad(undefined)),
       () => db.cells.set(bad(null), bad(7), bad(undefined)),
       () => db.machines.send(bad(null), bad(7), bad(undefined)),
       () => db.traces.record(bad(null), bad(7)),

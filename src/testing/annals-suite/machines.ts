@@ -122,7 +122,11 @@ export function testMachines(suite: Suite): void {
       },
     ]) {
       const what = JSON.stringify(definition) ?? 'undefined'
-      await refused(db.machines.define(RUN, 'm', bad(definition)), 'INVALID_ARGUMENT', what)
+      await refused(
+        db.machines.define(RUN, 'm', bad<MachineDefinition>(definition)),
+        'INVALID_ARGUMENT',
+        what,
+      )
     }
     await refused(db.machines.current(RUN, 'm'), 'MACHINE_NOT_FOUND')
   })
