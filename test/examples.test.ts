@@ -118,6 +118,12 @@ test('ledger continues after a simulated power loss, and has each event once', (
   expect(records(third)).toEqual(records(second))
 })
 
+test('keyv-sessions keeps a session over a restart, and drops the expired one', () => {
+  const path = join(folder, 'sessions')
+  expect(run('keyv-sessions', path)).toBe('visit 1\nstored: web:session-1\n')
+  expect(run('keyv-sessions', path)).toBe('visit 2\nstored: web:session-1\n')
+})
+
 test('docs-launch passes every state and ends with a branch of pages', () => {
   const output = run('docs-launch/main', join(folder, 'docs'))
   expect(output).toContain('run completed in state DONE')
