@@ -1,4 +1,4 @@
-import type { KeyWrite, ListOptions, PutOptions, Value } from '../../src/index.ts'
+import type { KeyWrite, ListOptions, PutOptions, UpdateReads, Value } from '../../src/index.ts'
 import {
   byBytes,
   checkWritable,
@@ -10,6 +10,7 @@ import {
   type View,
   wrote,
 } from './scope-model.ts'
+import { UPDATE_FUNCTIONS } from './update-functions.ts'
 
 export interface KvRecord {
   readonly value: Value
@@ -71,6 +72,23 @@ export const kvModel = {
 
   entries: (view: View, options: ListOptions = {}): [string, Value][] =>
     range(view, options).map(([key, { value }]) => [key, value]),
+
+  clear(view: View, options: ListOptions = {}): number {
+    checkWritable(view)
+    const found = range(view, options)
+    for (const [key] of found) remove(view, key)
+    return found.length
+  },
+
+  update(view: View, reads: UpdateReads, change: string): unknown {
+    checkWritable(view)
+    const keys = (reads.keys ?? []).map(key => find(view, key)?.value)
+    const ranges = (reads.ranges ?? []).map(options => kvModel.entries(view, options))
+    const { puts = [], deletes = [], result } = UPDATE_FUNCTIONS[change](reads)({ keys, ranges })
+    for (const { key, value, ttlMs } of puts) write(view, key, value, ttlMs)
+    for (const key of deletes) remove(view, key)
+    return result
+  },
 
   iterate: (view: View, options: ListOptions = {}): [string, Value][] => kvModel.entries(view, options),
 }

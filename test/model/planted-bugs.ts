@@ -236,6 +236,38 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       return sound.call(this, commit)
     }
   }),
+  bug('an update reads one entry too few', EmbeddedStore, 'update', sound => {
+    return function (this: EmbeddedStore, reads, step, options) {
+      return sound.call(
+        this,
+        reads,
+        (found, ranges) =>
+          step(
+            found,
+            ranges.map(entries => entries.slice(0, -1)),
+          ),
+        options,
+      )
+    } as EmbeddedStore['update']
+  }),
+  bug('a range that is read backwards ends a key too early', KvStore, 'list', sound => {
+    return async function (this: KvStore<unknown>, scope, options) {
+      const keys = await sound.call(this, scope, options)
+      return options?.reverse === true ? Object.freeze(keys.slice(0, -1)) : keys
+    }
+  }),
+  bug('a conditional put forgets its condition', KvStore, 'put', sound => {
+    return function (
+      this: KvStore<unknown>,
+      scope: unknown,
+      key: string,
+      value: unknown,
+      options: PutOptions = {},
+    ) {
+      const { ifAbsent, ...rest } = options
+      return sound.call(this, scope, key, value, typeof ifAbsent === 'boolean' ? rest : options)
+    }
+  }),
   bug('a blind put in a transaction conflicts', KvStore, 'put', sound => {
     return async function (
       this: KvStore<unknown>,

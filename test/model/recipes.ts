@@ -78,6 +78,13 @@ const listOptions = (random: Random): object => ({
   ...(random.chance(0.3) ? { reverse: true } : {}),
   ...(random.chance(0.4) ? { limit: 1 + random.below(3) } : {}),
 })
+const updateReads = (random: Random): object => ({
+  keys: [...new Set(Array.from({ length: random.below(3) }, () => random.pick(KEYS)))],
+  ranges: Array.from({ length: random.below(3) }, () => ({
+    ...listOptions(random),
+    limit: 1 + random.below(3),
+  })),
+})
 const keyWrite = (random: Random): object => {
   const key = random.pick(KEYS)
   if (random.chance(0.3)) return { op: 'delete', key }
@@ -122,6 +129,9 @@ export const RECIPES: Readonly<Record<Primitive, readonly Recipe[]>> = {
     random => ['list', listOptions(random)],
     random => ['entries', listOptions(random)],
     random => ['iterate', listOptions(random)],
+    random => ['clear', listOptions(random)],
+    random => ['update', updateReads(random), random.pick(['claim', 'count', 'look', 'fail'])],
+    random => ['update', updateReads(random), random.pick(['claim', 'count'])],
   ],
   events: [
     random => ['append', random.pick(EVENT_TYPES), value(random)],

@@ -7,6 +7,7 @@ import {
   type EventReceipt,
   type OpenTransaction,
   type ScopedTransaction,
+  type UpdateReads,
 } from '../../src/index.ts'
 import type { Random } from '../../src/testing/random.ts'
 import type { SimulatedClock } from '../../src/testing/simulated-clock.ts'
@@ -16,6 +17,7 @@ import { BAD_CELL_FUNCTIONS, CELL_FUNCTIONS } from './cell-functions.ts'
 import { GUARDS } from './machines-model.ts'
 import { RUN_NAMES, SCOPE_NAMES, scopeOf } from './scopes.ts'
 import { type Call, isRunsCall, type SingleCall, TENANTS, type TransactionStep } from './steps.ts'
+import { UPDATE_FUNCTIONS } from './update-functions.ts'
 import { isAppend, type Outcome, UNSEEN } from './world.ts'
 
 /** The database under test, with the calls and crashes that it is subjected to. */
@@ -220,6 +222,10 @@ async function takeTail(
 }
 
 function argumentsOf({ on, name, args, bad }: Call): readonly unknown[] {
+  if (name === 'update' && bad !== true) {
+    const [reads, change] = args as [UpdateReads, string]
+    return [reads, UPDATE_FUNCTIONS[change](reads)]
+  }
   if (on !== 'cells' || !name.startsWith('transition')) return args
   const last = args.at(-1) as string
   const step = CELL_FUNCTIONS[last] ?? BAD_CELL_FUNCTIONS[last]
