@@ -10,8 +10,10 @@ import { STATEMENTS } from './statements.ts'
 import { arrayOf, bytea, encoded } from './wire.ts'
 import { TREE_RANGE } from './wire-types.ts'
 
-/** The most entries that the ranges of one call return together, unless a single update asks for more. */
-const ENTRIES_MAX = 10_000
+/** The most entries that the ranges of one call return together. */
+export const ENTRIES_MAX: number = 10_000
+/** The bytes of these entries, as far as the sizes of the last ones tell. */
+const BYTES_MAX = 16 * 1024 * 1024
 /** As for a commit: a call holds the locks of all its scopes. */
 const SCOPES_MAX = 256
 
@@ -40,13 +42,19 @@ export class RoundReads {
   readonly scopes: Set<ByteString> = new Set()
   readonly #places = new Map<ByteString, Place>()
   readonly #ranges = new Map<string, SharedRange>()
+  readonly #entriesMax: number
   #entries = 0
+
+  /** A single update may read more than `entriesMax` entries. */
+  constructor(entriesMax: number) {
+    this.#entriesMax = entriesMax
+  }
 
   /** Adds the reads of an update. Returns false, and changes nothing, if there is no room for them. */
   add({ places, ranges, scopes }: DeclaredReads): boolean {
     const entries = ranges.reduce((sum, { limit }) => sum + limit, 0)
     if (this.scopes.size > 0) {
-      if (this.#entries + entries > ENTRIES_MAX) return false
+      if (this.#entries + entries > this.#entriesMax) return false
       if (this.scopes.size + scopes.size > SCOPES_MAX) return false
     }
     this.#entries += entries
@@ -124,6 +132,17 @@ export class HeldReads {
 
   constructor(times: HeldTimes) {
     this.times = times
+  }
+
+  /** How many entries the ranges of the next round should return at most. */
+  get entriesMaxNext(): number {
+    let count = 0
+    let bytes = 0
+    for (const { entries } of this.ranges.values()) {
+      count += entries.length
+      for (const { value } of entries) bytes += value.length
+    }
+    return Math.min(ENTRIES_MAX, Math.floor((BYTES_MAX * Math.max(1, count)) / Math.max(1, bytes)))
   }
 
   found(place: Place): Entry | undefined {

@@ -1,6 +1,5 @@
 import { type ByteString, toBuffer } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { pause } from '../core/pause.ts'
 import type { EngineInfo } from '../engine/capabilities.ts'
 import { dedupeTag, isDedupeTag, isFeedTag } from '../engine/keys.ts'
 import {
@@ -34,7 +33,7 @@ import type { ConnectionSettings } from './connection.ts'
 import { closedError } from './lane.ts'
 import { Listener } from './listener.ts'
 import { OwnChanges } from './own-changes.ts'
-import { PlaceQueue } from './place-queue.ts'
+import { PlacesInUse } from './places-in-use.ts'
 import { BatchedReader } from './reader.ts'
 import { RememberedPlaces } from './remembered-places.ts'
 import { Snapshots } from './snapshots.ts'
@@ -55,9 +54,8 @@ export interface StoreSettings extends ConnectionSettings {
   readonly sweepMs: number
 }
 
-/** A step that conflicts this often gives up. */
-const STEP_ATTEMPTS_MAX = 200
-const STEP_PAUSE_MAX_MS = 20
+/** A step that usually appends and conflicts this often runs in a round. */
+const APPEND_ATTEMPTS_MAX = 8
 
 /** The storage port on PostgreSQL. It delegates to parts that each have their own connection. */
 export class PostgresStore implements Storage {
@@ -71,7 +69,7 @@ export class PostgresStore implements Storage {
   /** Undefined if the store is read-only, because sweeping writes. */
   readonly #sweeper: Sweeper | undefined
   readonly #own = new OwnChanges()
-  readonly #places = new PlaceQueue()
+  readonly #places = new PlacesInUse()
   readonly #rounds: UpdateRounds
   readonly #remembered = new RememberedPlaces()
   readonly #underWay = new Set<Promise<unknown>>()
@@ -148,7 +146,7 @@ export class PostgresStore implements Storage {
       for (const place of reads) checkPlace(place)
       checkBoundedRanges(ranges)
       if (ranges.length > 0) return this.#track(this.#rounds.update(reads, ranges, step))
-      if (options.appends !== true) return this.#track(this.#updateInTurn(reads, step))
+      if (options.appends !== true) return this.#track(this.#updateAlone(reads, step))
       return this.#appendAtOnce(reads, step) ?? this.#track(this.#updateAppending(reads, step))
     } catch (error) {
       return Promise.reject(error)
@@ -273,7 +271,7 @@ export class PostgresStore implements Storage {
       const found = await this.#readAll(reads)
       const { operations, result } = step(found, [])
       if (operations.length === 0) return this.#unchanged(result)
-      if (operations.some(({ op }) => op !== 'append')) return this.#updateInTurn(reads, step)
+      if (operations.some(({ op }) => op !== 'append')) return this.#updateAlone(reads, step)
       checkOperations(operations)
       const append = loneAppend(operations)
       const isOwnKey = (place: Place): boolean => append !== undefined && isKeyOf(place, append)
@@ -284,30 +282,33 @@ export class PostgresStore implements Storage {
         this.#remembered.remember(reads, found)
         return { ...outcome, result }
       }
-      if (outcome.status === 'conflict' && attempt === STEP_ATTEMPTS_MAX) {
-        throw tooManyConflicts(attempt, outcome.on)
-      }
+      if (attempt === APPEND_ATTEMPTS_MAX) return this.#rounds.update(reads, [], step)
     }
   }
 
-  /** Reads, runs the step, and commits with the reads to be validated. Starts again if another process was faster. */
-  async #updateInTurn<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
-    const endTurn = await this.#places.turn(reads)
+  /**
+   * Reads, runs the step, and commits with the reads to be validated, without a lock in between. A step that competes with
+   * another one, in this process or in another, runs in a round under a lock instead.
+   */
+  async #updateAlone<T>(reads: readonly Place[], step: Step<T>): Promise<Updated<T>> {
+    const use = this.#places.begin(reads)
     try {
-      await this.#settle(reads)
-      for (let attempt = 1; ; attempt++) {
-        const found = await this.#readAll(reads)
-        // All places were read as of one moment, so the step's result is valid, and so is an error that it throws.
-        const { operations, result } = step(found, [])
-        checkOperations(operations)
-        if (operations.length === 0) return this.#unchanged(result)
-        const outcome = await this.#commit({ points: pointsOf(reads, found), operations })
-        if (outcome.status === 'committed') return { ...outcome, result }
-        if (attempt === STEP_ATTEMPTS_MAX) throw tooManyConflicts(attempt, outcome.on)
-        await pause(Math.random() * Math.min(STEP_PAUSE_MAX_MS, attempt))
+      await Promise.all(use.before)
+      // Steps over feeds mostly write nothing, and may belong to a read-only store.
+      if (use.before.length > 0 && !reads.some(({ tag }) => isFeedTag(tag))) {
+        return await this.#rounds.update(reads, [], step)
       }
+      await this.#settle(reads)
+      const found = await this.#readAll(reads)
+      // All places were read as of one moment, so the step's result is valid, and so is an error that it throws.
+      const { operations, result } = step(found, [])
+      checkOperations(operations)
+      if (operations.length === 0) return this.#unchanged(result)
+      const outcome = await this.#commit({ points: pointsOf(reads, found), operations })
+      if (outcome.status === 'committed') return { ...outcome, result }
+      return await this.#rounds.update(reads, [], step)
     } finally {
-      endTurn()
+      use.end()
     }
   }
 
@@ -396,9 +397,4 @@ function judgedBy<T>(
   } catch (error) {
     return { error }
   }
-}
-
-function tooManyConflicts(attempts: number, on: TreeId): AnnalsError {
-  const message = `other processes changed what a step had read, ${attempts} times in a row`
-  return new AnnalsError('CONFLICT', message, { attempts, on })
 }

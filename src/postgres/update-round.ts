@@ -68,11 +68,14 @@ export class UpdateRound {
   readonly #batch = new CommitBatch()
   readonly #ran: Ran[] = []
   #isGeneral = false
+  /** How many entries the ranges of the next round should return at most. */
+  entriesMaxNext: number
 
-  /** Takes the first updates of the queue. */
-  constructor(queue: WaitingUpdate[], context: RoundContext) {
+  /** Takes the first updates of the queue, whose ranges return `entriesMax` entries together, but at least one update. */
+  constructor(queue: WaitingUpdate[], entriesMax: number, context: RoundContext) {
     this.#context = context
-    this.#reads = new RoundReads()
+    this.#reads = new RoundReads(entriesMax)
+    this.entriesMaxNext = entriesMax
     let taken = 0
     for (const update of queue) {
       if (taken > 0 && (update.isAlone || taken === UPDATES_MAX)) break
@@ -101,6 +104,7 @@ export class UpdateRound {
       await release(connection)
       return this.#refused(this.#updates, read.reason)
     }
+    this.entriesMaxNext = read.value.entriesMaxNext
     const rest = this.#updates.slice(this.#runSteps(read.value))
     if (this.#batch.size === 0) {
       await release(connection)

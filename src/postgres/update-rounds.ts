@@ -3,6 +3,7 @@ import { checkOperations } from '../engine/operations.ts'
 import type { BoundedRange, Place, Step, Updated } from '../engine/storage.ts'
 import { checkScope, tenantOf } from './address.ts'
 import type { ConnectionSettings } from './connection.ts'
+import { ENTRIES_MAX } from './held-reads.ts'
 import { Lane } from './lane.ts'
 import { type RoundContext, UpdateRound, type WaitingUpdate } from './update-round.ts'
 import { heldMs } from './writers.ts'
@@ -30,6 +31,8 @@ export class UpdateRounds {
   readonly #tenants = new Map<ByteString, WaitingUpdate[]>()
   readonly #busy = new Set<ByteString>()
   readonly #underWay = new Set<Promise<unknown>>()
+  /** Falls if the entries of ranges are large, so that a round does not read too many bytes. */
+  #entriesMax = ENTRIES_MAX
   #isScheduled = false
 
   constructor(settings: ConnectionSettings, context: RoundContext) {
@@ -106,8 +109,9 @@ export class UpdateRounds {
 
   async #serve(tenant: ByteString, lane: Lane): Promise<void> {
     this.#busy.add(tenant)
-    const round = new UpdateRound(this.#tenants.get(tenant)!, this.#context)
+    const round = new UpdateRound(this.#tenants.get(tenant)!, this.#entriesMax, this.#context)
     const again = await this.#run(round, lane)
+    this.#entriesMax = round.entriesMaxNext
     this.#busy.delete(tenant)
     this.#free.push(lane)
     const waiting = [...again, ...this.#tenants.get(tenant)!]
