@@ -8,6 +8,7 @@ import { Database } from '../src/engine/database.ts'
 import { seedOfRun } from '../src/testing/random.ts'
 import { checkHistory } from './isolation/cycle-checker.ts'
 import { runListAppend } from './isolation/list-append-workload.ts'
+import { rounds } from './rounds.ts'
 
 const folders: string[] = []
 function newDisk(): EmbeddedOptions['disk'] {
@@ -21,12 +22,15 @@ afterAll(() => {
 
 /** Real engines, so that histories include real concurrency, flushes and checkpoints. */
 const ENGINES: Readonly<Record<string, { transactions: number; open: () => EmbeddedOptions }>> = {
-  'in memory': { transactions: 10_000, open: () => ({}) },
+  'in memory': { transactions: rounds(4_000, 100_000), open: () => ({}) },
   'on disk, relaxed, with checkpoints and next to no cache': {
-    transactions: 14_000,
+    transactions: rounds(6_000, 100_000),
     open: () => ({ disk: newDisk(), durability: 'relaxed', walBytes: 100_000, cacheBytes: 20_000 }),
   },
-  'on disk, durable': { transactions: 4_000, open: () => ({ disk: newDisk(), walBytes: 200_000 }) },
+  'on disk, durable': {
+    transactions: rounds(2_000, 40_000),
+    open: () => ({ disk: newDisk(), walBytes: 200_000 }),
+  },
 }
 
 describe('P12: concurrent transactions are strictly serializable', () => {
@@ -43,6 +47,6 @@ describe('P12: concurrent transactions are strictly serializable', () => {
       expect(report.committed).toBeGreaterThan(transactions / 2)
       // A history without conflicts proves nothing.
       expect(report.aborted).toBeGreaterThan(transactions / 20)
-    }, 120_000)
+    })
   }
 })

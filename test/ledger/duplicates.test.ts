@@ -53,7 +53,7 @@ describe('failure matrix, duplicate append', () => {
     expect({ appended, duplicates }).toEqual({ appended: KEYS, duplicates: report.duplicates })
     expect(divergentDuplicates).toBeGreaterThan(0)
     await db.close()
-  }, 120_000)
+  })
 
   test('the same holds in a folder for concurrent single appends and batches with duplicates inside', async () => {
     const seed = seedOfRun()
@@ -69,7 +69,7 @@ describe('failure matrix, duplicate append', () => {
     const again = await open({ path })
     await checkRecords(again, report)
     await again.close()
-  }, 60_000)
+  })
 
   test('concurrent batches with the same new keys get the same answers', async () => {
     const seed = seedOfRun()
@@ -84,5 +84,5 @@ describe('failure matrix, duplicate append', () => {
       await checkRecords(db, report)
       await db.close()
     }
-  }, 60_000)
+  })
 })

@@ -3,7 +3,7 @@ import { seedOfRun } from '../../src/testing/random.ts'
 import { campaign } from './campaign.ts'
 
 /** `npm run test:soak` runs 50,000. */
-const PROGRAMS = 700
+const PROGRAMS = 400
 
 test('every result, and all data after every crash, match a simple model', {
   timeout: 600_000,

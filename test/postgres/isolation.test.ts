@@ -8,6 +8,7 @@ import { seedOfRun } from '../../src/testing/random.ts'
 import { checkHistory } from '../isolation/cycle-checker.ts'
 import type { TransactionRecord } from '../isolation/history.ts'
 import { runListAppend } from '../isolation/list-append-workload.ts'
+import { rounds } from '../rounds.ts'
 import { CONNECTION_STRING, dropSchema, newSchema, sql } from './schema.ts'
 
 const WORKER = fileURLToPath(new URL('./isolation-worker.mjs', import.meta.url))
@@ -29,13 +30,13 @@ describe.skipIf(CONNECTION_STRING === '')(
     })
 
     test(`one process, 16 clients: no anomaly (ANNALS_SEED=${seed})`, async () => {
-      const transactions = 2_000
+      const transactions = rounds(800, 20_000)
       const records = await history(schemaOfTest(), { seed, transactions, clients: 16, order })
       expectSerializable('one process', records, transactions)
     }, 120_000)
 
     test(`four processes at once: no anomaly (ANNALS_SEED=${seed})`, async () => {
-      const transactions = 500
+      const transactions = rounds(250, 5_000)
       const records = await historyOfFour(schemaOfTest(), seed, transactions)
       expectSerializable('four processes', records, 5 * transactions)
     }, 120_000)

@@ -25,7 +25,7 @@ import { rounds } from '../rounds.ts'
 const WRITER = fileURLToPath(new URL('ledger-writer.mjs', import.meta.url))
 const PRODUCER = fileURLToPath(new URL('ledger-producer.mjs', import.meta.url))
 /** Twice the number of deaths, so that each of them hits a durable and a relaxed writer. */
-const CYCLES = rounds(16, 200)
+const CYCLES = rounds(16, 96)
 
 /** The places at which a writer is killed. It kills itself at a random pass, up to `timesMax`. With 0 the test kills it. */
 const DEATHS = [
