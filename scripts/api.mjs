@@ -11,28 +11,28 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const isUpdate = process.argv.includes('--update')
 const configPath = join(root, 'api-extractor.json')
 const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
-/** `index`, `postgres`, `launch` and so on: all entries with declarations. */
-const entries = Object.values(exports).flatMap(({ types }) =>
-  types ? [/dist\/(.*)\.d\.ts/.exec(types)[1]] : [],
+/** All entries with declarations: the name that a program imports, and the declarations without their ending. */
+const entries = Object.entries(exports).flatMap(([path, { types }]) =>
+  types ? [{ name: `annals${path.slice(1)}`, file: /dist\/(.*)\.d\.ts/.exec(types)[1] }] : [],
 )
 
 /**
  * An entry imports types of another one by the package's name. The extractor takes for another package only what lies
  * under node_modules, so it gets its own copy of the names there.
  */
-function importAlias(entry) {
-  const file = join(root, 'temp/api/node_modules/annals', `${entry}.d.ts`)
-  mkdirSync(dirname(file), { recursive: true })
-  writeFileSync(file, `export * from '../../../../dist/${entry}.js'\n`)
-  return [entry === 'index' ? 'annals' : `annals/${entry}`, [file]]
+function importAlias({ name, file }) {
+  const alias = join(root, 'temp/api/node_modules', `${name}.d.ts`)
+  mkdirSync(dirname(alias), { recursive: true })
+  writeFileSync(alias, `export * from '${join(root, 'dist', file)}.js'\n`)
+  return [name, [alias]]
 }
 const paths = Object.fromEntries(entries.map(importAlias))
 
-function isSound(entry) {
+function isSound({ name, file }) {
   const configObject = ExtractorConfig.loadFile(configPath)
-  const types = join(root, 'dist', `${entry}.d.ts`)
+  const types = join(root, 'dist', `${file}.d.ts`)
   configObject.mainEntryPointFilePath = types
-  configObject.apiReport.reportFileName = entry === 'index' ? 'annals.api.md' : `annals-${entry}.api.md`
+  configObject.apiReport.reportFileName = `${name.replace('/', '-')}.api.md`
   const { overrideTsconfig } = configObject.compiler
   overrideTsconfig.files = [types]
   overrideTsconfig.compilerOptions.paths = paths
@@ -47,6 +47,6 @@ function isSound(entry) {
 // Every entry is checked, so that one run shows all faults.
 const unsound = entries.filter(entry => !isSound(entry))
 if (unsound.length > 0) {
-  console.error(`api: ${unsound.join(', ')}: see above; \`npm run api:update\` writes the reports`)
+  console.error(`api: ${unsound.map(({ name }) => name).join(', ')}: see above; \`npm run api:update\` writes the reports`)
   process.exitCode = 1
 }

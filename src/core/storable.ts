@@ -9,13 +9,11 @@ export type Storable<T> = unknown extends T
   ? T
   : T extends Value
     ? T
-    : T extends undefined | symbol | Callable
+    : T extends undefined | symbol | ((...args: never) => unknown)
       ? never
       : T extends object
         ? { readonly [K in keyof T]: Storable<T[K]> }
         : never
-
-type Callable = (...args: never) => unknown
 
 /** The value that a call takes: any value that can be stored if `V` is `Value`, otherwise a `V`. */
 export type Given<V, T> = [Value] extends [V] ? T & Storable<T> : V & Storable<V>
