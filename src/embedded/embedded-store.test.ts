@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SimulatedDisk } from '../../test/simulation/simulated-disk.ts'
 import { openNodeDisk } from '../disk/node-disk.ts'
-import type { Operation, Snapshot } from '../engine/storage.ts'
+import type { Operation, Snapshot, Step } from '../engine/storage.ts'
 import { Random, seedOfRun } from '../testing/random.ts'
 import { type EmbeddedOptions, openEmbedded } from './open.ts'
 
@@ -29,6 +29,26 @@ const put = (scope: string, key: string, value: string, expiresAt = 0): Operatio
 
 describe('the embedded engine', () => {
   const seed = seedOfRun()
+
+  test('P23: if ranges missed pending commits, an entry would be claimed twice', async () => {
+    const storage = await openEmbedded({ disk: openNodeDisk(newFolder()) })
+    const claim = async (isBroken: boolean): Promise<string> => {
+      const ranges = [{ scope: 's', tag: 1, from: 'q', limit: 1 }]
+      const durable = isBroken ? [await storage.scan(ranges[0])] : undefined
+      const step: Step<string> = (_, newest) => {
+        const [[{ key }]] = durable ?? newest
+        return { operations: [{ op: 'delete', scope: 's', tag: 1, key }], result: key }
+      }
+      return (await storage.update([], step, { ranges })).result
+    }
+    for (const isBroken of [false, true]) {
+      await storage.commit({ operations: Array.from({ length: 50 }, (_, i) => put('s', `q${i}`, '')) })
+      const claims = await Promise.all(Array.from({ length: 50 }, () => claim(isBroken)))
+      if (isBroken) expect(new Set(claims).size).toBeLessThan(50)
+      else expect(new Set(claims).size).toBe(50)
+    }
+    await storage.close()
+  })
 
   test(`keeps all commits across close and open, with frequent checkpoints (ANNALS_SEED=${seed})`, async () => {
     const random = new Random(seed)

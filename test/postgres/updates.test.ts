@@ -99,6 +99,31 @@ describe.skipIf(CONNECTION_STRING === '')('one-step updates of several processes
     60_000,
   )
 
+  test('P23: on a server without the lock, entries are claimed twice', async () => {
+    const planted = newSchema()
+    const stores = await Promise.all(
+      Array.from({ length: 2 }, () =>
+        openPostgresStorage({ connectionString: CONNECTION_STRING, schema: planted }),
+      ),
+    )
+    const { rows } = await sql(`SELECT pg_get_functiondef('${planted}.hold_and_read'::regproc) AS text`)
+    const sound = /ok := lock_scopes\(.*\) IS NOT NULL;/
+    expect(rows[0].text).toMatch(sound)
+    await sql(rows[0].text.replace(sound, ''))
+    let twice = 0
+    for (let round = 0; round < 50 && twice === 0; round++) {
+      const scope = `queue-${round}`
+      await fillQueue(stores[0], scope, 20)
+      const claims = await Promise.all(
+        Array.from({ length: 20 }, (_, i) => claim(stores[i % 2], scope, `${i}`)),
+      )
+      twice = 20 - new Set(claims.map(({ result }) => result)).size
+    }
+    expect(twice).toBeGreaterThan(0)
+    for (const store of stores) await store.close()
+    await dropSchema(planted)
+  })
+
   test('P12: increments of three processes, over places only, are all counted and never conflict', async () => {
     const scope = 'counter'
     const others = [storage, await open(), await open()]
