@@ -8,14 +8,7 @@ import { openNodeDisk } from './disk/node-disk.ts'
 import { openEmbedded } from './embedded/open.ts'
 import type { EngineInfo, Recovery, StorageStats } from './engine/capabilities.ts'
 import { type BeginOptions, Database, type TransactionOptions } from './engine/database.ts'
-import {
-  appShared,
-  type Namespace,
-  resolveScope,
-  type Scope,
-  tenantRange,
-  tenantShared,
-} from './engine/keys.ts'
+import { type Namespace, type Scope, tenantRange } from './engine/keys.ts'
 import type { Storage } from './engine/storage.ts'
 import { Ledger } from './ledger/ledger.ts'
 import { LedgerMetrics, type LedgerStats } from './ledger/metrics.ts'
@@ -32,18 +25,24 @@ import type { Kv } from './primitives/kv.ts'
 import { LiveKvStore } from './primitives/kv-store.ts'
 import type { Guard } from './primitives/machine-definition.ts'
 import { Runs } from './primitives/run-index.ts'
-import { RunScopes } from './primitives/run-scopes.ts'
 import { CellStore, type Cells } from './primitives/state-cell.ts'
 import { MachineStore, type Machines } from './primitives/state-machine.ts'
 import { TraceStore, type Traces } from './primitives/trace-store.ts'
 import { type DroppableScopes, dropScope, type ScopesOptions, scopesWithoutRun } from './scopes.ts'
 import { TelemetryStore } from './telemetry/telemetry-store.ts'
+import { TenantScopes } from './tenant-scopes.ts'
 import {
+  areOptions,
   begin,
+  type OpenTenantTransaction,
   type OpenTransaction,
   RunHandle,
   type ScopeContext,
   type ScopedTransaction,
+  scopedIn,
+  type TenantContext,
+  type TenantTransaction,
+  tenantIn,
   transact,
 } from './transactions.ts'
 import {
@@ -65,10 +64,6 @@ export interface Stats extends Partial<StorageStats> {
 }
 
 const TENANT_DEFAULT = 'default'
-/** The app whose scope holds the data of the telemetry service, so that its writes do not wait for others. */
-const TELEMETRY_APP = 'telemetry'
-/** How many encoded scopes a handle caches. */
-const SCOPES_MAX = 1_000
 
 /**
  * Opens a store in a folder or in memory. Close it when done.
@@ -159,27 +154,24 @@ export class Annals implements AsyncDisposable {
   readonly tenant: string
   readonly #store: Store
   readonly #tenants: Map<string, TenantParts>
-  readonly #scopes = new Map<string, ByteString>()
-  readonly #runScopes: RunScopes
+  readonly #scopes: TenantScopes
 
   /** @internal Use `open`. */
   constructor(store: Store, tenant: string, tenants: Map<string, TenantParts> = new Map()) {
-    const namespace = tenantShared({ tenant })
+    this.#scopes = new TenantScopes(tenant)
     this.tenant = tenant
     this.engine = store.storage.engine ?? UNNAMED_ENGINE
     this.#store = store
     this.#tenants = tenants
     const { database, guards } = store
-    const scopeOf = (scope: Scope): ByteString => this.#scopeOf(scope)
+    const scopeOf = (scope: Scope): ByteString => this.#scopes.of(scope)
     this.kv = new LiveKvStore(database, scopeOf)
     this.events = new LiveEventLog(database, scopeOf)
     this.cells = new CellStore(database, scopeOf)
     this.machines = new MachineStore(database, scopeOf, guards)
     this.traces = new TraceStore(database, scopeOf)
-    const shared = scopeOf(namespace)
-    this.#runScopes = new RunScopes(tenant, shared, scopeOf)
-    this.runs = new Runs(database, this.#runScopes)
-    const known = tenants.get(tenant) ?? this.#tenantParts(shared)
+    this.runs = new Runs(database, this.#scopes.runs)
+    const known = tenants.get(tenant) ?? this.#tenantParts()
     tenants.set(tenant, known)
     this.ledger = known.ledger
     this.telemetry = known.telemetry
@@ -211,7 +203,7 @@ export class Annals implements AsyncDisposable {
    * await db.kv.get('run-7', 'mood') // → 'curious'
    */
   run(scope: Scope): RunHandle {
-    return new RunHandle(this.#context(scope))
+    return new RunHandle(this.#scopeContext(scope))
   }
 
   /**
@@ -228,12 +220,39 @@ export class Annals implements AsyncDisposable {
    * })
    * await db.events.length(run) // → 1
    */
-  async transaction<T>(
+  transaction<T>(
     scope: Scope,
     work: (tx: ScopedTransaction) => Promise<T> | T,
-    options: TransactionOptions = {},
+    options?: TransactionOptions,
+  ): Promise<T>
+  /**
+   * Runs `work` in a transaction over any number of scopes of this tenant. `tx.run(scope)` has the primitives of a scope, and
+   * `tx.runs` creates and changes runs. Everything is in one commit.
+   * @example
+   * await db.transaction(async tx => {
+   *   const { runId } = await tx.runs.create({ tags: ['eval'] })
+   *   await tx.run(runId).events.append('started', { by: run })
+   *   await tx.run(run).kv.put('child', runId)
+   * })
+   * const child = await db.kv.get(run, 'child')
+   * await db.events.length(child) // → 1
+   */
+  transaction<T>(work: (tx: TenantTransaction) => Promise<T> | T, options?: TransactionOptions): Promise<T>
+  async transaction<T>(
+    first: Scope | ((tx: TenantTransaction) => Promise<T> | T),
+    second: TransactionOptions | ((tx: ScopedTransaction) => Promise<T> | T) = {},
+    third: TransactionOptions = {},
   ): Promise<T> {
-    return transact(this.#context(scope), work, options)
+    const { database } = this.#store
+    if (typeof first === 'function') {
+      return transact(database, tenantIn(this.#context()), first, second as TransactionOptions)
+    }
+    return transact(
+      database,
+      scopedIn(this.#scopeContext(first)),
+      second as (tx: ScopedTransaction) => T,
+      third,
+    )
   }
 
   /**
@@ -244,8 +263,25 @@ export class Annals implements AsyncDisposable {
    * await tx.rollback()
    * await db.kv.exists(run, 'draft') // → false
    */
-  async begin(scope: Scope, options: BeginOptions = {}): Promise<OpenTransaction> {
-    return begin(this.#context(scope), options)
+  begin(scope: Scope, options?: BeginOptions): Promise<OpenTransaction>
+  /**
+   * Begins a transaction over any number of scopes of this tenant that you end with `commit` or `rollback`.
+   * @example
+   * const tx = await db.begin()
+   * await tx.run('a').kv.put('greeting', 'hello')
+   * await tx.run('b').kv.put('greeting', 'hello')
+   * await tx.commit()
+   * await db.kv.get('b', 'greeting') // → 'hello'
+   */
+  begin(options?: BeginOptions): Promise<OpenTenantTransaction>
+  async begin(
+    ...args: readonly [first?: Scope | BeginOptions, options?: BeginOptions]
+  ): Promise<OpenTransaction | OpenTenantTransaction> {
+    const { database } = this.#store
+    const [first, options = {}] = args
+    if (args.length === 0) return begin(database, tenantIn(this.#context()), {})
+    if (areOptions(first)) return begin(database, tenantIn(this.#context()), first)
+    return begin(database, scopedIn(this.#scopeContext(first as Scope)), options)
   }
 
   /**
@@ -286,7 +322,7 @@ export class Annals implements AsyncDisposable {
     return scopesWithoutRun(
       this.#scopesContext(),
       options,
-      after === undefined ? undefined : this.#scopeOf(after),
+      after === undefined ? undefined : this.#scopes.of(after),
     )
   }
 
@@ -299,7 +335,7 @@ export class Annals implements AsyncDisposable {
    * await db.kv.exists('scratch-1', 'draft') // → false
    */
   async drop(scope: Scope): Promise<void> {
-    await dropScope(this.#scopesContext(), this.#scopeOf(scope))
+    await dropScope(this.#scopesContext(), this.#scopes.of(scope))
   }
 
   /**
@@ -369,7 +405,7 @@ export class Annals implements AsyncDisposable {
         other.tenant,
       )
     }
-    return copyTenant(this.#store.database, other.#store.database, this.tenant, this.#runScopes)
+    return copyTenant(this.#store.database, other.#store.database, this.tenant, this.#scopes.runs)
   }
 
   /**
@@ -383,7 +419,7 @@ export class Annals implements AsyncDisposable {
    */
   async *exportRun(runId: Scope): AsyncGenerator<Uint8Array, void, void> {
     const { database } = this.#store
-    const scopes = this.#runScopes
+    const scopes = this.#scopes.runs
     yield* exportRun({ database, tenant: this.tenant, scopes, name: scopes.named(runId) })
   }
 
@@ -402,7 +438,7 @@ export class Annals implements AsyncDisposable {
   async importRun(bundle: Bundle): Promise<ImportReport> {
     checkFunction('bundle', bundle)
     const { database } = this.#store
-    const scopes = this.#runScopes
+    const scopes = this.#scopes.runs
     const report = await importRun({ database, tenant: this.tenant, scopes }, bundle)
     // Even if nothing was new: an earlier import may have ended after its records and before their projection.
     await this.ledger.projectIfAny(await scopes.find(database, scopes.named(report.runId)))
@@ -431,44 +467,34 @@ export class Annals implements AsyncDisposable {
     return this.close()
   }
 
-  #tenantParts(shared: ByteString): TenantParts {
+  #tenantParts(): TenantParts {
     const { tenant } = this
     const { database, storage } = this.#store
     const metrics = new LedgerMetrics()
-    const scopes = this.#runScopes
+    const { shared, runs: scopes, telemetry } = this.#scopes
     const { validateTransitions = false, onAlert } = this.#store.ledger ?? {}
     const context = { database, tenant, shared, scopes, metrics, validateTransitions, onAlert }
     const ledger = new Ledger(context, storage.readOnly === true)
-    return { ledger, telemetry: new TelemetryStore(database, this.#telemetryScope()) }
-  }
-
-  #telemetryScope(): ByteString {
-    return this.#scopeOf(appShared({ tenant: this.tenant, app: TELEMETRY_APP }))
+    return { ledger, telemetry: new TelemetryStore(database, telemetry) }
   }
 
   #scopesContext(): DroppableScopes {
-    const scopes = this.#runScopes
-    const reserved = [scopes.index, this.#telemetryScope()]
+    const { runs: scopes, shared, telemetry } = this.#scopes
+    const reserved = [shared, telemetry]
     return { database: this.#store.database, tenant: this.tenant, scopes, reserved }
   }
 
   #scopesIn(scope: Scope | undefined): AsyncIterable<ByteString> {
-    if (scope !== undefined) return oneScope(this.#scopeOf(scope))
+    if (scope !== undefined) return oneScope(this.#scopes.of(scope))
     return allScopes(this.#store.database, tenantRange(this.tenant))
   }
 
-  #context(scope: Scope): ScopeContext {
+  #context(): TenantContext {
     const { database, guards } = this.#store
-    return { database, guards, scope: this.#scopeOf(scope) }
+    return { database, guards, scopes: this.#scopes.runs, scopeOf: scope => this.#scopes.of(scope) }
   }
 
-  #scopeOf(scope: Scope): ByteString {
-    if (typeof scope !== 'string') return resolveScope(this.tenant, scope)
-    const known = this.#scopes.get(scope)
-    if (known !== undefined) return known
-    const bytes = resolveScope(this.tenant, scope)
-    if (this.#scopes.size === SCOPES_MAX) this.#scopes.clear()
-    this.#scopes.set(scope, bytes)
-    return bytes
+  #scopeContext(scope: Scope): ScopeContext {
+    return { ...this.#context(), scope: this.#scopes.of(scope) }
   }
 }

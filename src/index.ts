@@ -149,7 +149,7 @@ export type {
 } from './primitives/machine-definition.ts'
 export type { Run, RunStatus, Tombstone } from './primitives/run.ts'
 export type { CreateRunOptions, EnsureRunOptions } from './primitives/run-creation.ts'
-export { type DeleteRunOptions, type RunStats, Runs } from './primitives/run-index.ts'
+export { type DeleteRunOptions, Runs } from './primitives/run-index.ts'
 export type { RunQuery } from './primitives/run-query.ts'
 export type {
   Cell,
@@ -187,7 +187,16 @@ export type {
   TracesCalls,
   TraceTree,
 } from './primitives/trace-store.ts'
+export { type RunStats, TransactionRuns } from './primitives/transaction-runs.ts'
 export type { KeyChange, WatchOptions } from './primitives/watching.ts'
 export type { ScopesOptions } from './scopes.ts'
-export { OpenTransaction, RunHandle, ScopedTransaction } from './transactions.ts'
+export {
+  type OpenTenantTransaction,
+  type OpenTransaction,
+  RunHandle,
+  type ScopedCalls,
+  type ScopedTransaction,
+  type TenantTransaction,
+  type TransactionEnd,
+} from './transactions.ts'
 export type { IndexFault, IndexReport } from './upkeep.ts'

@@ -1,25 +1,35 @@
 import type { ByteString } from './core/bytes.ts'
 import { checkFlag, checkFunction, checkOptions, checkSignal } from './core/options.ts'
 import type { BeginOptions, Database, TransactionOptions } from './engine/database.ts'
+import type { Scope } from './engine/keys.ts'
 import type { Session } from './engine/session.ts'
-import type { ManualTransaction } from './engine/transaction.ts'
+import type { ManualTransaction, Transaction } from './engine/transaction.ts'
 import { type LiveEvents, liveEvents, type ScopedEvents, scopedEvents } from './primitives/event-log.ts'
 import type { RunKv, ScopedKv } from './primitives/kv.ts'
 import { runKv, scopedKv } from './primitives/kv-store.ts'
 import type { Guard } from './primitives/machine-definition.ts'
+import type { RunScopes } from './primitives/run-scopes.ts'
 import { type ScopedCells, scopedCells } from './primitives/state-cell.ts'
 import { type ScopedMachines, scopedMachines } from './primitives/state-machine.ts'
 import { type ScopedTraces, scopedTraces } from './primitives/trace-store.ts'
+import { TransactionRuns } from './primitives/transaction-runs.ts'
 
-/** The primitives of one scope. */
-export interface ScopeContext {
+/** The parts of a tenant's handle that transactions need. */
+export interface TenantContext {
   readonly database: Database
-  readonly scope: ByteString
   readonly guards: Readonly<Record<string, Guard>>
+  readonly scopes: RunScopes
+  /** Throws `INVALID_ARGUMENT` for a scope of another tenant. */
+  readonly scopeOf: (scope: Scope) => ByteString
 }
 
-/** The primitives of one scope within a transaction. */
-export class ScopedTransaction {
+/** The same, and one scope. */
+export interface ScopeContext extends TenantContext {
+  readonly scope: ByteString
+}
+
+/** The primitives of one scope within a transaction. Reads see the transaction's own writes. */
+export interface ScopedCalls {
   /** The scope's keys and values. */
   readonly kv: ScopedKv
   /** The scope's event log. It cannot be tailed within a transaction. */
@@ -30,48 +40,37 @@ export class ScopedTransaction {
   readonly machines: ScopedMachines
   /** The scope's traces. */
   readonly traces: ScopedTraces
-
-  /** @internal Use `transaction` or `begin`. */
-  constructor(session: Session, { scope, guards }: ScopeContext) {
-    this.kv = scopedKv(session, scope)
-    this.events = scopedEvents(session, scope)
-    this.cells = scopedCells(session, scope)
-    this.machines = scopedMachines(session, scope, guards)
-    this.traces = scopedTraces(session, scope)
-  }
 }
 
-/** A transaction that the caller ends with `commit` or `rollback`. */
-export class OpenTransaction extends ScopedTransaction implements AsyncDisposable {
-  readonly #transaction: ManualTransaction
-  #ended = false
+/** A transaction over any number of scopes of one tenant. */
+export interface TenantTransaction {
+  /**
+   * Returns the primitives of a scope. All scopes are committed together. Throws `INVALID_ARGUMENT` for a scope of another
+   * tenant.
+   */
+  run(scope: Scope): ScopedCalls
+  /** The run index, for creating and changing runs in the same commit. A run can't be deleted within a transaction. */
+  readonly runs: TransactionRuns
+}
 
-  /** @internal Use `begin`. */
-  constructor(transaction: ManualTransaction, context: ScopeContext) {
-    super(transaction, context)
-    this.#transaction = transaction
-  }
+/** A transaction with the primitives of one scope at hand. Other scopes are reached by `run`. */
+export interface ScopedTransaction extends ScopedCalls, TenantTransaction {}
 
+/** The end of a transaction that the caller ends. */
+export interface TransactionEnd extends AsyncDisposable {
   /** Commits. Throws `CONFLICT` and writes nothing if data that the transaction read has changed. */
-  async commit(): Promise<void> {
-    this.#ended = true
-    await this.#transaction.commit()
-  }
-
+  commit(): Promise<void>
   /** Ends the transaction without writing anything. */
-  async rollback(): Promise<void> {
-    this.#ended = true
-    await this.#transaction.rollback()
-  }
-
+  rollback(): Promise<void>
   /** Rolls back unless the transaction was committed. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#ended) return
-    this.#ended = true
-    // After a timeout the transaction is over, and there is nothing to roll back.
-    await this.#transaction.rollback().catch(() => undefined)
-  }
+  [Symbol.asyncDispose](): Promise<void>
 }
+
+/** A transaction with one scope at hand that the caller ends with `commit` or `rollback`. */
+export interface OpenTransaction extends ScopedTransaction, TransactionEnd {}
+
+/** A transaction over several scopes that the caller ends with `commit` or `rollback`. */
+export interface OpenTenantTransaction extends TenantTransaction, TransactionEnd {}
 
 /** The primitives of one scope. Each call is its own transaction. */
 export class RunHandle {
@@ -103,29 +102,90 @@ export class RunHandle {
     work: (tx: ScopedTransaction) => Promise<T> | T,
     options: TransactionOptions = {},
   ): Promise<T> {
-    return transact(this.#context, work, options)
+    return transact(this.#context.database, scopedIn(this.#context), work, options)
   }
 
   /** Begins a transaction that the caller ends. See `Annals.begin`. */
   async begin(options: BeginOptions = {}): Promise<OpenTransaction> {
-    return begin(this.#context, options)
+    return begin(this.#context.database, scopedIn(this.#context), options)
   }
 }
 
-export async function transact<T>(
-  context: ScopeContext,
-  work: (tx: ScopedTransaction) => Promise<T> | T,
+/** Returns a function that makes the handle of a transaction over several scopes. */
+export function tenantIn({
+  guards,
+  scopes,
+  scopeOf,
+}: TenantContext): (session: Session) => TenantTransaction {
+  return session => ({
+    run: scope => callsOf(session, scopeOf(scope), guards),
+    runs: new TransactionRuns(session, scopes),
+  })
+}
+
+/** Returns a function that makes the handle of a transaction with one scope at hand. */
+export function scopedIn(context: ScopeContext): (session: Session) => ScopedTransaction {
+  const tenant = tenantIn(context)
+  return session => ({ ...callsOf(session, context.scope, context.guards), ...tenant(session) })
+}
+
+function callsOf(session: Session, scope: ByteString, guards: ScopeContext['guards']): ScopedCalls {
+  return {
+    kv: scopedKv(session, scope),
+    events: scopedEvents(session, scope),
+    cells: scopedCells(session, scope),
+    machines: scopedMachines(session, scope, guards),
+    traces: scopedTraces(session, scope),
+  }
+}
+
+/** Runs `work` in a transaction with the handle that `handleOf` makes. */
+export async function transact<H, T>(
+  database: Database,
+  handleOf: (session: Transaction) => H,
+  work: (tx: H) => Promise<T> | T,
   options: TransactionOptions,
 ): Promise<T> {
   checkFunction('work', work)
   checkOptions('transaction', options, ['maxRetries', 'timeoutMs', 'readOnly', 'signal'])
   checkFlag('readOnly', options.readOnly)
   checkSignal(options.signal)
-  return context.database.transaction(tx => work(new ScopedTransaction(tx, context)), options)
+  return database.transaction(tx => work(handleOf(tx)), options)
 }
 
-export async function begin(context: ScopeContext, options: BeginOptions): Promise<OpenTransaction> {
+/** Begins a transaction that the caller ends, with the handle that `handleOf` makes. */
+export async function begin<H extends object>(
+  database: Database,
+  handleOf: (session: Transaction) => H,
+  options: BeginOptions,
+): Promise<H & TransactionEnd> {
   checkOptions('begin', options, ['timeoutMs', 'readOnly'])
   checkFlag('readOnly', options.readOnly)
-  return new OpenTransaction(context.database.begin(options), context)
+  const transaction = database.begin(options)
+  return { ...handleOf(transaction), ...endOf(transaction) }
+}
+
+function endOf(transaction: ManualTransaction): TransactionEnd {
+  let ended = false
+  return {
+    async commit() {
+      ended = true
+      await transaction.commit()
+    },
+    async rollback() {
+      ended = true
+      await transaction.rollback()
+    },
+    async [Symbol.asyncDispose]() {
+      if (ended) return
+      ended = true
+      // After a timeout the transaction is over, and there is nothing to roll back.
+      await transaction.rollback().catch(() => undefined)
+    },
+  }
+}
+
+/** Tells the options of `begin` from a scope. What is neither is refused as a scope. */
+export function areOptions(first: Scope | BeginOptions | undefined): first is BeginOptions {
+  return typeof first === 'object' && first !== null && ('readOnly' in first || 'timeoutMs' in first)
 }

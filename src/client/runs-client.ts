@@ -1,12 +1,14 @@
 import { checkLimit } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
+import type { Given } from '../core/storable.ts'
 import type { Value } from '../core/value.ts'
 import { fromJson, toJson } from '../core/value-json.ts'
 import type { Scope } from '../engine/keys.ts'
 import type { Run, RunStatus, Tombstone } from '../primitives/run.ts'
 import type { CreateRunOptions, EnsureRunOptions } from '../primitives/run-creation.ts'
-import type { DeleteRunOptions, RunStats } from '../primitives/run-index.ts'
+import type { DeleteRunOptions } from '../primitives/run-index.ts'
 import type { RunQuery } from '../primitives/run-query.ts'
+import type { RunStats } from '../primitives/transaction-runs.ts'
 import { all, pagesOf } from './pages.ts'
 import { runPath } from './paths.ts'
 import { type Ask, type Transport, undefinedIf } from './transport.ts'
@@ -35,7 +37,7 @@ export class RunsClient {
   }
 
   /** Creates a run. `RUN_EXISTS` if its id is taken. */
-  async create(options: CreateRunOptions = {}): Promise<Run> {
+  async create<T = Value>(options: CreateRunOptions<Given<Value, T>> = {}): Promise<Run<T>> {
     checkOptions('create', options, ['runId', 'parentRun', 'tags', 'metadata'])
     const { runId, ...rest } = options
     const json = { ...(await this.#bodyOf(rest)), ...partsOf(runId) }
@@ -43,7 +45,7 @@ export class RunsClient {
   }
 
   /** Returns the run, and creates it if it does not exist. */
-  async ensure(runId: Scope, options: EnsureRunOptions = {}): Promise<Run> {
+  async ensure<T = Value>(runId: Scope, options: EnsureRunOptions<Given<Value, T>> = {}): Promise<Run<T>> {
     checkOptions('ensure', options, ['parentRun', 'tags', 'metadata'])
     return this.#run(runPath(runId), { method: 'PUT', json: await this.#bodyOf(options) })
   }
@@ -94,7 +96,7 @@ export class RunsClient {
   }
 
   /** Replaces the metadata. */
-  async updateMetadata(runId: Scope, metadata: Value): Promise<Run> {
+  async updateMetadata<T = Value>(runId: Scope, metadata: Given<Value, T>): Promise<Run<T>> {
     return this.#run(runPath(runId, 'metadata'), { method: 'PUT', json: toJson(metadata) })
   }
 
@@ -149,7 +151,7 @@ export class RunsClient {
     return runs
   }
 
-  async #bodyOf({ parentRun, metadata, ...rest }: EnsureRunOptions): Promise<object> {
+  async #bodyOf({ parentRun, metadata, ...rest }: EnsureRunOptions<unknown>): Promise<object> {
     return {
       ...rest,
       ...(parentRun === undefined ? {} : { parentRun: await this.#idOf(parentRun) }),
@@ -176,7 +178,7 @@ export class RunsClient {
     return this.#run(runPath(runId, 'status'), { method: 'PUT', json, once: true })
   }
 
-  async #run(path: string, ask?: Ask): Promise<Run> {
+  async #run<M = Value>(path: string, ask?: Ask): Promise<Run<M>> {
     const response = await this.#transport.ask(path, ask)
     return runOf(await this.#transport.read(response))
   }
@@ -190,6 +192,6 @@ function partsOf(run: Scope | undefined): object {
   return { runId, tenant, app, agent }
 }
 
-function runOf(json: unknown): Run {
-  return fromJson(json) as unknown as Run
+function runOf<M = Value>(json: unknown): Run<M> {
+  return fromJson<Run<M>>(json)
 }

@@ -111,7 +111,7 @@ export class EventsClient {
       place: 'from',
       start: from,
     })
-    for await (const page of pages) for (const json of page) yield fromJson(json) as unknown as Event
+    for await (const page of pages) for (const json of page) yield fromJson<Event>(json)
   }
 
   /** Recomputes every hash and returns the first event that differs. */
@@ -130,5 +130,5 @@ function treeOf({ trace, children }: JsonTree): TraceTree {
 }
 
 function traceOf(json: unknown): StoredTrace {
-  return fromJson(json) as unknown as StoredTrace
+  return fromJson<StoredTrace>(json)
 }

@@ -101,7 +101,7 @@ export class CellsClient {
   /** The cell; undefined if it does not exist. */
   async read(runId: Scope, name: string): Promise<Cell | undefined> {
     const response = await this.#transport.ask(cellPath(runId, name)).catch(undefinedIfMissing)
-    return response === undefined ? undefined : (fromJson(await response.json()) as unknown as Cell)
+    return response === undefined ? undefined : fromJson<Cell>(await response.json())
   }
 
   /** Creates the cell and returns its version. `CELL_EXISTS` if it exists. */

@@ -20,8 +20,8 @@ export function toJson(value: unknown): unknown {
 }
 
 /** Turns the JSON of `toJson` back into the value. Throws `INVALID_ARGUMENT` if no value has this JSON. */
-export function fromJson(json: unknown): Value {
-  return decoded(json, 0)
+export function fromJson<T = Value>(json: unknown): T {
+  return decoded(json, 0) as T
 }
 
 /**

@@ -4,65 +4,69 @@ import { newOrderedId } from '../core/id.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkTags } from '../core/text.ts'
 import { encodeGivenFields, joinFields, type Value } from '../core/value.ts'
-import type { Database } from '../engine/database.ts'
 import { indexKey, indexRange } from '../engine/indexes.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
-import type { Write } from '../engine/session.ts'
+import type { Session, Write } from '../engine/session.ts'
 import type { Entry, Reader } from '../engine/storage.ts'
 import { placeIn, type Run, type RunHead } from './run.ts'
 import { BY_PARENT, BY_TIME, notFound, recordIn, runOf, runOperations } from './run-records.ts'
 import type { RunName, RunScopes } from './run-scopes.ts'
 
 /** The properties of a run that `ensure` creates. */
-export interface EnsureRunOptions {
+export interface EnsureRunOptions<M = Value> {
   /** The id or namespace of an existing run. */
   readonly parentRun?: Scope
   /** Labels to find the run by; none by default. */
   readonly tags?: readonly string[]
   /** Any value to store with the run; `{}` by default. */
-  readonly metadata?: Value
+  readonly metadata?: M
 }
 
 /** The properties of a run that `create` creates. */
-export interface CreateRunOptions extends EnsureRunOptions {
+export interface CreateRunOptions<M = Value> extends EnsureRunOptions<M> {
   /** An id that no other run of the tenant has, or a namespace with such an id; a new id by default. */
   readonly runId?: Scope
 }
 
+/** Runs the steps of a creation as one: in a transaction of their own, or in the transaction that the session is. */
+type Transact = <T>(work: (tx: Session) => Promise<T>) => Promise<T>
+
 /** Creates runs in the index. */
 export class RunCreation {
-  readonly #database: Database
+  readonly #session: Session
   readonly #scopes: RunScopes
+  readonly #transact: Transact
 
-  constructor(database: Database, scopes: RunScopes) {
-    this.#database = database
+  constructor(session: Session, scopes: RunScopes, transact: Transact) {
+    this.#session = session
     this.#scopes = scopes
+    this.#transact = transact
   }
 
   /** Throws `RUN_EXISTS` if the id is taken, in whatever app and agent. */
-  async create(options: CreateRunOptions): Promise<Run> {
+  async create<M>(options: CreateRunOptions<unknown>): Promise<Run<M>> {
     checkOptions('create', options, ['runId', 'parentRun', 'tags', 'metadata'])
-    const { runId = newOrderedId(this.#database.now()), ...rest } = options
-    return this.#obtain(runId, rest, exists)
+    const { runId = newOrderedId(this.#session.now()), ...rest } = options
+    return this.#obtain<M>(runId, rest, exists)
   }
 
   /** The run of this id, created if it is missing. Throws `RUN_EXISTS` if it lives in another app or agent. */
-  async ensure(run: Scope, options: EnsureRunOptions): Promise<Run> {
+  async ensure<M>(run: Scope, options: EnsureRunOptions<unknown>): Promise<Run<M>> {
     checkOptions('ensure', options, ['parentRun', 'tags', 'metadata'])
-    return this.#obtain(run, options, (name, known) => {
+    return this.#obtain<M>(run, options, (name, known) => {
       const found = this.#scopes.ifNamed(name, known)
-      return found === undefined ? exists(name, known) : runOf(found)
+      return found === undefined ? exists(name, known) : runOf<M>(found)
     })
   }
 
-  async #obtain(
+  async #obtain<M>(
     given: Scope,
-    { parentRun, tags = [], metadata = {} }: EnsureRunOptions,
-    answer: (name: RunName, known: Entry) => Run | Promise<Run>,
-  ): Promise<Run> {
+    { parentRun, tags = [], metadata = {} }: EnsureRunOptions<unknown>,
+    answer: (name: RunName, known: Entry) => Run<M> | Promise<Run<M>>,
+  ): Promise<Run<M>> {
     const name = this.#scopes.named(given)
     const parent = parentRun === undefined ? undefined : this.#scopes.named(parentRun, 'parentRun')
-    const now = this.#database.now()
+    const now = this.#session.now()
     const fields = encodeGivenFields({
       runId: name.runId,
       ...(typeof given === 'string' ? {} : placeIn(given)),
@@ -79,21 +83,23 @@ export class RunCreation {
     const record = this.#scopes.record(runId)
     const operations = runOperations(this.#scopes.index, undefined, created)
     const scope = this.#scopes.scopeOfRun(created.head)
-    if (parent === undefined && scope === this.#scopes.byDefault(runId)) {
-      const { result: known } = await this.#database.update([record], ([found]) => ({
-        operations: found === undefined ? operations : [],
+    const create = async (tx: Session, moved: readonly Write[] = []): Promise<Entry | undefined> => {
+      const { result } = await tx.update([record], ([found]) => ({
+        operations: found === undefined ? [...operations, ...moved] : [],
         result: found,
       }))
-      return known === undefined ? runOf({ value }) : answer(name, known)
+      return result
     }
-    const known = await this.#database.transaction(async tx => {
-      const found = await tx.get(record.scope, record.tag, record.key)
-      if (found !== undefined) return found
-      if (parent !== undefined) await this.#checkParent(tx, runId, parent)
-      await tx.write([...operations, ...(await notesMoved(tx, this.#scopes, runId, scope))])
-      return undefined
-    })
-    return known === undefined ? runOf({ value }) : answer(name, known)
+    const isSimple = parent === undefined && scope === this.#scopes.byDefault(runId)
+    const known = isSimple
+      ? await create(this.#session)
+      : await this.#transact(async tx => {
+          const found = await tx.get(record.scope, record.tag, record.key)
+          if (found !== undefined) return found
+          if (parent !== undefined) await this.#checkParent(tx, runId, parent)
+          return create(tx, await notesMoved(tx, this.#scopes, runId, scope))
+        })
+    return known === undefined ? runOf<M>({ value }) : answer(name, known)
   }
 
   /** Checks that the parent exists and is not a descendant of the run: children of a deleted run keep its id as their parent. */
@@ -117,13 +123,13 @@ export class RunCreation {
   }
 
   /**
-   * Reads a run outside of the transaction, so that changes of its tags or metadata cause no conflict. The transaction depends
+   * Reads a run outside of a transaction of its own, so that changes of its tags or metadata cause no conflict. It depends
    * only on the run's existence and its parent. Both stay the same while the run's index entry by time exists, so the
    * transaction reads that entry.
    */
   async #ancestor(tx: Reader, name: RunName): Promise<RunHead | undefined> {
     const { scope, tag, key } = this.#scopes.record(name.runId)
-    const entry = this.#scopes.ifNamed(name, await this.#database.get(scope, tag, key))
+    const entry = this.#scopes.ifNamed(name, await this.#session.get(scope, tag, key))
     const run = entry === undefined ? undefined : recordIn(entry).head
     const proof = run === undefined ? key : indexKey(BY_TIME, '', run.createdAt, utf8(name.runId))
     return (await tx.get(scope, tag, proof)) === undefined ? undefined : run

@@ -1,37 +1,15 @@
-import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { checkFlag, checkOptions } from '../core/options.ts'
-import { isSliceOver, mapInSlices, nextSlice } from '../core/slices.ts'
-import { checkTags } from '../core/text.ts'
-import { encodeGiven, type Value } from '../core/value.ts'
+import type { Value } from '../core/value.ts'
 import type { Database } from '../engine/database.ts'
-import { indexRange, recordsOf } from '../engine/indexes.ts'
-import { HEAD_KEY, headTag, type Scope, TAGS } from '../engine/keys.ts'
-import { pages } from '../engine/pages.ts'
-import type { Entry, Place, Reader, Step, TreeId } from '../engine/storage.ts'
-import {
-  checkStatus,
-  type Run,
-  type RunHead,
-  type RunStatus,
-  STATUSES,
-  type Tombstone,
-  touched,
-  withStatus,
-} from './run.ts'
-import { type CreateRunOptions, type EnsureRunOptions, RunCreation } from './run-creation.ts'
-import { newestFirst, planQuery, type RunQuery } from './run-query.ts'
-import {
-  BY_STATUS,
-  existing,
-  type RunRecord,
-  recordBytes,
-  recordIn,
-  runOf,
-  runOperations,
-} from './run-records.ts'
-import { type RunName, type RunScopes, stepInRun } from './run-scopes.ts'
+import { type Scope, TAGS } from '../engine/keys.ts'
+import type { Operation } from '../engine/storage.ts'
+import type { Tombstone } from './run.ts'
+import { RunCreation } from './run-creation.ts'
+import { runOperations } from './run-records.ts'
+import type { RunScopes } from './run-scopes.ts'
 import { allTombstones, buried, iterateTombstones, type MarkedTombstone, newGrave } from './tombstones.ts'
+import { headPlace, stepInExisting, TransactionRuns } from './transaction-runs.ts'
 
 /** How a run is deleted. */
 export interface DeleteRunOptions {
@@ -41,234 +19,14 @@ export interface DeleteRunOptions {
   readonly reason?: string
 }
 
-/** The number of runs in each status. */
-export interface RunStats {
-  /** All runs. */
-  readonly total: number
-  /** Runs with the status Active. */
-  readonly active: number
-  /** Runs with the status Completed. */
-  readonly completed: number
-  /** Runs with the status Failed. */
-  readonly failed: number
-  /** Runs with the status Cancelled. */
-  readonly cancelled: number
-  /** Runs with the status Paused. */
-  readonly paused: number
-  /** Runs with the status Archived. */
-  readonly archived: number
-}
-
 /** The run index of a tenant: the status, tags, metadata and parent of each run. */
-export class Runs {
+export class Runs<M = Value> extends TransactionRuns<M> {
   readonly #database: Database
-  readonly #scopes: RunScopes
-  readonly #creation: RunCreation
 
   /** @internal Use `open`. */
   constructor(database: Database, scopes: RunScopes) {
+    super(database, scopes, new RunCreation(database, scopes, work => database.transaction(work)))
     this.#database = database
-    this.#scopes = scopes
-    this.#creation = new RunCreation(database, scopes)
-  }
-
-  /**
-   * Creates a run, in app and agent `default` or in a namespace. Throws `RUN_EXISTS` if a run of the tenant has the id
-   * already, in whatever app and agent, and `RUN_NOT_FOUND` if the parent does not exist.
-   * @example
-   * const { runId } = await db.runs.create({ tags: ['nightly'], metadata: { model: 'small' } })
-   * const critic = namespace({ tenant: 'default', app: 'research', agent: 'critic', run: 'review-7' })
-   * const child = await db.runs.create({ runId: critic, parentRun: runId })
-   * child.status // → 'Active'
-   * child.app // → 'research'
-   */
-  async create(options: CreateRunOptions = {}): Promise<Run> {
-    return this.#creation.create(options)
-  }
-
-  /**
-   * Returns the run of this id, and creates it if it is missing. The options apply only to a run that is created. With a
-   * namespace, throws `RUN_EXISTS` if the run lives in another app or agent.
-   * @example
-   * const first = await db.runs.ensure('r1', { tags: ['eval'] })
-   * const again = await db.runs.ensure('r1')
-   * again.tags // → ['eval']
-   */
-  async ensure(runId: Scope, options: EnsureRunOptions = {}): Promise<Run> {
-    return this.#creation.ensure(runId, options)
-  }
-
-  /**
-   * Returns the run, or undefined if there is none.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * const { status } = await db.runs.get('r1')
-   * status // → 'Active'
-   */
-  async get(runId: Scope): Promise<Run | undefined> {
-    const entry = await this.#entry(this.#database, this.#scopes.named(runId))
-    return entry === undefined ? undefined : runOf(entry)
-  }
-
-  /**
-   * Changes the run's status. Throws `INVALID_TRANSITION` if the status may not follow the present one.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * const { status } = await db.runs.updateStatus('r1', 'Paused')
-   * status // → 'Paused'
-   */
-  async updateStatus(runId: Scope, status: RunStatus): Promise<Run> {
-    return this.#setStatus(runId, checkStatus(status))
-  }
-
-  /**
-   * Sets the status to Completed.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * const { status, completedAt } = await db.runs.complete('r1')
-   * status // → 'Completed'
-   * typeof completedAt // → 'number'
-   */
-  async complete(runId: Scope): Promise<Run> {
-    return this.#setStatus(runId, 'Completed')
-  }
-
-  /**
-   * Sets the status to Failed, and stores why.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * const { error } = await db.runs.fail('r1', 'out of tokens')
-   * error // → 'out of tokens'
-   */
-  async fail(runId: Scope, error: string): Promise<Run> {
-    if (typeof error !== 'string') throw invalidArgument('error', 'must be a string')
-    return this.#setStatus(runId, 'Failed', error)
-  }
-
-  /**
-   * Sets the status to Cancelled.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * const { status } = await db.runs.cancel('r1')
-   * status // → 'Cancelled'
-   */
-  async cancel(runId: Scope): Promise<Run> {
-    return this.#setStatus(runId, 'Cancelled')
-  }
-
-  /**
-   * Sets the status to Paused.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * const { status } = await db.runs.pause('r1')
-   * status // → 'Paused'
-   */
-  async pause(runId: Scope): Promise<Run> {
-    return this.#setStatus(runId, 'Paused')
-  }
-
-  /**
-   * Sets the status of a paused run back to Active.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * await db.runs.pause('r1')
-   * const { status } = await db.runs.resume('r1')
-   * status // → 'Active'
-   */
-  async resume(runId: Scope): Promise<Run> {
-    return this.#setStatus(runId, 'Active')
-  }
-
-  /**
-   * Sets the status to Archived, which hides the run from `query` and `list`. Its data stay readable and writable.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * await db.runs.archive('r1')
-   * await db.runs.list() // → []
-   * await db.runs.list({ includeArchived: true }) // → ['r1']
-   */
-  async archive(runId: Scope): Promise<Run> {
-    return this.#setStatus(runId, 'Archived')
-  }
-
-  /**
-   * Adds tags to the run's tags.
-   * @example
-   * await db.runs.create({ runId: 'r1', tags: ['a'] })
-   * const { tags } = await db.runs.addTags('r1', ['b', 'a'])
-   * tags // → ['a', 'b']
-   */
-  async addTags(runId: Scope, tags: readonly string[]): Promise<Run> {
-    const added = checkTags(tags)
-    return this.#changeHead(runId, run => ({ ...run, tags: [...new Set([...run.tags, ...added])] }))
-  }
-
-  /**
-   * Replaces the run's metadata.
-   * @example
-   * await db.runs.create({ runId: 'r1', metadata: { a: 1 } })
-   * const { metadata } = await db.runs.updateMetadata('r1', { b: 2 })
-   * metadata // → { b: 2 }
-   */
-  async updateMetadata(runId: Scope, metadata: Value): Promise<Run> {
-    // Encoded before the first await, because the caller may change a short value as soon as the call returns.
-    const encoded = encodeGiven(metadata)
-    const bytes = typeof encoded === 'string' ? encoded : await encoded
-    return this.#change(runId, ({ head }) => ({ head, metadata: bytes }))
-  }
-
-  /**
-   * Returns the runs that match, newest first. Runs created in the same millisecond are in the order of their commits.
-   * Archived runs are left out unless `includeArchived` or `status: 'Archived'` asks for them.
-   * @example
-   * await db.runs.create({ runId: 'r1', tags: ['eval', 'nightly'] })
-   * await db.runs.create({ runId: 'r2', tags: ['eval'] })
-   * const found = await db.runs.query({ tags: ['eval'], status: 'Active', limit: 10 })
-   * found.map(({ runId }) => runId) // → ['r2', 'r1']
-   */
-  async query(query: RunQuery = {}): Promise<readonly Run[]> {
-    const { wanted, limit, range, parent, after: last } = planQuery(this.#tree(), query, this.#scopes)
-    return this.#database.view(async reader => {
-      const found: Run[] = []
-      // Children store only the id of their parent. If that run lives in another namespace, it is another parent.
-      if (parent !== undefined && (await this.#livesElsewhere(reader, parent))) return Object.freeze(found)
-      const after =
-        last === undefined ? undefined : recordIn(existing(last.runId, await this.#entry(reader, last))).head
-      for await (const keys of newestFirst(reader, range, after)) {
-        for (const entry of await recordsOf(reader, range, keys)) {
-          if (isSliceOver()) await nextSlice()
-          const decoded = runOf(entry)
-          const run = decoded instanceof Promise ? await decoded : decoded
-          if (!wanted(run)) continue
-          found.push(run)
-          if (found.length === limit) return Object.freeze(found)
-        }
-      }
-      return Object.freeze(found)
-    })
-  }
-
-  /**
-   * Returns the ids of all runs, newest first.
-   * @example
-   * await db.runs.create({ runId: 'r1' })
-   * await db.runs.list() // → ['r1']
-   */
-  async list(options: { readonly includeArchived?: boolean } = {}): Promise<readonly string[]> {
-    checkOptions('list', options, ['includeArchived'])
-    return Object.freeze(await mapInSlices(await this.query(options), ({ runId }) => runId))
-  }
-
-  /**
-   * Returns the children of a run, newest first. Archived children are included, and so are children of a deleted run.
-   * @example
-   * await db.runs.create({ runId: 'parent' })
-   * await db.runs.create({ runId: 'child', parentRun: 'parent' })
-   * const children = await db.runs.children('parent')
-   * children.map(({ runId }) => runId) // → ['child']
-   */
-  async children(runId: Scope): Promise<readonly Run[]> {
-    return this.query({ parentRun: runId, includeArchived: true })
   }
 
   /**
@@ -283,9 +41,11 @@ export class Runs {
    */
   async delete(runId: Scope, options: DeleteRunOptions = {}): Promise<Tombstone> {
     const { purgeLedger, reason } = checkDelete(options)
-    const index = this.#scopes.index
+    const index = this.scopes.index
     const grave = newGrave(index, this.#database.now())
-    const tombstone = await this.#step(
+    const tombstone = await stepInExisting<Tombstone, Operation>(
+      this.#database,
+      this.scopes,
       runId,
       scope => [headPlace(scope, TAGS.event), headPlace(scope, TAGS.ledger)],
       ({ head: run }, [events, ledger], scope) => {
@@ -312,110 +72,26 @@ export class Runs {
    * tombstone.runId // → 'r1'
    */
   async tombstones(): Promise<readonly Tombstone[]> {
-    return allTombstones(this.#database, this.#scopes.index)
+    return allTombstones(this.#database, this.scopes.index)
   }
 
   /** @internal The tombstones after a given one, each with a mark that tells it from others of its millisecond. */
   iterateTombstones(after?: Omit<MarkedTombstone, 'tombstone'>): AsyncGenerator<MarkedTombstone, void, void> {
-    return iterateTombstones(this.#database, this.#scopes.index, after)
+    return iterateTombstones(this.#database, this.scopes.index, after)
   }
 
   /**
-   * Counts the runs in each status.
+   * Returns the same calls, with metadata of type `T`.
    * @example
-   * await db.runs.create()
-   * const { total, active } = await db.runs.stats()
-   * total // → 1
-   * active // → 1
+   * // In TypeScript: const runs = db.runs.of<{ model: string }>()
+   * const runs = db.runs.of()
+   * const { runId } = await runs.create({ metadata: { model: 'small' } })
+   * const { metadata } = await runs.get(runId)
+   * metadata.model // → 'small'
    */
-  async stats(): Promise<RunStats> {
-    const counts = await this.#database.view(reader =>
-      Promise.all(
-        STATUSES.map(async status => {
-          let count = 0
-          for await (const page of pages(reader, indexRange(this.#tree(), BY_STATUS, status))) {
-            count += page.length
-          }
-          return [status.toLowerCase(), count] as const
-        }),
-      ),
-    )
-    const total = counts.reduce((sum, [, count]) => sum + count, 0)
-    return Object.freeze({ total, ...Object.fromEntries(counts) }) as RunStats
+  of<T>(): Runs<T> {
+    return this as Runs<unknown> as Runs<T>
   }
-
-  #setStatus(runId: Scope, status: RunStatus, error?: string): Promise<Run> {
-    return this.#changeHead(
-      runId,
-      (run, now, [ledgerHead]) => {
-        if (ledgerHead !== undefined && status !== 'Archived') {
-          const message = `run ${JSON.stringify(run.runId)} has ledger events, which alone decide its status`
-          throw new AnnalsError('INVALID_OPERATION', message, { runId: run.runId })
-        }
-        return withStatus(run, status, now, error)
-      },
-      scope => [headPlace(scope, TAGS.ledger)],
-    )
-  }
-
-  #changeHead(
-    runId: Scope,
-    change: (run: RunHead, now: number, more: readonly (Entry | undefined)[]) => RunHead,
-    placesIn?: (scope: ByteString) => readonly Place[],
-  ): Promise<Run> {
-    return this.#change(
-      runId,
-      ({ head, metadata }, now, more) => ({ head: change(head, now, more), metadata }),
-      placesIn,
-    )
-  }
-
-  /** Writes the record that `change` returns, with its index entries. */
-  async #change(
-    runId: Scope,
-    change: (run: RunRecord, now: number, more: readonly (Entry | undefined)[]) => RunRecord,
-    placesIn: (scope: ByteString) => readonly Place[] = () => [],
-  ): Promise<Run> {
-    const now = this.#database.now()
-    const changed = await this.#step(runId, placesIn, (before, more) => {
-      const { head, metadata } = change(before, now, more)
-      const after = { head: touched(head, now), metadata }
-      return { operations: runOperations(this.#scopes.index, before.head, after), result: after }
-    })
-    return runOf({ value: recordBytes(changed) })
-  }
-
-  #step<T>(
-    runId: Scope,
-    placesIn: (scope: ByteString) => readonly Place[],
-    step: (run: RunRecord, more: readonly (Entry | undefined)[], scope: ByteString) => ReturnType<Step<T>>,
-  ): Promise<T> {
-    const name = this.#scopes.named(runId)
-    return stepInRun(this.#database, this.#scopes, name, placesIn, (record, more, scope) =>
-      step(recordIn(existing(name.runId, record)), more, scope),
-    )
-  }
-
-  /** The run's record, if the run lives in the scope that the name asks for. */
-  async #entry(reader: Reader, name: RunName): Promise<Entry | undefined> {
-    const { scope, tag, key } = this.#scopes.record(name.runId)
-    return this.#scopes.ifNamed(name, await reader.get(scope, tag, key))
-  }
-
-  /** Whether the run exists in another scope than the name asks for. False for a deleted run: its scope is not known. */
-  async #livesElsewhere(reader: Reader, { runId, scope }: RunName): Promise<boolean> {
-    if (scope === undefined) return false
-    const record = await this.#entry(reader, { runId, scope: undefined })
-    return record !== undefined && this.#scopes.scopeIn(runId, record) !== scope
-  }
-
-  #tree(): TreeId {
-    return { scope: this.#scopes.index, tag: TAGS.run }
-  }
-}
-
-function headPlace(scope: ByteString, log: number): Place {
-  return { scope, tag: headTag(log), key: HEAD_KEY }
 }
 
 function checkDelete(options: DeleteRunOptions): DeleteRunOptions {

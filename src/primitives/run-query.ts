@@ -126,7 +126,8 @@ async function inOrder(
       return { scope: tree.scope, tag: tree.tag, key: BY_TIME + key.slice(key.indexOf('\0', 1)) }
     }),
   )
-  const made = entries.map(entry => entry?.version ?? 0)
+  // In a transaction, own entries have version 0, and they are the newest.
+  const made = entries.map(entry => (entry?.version === 0 ? Number.POSITIVE_INFINITY : (entry?.version ?? 0)))
   const places = [...keys.keys()].sort((a, b) => times[b] - times[a] || made[b] - made[a])
   return places.map(i => keys[i])
 }

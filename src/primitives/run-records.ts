@@ -1,6 +1,6 @@
 import { type ByteString, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { decodeStored, decodeValue, encodeFields, joinFields } from '../core/value.ts'
+import { decodeStored, decodeValue, encodeFields, joinFields, type Value } from '../core/value.ts'
 import { type Indexing, indexKey, recordKey } from '../engine/indexes.ts'
 import { TAGS } from '../engine/keys.ts'
 import type { Delete, Entry, Place, Put } from '../engine/storage.ts'
@@ -43,8 +43,8 @@ export function recordBytes({ head, metadata }: RunRecord): ByteString {
 }
 
 /** The whole run; large metadata are decoded in slices. */
-export function runOf({ value }: Pick<Entry, 'value'>): Run | Promise<Run> {
-  return decodeStored<Run>(value)
+export function runOf<M = Value>({ value }: Pick<Entry, 'value'>): Run<M> | Promise<Run<M>> {
+  return decodeStored<Run<M>>(value)
 }
 
 const METADATA = ',"metadata":'

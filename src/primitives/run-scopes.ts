@@ -1,8 +1,7 @@
 import type { ByteString } from '../core/bytes.ts'
 import { invalidArgument } from '../core/errors.ts'
-import type { Database } from '../engine/database.ts'
 import { DEFAULT_PART, isShared, type Scope, scopeOf } from '../engine/keys.ts'
-import type { Entry, Place, Reader, Step } from '../engine/storage.ts'
+import type { Entry, Operation, Place, Reader } from '../engine/storage.ts'
 import type { Run } from './run.ts'
 import { notFound, recordIn, runPlace } from './run-records.ts'
 
@@ -107,6 +106,20 @@ function namesPlace({ value }: Entry): boolean {
   return value.startsWith('{"agent":') || value.startsWith('{"app":')
 }
 
+/** The operations and the result of a step. */
+interface Stepped<T, O> {
+  readonly operations: readonly O[]
+  readonly result: T
+}
+
+/** A database, whose steps may drop scopes, or a session, whose steps may not. */
+interface Stepping<O> {
+  update<T>(
+    reads: readonly Place[],
+    step: (found: readonly (Entry | undefined)[]) => Stepped<T, O>,
+  ): Promise<{ readonly result: T }>
+}
+
 /** The result of a step, or the scope in which the step has to run instead. */
 type Located<T> = { readonly value: T } | { readonly scope: ByteString }
 
@@ -115,8 +128,8 @@ type Located<T> = { readonly value: T } | { readonly scope: ByteString }
  * record names another one, the step runs again there. Throws `RUN_NOT_FOUND` if the caller gave a namespace in which
  * the run does not live.
  */
-export async function stepInRun<T>(
-  database: Database,
+export async function stepInRun<T, O extends Operation>(
+  session: Stepping<O>,
   scopes: RunScopes,
   name: RunName,
   placesIn: (scope: ByteString) => readonly Place[],
@@ -124,13 +137,13 @@ export async function stepInRun<T>(
     record: Entry | undefined,
     found: readonly (Entry | undefined)[],
     scope: ByteString,
-  ) => ReturnType<Step<T>>,
+  ) => Stepped<T, O>,
 ): Promise<T> {
   const { runId } = name
   for (let scope = scopes.guess(name); ; ) {
     const guess = scope
     const reads = [scopes.record(runId), ...placesIn(guess)]
-    const { result } = await database.update<Located<T>>(reads, ([record, ...found]) => {
+    const { result } = await session.update<Located<T>>(reads, ([record, ...found]) => {
       const home = scopes.scopeIn(runId, record)
       if (name.scope !== undefined && name.scope !== home) throw notFound(runId)
       if (home !== guess) return { operations: [], result: { scope: home } }

@@ -6,7 +6,7 @@ import { DEFAULT_PART, type NamespaceParts } from '../engine/keys.ts'
 export type RunStatus = 'Active' | 'Completed' | 'Failed' | 'Cancelled' | 'Paused' | 'Archived'
 
 /** A run as the run index has it. */
-export interface Run {
+export interface Run<M = Value> {
   /** The id, unique in its tenant. */
   readonly runId: string
   /** The app that the run belongs to; absent if it is `default`. */
@@ -26,7 +26,7 @@ export interface Run {
   /** Labels to find the run by. */
   readonly tags: readonly string[]
   /** Any value that the caller stored with the run. */
-  readonly metadata: Value
+  readonly metadata: M
   /** Why the run failed; absent unless it did. */
   readonly error?: string
 }

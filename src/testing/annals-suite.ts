@@ -20,6 +20,7 @@ import { testNamespaces } from './annals-suite/namespaces.ts'
 import { testReopening } from './annals-suite/reopening.ts'
 import { testRunQueries } from './annals-suite/run-queries.ts'
 import { testRuns } from './annals-suite/runs.ts'
+import { testSeveralScopes } from './annals-suite/several-scopes.ts'
 import {
   type AnnalsSuiteOptions,
   type OpenAnnals,
@@ -57,6 +58,7 @@ export function testAnnals(name: string, openDatabase: OpenAnnals, options: Anna
     describe('deletion', () => testDeletion(suite))
     describe('namespaces', () => testNamespaces(suite))
     describe('transactions', () => testTransactions(suite))
+    describe('several scopes', () => testSeveralScopes(suite))
     describe('conflicts', () => testConflicts(suite))
     describe('concurrency', () => testConcurrency(suite))
     describe('isolation', () => testIsolation(suite))

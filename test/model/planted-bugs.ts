@@ -4,7 +4,7 @@ import { Database } from '../../src/engine/database.ts'
 import { parseScope, TAGS } from '../../src/engine/keys.ts'
 import type { Commit, Operation, Step, UpdateOptions } from '../../src/engine/storage.ts'
 import { OptimisticTransaction } from '../../src/engine/transaction.ts'
-import type { PutOptions, Scope, Transition } from '../../src/index.ts'
+import type { CreateRunOptions, PutOptions, Scope, Transition } from '../../src/index.ts'
 import { EventLog } from '../../src/primitives/event-log.ts'
 import { KvStore } from '../../src/primitives/kv-store.ts'
 import { Runs } from '../../src/primitives/run-index.ts'
@@ -178,12 +178,12 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     }
   }),
   bug('an id may be used once in each namespace', Runs, 'create', sound => {
-    return async function (this: Runs, options = {}) {
+    return async function (this: Runs, options: CreateRunOptions = {}) {
       const { runId } = options
       const known = typeof runId === 'object' ? await this.get(runId.run) : undefined
       const isElsewhere = known !== undefined && (await this.get(runId as Scope)) === undefined
       return isElsewhere ? known : sound.call(this, options)
-    }
+    } as Runs['create']
   }),
   bug('a namespace finds the run wherever it lives', RunScopes, 'ifNamed', () => {
     return (_, record) => record

@@ -3,6 +3,7 @@ import type {
   Annals,
   AppendBatchOptions,
   AppendEventOptions,
+  CreateRunOptions,
   IterateOptions,
   NewEvent,
   ReadByTypeOptions,
@@ -162,8 +163,8 @@ const BAD: Readonly<Record<string, (db: Annals) => readonly (readonly [unknown, 
         () => db.traces.record(RUN, THOUGHT, { tags: bad(tags) }),
       ]),
     'runs: options of create': db => [
-      ...NO_OPTIONS.map(options => [options, () => db.runs.create(bad(options))] as const),
-      ['a status', () => db.runs.create(bad({ status: 'Completed' }))],
+      ...NO_OPTIONS.map(options => [options, () => db.runs.create(bad<CreateRunOptions>(options))] as const),
+      ['a status', () => db.runs.create(bad<CreateRunOptions>({ status: 'Completed' }))],
     ],
     'runs: a parent': db =>
       ['', 7, null, {}, 'a\0', '_shared', '\ud800'].map(parentRun => [
@@ -233,7 +234,7 @@ export function testBadInput(suite: Suite): void {
       () => db.cells.set(bad(null), bad(7), bad(undefined)),
       () => db.machines.send(bad(null), bad(7), bad(undefined)),
       () => db.traces.record(bad(null), bad(7)),
-      () => db.runs.create(bad(null)),
+      () => db.runs.create(bad<CreateRunOptions>(null)),
       () => db.transaction(bad(null), bad(7)),
       () => db.begin(bad(null)),
       () => db.verifyIndices(bad(null)),
