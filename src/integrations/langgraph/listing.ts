@@ -1,16 +1,9 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { CheckpointMetadata, SerializerProtocol } from '@langchain/langgraph-checkpoint'
 import type { Annals, ListOptions, Namespace } from '../../index.ts'
+import { endOf } from './key-parts.ts'
 import { decodeCheckpoint } from './stored-checkpoint.ts'
-import {
-  checkpointKey,
-  checkpointPrefix,
-  endOf,
-  indexKey,
-  indexPrefix,
-  lastPartOf,
-  partsOf,
-} from './thread-keys.ts'
+import { checkpointKey, checkpointPrefix, indexKey, indexPrefix, lastPartOf, partsOf } from './thread-keys.ts'
 import type { Located } from './thread-reads.ts'
 
 /** Selects checkpoints of one namespace of a thread. */

@@ -1,5 +1,5 @@
 import type { Checkpoint, CheckpointMetadata, SerializerProtocol } from '@langchain/langgraph-checkpoint'
-import { AnnalsError } from '../../index.ts'
+import { framed, unframed } from './framing.ts'
 
 /** A checkpoint without its channel values, which are stored once and shared by all checkpoints that have them. */
 export interface StoredCheckpoint {
@@ -15,10 +15,6 @@ export interface StoredCheckpoint {
 /** A serialized value, as LangGraph's serializers make it. */
 export type Typed = readonly [type: string, bytes: Uint8Array]
 
-const NEWLINE = 0x0a
-const encoder = new TextEncoder()
-const decoder = new TextDecoder()
-
 /** The text of a checkpoint's part that is JSON. */
 export function headOf(
   checkpoint: Checkpoint,
@@ -31,7 +27,7 @@ export function headOf(
 
 /** The stored form of a checkpoint: its head, the type of its metadata, and the metadata. */
 export function encodeCheckpoint(head: string, [type, metadata]: Typed): Uint8Array {
-  return framed(`${head}\n${type}`, metadata)
+  return framed(head, framed(type, metadata))
 }
 
 /** The inverse of `encodeCheckpoint`. */
@@ -75,19 +71,4 @@ export async function decodeWrite(
   const [head, payload] = unframed(bytes)
   const [channel, type] = JSON.parse(head)
   return [channel, await serde.loadsTyped(type, payload)]
-}
-
-/** One byte string of a line and a payload. */
-function framed(line: string, payload: Uint8Array): Uint8Array {
-  const start = encoder.encode(`${line}\n`)
-  const bytes = new Uint8Array(start.length + payload.length)
-  bytes.set(start)
-  bytes.set(payload, start.length)
-  return bytes
-}
-
-function unframed(bytes: Uint8Array): readonly [line: string, payload: Uint8Array] {
-  const end = bytes.indexOf(NEWLINE)
-  if (end < 0) throw new AnnalsError('CORRUPT', 'a stored checkpoint, value or write has no header line')
-  return [decoder.decode(bytes.subarray(0, end)), bytes.subarray(end + 1)]
 }

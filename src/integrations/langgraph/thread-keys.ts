@@ -1,4 +1,5 @@
 import type { KeyBounds } from '../../index.ts'
+import { endOf, escaped, unescaped } from './key-parts.ts'
 
 /**
  * The keys of a thread's scope. `/` separates the parts, and is escaped within them.
@@ -16,8 +17,6 @@ import type { KeyBounds } from '../../index.ts'
 const NOT_INDEXED: ReadonlySet<string> = new Set(['thread_id', 'checkpoint_id', 'checkpoint_ns'])
 /** A longer field is not indexed, because keys have at most 1,024 bytes. */
 const INDEXED_LENGTH_MAX = 64
-/** The first character after the separator, and so the end of all keys with a prefix that ends with `/`. */
-const AFTER_SEPARATOR = '0'
 /** Makes indices of special writes, which are negative, sort before the others. */
 const INDEX_OFFSET = 100
 const INDEX_DIGITS = 6
@@ -83,17 +82,4 @@ export function partsOf(key: string): string[] {
 /** The last part of a key, unescaped: a checkpoint's id in a key of a checkpoint or index entry. */
 export function lastPartOf(key: string): string {
   return unescaped(key.slice(key.lastIndexOf('/') + 1))
-}
-
-/** The first key after all keys with a prefix that ends with the separator. */
-export function endOf(prefix: string): string {
-  return prefix.slice(0, -1) + AFTER_SEPARATOR
-}
-
-function escaped(part: string): string {
-  return part.includes('/') || part.includes('%') ? part.replaceAll('%', '%25').replaceAll('/', '%2F') : part
-}
-
-function unescaped(part: string): string {
-  return part.includes('%') ? part.replaceAll('%2F', '/').replaceAll('%25', '%') : part
 }
