@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net'
 import type pg from 'pg'
 import { AnnalsError } from '../core/errors.ts'
 import { pause } from '../core/pause.ts'
@@ -115,6 +116,16 @@ export class Connection {
     return (result as { readonly rows?: readonly Row[] }).rows ?? []
   }
 
+  /** Sends the statements that `send` runs in one packet, so that the server does not wake up for each of them. */
+  together<T>(send: () => T): T {
+    this.#stream.cork()
+    try {
+      return send()
+    } finally {
+      this.#stream.uncork()
+    }
+  }
+
   onNotification(listener: (channel: string, payload: string) => void): void {
     this.#client.on('notification', ({ channel, payload }) => listener(channel, payload ?? ''))
   }
@@ -137,8 +148,11 @@ export class Connection {
   /** Cuts a connection whose state is unknown, without the protocol's farewell. */
   destroy(): void {
     this.#isOpen = false
-    const { stream } = (this.#client as unknown as { connection: { stream: { destroy(): void } } }).connection
-    stream.destroy()
+    this.#stream.destroy()
+  }
+
+  get #stream(): Pick<Socket, 'cork' | 'uncork' | 'destroy'> {
+    return (this.#client as unknown as { connection: { stream: Socket } }).connection.stream
   }
 
   #lose(): void {

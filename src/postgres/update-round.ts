@@ -94,10 +94,12 @@ export class UpdateRound {
   /** Answers the updates. Returns those that have to wait for another round, in their order. */
   async run(connection: Connection): Promise<readonly WaitingUpdate[]> {
     await this.#context.quiet([...this.#reads.scopes])
-    const [begun, read] = await Promise.allSettled([
-      connection.execute('BEGIN'),
-      this.#reads.holdAndRead(connection, this.#context.given(), IDLE_MS),
-    ])
+    const [begun, read] = await connection.together(() =>
+      Promise.allSettled([
+        connection.execute('BEGIN'),
+        this.#reads.holdAndRead(connection, this.#context.given(), IDLE_MS),
+      ]),
+    )
     if (begun.status === 'rejected') return this.#lost(connection, this.#updates, begun.reason)
     if (read.status === 'rejected') {
       if (!isRefusal(read.reason)) return this.#lost(connection, this.#updates, read.reason)
@@ -155,15 +157,12 @@ export class UpdateRound {
     // Nothing has been written yet.
     if (!connection.isOpen) return this.#lost(connection, updates, new Error('the connection was lost'))
     const { token, version, time } = held.times
-    const writing = this.#isGeneral
-      ? connection.run(STATEMENTS.commitBatch, this.#batch.parameters(this.#context.given(), true))
-      : connection.run(STATEMENTS.commitHeld, [
-          toBuffer(token),
-          version,
-          time,
-          ...this.#batch.heldParameters(),
-        ])
-    const [written, ended] = await Promise.allSettled([writing, connection.execute('COMMIT')])
+    const [statement, parameters] = this.#isGeneral
+      ? [STATEMENTS.commitBatch, this.#batch.parameters(this.#context.given(), true)]
+      : [STATEMENTS.commitHeld, [toBuffer(token), version, time, ...this.#batch.heldParameters()]]
+    const [written, ended] = await connection.together(() =>
+      Promise.allSettled([connection.run(statement, parameters), connection.execute('COMMIT')]),
+    )
     if (written.status === 'fulfilled' && ended.status === 'fulfilled') {
       const outcome = this.#isGeneral
         ? decoded(BATCH_OUTCOME, written.value[0]['outcome'] as ByteString)
