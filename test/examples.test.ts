@@ -124,6 +124,13 @@ test('keyv-sessions keeps a session over a restart, and drops the expired one', 
   expect(run('keyv-sessions', path)).toBe('visit 2\nstored: web:session-1\n')
 })
 
+test('level-index finds the notes of a word, and stays consistent over a restart', () => {
+  const path = join(folder, 'notes')
+  const found = 'tree: note-1, note-3\nhash: note-2\nthe last note is note-3\n'
+  expect(run('level-index', path)).toBe(found)
+  expect(run('level-index', path)).toBe(found)
+})
+
 test('docs-launch passes every state and ends with a branch of pages', () => {
   const output = run('docs-launch/main', join(folder, 'docs'))
   expect(output).toContain('run completed in state DONE')
