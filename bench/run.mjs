@@ -19,6 +19,7 @@ const WORKLOADS = {
   cas: ['W7'],
   open: ['W8'],
   growth: ['W9'],
+  level: ['W10'],
   postgres: ['W11'],
   checkpoint: [],
   server: ['W12'],

@@ -5,8 +5,18 @@ import { ClassicLevel } from 'classic-level'
 export async function openStore(folder, { durability }) {
   const db = new ClassicLevel(join(folder, 'level'), { compression: false, cacheSize: 64 << 20 })
   await db.open()
-  const options = { sync: durability === 'durable' }
   return {
+    ...storeOver(db, { sync: durability === 'durable' }),
+    async settle() {},
+    checkpoint: () => db.compactRange('\0', '\xff'),
+    close: () => db.close(),
+  }
+}
+
+/** The store's calls over any database of abstract-level. `options` are those of its writes. */
+export function storeOver(db, options = {}) {
+  return {
+    level: db,
     at: (scope, key) => `${scope}/${key}`,
     put: (place, value) => db.put(place, JSON.stringify(value), options),
     putMany: pairs =>
@@ -32,9 +42,6 @@ export async function openStore(folder, { durability }) {
       const found = await db.iterator(behind(place, limit)).all()
       return found.map(([key, value]) => [key.slice(start), JSON.parse(value)])
     },
-    async settle() {},
-    checkpoint: () => db.compactRange('\0', '\xff'),
-    close: () => db.close(),
   }
 }
 
