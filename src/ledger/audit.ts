@@ -1,5 +1,5 @@
 import { type ByteString, u64 } from '../core/bytes.ts'
-import { AnnalsError, invalidArgument } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import { checkOrder, checkWhole } from '../core/numbers.ts'
 import { checkOptions } from '../core/options.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
@@ -14,6 +14,7 @@ import { byTime, type Position } from './position.ts'
 import type { RunEventRecord } from './run-events.ts'
 import { feedTree } from './stored.ts'
 import { recordsListed } from './subscriptions.ts'
+import { falseIfUnwritable } from './unwritable.ts'
 
 /** The records that `audit` returns. A filter that is absent matches every record. */
 export interface AuditQuery {
@@ -135,13 +136,10 @@ async function* ownRecords(
  * ones that become visible after their window was read.
  */
 async function settled(database: Database, shared: ByteString): Promise<void> {
-  try {
-    const anywhere = { ...feedTree(shared), key: feedKey(0, 0) }
-    await database.update([anywhere], () => ({ operations: [], result: undefined }))
-  } catch (error) {
-    // A read-only store has no commits in progress.
-    if (!(error instanceof AnnalsError) || error.code !== 'READ_ONLY') throw error
-  }
+  const anywhere = { ...feedTree(shared), key: feedKey(0, 0) }
+  // A store that is not writable has no commits in progress that can become visible. On a full disk, the update fails if it
+  // was written together with a commit that did not fit.
+  await database.update([anywhere], () => ({ operations: [], result: undefined })).catch(falseIfUnwritable)
 }
 
 function inOrder(crowd: readonly RunEventRecord[], after: AuditQuery['after']): readonly RunEventRecord[] {

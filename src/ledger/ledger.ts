@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks'
 import type { ByteString } from '../core/bytes.ts'
-import { AnnalsError, type ErrorCode, invalidArgument } from '../core/errors.ts'
+import { AnnalsError, invalidArgument } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import { checkOptions, checkSignal } from '../core/options.ts'
 import { mapInSlices } from '../core/slices.ts'
@@ -43,11 +43,11 @@ import type {
   RunStateStore,
 } from './run-events.ts'
 import { type FeedItem, feedPage, followAll, followRun, lastCursor } from './subscriptions.ts'
+import { falseIfUnwritable } from './unwritable.ts'
 import { type RunVerification, verifyRecords } from './verification.ts'
 
 const BATCH_MAX = 10_000
 const FETCH_DEFAULT = 1_000
-const UNWRITABLE: readonly ErrorCode[] = ['READ_ONLY', 'DISK_FULL', 'OUTCOME_UNKNOWN', 'IO_ERROR']
 
 /**
  * The ledger of run events. It stores each event once, however often it is sent,
@@ -458,11 +458,5 @@ function unknown(runId: string): never {
 
 function nullIfUnknown(error: unknown): null {
   if (error instanceof AnnalsError && error.code === 'RUN_NOT_FOUND') return null
-  throw error
-}
-
-/** A store that is not writable can still be read, so its state is computed from the records. */
-function falseIfUnwritable(error: unknown): false {
-  if (error instanceof AnnalsError && UNWRITABLE.includes(error.code)) return false
   throw error
 }

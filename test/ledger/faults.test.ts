@@ -81,7 +81,16 @@ describe('failure matrix, disk full, in the ledger', () => {
       (error: unknown) => error,
     )) as AnnalsError
     expect(full.code).toBe('DISK_FULL')
-    const before = await readAll(db)
+    // A commit that is refused at the same time must not fail a read.
+    let isRead = false
+    const refused = (async () => {
+      while (!isRead)
+        await expect(db.kv.put('other', 'k', 'x'.repeat(40_000))).rejects.toThrow('disk is full')
+    })()
+    const before = await readAll(db).finally(() => {
+      isRead = true
+    })
+    await refused
     expect(before.length).toBeGreaterThan(4)
     expect(before.length).toBeLessThan(82)
     disk.capacityBytes = Number.POSITIVE_INFINITY
