@@ -113,7 +113,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   ),
   mutant(
     'N4: the folder is not synced after a rename: evidence of a model',
-    ['small launch', 1],
+    ['small launch', 8],
     [
       FILE,
       'disk.syncFolder(folderOf(name)); }',
@@ -189,7 +189,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   ),
   mutant(
     'N8: an artifact is overwritten in place',
-    ['small launch', 1],
+    ['small launch', 2],
     [
       'launch/artifacts.js',
       'await writeNewFile(this.#disk, pendingPath(path, sha256), bytes);',
@@ -226,7 +226,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   ),
   mutant(
     'N8: two writers of one artifact do not wait for each other',
-    ['small launch', 1],
+    ['small launch', 6],
     ['launch/artifacts.js', '(this.#underWay.get(path) ?? Promise.resolve()).then(work, work)', 'work()'],
   ),
   // —— the order of event, snapshot and telemetry ——
@@ -295,7 +295,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   ),
   mutant(
     'N10: the name of the file that says how far telemetry was told is not synced',
-    ['tiny launch', 7],
+    ['small launch', 8],
     [
       FILE,
       'disk.syncFolder(folderOf(name)); }',
@@ -304,7 +304,7 @@ export const LAUNCH_MUTANTS: readonly LaunchMutant[] = [
   ),
   mutant(
     'N10: how far telemetry was told is overwritten in place',
-    ['small launch', 7],
+    ['small launch', 8],
     [
       'telemetry/told.js',
       'import { readFile, removeIfThere, replaceFile }',
