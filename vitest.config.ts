@@ -12,25 +12,37 @@ const SLOWEST: readonly string[] = [
   'test/postgres/suites.test.ts',
   'src/client-suite.test.ts',
   'test/cli/serving.test.ts',
-  'test/cli/reading.test.ts',
-  'test/process/ledger.test.ts',
-  'test/process/kill.test.ts',
-  'test/server/fuzz.test.ts',
-  'test/cli/upkeep.test.ts',
-  'test/launch/kill.test.ts',
-  'test/postgres/hostile-role.test.ts',
-  'src/postgres/store-suite.test.ts',
   'test/server/tenants.test.ts',
+  'test/launch/kill.test.ts',
+  'test/cli/newcomer.test.ts',
+  'test/postgres/hostile-role.test.ts',
+  'src/ledger-suite.test.ts',
+  'src/annals-suite.test.ts',
+  'src/embedded/store-suite.test.ts',
+  'src/postgres/store-suite.test.ts',
+  'test/postgres/isolation.test.ts',
   'test/browser/page.test.ts',
-  'test/bundle/import.test.ts',
+  'test/skipping.test.ts',
+  'test/examples.test.ts',
+  'test/process/kill.test.ts',
+  'test/process/ledger.test.ts',
+  'test/process/primitives.test.ts',
+  'test/postgres/faults.test.ts',
   'test/launch/telemetry.test.ts',
+  'test/server/many-streams.test.ts',
+  'test/server/fuzz.test.ts',
+  'test/docs.test.ts',
+  'test/server/telemetry-large.test.ts',
   'src/telemetry/client.test.ts',
   'test/crash/mutants.test.ts',
   'test/crash/faults.test.ts',
   'test/crash/crash.test.ts',
-  'test/event-loop.test.ts',
-  'test/model/model.test.ts',
+  'test/crash/launch-mutants.test.ts',
   'test/corruption/bytes.test.ts',
+  'test/ledger/crash.test.ts',
+  'test/crash/launch-crash.test.ts',
+  'test/model/model.test.ts',
+  'test/event-loop.test.ts',
 ]
 
 /** Keeps the order of groups and projects, and starts the slowest files of a group first. */
@@ -62,6 +74,14 @@ const COMPUTING_UNITS: readonly string[] = [
 const ISOLATED: readonly string[] = [
   'src/disk/{lock,node-disk}.test.ts',
   'src/embedded/{checkpoints,put-times}.test.ts',
+]
+
+/** Files of test/ that leave the process as they found it, and can share one. */
+const SHARING: readonly string[] = [
+  'test/{bundle,copying,golden}/*.test.ts',
+  'test/ledger/{audit-window,contract,deleted-run,edges,faults,fencing,file-registry,replay}.test.ts',
+  'test/postgres/{access,appends,bundle,copying,driver,idempotent-writes,migrations,projecting}.test.ts',
+  'test/postgres/{read-only,sweep,telemetry,updates,views}.test.ts',
 ]
 
 function project(
@@ -105,12 +125,12 @@ const config: ViteUserConfig = defineConfig({
     projects: [
       project('systems', {
         include: ['test/**/*.test.ts', ...ISOLATED],
-        exclude: CAMPAIGNS,
+        exclude: [...CAMPAIGNS, ...SHARING],
         isolate: true,
         ...WAITING,
       }),
       project('units', {
-        include: ['src/**/*.test.ts'],
+        include: ['src/**/*.test.ts', ...SHARING],
         exclude: [...COMPUTING_UNITS, ...ISOLATED],
         isolate: false,
         ...WAITING,
