@@ -9,6 +9,7 @@ const config: ViteUserConfig = defineConfig({
       'test/{bundle/bundle,examples,ledger/duplicates}.test.ts',
       'test/{isolation,isolation/cycle-checker,postgres/isolation}.test.ts',
       'test/process/{kill,ledger,primitives}.test.ts',
+      'test/integrations/langgraph-kill.test.ts',
     ],
     globalSetup: ['test/postgres/global-setup.ts'],
     env: { ANNALS_SOAK: '1' },
