@@ -47,6 +47,8 @@ function isSound({ name, file }) {
 // Every entry is checked, so that one run shows all faults.
 const unsound = entries.filter(entry => !isSound(entry))
 if (unsound.length > 0) {
-  console.error(`api: ${unsound.map(({ name }) => name).join(', ')}: see above; \`npm run api:update\` writes the reports`)
+  console.error(
+    `api: ${unsound.map(({ name }) => name).join(', ')}: see above; \`npm run api:update\` writes the reports`,
+  )
   process.exitCode = 1
 }
