@@ -6,7 +6,7 @@ import { fingerprint } from './small-launch.ts'
 
 /** Kills a real process at some events. `npm run test:soak` does so at every event, and again while it resumes. */
 
-const EVERY = 25
+const EVERY = 40
 
 let launches: DocsLaunches
 let whole: DocsPlace
