@@ -73,6 +73,7 @@ const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
   testing: ['vitest', 'annals', 'node:*'],
   cli: ['commander', 'picocolors', 'node:*'],
   integrations: [
+    'annals',
     'abstract-level',
     'keyv',
     '@langchain/core/runnables',

@@ -5,10 +5,10 @@ import {
   AbstractLevel,
   AbstractSnapshot,
 } from 'abstract-level'
+import type { Annals, KeyWrite, KvCalls, ListOptions, OpenTransaction, RunHandle, Scope } from 'annals'
 import { invalidArgument } from '../core/errors.ts'
 import { checkFlag } from '../core/options.ts'
 import { TIMER_MAX_MS } from '../core/pause.ts'
-import type { Annals, KeyWrite, KvCalls, ListOptions, OpenTransaction, RunHandle, Scope } from '../index.ts'
 
 /** Options of `AnnalsLevel`. */
 export interface AnnalsLevelOptions<K = string, V = string> extends AbstractDatabaseOptions<K, V> {
@@ -23,7 +23,7 @@ export interface AnnalsLevelOptions<K = string, V = string> extends AbstractData
 }
 
 /** Keys and values in the formats of abstract-level that need no conversion. */
-type Data = string | Uint8Array
+export type Data = string | Uint8Array
 type Format = 'utf8' | 'buffer' | 'view'
 
 /** The options that abstract-level passes to the private methods. */

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events'
+import type { Annals, KeyWrite, RunKv, Scope, Value } from 'annals'
 import type { KeyvStoreAdapter, StoredData } from 'keyv'
 import { checkOptions } from '../core/options.ts'
-import type { Annals, KeyWrite, RunKv, Scope, Value } from '../index.ts'
 
 /** Options of `AnnalsKeyv`. */
 export interface AnnalsKeyvOptions {
@@ -10,7 +10,7 @@ export interface AnnalsKeyvOptions {
 }
 
 /** Keyv's type of the entries of `setMany`. */
-type Entries = Parameters<NonNullable<KeyvStoreAdapter['setMany']>>[0]
+export type Entries = Parameters<NonNullable<KeyvStoreAdapter['setMany']>>[0]
 
 /** The most keys that one call of `getMany`, `write` or `update` takes. */
 const KEYS_MAX = 10_000

@@ -1,3 +1,4 @@
+import type { Annals, RunKv } from 'annals'
 import type {
   Backend,
   CancelWorkflowRunParams,
@@ -26,7 +27,7 @@ import type {
   WorkflowRunCounts,
 } from 'openworkflow/internal'
 import { checkOptions } from '../core/options.ts'
-import { type Annals, namespace, type RunKv } from '../index.ts'
+import { namespace } from '../index.ts'
 import {
   type Changes,
   isActive,
@@ -73,6 +74,8 @@ import { deliverSignal } from './openworkflow/signals.ts'
 /** A run that is created again with the same idempotency key within this time is the first one. */
 const IDEMPOTENCY_MS = 24 * 60 * 60 * 1_000
 const DEADLINE_EXCEEDED = { message: 'Workflow run deadline exceeded' }
+
+export type { Json }
 
 /** Options of `AnnalsBackend`. */
 export interface AnnalsBackendOptions {

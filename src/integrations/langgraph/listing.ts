@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { CheckpointMetadata, SerializerProtocol } from '@langchain/langgraph-checkpoint'
-import type { Annals, ListOptions, Namespace } from '../../index.ts'
+import type { Annals, ListOptions, Namespace } from 'annals'
 import { endOf } from './key-parts.ts'
 import { decodeCheckpoint } from './stored-checkpoint.ts'
 import { checkpointKey, checkpointPrefix, indexKey, indexPrefix, lastPartOf, partsOf } from './thread-keys.ts'

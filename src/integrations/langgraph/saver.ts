@@ -11,8 +11,9 @@ import {
   type SerializerProtocol,
   WRITES_IDX_MAP,
 } from '@langchain/langgraph-checkpoint'
+import type { Annals, Namespace } from 'annals'
 import { invalidArgument } from '../../core/errors.ts'
-import { type Annals, type Namespace, namespace as namespaceOf } from '../../index.ts'
+import { namespace as namespaceOf } from '../../index.ts'
 import { merged, namespacesOf, newestFirst } from './listing.ts'
 import { Recent } from './recent.ts'
 import {

@@ -11,7 +11,8 @@ import {
   type SearchItem,
   type SearchOperation,
 } from '@langchain/langgraph-checkpoint'
-import { type Annals, agentShared, type Namespace } from '../../index.ts'
+import type { Annals, Namespace } from 'annals'
+import { agentShared } from '../../index.ts'
 import { framed, unframed } from './framing.ts'
 import { matchesFilter, matchesPath } from './item-filter.ts'
 import { itemKey, namespacePrefix, placeOf, subtreePrefix } from './item-keys.ts'

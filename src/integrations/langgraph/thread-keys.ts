@@ -1,4 +1,4 @@
-import type { KeyBounds } from '../../index.ts'
+import type { KeyBounds } from 'annals'
 import { endOf, escaped, unescaped } from './key-parts.ts'
 
 /**

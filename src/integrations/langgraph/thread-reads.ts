@@ -6,7 +6,8 @@ import {
   type SerializerProtocol,
   TASKS,
 } from '@langchain/langgraph-checkpoint'
-import { type Annals, AnnalsError, type Namespace } from '../../index.ts'
+import type { Annals, Namespace } from 'annals'
+import { AnnalsError } from '../../index.ts'
 import { decodeCheckpoint, decodeValue, decodeWrite, type StoredCheckpoint } from './stored-checkpoint.ts'
 import {
   checkpointKey,

@@ -1,4 +1,5 @@
-import { type Annals, AnnalsError, type KeyBounds, type KeyWrite, type Namespace } from '../../index.ts'
+import type { Annals, KeyBounds, KeyWrite, Namespace } from 'annals'
+import { AnnalsError } from '../../index.ts'
 import type { StoredCheckpoint } from './stored-checkpoint.ts'
 import { checkpointPrefix, kindPrefix, lastPartOf, partsOf } from './thread-keys.ts'
 import type { ThreadReader } from './thread-reads.ts'

@@ -1,4 +1,5 @@
-import { type Annals, AnnalsError, type KeyWrite, type Namespace } from '../../index.ts'
+import type { Annals, KeyWrite, Namespace } from 'annals'
+import { AnnalsError } from '../../index.ts'
 import { Recent } from './recent.ts'
 import { EPOCH_KEY, WRITER_KEY } from './thread-keys.ts'
 

@@ -1,5 +1,5 @@
+import type { RunKv, UpdateRange } from 'annals'
 import type { WorkflowRunStatus } from 'openworkflow/internal'
-import type { RunKv, UpdateRange } from '../../index.ts'
 import { deadlineKey, dueKey, RUNS, runKey, statusKey } from './keys.ts'
 import type { Json, StoredRun, StoredStep } from './records.ts'
 

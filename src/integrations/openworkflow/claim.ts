@@ -1,5 +1,5 @@
+import type { RunKv, UpdateRange } from 'annals'
 import type { ClaimWorkflowRunParams } from 'openworkflow/internal'
-import type { RunKv, UpdateRange } from '../../index.ts'
 import { RUN_RANGE, runChanges, update } from './changes.ts'
 import { DEADLINES, PENDING, RUNNING } from './keys.ts'
 import type { StoredRun } from './records.ts'

@@ -1,3 +1,4 @@
+import type { ListOptions, RunKv, ScopedKv } from 'annals'
 import type {
   ListStepAttemptsParams,
   ListWorkflowRunsParams,
@@ -6,7 +7,6 @@ import type {
   WorkflowRun,
   WorkflowRunCounts,
 } from 'openworkflow/internal'
-import type { ListOptions, RunKv, ScopedKv } from '../../index.ts'
 import { NAMES, part, runKey, runsWith, stepsOf } from './keys.ts'
 import { type PageRequest, pageOf, pageRequest } from './pages.ts'
 import type { StoredRun, StoredStep } from './records.ts'

@@ -1,5 +1,5 @@
+import type { RunKv } from 'annals'
 import type { SendSignalParams, SendSignalResult } from 'openworkflow/internal'
-import type { RunKv } from '../../index.ts'
 import {
   type Changes,
   type Found,
