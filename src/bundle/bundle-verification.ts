@@ -7,7 +7,7 @@ import { ShardedMap } from '../core/sharded-map.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
 import { checkText } from '../core/text.ts'
 import { formatRfc3339 } from '../core/time.ts'
-import { decodeStored, encodeGiven, parseJson } from '../core/value.ts'
+import { decodeStored, encodeGivenCanonical, parseJson } from '../core/value.ts'
 import { bodyPrefixOf } from '../engine/chain.ts'
 import type { LogEntry } from '../engine/log.ts'
 import { CheckedHeadings } from '../ledger/checked-headings.ts'
@@ -171,7 +171,7 @@ class Verifier {
     }
     if (typeof event !== 'object' || event === null) this.#refuse(`${name} should be here`)
     const type = checkText('type', event.type, { bytesMax: 65_535 })
-    const payload = await encodeGiven(event.payload)
+    const payload = await encodeGivenCanonical(event.payload)
     const body = eventBody(type, payload)
     const entry = this.#events.link(time, body, bodyHashAfter(this.#prefix, type, payload))
     this.#same(line, eventLine(entry), name)

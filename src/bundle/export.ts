@@ -25,6 +25,7 @@ import { notFound, type RunRecord, recordIn } from '../primitives/run-records.ts
 import type { RunName, RunScopes } from '../primitives/run-scopes.ts'
 import {
   type BundleHeader,
+  canonicalRecord,
   endLine,
   eventLine,
   hashInSlices,
@@ -101,7 +102,8 @@ async function lookAt({ database, tenant, scopes, name }: RunLocation): Promise<
     const scope = name.scope ?? scopes.scopeIn(runId, entry)
     const events = await headOf(reader, { scope, tag: TAGS.event })
     const records = await headOf(reader, { scope, tag: LOG })
-    const run = entry === undefined ? null : await upToDate(reader, scope, recordIn(entry))
+    const run =
+      entry === undefined ? null : await upToDate(reader, scope, await canonicalRecord(recordIn(entry)))
     if (run === null && events.length === 0 && records.length === 0) throw notFound(runId)
     const lengthOf = ({ length, hash }: LogHead): BundleHeader['events'] => ({
       count: length,

@@ -1,11 +1,11 @@
 import type { ByteString } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
 import { checkTags, checkText } from '../core/text.ts'
-import { encodeGiven, type Value } from '../core/value.ts'
+import type { Value } from '../core/value.ts'
 import { DEFAULT_PART, namespace, resolveScope } from '../engine/keys.ts'
 import { checkStatus, type Run, type RunHead } from '../primitives/run.ts'
 import type { RunRecord } from '../primitives/run-records.ts'
-import { BUNDLE_VERSION, type BundleHeader, type LogLength } from './lines.ts'
+import { BUNDLE_VERSION, type BundleHeader, canonicalMetadata, type LogLength } from './lines.ts'
 
 const HASH = /^[0-9a-f]{64}$/
 const NO_HEAD = '0'.repeat(64)
@@ -84,7 +84,7 @@ async function runIn(
   if (run.error !== undefined && typeof run.error !== 'string') throw corrupt('run.error is not a string')
   if (run.parentRun !== undefined) checkText('run.parentRun', run.parentRun, { bytesMax: ID_BYTES_MAX })
   const { metadata, ...head } = run
-  return { head: head as unknown as RunHead, metadata: await encodeGiven(metadata) }
+  return { head: head as unknown as RunHead, metadata: await canonicalMetadata(metadata) }
 }
 
 const FIELDS: ReadonlySet<string> = new Set<keyof Run>([

@@ -16,11 +16,11 @@ import { dedupeOf, HEADING_KEY, LEASE_KEY, LOG, leaseIn, placeOf, putJson } from
 import { recordBodyHash } from '../ledger/verification.ts'
 import { eventBodyHash } from '../primitives/event.ts'
 import { notesMoved } from '../primitives/run-creation.ts'
-import { type RunRecord, recordBytes, recordIn, runOperations } from '../primitives/run-records.ts'
+import { type RunRecord, recordIn, runOperations } from '../primitives/run-records.ts'
 import type { RunScopes } from '../primitives/run-scopes.ts'
 import { type BundleItem, itemsIn } from './bundle-verification.ts'
 import { scopeOfBundle } from './header.ts'
-import type { BundleHeader, LogLength } from './lines.ts'
+import { type BundleHeader, canonicalRecord, type LogLength, runBytes, storedRecord } from './lines.ts'
 
 /** What an import added to the store. */
 export interface ImportReport {
@@ -72,6 +72,8 @@ export async function importRun(target: ImportTarget, bundle: Bundle): Promise<I
 /** The bundle's header, and what the store has of the run already. */
 interface Plan {
   readonly header: BundleHeader
+  /** The record of the header, as the store has it. */
+  readonly run: RunRecord | null
   readonly scope: ByteString
   readonly isNew: boolean
   readonly events: LogHead
@@ -133,10 +135,11 @@ async function standing(target: ImportTarget, header: BundleHeader): Promise<Pla
     const indexed = recordHere(scopes, scope, header, await reader.get(place.scope, place.tag, place.key))
     const isNew = indexed === undefined && events.length === 0 && records.length === 0
     if (indexed !== undefined && events.length === 0 && records.length === 0)
-      checkEntry(recordIn(indexed), header)
+      await checkEntry(recordIn(indexed), header)
     const ranges = await importedRanges(reader, scopes)
     const range = ranges.find(({ runId: of, last }) => of === runId && last === records.length)
-    return { header, scope, isNew, events, records, range }
+    const run = header.run === null ? null : await storedRecord(header.run)
+    return { header, run, scope, isNew, events, records, range }
   })
 }
 
@@ -153,8 +156,8 @@ function recordHere(
 }
 
 /** Compares the records in the index. For a run without logs nothing else tells whether it is the same run. */
-function checkEntry(known: RunRecord, { runId, run }: BundleHeader): void {
-  if (run === null || recordBytes(known) !== recordBytes(run)) throw another(runId)
+async function checkEntry(known: RunRecord, { runId, run }: BundleHeader): Promise<void> {
+  if (run === null || runBytes(await canonicalRecord(known)) !== runBytes(run)) throw another(runId)
 }
 
 /** The hash of the last entry that bundle and store have in common. */
@@ -339,7 +342,8 @@ class Import {
 
   /** The writes of the run's index record: the bundle's, or the one that its first ledger record creates (LD15). */
   #indexed(appends: readonly Append[]): readonly Write[] {
-    const { run, runId, app, agent } = this.#plan.header
+    const { run, header } = this.#plan
+    const { runId, app, agent } = header
     const time = appends.find(({ tag }) => tag === LOG)?.time
     if (run === null && time === undefined) return []
     const made: RunRecord = run ?? {

@@ -2,7 +2,7 @@ import { createHash, type Hash } from 'node:crypto'
 import { type ByteString, fromBuffer, fromUtf8, hex, utf8 } from '../core/bytes.ts'
 import { canonicalJsonBytes, DEPTH_MAX, type JsonLimits } from '../core/canonical-json.ts'
 import { isSliceOver, nextSlice } from '../core/slices.ts'
-import { joinFields } from '../core/value.ts'
+import { decodeStored, encodeGiven, encodeGivenCanonical, joinSorted } from '../core/value.ts'
 import type { LogEntry } from '../engine/log.ts'
 import type { RunSnapshot } from '../ledger/run-events.ts'
 import { contentOf } from '../primitives/event.ts'
@@ -41,7 +41,7 @@ export interface BundleHeader {
   readonly app?: string
   /** The agent, whose name is part of every hash; absent if it is `default`. */
   readonly agent?: string
-  /** The run's record in the index of runs; null if there is none. */
+  /** The run's record in the index of runs, with canonical metadata; null if there is none. */
   readonly run: RunRecord | null
   readonly events: LogLength
   readonly records: LogLength
@@ -54,15 +54,39 @@ export async function headerLine(header: BundleHeader): Promise<ByteString> {
     'annals-bundle': String(BUNDLE_VERSION),
     events: lengthBytes(events),
     records: lengthBytes(records),
-    run: run === null ? 'null' : recordBytes(run),
+    run: run === null ? 'null' : runBytes(run),
     runId: canonicalJsonBytes(runId),
     tenant: canonicalJsonBytes(tenant),
     // In a member of their own, so that `annals-bundle` stays the first member of every bundle.
     ...(app === undefined && agent === undefined ? {} : { place: placeBytes({ app, agent }) }),
   }
   const hash = createHash('sha256')
-  await hashInSlices(hash, joinFields(fields))
-  return joinFields({ ...fields, hash: `"${hash.digest('hex')}"` })
+  await hashInSlices(hash, joinSorted(fields, HEADER_BYTES_MAX))
+  return joinSorted({ ...fields, hash: `"${hash.digest('hex')}"` }, HEADER_BYTES_MAX)
+}
+
+/** The bytes of the largest metadata take 22 MiB in base64. */
+const METADATA_BYTES_MAX = 23 * 1024 * 1024
+const HEADER_BYTES_MAX = 25 * 1024 * 1024
+
+/** The bytes of a run's record in a header. */
+export function runBytes(run: RunRecord): ByteString {
+  return recordBytes(run, HEADER_BYTES_MAX)
+}
+
+/** Metadata as a bundle has them. */
+export function canonicalMetadata(metadata: unknown): ByteString | Promise<ByteString> {
+  return encodeGivenCanonical(metadata, METADATA_BYTES_MAX)
+}
+
+/** The record of a run as a bundle has it. */
+export async function canonicalRecord({ head, metadata }: RunRecord): Promise<RunRecord> {
+  return { head, metadata: await canonicalMetadata(await decodeStored(metadata)) }
+}
+
+/** The record of a run as a store has it. Its metadata have the order of the bundle, and bytes as they are. */
+export async function storedRecord({ head, metadata }: RunRecord): Promise<RunRecord> {
+  return { head, metadata: await encodeGiven(await decodeStored(metadata)) }
 }
 
 const HASHED_CHARS = 1024 * 1024
@@ -76,7 +100,7 @@ export async function hashInSlices(hash: Hash, bytes: ByteString): Promise<void>
 }
 
 function placeBytes({ app, agent }: Readonly<Record<'app' | 'agent', string | undefined>>): ByteString {
-  return joinFields({
+  return joinSorted({
     ...(app === undefined ? {} : { app: canonicalJsonBytes(app) }),
     ...(agent === undefined ? {} : { agent: canonicalJsonBytes(agent) }),
   })

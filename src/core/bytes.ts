@@ -42,9 +42,24 @@ export function toBuffer(bytes: ByteString): Buffer {
   return Buffer.from(bytes, 'latin1')
 }
 
+// The methods of `Buffer` work on any `Uint8Array`. Making a buffer of it first would take as long as copying a kilobyte.
+const { latin1Slice, latin1Write } = Buffer.prototype
+
 /** The bytes of a buffer, copied into a string. */
 export function fromBuffer(buffer: Uint8Array): ByteString {
-  return Buffer.from(buffer.buffer, buffer.byteOffset, buffer.byteLength).latin1Slice()
+  return latin1Slice.call(buffer as Buffer)
+}
+
+/** A new `Uint8Array` with a copy of the bytes and memory of its own. */
+export function toUint8Array(bytes: ByteString): Uint8Array {
+  const copy = new Uint8Array(bytes.length)
+  writeBytes(copy, 0, bytes)
+  return copy
+}
+
+/** Writes bytes into an array. */
+export function writeBytes(into: Uint8Array, at: number, bytes: ByteString): void {
+  latin1Write.call(into as Buffer, bytes, at, bytes.length)
 }
 
 /** Views of one buffer from a fixed start. Short views are cached, because creating one takes longer than hashing its bytes. */
@@ -99,10 +114,16 @@ export function u64(value: number): ByteString {
 
 /** The whole number that `u64` encoded into the 8 bytes from `at`. It is exact up to `Number.MAX_SAFE_INTEGER`. */
 export function fromU64(bytes: ByteString, at = 0): number {
-  return u32(bytes, at) * 0x1_0000_0000 + u32(bytes, at + 4)
+  return fromU32(bytes, at) * 0x1_0000_0000 + fromU32(bytes, at + 4)
 }
 
-function u32(bytes: ByteString, at: number): number {
+/** A whole number below 2³² as 4 bytes, big-endian. */
+export function u32(value: number): ByteString {
+  return String.fromCharCode(value >>> 24, (value >>> 16) & 255, (value >>> 8) & 255, value & 255)
+}
+
+/** The whole number that `u32` encoded into the 4 bytes from `at`. */
+export function fromU32(bytes: ByteString, at: number): number {
   const high = (bytes.charCodeAt(at) << 24) | (bytes.charCodeAt(at + 1) << 16)
   return (high | (bytes.charCodeAt(at + 2) << 8) | bytes.charCodeAt(at + 3)) >>> 0
 }

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { BYTES_MAX, canonicalJson, DEPTH_MAX } from './canonical-json.ts'
 import { AnnalsError } from './errors.ts'
-import { layoutOf } from './key-layout.ts'
+import { GIVEN_LAYOUTS, SORTED_LAYOUTS } from './key-layout.ts'
 
 const refusal = (value: unknown): AnnalsError => {
   try {
@@ -181,8 +181,9 @@ describe('key layouts', () => {
     for (let round = 0; round < 2; round++) {
       for (let i = 0; i < 2000; i++) {
         const keys = [`k${i % 3}`, `b${i % 7}`, `a${i}`]
-        expect(layoutOf(keys, BYTES_MAX)?.keys).toEqual(keys)
-        expect(layoutOf(keys, BYTES_MAX)?.sorted).toEqual([...keys].sort())
+        expect(SORTED_LAYOUTS.of(keys, BYTES_MAX)?.keys).toEqual(keys)
+        expect(SORTED_LAYOUTS.of(keys, BYTES_MAX)?.ordered).toEqual([...keys].sort())
+        expect(GIVEN_LAYOUTS.of(keys, BYTES_MAX)?.ordered).toEqual(keys)
       }
     }
   })

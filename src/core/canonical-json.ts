@@ -1,10 +1,11 @@
-import { type ByteString, fromUtf8, utf8 } from './bytes.ts'
+import { type ByteString, fromBuffer, fromUtf8, utf8 } from './bytes.ts'
 import { AnnalsError } from './errors.ts'
-import { layoutOf } from './key-layout.ts'
+import { GIVEN_LAYOUTS, SORTED_LAYOUTS } from './key-layout.ts'
 
 /**
  * Canonical JSON (RFC 8785): exactly one text for each JSON value. Keys are sorted by UTF-16 code units, numbers and strings are
- * written as ECMAScript writes them, and there is no white space.
+ * written as ECMAScript writes them, and there is no white space. Stored values are written in the same way, except that their
+ * keys keep the order of the object.
  *
  * Checking and writing are one pass. It reads each property exactly once, so that the checked value is the written value, and
  * is as fast as a check followed by `JSON.stringify`. It writes UTF-8 bytes, because one character beyond Latin-1 would
@@ -20,6 +21,25 @@ export const BYTES_MAX: number = 16 * 1024 * 1024
 /** Encodes a leaf that JSON can't hold, or a string that looks like such an encoding. Undefined if the leaf has none. */
 export type EncodeLeaf = (leaf: number | bigint | string | Uint8Array) => string | undefined
 
+/** How a value is written. */
+export class JsonForm {
+  /** Whether keys are sorted. Otherwise they keep the order of the object. */
+  readonly isSorted: boolean
+  /** Encodes the leaves that JSON can't hold. Without it they are refused. */
+  readonly encodeLeaf: EncodeLeaf | undefined
+  /** The bytes of the value so far, which stand behind its text. Undefined if `encodeLeaf` encodes bytes too. */
+  attached: ByteString | undefined
+
+  constructor(isSorted: boolean, encodeLeaf: EncodeLeaf | undefined, attached: ByteString | undefined) {
+    this.isSorted = isSorted
+    this.encodeLeaf = encodeLeaf
+    this.attached = attached
+  }
+}
+
+/** Canonical JSON without leaves of its own. */
+const PLAIN_JSON = new JsonForm(true, undefined, undefined)
+
 /** Limits of one text. A text made from many values may be deeper and longer than each of them. */
 export interface JsonLimits {
   readonly depthMax: number
@@ -32,38 +52,30 @@ let limits = VALUE_LIMITS
 
 /** The canonical text of a JSON value. -0 is written 0, as the RFC says. */
 export function canonicalJson(value: unknown, within: JsonLimits = VALUE_LIMITS): string {
-  return fromUtf8(writeRoot(value, undefined, within))
+  return fromUtf8(writeRoot(value, PLAIN_JSON, within))
 }
 
 /** The canonical text in UTF-8. */
 export function canonicalJsonBytes(value: unknown, within: JsonLimits = VALUE_LIMITS): ByteString {
-  return writeRoot(value, undefined, within)
+  return writeRoot(value, PLAIN_JSON, within)
 }
 
 /** The canonical text for use in a longer text. V8 has not joined its pieces yet; joining the longer text does that. */
 export function canonicalJsonPart(value: unknown): ByteString {
-  return writePart(value, undefined, VALUE_LIMITS)
+  return writePart(value, PLAIN_JSON, VALUE_LIMITS)
 }
 
-/** The canonical text of a value with leaves that JSON can't hold, which `encodeLeaf` encodes. */
-export function canonicalBytes(value: unknown, encodeLeaf: EncodeLeaf): ByteString {
-  return writeRoot(value, encodeLeaf)
-}
-
-function writeRoot(
-  value: unknown,
-  encodeLeaf: EncodeLeaf | undefined,
-  within: JsonLimits = VALUE_LIMITS,
-): ByteString {
-  const bytes = writePart(value, encodeLeaf, within)
+/** The text of a value in a given form. */
+export function writeRoot(value: unknown, form: JsonForm, within: JsonLimits = VALUE_LIMITS): ByteString {
+  const bytes = writePart(value, form, within)
   // Reading a char makes V8 join the pieces and release the caller's strings. The comparison, which is never true, keeps V8
   // from removing the read.
   return bytes.charCodeAt(0) === 0 ? '' : bytes
 }
 
-function writePart(value: unknown, encodeLeaf: EncodeLeaf | undefined, within: JsonLimits): ByteString {
+function writePart(value: unknown, form: JsonForm, within: JsonLimits): ByteString {
   limits = within
-  const bytes = write(value, 0, encodeLeaf)
+  const bytes = write(value, 0, form)
   if (bytes.length > limits.bytesMax) tooLarge(0)
   return bytes
 }
@@ -72,11 +84,14 @@ function writePart(value: unknown, encodeLeaf: EncodeLeaf | undefined, within: J
 const TOO_LONG = new Error('the text is longer than was asked for')
 let isTried = false
 
-/** @internal The text of a part of a value, found at the path `at`. Undefined if it exceeds `within`. */
+/**
+ * @internal The text of a part of a value, found at the path `at`. Undefined if the text or the attached bytes exceed `within`;
+ * then the attached bytes are of no use.
+ */
 export function tryPart(
   value: unknown,
   at: readonly (string | number)[],
-  encodeLeaf: EncodeLeaf,
+  form: JsonForm,
   within: JsonLimits,
 ): ByteString | undefined {
   for (let i = 0; i < at.length; i++) path[i] = at[i]
@@ -84,7 +99,7 @@ export function tryPart(
   isTried = true
   tried = undefined
   try {
-    const bytes = write(value, at.length, encodeLeaf)
+    const bytes = write(value, at.length, form)
     if (bytes.length > within.bytesMax) return undefined
     tried = undefined
     return bytes
@@ -99,24 +114,24 @@ export function tryPart(
 /** The path of the writer: a key or index for each depth. Used in error messages only. */
 const path: (string | number)[] = []
 
-function write(value: unknown, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+function write(value: unknown, depth: number, form: JsonForm): ByteString {
   switch (typeof value) {
     case 'string':
-      return writeString(value, depth, encodeLeaf)
+      return writeString(value, depth, form)
     case 'number':
       // Finite, and not -0.
       if (value - value === 0 && (value !== 0 || 1 / value > 0)) return `${value}`
-      if (encodeLeaf === undefined && value === 0) return '0'
-      return writeLeaf(value, depth, encodeLeaf)
+      if (form.encodeLeaf === undefined && value === 0) return '0'
+      return writeLeaf(value, depth, form)
     case 'boolean':
       return value ? 'true' : 'false'
     case 'object':
       if (value === null) return 'null'
-      if (Array.isArray(value)) return writeArray(value, depth, encodeLeaf)
-      if (ArrayBuffer.isView(value)) return writeView(value, depth, encodeLeaf)
-      return writeObject(value, depth, encodeLeaf)
+      if (Array.isArray(value)) return writeArray(value, depth, form)
+      if (ArrayBuffer.isView(value)) return writeView(value, depth, form)
+      return writeObject(value, depth, form)
     case 'bigint':
-      return writeLeaf(value, depth, encodeLeaf)
+      return writeLeaf(value, depth, form)
     default:
       return refuse(depth, value === undefined ? NO_UNDEFINED : `a ${typeof value} can't be stored`)
   }
@@ -125,10 +140,10 @@ function write(value: unknown, depth: number, encodeLeaf: EncodeLeaf | undefined
 /** Text that JSON writes without a backslash. An anchored, greedy expression runs fastest. */
 const PLAIN = /^[ !#-[\]-\x7f]*$/
 
-function writeString(text: string, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+function writeString(text: string, depth: number, form: JsonForm): ByteString {
   if (text.length > limits.bytesMax) tooLarge(depth)
   if (PLAIN.test(text)) return `"${text}"`
-  if (encodeLeaf !== undefined && text.charCodeAt(0) === 0) return writeLeaf(text, depth, encodeLeaf)
+  if (form.encodeLeaf !== undefined && text.charCodeAt(0) === 0) return writeLeaf(text, depth, form)
   return quote(text, depth)
 }
 
@@ -145,23 +160,27 @@ function quote(text: string, depth: number): ByteString {
   return JSON.stringify(utf8(text))
 }
 
-function writeLeaf(
-  leaf: number | bigint | string | Uint8Array,
-  depth: number,
-  encodeLeaf: EncodeLeaf | undefined,
-): ByteString {
-  const text = encodeLeaf?.(leaf)
+function writeLeaf(leaf: number | bigint | string | Uint8Array, depth: number, form: JsonForm): ByteString {
+  const text = form.encodeLeaf?.(leaf)
   if (text !== undefined) return quote(text, depth)
   if (typeof leaf === 'number') refuse(depth, `the number ${leaf}`)
   refuse(depth, typeof leaf === 'bigint' ? 'a bigint out of range' : 'bytes')
 }
 
-function writeView(view: ArrayBufferView, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+function writeView(view: ArrayBufferView, depth: number, form: JsonForm): ByteString {
   if ((view as Uint8Array)[Symbol.toStringTag] !== 'Uint8Array') {
     refuse(depth, instanceReason(view))
   }
-  if (view.byteLength > limits.bytesMax) tooLarge(depth)
-  return writeLeaf(view as Uint8Array, depth, encodeLeaf)
+  if (view.byteLength + (form.attached?.length ?? 0) > limits.bytesMax) tooLarge(depth)
+  if (form.attached === undefined) return writeLeaf(view as Uint8Array, depth, form)
+  const bytes = fromBuffer(view as Uint8Array)
+  form.attached += bytes
+  return attachedLeaf(bytes.length)
+}
+
+/** @internal The text that stands for bytes that are attached. */
+export function attachedLeaf(bytes: number): ByteString {
+  return `"\\u0000r${bytes}"`
 }
 
 /** @internal Checks an array that is written piece by piece. */
@@ -179,11 +198,7 @@ function checkArrayAt(values: readonly unknown[], depth: number): void {
   }
 }
 
-function writeArray(
-  values: readonly unknown[],
-  depth: number,
-  encodeLeaf: EncodeLeaf | undefined,
-): ByteString {
+function writeArray(values: readonly unknown[], depth: number, form: JsonForm): ByteString {
   checkArrayAt(values, depth)
   const { length } = values
   // Every element takes at least two bytes, so an array that is too long is refused without looking at its elements.
@@ -196,7 +211,7 @@ function writeArray(
       // A hole reads as undefined.
       refuse(depth + 1, Object.hasOwn(values, i) ? NO_UNDEFINED : 'a hole in an array')
     }
-    bytes += i === 0 ? write(value, depth + 1, encodeLeaf) : `,${write(value, depth + 1, encodeLeaf)}`
+    bytes += i === 0 ? write(value, depth + 1, form) : `,${write(value, depth + 1, form)}`
     if (bytes.length > limits.bytesMax) tooLarge(depth)
   }
   // There is no hole, so if there are more keys than elements, some keys are not indexes.
@@ -232,18 +247,18 @@ function checkObjectAt(value: object, depth: number): string[] {
   return keys
 }
 
-function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | undefined): ByteString {
+function writeObject(value: object, depth: number, form: JsonForm): ByteString {
   const keys = checkObjectAt(value, depth)
   if (keys.length === 0) return '{}'
-  const layout = layoutOf(keys, limits.bytesMax)
+  const layout = (form.isSorted ? SORTED_LAYOUTS : GIVEN_LAYOUTS).of(keys, limits.bytesMax)
   if (layout === undefined) tooLarge(depth)
   if (!layout.isWellFormed) refuse(depth, 'a key with a lone surrogate')
-  const { sorted, prefixes, prefixesOfText } = layout
+  const { ordered, prefixes, prefixesOfText } = layout
   let bytes = ''
   // The closing quote of a string is written with the next prefix. Fewer pieces are faster to join.
   let inText: 0 | 1 = 0
-  for (let i = 0; i < sorted.length; i++) {
-    const key = sorted[i]
+  for (let i = 0; i < ordered.length; i++) {
+    const key = ordered[i]
     path[depth] = key
     const property = Object.getOwnPropertyDescriptor(value, key)
     // A property is missing only if a Proxy changes meanwhile.
@@ -257,7 +272,7 @@ function writeObject(value: object, depth: number, encodeLeaf: EncodeLeaf | unde
       inText = 1
     } else {
       bytes += prefixes[inText][i]
-      bytes += write(part, depth + 1, encodeLeaf)
+      bytes += write(part, depth + 1, form)
       inText = 0
     }
     if (bytes.length > limits.bytesMax) tooLarge(depth)
@@ -285,7 +300,7 @@ function nameOfClass(value: object): string {
 
 function tooLarge(depth: number): never {
   if (isTried) throw TOO_LONG
-  refuse(depth, `more than ${limits.bytesMax} bytes in its canonical encoding`)
+  refuse(depth, `more than ${limits.bytesMax} bytes in its encoding`)
 }
 
 function refuse(depth: number, reason: string): never {

@@ -7,10 +7,10 @@ import { type ByteString, utf8 } from './bytes.ts'
 export interface Layout {
   /** The keys in the order of `Object.keys`. */
   readonly keys: readonly string[]
-  /** The keys sorted by UTF-16 code units. */
-  readonly sorted: readonly string[]
+  /** The keys in the order in which they are written. */
+  readonly ordered: readonly string[]
   /**
-   * For each sorted key, the UTF-8 that comes before its value. [0] is `{"a":`, `,"b":` and so on. [1] begins with the
+   * For each ordered key, the UTF-8 that comes before its value. [0] is `{"a":`, `,"b":` and so on. [1] begins with the
    * closing quote of the string before.
    */
   readonly prefixes: readonly [readonly ByteString[], readonly ByteString[]]
@@ -26,22 +26,6 @@ const KEY_CHARS_MAX = 64
 /** With the limits above, the cache takes a few megabytes at most. */
 const LAYOUTS_MAX = 512
 const LAYOUTS_PER_FIRST_KEY_MAX = 8
-
-/** Layouts by first key. Several have the same one, because many objects start with `id` or `type`. */
-const layoutsByFirstKey = new Map<string, Layout[]>()
-let layoutCount = 0
-
-/** The layout of an object with these keys. Undefined if the keys alone take more than `bytesMax`. */
-export function layoutOf(keys: readonly string[], bytesMax: number): Layout | undefined {
-  if (keys.length > KEYS_MAX) return isWithin(keys, bytesMax) ? makeLayout(keys) : undefined
-  const known = layoutsByFirstKey.get(keys[0])
-  if (known !== undefined) {
-    for (let i = 0; i < known.length; i++) {
-      if (hasKeys(known[i], keys)) return known[i]
-    }
-  }
-  return isWithin(keys, bytesMax) ? remember(keys) : undefined
-}
 
 /** Whether the keys fit. Besides its key, every property takes at least four bytes. */
 function isWithin(keys: readonly string[], bytesMax: number): boolean {
@@ -60,37 +44,67 @@ function hasKeys(layout: Layout, keys: readonly string[]): boolean {
   return true
 }
 
-function remember(keys: readonly string[]): Layout {
-  const layout = makeLayout(keys)
-  if (keys.some(key => key.length > KEY_CHARS_MAX)) return layout
-  // Clearing the whole cache bounds its memory without bookkeeping on each use.
-  if (layoutCount >= LAYOUTS_MAX) {
-    layoutsByFirstKey.clear()
-    layoutCount = 0
+/** Layouts with one order of keys. */
+export class Layouts {
+  readonly #order: (keys: readonly string[]) => readonly string[]
+  /** Layouts by first key. Several have the same one, because many objects start with `id` or `type`. */
+  readonly #byFirstKey = new Map<string, Layout[]>()
+  #count = 0
+
+  constructor(order: (keys: readonly string[]) => readonly string[]) {
+    this.#order = order
   }
-  const known = layoutsByFirstKey.get(keys[0])
-  if (known === undefined) {
-    layoutsByFirstKey.set(keys[0], [layout])
-    layoutCount++
-  } else if (known.length < LAYOUTS_PER_FIRST_KEY_MAX) {
-    known.push(layout)
-    layoutCount++
-  } else {
-    known.shift()
-    known.push(layout)
+
+  /** The layout of an object with these keys. Undefined if the keys alone take more than `bytesMax`. */
+  of(keys: readonly string[], bytesMax: number): Layout | undefined {
+    if (keys.length <= KEYS_MAX) {
+      const known = this.#byFirstKey.get(keys[0])
+      if (known !== undefined) {
+        for (let i = 0; i < known.length; i++) {
+          if (hasKeys(known[i], keys)) return known[i]
+        }
+      }
+    }
+    if (!isWithin(keys, bytesMax)) return undefined
+    const layout = makeLayout(keys, this.#order(keys))
+    const isData = keys.length > KEYS_MAX || keys.some(key => key.length > KEY_CHARS_MAX)
+    if (!isData) this.#remember(layout)
+    return layout
   }
-  return layout
+
+  #remember(layout: Layout): void {
+    // Clearing the whole cache bounds its memory without bookkeeping on each use.
+    if (this.#count >= LAYOUTS_MAX) {
+      this.#byFirstKey.clear()
+      this.#count = 0
+    }
+    const [first] = layout.keys
+    const known = this.#byFirstKey.get(first)
+    if (known === undefined) {
+      this.#byFirstKey.set(first, [layout])
+      this.#count++
+    } else if (known.length < LAYOUTS_PER_FIRST_KEY_MAX) {
+      known.push(layout)
+      this.#count++
+    } else {
+      known.shift()
+      known.push(layout)
+    }
+  }
 }
 
-function makeLayout(keys: readonly string[]): Layout {
-  // Without a comparator `sort` compares UTF-16 code units, as the RFC demands.
-  const sorted = [...keys].sort()
-  const prefixes = sorted.map((key, i) => `${i === 0 ? '{' : ','}${JSON.stringify(utf8(key))}:`)
+/** Keys sorted by UTF-16 code units, as RFC 8785 demands. Without a comparator, `sort` compares these. */
+export const SORTED_LAYOUTS: Layouts = new Layouts(keys => [...keys].sort())
+/** Keys in the order of the object. */
+export const GIVEN_LAYOUTS: Layouts = new Layouts(keys => keys)
+
+function makeLayout(keys: readonly string[], ordered: readonly string[]): Layout {
+  const prefixes = ordered.map((key, i) => `${i === 0 ? '{' : ','}${JSON.stringify(utf8(key))}:`)
   const closing = prefixes.map(prefix => `"${prefix}`)
   const opening = (prefix: ByteString): ByteString => `${prefix}"`
   return {
     keys,
-    sorted,
+    ordered,
     prefixes: [prefixes, closing],
     prefixesOfText: [prefixes.map(opening), closing.map(opening)],
     isWellFormed: keys.every(key => key.isWellFormed()),

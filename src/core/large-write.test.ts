@@ -3,9 +3,18 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { longestBlock } from '../../test/longest-block.ts'
 import { AnnalsError } from './errors.ts'
-import { readLarge } from './large-value.ts'
 import { writeLarge } from './large-write.ts'
-import { decodeStored, decodeValue, encodeGiven, encodeLeaf, encodeValue, PARTS } from './value.ts'
+import {
+  CANONICAL,
+  decodeLarge,
+  decodeStored,
+  decodeValue,
+  encodeCanonical,
+  encodeGiven,
+  encodeGivenCanonical,
+  encodeValue,
+  storedForm,
+} from './value.ts'
 
 /** The encoded bytes, or the code and path of the error. */
 function outcome(encode: () => string): string {
@@ -26,7 +35,11 @@ function toEnd<T>(steps: Generator<void, T, void>): T {
 
 /** Encodes with a pause wherever one is possible. */
 function inSmallParts(value: unknown, partBytes: number): string {
-  return toEnd(writeLarge(value, encodeLeaf, partBytes))
+  return toEnd(writeLarge(value, storedForm(), undefined, partBytes))
+}
+
+function canonicalInSmallParts(value: unknown, partBytes: number): string {
+  return toEnd(writeLarge(value, CANONICAL, undefined, partBytes))
 }
 
 const leaf = fc.oneof(
@@ -49,6 +62,9 @@ describe('a large value, encoded with pauses', () => {
         // Only long values are written in parts.
         const long = [value, 'x'.repeat(partBytes), { value }]
         expect(outcome(() => inSmallParts(long, partBytes))).toBe(outcome(() => encodeValue(long)))
+        expect(outcome(() => canonicalInSmallParts(long, partBytes))).toBe(
+          outcome(() => encodeCanonical(long)),
+        )
       }),
       { numRuns: 2_000 },
     )
@@ -82,11 +98,15 @@ describe('a large value, encoded with pauses', () => {
     }
   })
 
-  test('P5: more than 4,096 keys are in the order of their UTF-16 code units', () => {
+  test('P29: more than 4,096 keys keep their order, and are sorted in a payload', () => {
     const object = Object.fromEntries(
       Array.from({ length: 20_000 }, (_, i) => [`k${(i * 7919) % 20_000}é`, i]),
     )
+    const keys = Object.keys(object)
     expect(inSmallParts(object, 1024)).toBe(encodeValue(object))
+    expect(Object.keys(decodeValue(encodeValue(object)) as object)).toEqual(keys)
+    expect(canonicalInSmallParts(object, 1024)).toBe(encodeCanonical(object))
+    expect(Object.keys(decodeValue(encodeCanonical(object)) as object)).toEqual(keys.sort())
   })
 
   test('P5: defaults that an application sets for `inspect` change nothing', async () => {
@@ -125,9 +145,41 @@ describe('a large value, encoded with pauses', () => {
   test('P5: the limit of 16 MiB also applies in slices', async () => {
     const most = 'x'.repeat(16 * 1024 * 1024 - 2)
     expect(await encodeGiven(most)).toBe(`"${most}"`)
-    for (const value of [`${most}x`, [most], new Uint8Array(13 * 1024 * 1024), Array(9_000_000).fill(1)]) {
+    const bytes = new Uint8Array(16 * 1024 * 1024)
+    for (const value of [
+      `${most}x`,
+      [most],
+      new Uint8Array(bytes.length + 1),
+      [bytes, new Uint8Array(1)],
+      [bytes, 'x'.repeat(70_000)],
+      Array(9_000_000).fill(1),
+    ]) {
       await expect((async () => encodeGiven(value))()).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     }
+    const tooMuch = new Uint8Array(13 * 1024 * 1024)
+    await expect((async () => encodeGivenCanonical(tooMuch))()).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+    })
+  })
+
+  test('P28: 16 MiB of bytes are accepted, alone and in an object', async () => {
+    const bytes = new Uint8Array(16 * 1024 * 1024).fill(200)
+    bytes[12_345_678] = 0
+    for (const value of [bytes, { name: 'x', bytes }]) {
+      const stored = await encodeGiven(value)
+      expect(stored).toBe(encodeValue(value))
+      expect(stored.length).toBeLessThan(bytes.length + 64)
+      expect(Buffer.compare(bytesIn(await decodeStored(stored)), bytes)).toBe(0)
+      expect(Buffer.compare(bytesIn(decodeValue(stored)), bytes)).toBe(0)
+    }
+  })
+
+  test('P28: bytes whose memory is resized meanwhile are refused', async () => {
+    const buffer = new ArrayBuffer(5_000_000)
+    const encoded = encodeGiven({ bytes: new Uint8Array(buffer) })
+    structuredClone(buffer, { transfer: [buffer] })
+    const details = { path: '$.bytes', reason: 'the value was changed while it was being stored' }
+    await expect(encoded).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', details })
   })
 
   test('a short value is read before the call returns', () => {
@@ -148,6 +200,10 @@ describe('a large value, encoded with pauses', () => {
   })
 })
 
+function bytesIn(value: unknown): Uint8Array {
+  return value instanceof Uint8Array ? value : (value as { readonly bytes: Uint8Array }).bytes
+}
+
 describe('a large value, decoded with pauses', () => {
   const isFrozen = (value: unknown): boolean =>
     typeof value !== 'object' ||
@@ -160,8 +216,9 @@ describe('a large value, decoded with pauses', () => {
       fc.property(values, fc.integer({ min: 1, max: 64 }), (value, partBytes) => {
         const encoded = outcome(() => encodeValue(value))
         fc.pre(!encoded.startsWith('INVALID_ARGUMENT'))
-        const decoded = toEnd(readLarge(encoded, PARTS, partBytes))
+        const decoded = toEnd(decodeLarge(encoded, partBytes))
         expect(decoded).toStrictEqual(decodeValue(encoded))
+        expect(encodeValue(decoded)).toBe(encoded)
         expect(isFrozen(decoded)).toBe(true)
       }),
       { numRuns: 2_000 },
@@ -171,7 +228,7 @@ describe('a large value, decoded with pauses', () => {
   test('P5: keys with a meaning in JavaScript, or that begin with U+0000, are ordinary keys', () => {
     const bytes = '{"\\u0000i":1,"\\u0000b":[2],"1":3,"__proto__":{"a":[4]},"toString":5}'
     for (const partBytes of [1, 4, 16]) {
-      const decoded = toEnd(readLarge(bytes, PARTS, partBytes))
+      const decoded = toEnd(decodeLarge(bytes, partBytes))
       expect(decoded).toStrictEqual(decodeValue(bytes))
       expect(Object.getPrototypeOf(decoded)).toBe(Object.prototype)
     }
@@ -179,7 +236,7 @@ describe('a large value, decoded with pauses', () => {
 
   test('P5: damage to a name that is longer than a part is CORRUPT', () => {
     for (const damaged of ['{"a long name"}', '{"a long name":}', '{"a long name" "another":1}']) {
-      expect(() => toEnd(readLarge(damaged, PARTS, 3)), damaged).toThrow(/a stored value can't be read/)
+      expect(() => toEnd(decodeLarge(damaged, 3)), damaged).toThrow(/a stored value can't be read/)
     }
     const sound = encodeValue({ a: 1, 'a long "name"': [2], 'b\0 long name': 'a long text', c: 3 })
     for (let at = 0; at < sound.length; at++) {
@@ -187,7 +244,7 @@ describe('a large value, decoded with pauses', () => {
         const damaged = `${sound.slice(0, at)}${piece}${sound.slice(at + 1)}`
         const once = outcome(() => JSON.stringify(decodeValue(damaged)))
         expect(
-          outcome(() => JSON.stringify(toEnd(readLarge(damaged, PARTS, 3)))),
+          outcome(() => JSON.stringify(toEnd(decodeLarge(damaged, 3)))),
           damaged,
         ).toBe(once)
       }
@@ -207,7 +264,7 @@ describe('a large value, decoded with pauses', () => {
         `${sound}${sound[at]}`,
       ]) {
         const once = outcome(() => JSON.stringify(decodeValue(damaged), plain))
-        const inParts = outcome(() => JSON.stringify(toEnd(readLarge(damaged, PARTS, 3)), plain))
+        const inParts = outcome(() => JSON.stringify(toEnd(decodeLarge(damaged, 3)), plain))
         expect(inParts, damaged).toBe(once)
       }
     }
@@ -216,7 +273,7 @@ describe('a large value, decoded with pauses', () => {
   test('P5: one container too many is CORRUPT', () => {
     const deep = `${'['.repeat(80)}"${'x'.repeat(200_000)}"${']'.repeat(80)}`
     expect(outcome(() => String(decodeValue(deep)))).toMatch(/^CORRUPT/)
-    expect(outcome(() => String(toEnd(readLarge(deep, PARTS))))).toMatch(/^CORRUPT/)
+    expect(outcome(() => String(toEnd(decodeLarge(deep))))).toMatch(/^CORRUPT/)
   })
 
   test('P5: a value of many megabytes is read back unchanged', async () => {
@@ -242,7 +299,9 @@ describe('W15: the event loop turns', () => {
     ['a text in 63 arrays', within(QUOTES, 63)],
     ['a key', { [QUOTES]: 1 }],
     ['a key in 62 arrays', within({ [QUOTES]: [1] }, 62)],
-  ])('while %s of millions of quotes is encoded and decoded', async (_, value) => {
+    ['16 MiB of bytes', new Uint8Array(16 * 1024 * 1024).fill(34)],
+    ['many arrays of bytes', Array.from({ length: 50_000 }, () => new Uint8Array(100).fill(34))],
+  ])('while %s, mostly quotes, is encoded and decoded', async (_, value) => {
     let bytes = ''
     const encode = async (): Promise<void> => {
       bytes = await encodeGiven(value)

@@ -1,11 +1,13 @@
 import { type InspectOptions, inspect } from 'node:util'
+import { attachPieces } from './attached-bytes.ts'
 import type { ByteString } from './bytes.ts'
 import {
+  attachedLeaf,
   BYTES_MAX,
   checkArray,
   checkObject,
   DEPTH_MAX,
-  type EncodeLeaf,
+  type JsonForm,
   type JsonLimits,
   NO_UNDEFINED,
   quotePiece,
@@ -15,43 +17,48 @@ import {
 import { sorted } from './long-sort.ts'
 
 /**
- * Writes the canonical JSON of a large value with pauses. The bytes and the refusals are those of `canonicalBytes`. Parts with a
- * short text are written by `tryPart`; longer parts are taken apart here. The owner may change the value during a pause.
- * Each part is read once, so the checked part is the written one, from before or after the change.
+ * Writes a large value with pauses. The bytes and the refusals are those of `writeRoot`. Parts with a short text are written by
+ * `tryPart`; longer parts are taken apart here. The owner may change the value during a pause. Each part is read once, so
+ * the checked part is the written one, from before or after the change.
  */
 export function* writeLarge(
   value: unknown,
-  encodeLeaf: EncodeLeaf,
+  form: JsonForm,
+  /** The longest text, and the most attached bytes. */
+  bytesMax: number = BYTES_MAX,
   /** The approximate size of a part that is written at once. Tests use very small ones. */
   partBytes: number = PART_BYTES,
 ): Generator<void, ByteString, void> {
-  const writer = new LargeWriter(encodeLeaf, partBytes)
+  const writer = new LargeWriter(form, bytesMax, partBytes)
   yield* writer.write(value)
-  return writer.text()
+  return writer.stored()
 }
 
 const PART_BYTES = 16 * 1024
 
 class LargeWriter {
-  readonly #encodeLeaf: EncodeLeaf
+  readonly #form: JsonForm
+  readonly #bytesMax: number
   readonly #part: JsonLimits
   /** The chars of a string, or bytes for base64, that are written at a time. A multiple of three, so that base64 needs no padding. */
   readonly #pieceChars: number
   /** The path of the part that is being written. */
   readonly #path: (string | number)[] = []
-  readonly #pieces: ByteString[] = []
-  #piece: ByteString = ''
-  #bytes = 0
+  readonly #text: Pieces
+  readonly #attached: Pieces
 
-  constructor(encodeLeaf: EncodeLeaf, partBytes: number) {
-    this.#encodeLeaf = encodeLeaf
+  constructor(form: JsonForm, bytesMax: number, partBytes: number) {
+    this.#form = form
+    this.#bytesMax = bytesMax
     this.#part = { depthMax: DEPTH_MAX, bytesMax: partBytes }
     this.#pieceChars = 3 * partBytes
+    this.#text = new Pieces(partBytes)
+    this.#attached = new Pieces(partBytes)
   }
 
-  /** The whole text. Joining it takes V8 some milliseconds at most. */
-  text(): ByteString {
-    return this.#pieces.join('') + this.#piece
+  /** The whole value. Joining it takes V8 some milliseconds at most. */
+  stored(): ByteString {
+    return attachPieces(this.#text.all().join(''), this.#attached.all())
   }
 
   /** Writes a value whose text is long. `tryPart` has checked its type. */
@@ -63,14 +70,17 @@ class LargeWriter {
   }
 
   #writeShort(value: unknown): boolean {
-    const text = tryPart(value, this.#path, this.#encodeLeaf, this.#part)
+    const form = this.#form
+    if (form.attached !== undefined) form.attached = ''
+    const text = tryPart(value, this.#path, form, this.#part)
     if (text === undefined) return false
     this.#add(text)
+    if (form.attached !== undefined) this.#attach(form.attached)
     return true
   }
 
   *#writeString(text: string): Generator<void, void, void> {
-    if (text.length > BYTES_MAX) this.#refuseSize()
+    if (text.length > this.#bytesMax) this.#refuseSize()
     // As `encodeLeaf` encodes it.
     this.#add(text.charCodeAt(0) === 0 ? '"\\u0000s' : '"')
     yield* this.#writeText(text)
@@ -87,14 +97,20 @@ class LargeWriter {
   }
 
   *#writeBytes(bytes: Uint8Array): Generator<void, void, void> {
-    if (bytes.byteLength > BYTES_MAX) this.#refuseSize()
-    this.#add('"\\u0000b')
-    for (let at = 0; at < bytes.byteLength; at += this.#pieceChars) {
-      const length = Math.min(this.#pieceChars, bytes.byteLength - at)
-      this.#add(Buffer.from(bytes.buffer, bytes.byteOffset + at, length).toString('base64'))
+    const { byteLength } = bytes
+    if (byteLength > this.#bytesMax) this.#refuseSize()
+    const isAttached = this.#form.attached !== undefined
+    this.#add(isAttached ? attachedLeaf(byteLength) : '"\\u0000b')
+    for (let at = 0; at < byteLength; at += this.#pieceChars) {
+      // The owner may resize or transfer the memory during a pause.
+      if (bytes.byteLength !== byteLength) this.#refuse(CHANGED)
+      const length = Math.min(this.#pieceChars, byteLength - at)
+      const piece = Buffer.from(bytes.buffer, bytes.byteOffset + at, length)
+      if (isAttached) this.#attach(piece.latin1Slice())
+      else this.#add(piece.toString('base64'))
       if (this.#isPauseDue()) yield
     }
-    this.#add('"')
+    if (!isAttached) this.#add('"')
   }
 
   *#writeArray(values: readonly unknown[]): Generator<void, void, void> {
@@ -120,7 +136,8 @@ class LargeWriter {
   }
 
   *#writeObject(value: object): Generator<void, void, void> {
-    const keys = yield* sorted(checkObject(value, this.#path))
+    const given = checkObject(value, this.#path)
+    const keys = this.#form.isSorted ? yield* sorted(given) : given
     const depth = this.#path.length
     this.#add('{')
     for (const [i, key] of keys.entries()) {
@@ -142,21 +159,21 @@ class LargeWriter {
   }
 
   #add(text: ByteString): void {
-    this.#piece += text
-    this.#bytes += text.length
-    if (this.#bytes > BYTES_MAX) this.#refuseSize()
+    if (this.#text.add(text) > this.#bytesMax) this.#refuseSize()
   }
 
-  /** Whether a piece is complete, after which the writer pauses. Reading a char makes V8 join the piece. */
+  #attach(bytes: ByteString): void {
+    if (this.#attached.add(bytes) > this.#bytesMax) this.#refuseSize()
+  }
+
+  /** Whether a piece is complete, after which the writer pauses. */
   #isPauseDue(): boolean {
-    if (this.#piece.length < this.#part.bytesMax) return false
-    if (this.#piece.charCodeAt(0) !== 0) this.#pieces.push(this.#piece)
-    this.#piece = ''
-    return true
+    const isTextDue = this.#text.isPieceDue()
+    return this.#attached.isPieceDue() || isTextDue
   }
 
   #refuseSize(): never {
-    this.#refuse(`more than ${BYTES_MAX} bytes in its canonical encoding`)
+    this.#refuse(`more than ${this.#bytesMax} bytes in its encoding`)
   }
 
   #refuse(reason: string): never {
@@ -164,7 +181,38 @@ class LargeWriter {
   }
 }
 
-/** The owner removed a key, or shortened an array, during a pause. */
+/** A long string that is put together from pieces. */
+class Pieces {
+  readonly #pieceBytes: number
+  readonly #pieces: ByteString[] = []
+  #piece: ByteString = ''
+  #bytes = 0
+
+  constructor(pieceBytes: number) {
+    this.#pieceBytes = pieceBytes
+  }
+
+  /** Adds bytes, and returns how many there are now. */
+  add(bytes: ByteString): number {
+    this.#piece += bytes
+    this.#bytes += bytes.length
+    return this.#bytes
+  }
+
+  /** Whether a piece is complete; then the next one begins. Reading a char makes V8 join the piece. */
+  isPieceDue(): boolean {
+    if (this.#piece.length < this.#pieceBytes) return false
+    if (this.#piece.charCodeAt(0) <= 255) this.#pieces.push(this.#piece)
+    this.#piece = ''
+    return true
+  }
+
+  all(): readonly ByteString[] {
+    return this.#piece === '' ? this.#pieces : [...this.#pieces, this.#piece]
+  }
+}
+
+/** The owner removed a key, shortened an array, or resized bytes during a pause. */
 const CHANGED = 'the value was changed while it was being stored'
 
 const ELEMENTS_ONLY = /^\[( \.\.\. \d+ more items? )?\]$/

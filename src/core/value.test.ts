@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { fromUtf8, utf8 } from './bytes.ts'
 import { BYTES_MAX, canonicalJson } from './canonical-json.ts'
 import { AnnalsError, type ErrorCode } from './errors.ts'
-import { decodeValue, encodeRecord, encodeValue, type Value } from './value.ts'
+import { decodeValue, encodeCanonical, encodeRecord, encodeValue, joinFields, type Value } from './value.ts'
 
 const errorOf = (action: () => unknown): AnnalsError => {
   try {
@@ -57,8 +57,17 @@ const { value: anyValue } = fc.letrec<{ value: Value }>(tie => ({
   ),
 }))
 
-/** Needed because `toEqual` ignores `__proto__` keys. */
+/** Whether two values are equal, in the order of their members too. Needed because `toEqual` ignores `__proto__` keys. */
 function same(a: Value, b: Value): boolean {
+  return equal(a, b) && JSON.stringify(orderOf(a)) === JSON.stringify(orderOf(b))
+}
+
+function orderOf(value: Value): unknown {
+  if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return null
+  return Object.entries(value).map(([key, part]) => [key, orderOf(part)])
+}
+
+function equal(a: Value, b: Value): boolean {
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return Object.is(a, b)
   if (a instanceof Uint8Array || b instanceof Uint8Array) {
     return a instanceof Uint8Array && b instanceof Uint8Array && Buffer.compare(a, b) === 0
@@ -68,7 +77,7 @@ function same(a: Value, b: Value): boolean {
   if (JSON.stringify(keys) !== JSON.stringify(Object.keys(b).sort())) return false
   return keys.every(key => {
     const one = Object.getOwnPropertyDescriptor(a, key)?.value as Value
-    return same(one, Object.getOwnPropertyDescriptor(b, key)?.value as Value)
+    return equal(one, Object.getOwnPropertyDescriptor(b, key)?.value as Value)
   })
 }
 
@@ -89,7 +98,7 @@ const rebuilt = (value: Value): Value => {
 }
 
 describe('values', () => {
-  test('every value is read back unchanged and deeply frozen', () => {
+  test('P29: every value is read back unchanged, with the order of its members, and deeply frozen', () => {
     fc.assert(
       fc.property(anyValue, value => {
         const bytes = encodeValue(value)
@@ -103,27 +112,32 @@ describe('values', () => {
     )
   })
 
-  test('equal values have equal bytes, different values different ones', () => {
+  test('equal values have equal canonical bytes, different values different ones', () => {
     fc.assert(
       fc.property(anyValue, anyValue, (one, other) => {
-        expect(encodeValue(rebuilt(one))).toBe(encodeValue(one))
+        expect(encodeCanonical(rebuilt(one))).toBe(encodeCanonical(one))
+        expect(encodeCanonical(one) === encodeCanonical(other)).toBe(equal(one, other))
         expect(encodeValue(one) === encodeValue(other)).toBe(same(one, other))
+        expect(equal(decodeValue(encodeCanonical(one)), one)).toBe(true)
       }),
       { numRuns: 5000 },
     )
   })
 
-  test('a plain JSON value is encoded as its canonical JSON', () => {
+  test('a plain JSON value is encoded as its JSON, canonically as its canonical JSON', () => {
     const plain = fc.jsonValue({ maxDepth: 4 }).map(value => JSON.parse(JSON.stringify(value)) as Value)
     fc.assert(
       fc.property(plain, value => {
-        const bytes = encodeValue(value)
+        const bytes = encodeCanonical(value)
         // Only strings that start with U+0000 are encoded differently.
-        if (!fromUtf8(bytes).includes('\\u0000')) expect(bytes).toBe(utf8(canonicalJson(value)))
+        if (fromUtf8(bytes).includes('\\u0000')) return
+        expect(bytes).toBe(utf8(canonicalJson(value)))
+        expect(encodeValue(value)).toBe(utf8(JSON.stringify(value)))
       }),
       { numRuns: 2000 },
     )
-    expect(encodeValue({ b: [1, 'é'], a: null })).toBe('{"a":null,"b":[1,"Ã©"]}')
+    expect(encodeValue({ b: [1, 'é'], a: null })).toBe('{"b":[1,"Ã©"],"a":null}')
+    expect(encodeCanonical({ b: [1, 'é'], a: null })).toBe('{"a":null,"b":[1,"Ã©"]}')
   })
 
   test.each<[string, Value, string]>([
@@ -132,14 +146,41 @@ describe('values', () => {
     ['-Infinity', Number.NEGATIVE_INFINITY, '"\\u0000m"'],
     ['-0', -0, '"\\u0000z"'],
     ['a bigint', -(2n ** 63n), '"\\u0000i-9223372036854775808"'],
-    ['bytes', Uint8Array.of(0, 255), '"\\u0000bAP8="'],
-    ['no bytes', new Uint8Array(0), '"\\u0000b"'],
+    ['bytes', Uint8Array.of(0, 255), '\0\0\0\0\x0a"\\u0000r2"\0\xff'],
+    [
+      'several bytes',
+      { b: [Uint8Array.of(1)], a: Uint8Array.of(2, 3) },
+      '\0\0\0\0\x21{"b":["\\u0000r1"],"a":"\\u0000r2"}\x01\x02\x03',
+    ],
+    ['no bytes', new Uint8Array(0), '"\\u0000r0"'],
     ['a string that looks like NaN', '\0n', '"\\u0000s\\u0000n"'],
     ['U+0000 later in a string', 'a\0n', '"a\\u0000n"'],
     ['a key that starts with U+0000', { '\0n': 1 }, '{"\\u0000n":1}'],
   ])('the encoding of %s is fixed', (_, value, bytes) => {
     expect(encodeValue(value)).toBe(bytes)
     expect(same(decodeValue(bytes), value)).toBe(true)
+  })
+
+  test.each<[string, Value, string]>([
+    ['bytes', Uint8Array.of(0, 255), '"\\u0000bAP8="'],
+    ['no bytes', new Uint8Array(0), '"\\u0000b"'],
+    ['-0 and a bigint', { b: -0, a: 5n }, '{"a":"\\u0000i5","b":"\\u0000z"}'],
+  ])('the canonical encoding of %s is fixed', (_, value, bytes) => {
+    expect(encodeCanonical(value)).toBe(bytes)
+    expect(equal(decodeValue(bytes), value)).toBe(true)
+  })
+
+  test('P29: integer-like names come first in ascending order, as JavaScript has them', () => {
+    const value = { b: 1, 10: 2, a: { 2: 0, c: 0, 1: 0 }, 9: 3 }
+    expect(encodeValue(value)).toBe('{"9":3,"10":2,"b":1,"a":{"1":0,"2":0,"c":0}}')
+    expect(same(decodeValue(encodeValue(value)), value)).toBe(true)
+  })
+
+  test('P28: bytes take as many bytes as they have, and a few more', () => {
+    for (const length of [1, 1000, 100_000]) {
+      const bytes = new Uint8Array(length).fill(128)
+      expect(encodeValue(bytes).length).toBeLessThan(length + 24)
+    }
   })
 
   test('`__proto__` is an ordinary key and changes no prototype', () => {
@@ -242,6 +283,15 @@ describe('an invalid value is refused, and the error has its path', () => {
   test('a record is encoded like any object, and its fields keep their own limits', () => {
     const record = { id: 'x', tags: ['é', '\0'], metadata: { b: 1n, a: -0 }, at: 5, error: '"' }
     expect(encodeRecord(record)).toBe(encodeValue(record))
+    const bytes = { a: Uint8Array.of(1, 2), b: { c: [Uint8Array.of(3)], d: new Uint8Array(0) }, e: 1 }
+    expect(encodeRecord(bytes)).toBe(encodeValue(bytes))
+    const inner = joinFields({ x: encodeValue(Uint8Array.of(7, 0)), y: encodeValue('é') })
+    const outer = joinFields({ z: encodeValue(Uint8Array.of(0)), inner, t: encodeValue(Uint8Array.of(9)) })
+    expect(decodeValue(outer)).toEqual({
+      z: Uint8Array.of(0),
+      inner: { x: Uint8Array.of(7, 0), y: 'é' },
+      t: Uint8Array.of(9),
+    })
     let deepest: Value = []
     for (let i = 1; i < 64; i++) deepest = [deepest]
     expect(decodeValue(encodeRecord({ metadata: deepest }))).toEqual({ metadata: deepest })
@@ -259,7 +309,13 @@ describe('an invalid value is refused, and the error has its path', () => {
       'INVALID_ARGUMENT',
     )
     expect(codeOf(() => encodeValue(`${'é'.repeat(BYTES_MAX / 2)}`))).toBe('INVALID_ARGUMENT')
-    expect(codeOf(() => encodeValue(new Uint8Array(BYTES_MAX)))).toBe('INVALID_ARGUMENT')
+    expect(codeOf(() => encodeCanonical(new Uint8Array(BYTES_MAX)))).toBe('INVALID_ARGUMENT')
+    expect(encodeValue(new Uint8Array(BYTES_MAX)).length).toBeLessThan(BYTES_MAX + 32)
+    expect(codeOf(() => encodeValue(new Uint8Array(BYTES_MAX + 1)))).toBe('INVALID_ARGUMENT')
+    expect(codeOf(() => encodeValue([new Uint8Array(BYTES_MAX), new Uint8Array(1)]))).toBe('INVALID_ARGUMENT')
+    expect(codeOf(() => encodeValue([new Uint8Array(BYTES_MAX), 'x'.repeat(70_000)]))).toBe(
+      'INVALID_ARGUMENT',
+    )
     expect(codeOf(() => encodeValue(new Array(2 ** 32 - 1)))).toBe('INVALID_ARGUMENT')
   })
 
@@ -284,6 +340,18 @@ describe('a malformed encoding is CORRUPT', () => {
     ['an empty bigint', '"\\u0000i"'],
     ['base64 without padding', '"\\u0000bAA"'],
     ['base64 with stray bits', '"\\u0000bAB=="'],
+    ['fewer bytes than their number', '\0\0\0\0\x0a"\\u0000r2"\0'],
+    ['more bytes than their number', '\0\0\0\0\x0a"\\u0000r2"\0\0\0'],
+    ['bytes that no leaf stands for', '\0\0\0\0\x011\0'],
+    ['a number of bytes without bytes', '"\\u0000r1"'],
+    ['a negative number of bytes', '\0\0\0\0\x1a["\\u0000r-1","\\u0000r2"]  \0'],
+    ['a number of bytes with a leading zero', '\0\0\0\0\x0b"\\u0000r02"\0\0'],
+    ['a number of bytes beyond 2^53', '\0\0\0\0\x1b"\\u0000r9007199254740993000"\0'],
+    ['a text longer than the value', '\0\0\0\xff\xff1\0'],
+    ['a text as long as the value', '\0\0\0\0\x011'],
+    ['no text before the bytes', '\0\0\0\0\0\0'],
+    ['a half length', '\0\0\0'],
+    ['a zero byte', '\0'],
     ['a needless s', '"\\u0000sx"'],
     ['a lone surrogate', '"\\ud800"'],
     ['a lone surrogate in a key', '{"\\ud800":1}'],
@@ -294,7 +362,26 @@ describe('a malformed encoding is CORRUPT', () => {
     expect(codeOf(() => decodeValue(bytes))).toBe('CORRUPT')
   })
 
-  test('any bytes decode to a value or are CORRUPT', () => {
+  test('P28: any bytes decode to a value or are CORRUPT', () => {
+    const bytes = fc.oneof(
+      fc.string({ unit: fc.integer({ min: 0, max: 255 }).map(code => String.fromCharCode(code)) }),
+      fc
+        .tuple(fc.nat(12), fc.constantFrom('"\\u0000r2"', '["\\u0000r1","\\u0000r3"]', '1'), fc.string())
+        .map(([length, text, rest]) => `\0\0\0\0${String.fromCharCode(length)}${text}${rest}`),
+    )
+    fc.assert(
+      fc.property(bytes, stored => {
+        try {
+          expect(isDeeplyFrozen(decodeValue(stored))).toBe(true)
+        } catch (error) {
+          expect((error as AnnalsError).code).toBe('CORRUPT')
+        }
+      }),
+      { numRuns: 5000 },
+    )
+  })
+
+  test('an encoding with one wrong byte decodes to a value or is CORRUPT', () => {
     fc.assert(
       fc.property(anyValue, fc.nat(), fc.nat(255), (value, at, byte) => {
         const bytes = encodeValue(value)

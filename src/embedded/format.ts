@@ -14,7 +14,7 @@ import { AnnalsError } from '../core/errors.ts'
  *  32  previous   u32, in a log segment the number of the previous segment, otherwise 0
  *  36  crc        u32, crc32 of the 20 bytes before
  */
-export const FORMAT = 2
+export const FORMAT = 3
 export const HEADER_BYTES = 40
 /** The offset of the store id, and the length of the part whose layout never changes. */
 export const STORE_ID_AT = 16

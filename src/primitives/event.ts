@@ -3,7 +3,7 @@ import { bodyHashAfter } from '../core/hash.ts'
 import { mapInSlices, nextSlice, valueBytes } from '../core/slices.ts'
 import type { Given } from '../core/storable.ts'
 import { checkText } from '../core/text.ts'
-import { decodeStored, decodeValue, encodeGiven, isLarge, type Value } from '../core/value.ts'
+import { decodeStored, decodeValue, encodeGivenCanonical, isLarge, type Value } from '../core/value.ts'
 import { bodyPrefixOf, type ChainReport, verifyChain } from '../engine/chain.ts'
 import { TAGS } from '../engine/keys.ts'
 import { BODY_AT, hashesInHex, timeOf } from '../engine/log.ts'
@@ -52,7 +52,7 @@ export function checkType(type: string): ByteString {
 /** @internal The append of an event; a promise if the payload is large. */
 export function appendOf(scope: ByteString, type: string, payload: unknown): Append | Promise<Append> {
   const typeBytes = checkType(type)
-  const encoded = encodeGiven(payload)
+  const encoded = encodeGivenCanonical(payload)
   return typeof encoded === 'string'
     ? appendOfBytes(scope, typeBytes, encoded)
     : encoded.then(bytes => appendOfLarge(scope, typeBytes, bytes))

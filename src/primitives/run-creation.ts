@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { newOrderedId } from '../core/id.ts'
 import { checkOptions } from '../core/options.ts'
 import { checkTags } from '../core/text.ts'
-import { encodeGivenFields, joinFields, type Value } from '../core/value.ts'
+import { encodeGivenFields, joinSorted, type Value } from '../core/value.ts'
 import { indexKey, indexRange } from '../engine/indexes.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Session, Write } from '../engine/session.ts'
@@ -77,7 +77,7 @@ export class RunCreation {
       tags: checkTags(tags),
       metadata,
     })
-    const value = joinFields(fields instanceof Promise ? await fields : fields)
+    const value = joinSorted(fields instanceof Promise ? await fields : fields)
     const created = recordIn({ value })
     const { runId } = name
     const record = this.#scopes.record(runId)

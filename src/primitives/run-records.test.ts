@@ -1,6 +1,10 @@
 import { expect, test } from 'vitest'
-import { encodeRecord, type Value } from '../core/value.ts'
+import { encodeFields, encodeRecord, joinSorted, type Value } from '../core/value.ts'
 import { recordBytes, recordIn, runOf } from './run-records.ts'
+
+function bytesOf(text: string): Uint8Array {
+  return new Uint8Array(Buffer.from(text))
+}
 
 const HOSTILE: readonly Value[] = [
   {},
@@ -17,6 +21,8 @@ const HOSTILE: readonly Value[] = [
   { '': '\0', '"': '\\"' },
   -0,
   10n,
+  bytesOf(',"runId":"other"'),
+  [Uint8Array.of(0, 34), { b: bytesOf(',"metadata":'), a: bytesOf('"') }],
 ]
 const TEXTS = ['plain', '"', '\\', ',"metadata":', ',"runId":"x', '\u0000', 'ü', ',"parentRun":"']
 
@@ -37,7 +43,7 @@ test('the metadata of a record are found without parsing, whatever text is aroun
           tags: [text, 'b'],
           ...more,
         } as const
-        const value = encodeRecord({ ...head, metadata })
+        const value = joinSorted(encodeFields({ ...head, metadata }))
         const record = recordIn({ value })
         expect(record.head).toEqual(head)
         expect(recordBytes(record)).toBe(value)

@@ -1,6 +1,7 @@
+import { attach } from '../core/attached-bytes.ts'
 import { type ByteString, utf8 } from '../core/bytes.ts'
 import { AnnalsError } from '../core/errors.ts'
-import { decodeStored, decodeValue, encodeFields, joinFields, type Value } from '../core/value.ts'
+import { decodeStored, decodeValue, encodeFields, joinSorted, partsOf, type Value } from '../core/value.ts'
 import { type Indexing, indexKey, recordKey } from '../engine/indexes.ts'
 import { TAGS } from '../engine/keys.ts'
 import type { Delete, Entry, Place, Put } from '../engine/storage.ts'
@@ -32,14 +33,16 @@ export interface RunRecord {
 
 /** The record of a run, read without decoding the metadata. */
 export function recordIn({ value }: Pick<Entry, 'value'>): RunRecord {
-  const { from, to } = metadataIn(value)
-  const head = decodeValue<RunHead>(value.slice(0, from - METADATA.length) + value.slice(to))
-  return { head, metadata: value.slice(from, to) }
+  const { text, bytes } = partsOf(value)
+  const { from, to } = metadataIn(text)
+  const head = decodeValue<RunHead>(text.slice(0, from - METADATA.length) + text.slice(to))
+  // Only the metadata can have bytes.
+  return { head, metadata: attach(text.slice(from, to), bytes) }
 }
 
-/** The bytes of a record. */
-export function recordBytes({ head, metadata }: RunRecord): ByteString {
-  return joinFields({ ...encodeFields({ ...head }), metadata })
+/** The bytes of a record. Its fields are in the order of their names, so that the metadata can be found. */
+export function recordBytes({ head, metadata }: RunRecord, bytesMax?: number): ByteString {
+  return joinSorted({ ...encodeFields({ ...head }), metadata }, bytesMax)
 }
 
 /** The whole run; large metadata are decoded in slices. */
@@ -54,20 +57,20 @@ const RUN_ID = ',"runId":"'
 const PARENT_BYTES_MAX = 4096
 
 /**
- * Finds the metadata in a record without parsing them. Members are in the order of their names: `createdAt` stands before
+ * Finds the metadata in a record's text without parsing them. Members are in the order of their names: `createdAt` stands before
  * `metadata`, and `parentRun` (if any) and `runId` stand directly behind. In JSON, no string holds a quote without a
  * backslash before it, so `,"name":` never occurs inside of a string.
  */
-function metadataIn(value: ByteString): { readonly from: number; readonly to: number } {
-  const start = value.indexOf(METADATA)
-  const runId = value.lastIndexOf(RUN_ID)
+function metadataIn(text: ByteString): { readonly from: number; readonly to: number } {
+  const start = text.indexOf(METADATA)
+  const runId = text.lastIndexOf(RUN_ID)
   if (start < 0 || runId < start) {
     throw new AnnalsError('CORRUPT', "a stored run can't be read", { reason: 'not the record of a run' })
   }
   const from = start + METADATA.length
   // A string directly before `runId` is the parent's id, unless the metadata themselves are a string.
-  const end = value[runId - 1] === '"' ? Math.max(from, runId - PARENT_BYTES_MAX) : runId
-  const parent = value.slice(end, runId).lastIndexOf(PARENT)
+  const end = text[runId - 1] === '"' ? Math.max(from, runId - PARENT_BYTES_MAX) : runId
+  const parent = text.slice(end, runId).lastIndexOf(PARENT)
   return { from, to: parent < 0 ? runId : end + parent }
 }
 

@@ -1,3 +1,4 @@
+import { textStart } from '../core/attached-bytes.ts'
 import type { ByteString } from '../core/bytes.ts'
 import { invalidArgument } from '../core/errors.ts'
 import { DEFAULT_PART, isShared, type Scope, scopeOf } from '../engine/keys.ts'
@@ -103,7 +104,8 @@ export class RunScopes {
  * have neither and need not be decoded.
  */
 function namesPlace({ value }: Entry): boolean {
-  return value.startsWith('{"agent":') || value.startsWith('{"app":')
+  const from = textStart(value)
+  return value.startsWith('{"agent":', from) || value.startsWith('{"app":', from)
 }
 
 /** The operations and the result of a step. */

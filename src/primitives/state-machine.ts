@@ -3,7 +3,7 @@ import { AnnalsError } from '../core/errors.ts'
 import { checkWhole } from '../core/numbers.ts'
 import type { Given } from '../core/storable.ts'
 import { checkText } from '../core/text.ts'
-import { decodeValue, encodeValue, type Value } from '../core/value.ts'
+import { decodeValue, encodeCanonical, encodeValue, type Value } from '../core/value.ts'
 import { type Scope, TAGS } from '../engine/keys.ts'
 import type { Session } from '../engine/session.ts'
 import type { Entry, Place, Put } from '../engine/storage.ts'
@@ -181,10 +181,11 @@ export class MachineStore<S> implements MachinesCalls<[scope: S]> {
           throw new AnnalsError('INVALID_OPERATION', message, { name, state: before.state })
         }
         const version = (old?.version ?? 0) + 1
-        const value = encodeValue({ ...checked, version })
+        // Canonical, because an equal definition has to have equal bytes.
+        const value = encodeCanonical({ ...checked, version })
         if (
           old !== undefined &&
-          encodeValue({ ...checked, version: old.version }) === definitionEntry?.value
+          encodeCanonical({ ...checked, version: old.version }) === definitionEntry?.value
         ) {
           return { operations: [], result: before }
         }

@@ -137,10 +137,10 @@ export function checkTrace(trace: GivenTrace<unknown, unknown, unknown>): Readon
     return refuse(`type must be one of ${Object.keys(SHAPES).join(', ')}`, { type })
   }
   const { required, optional } = SHAPES[type]
-  const stored: Record<string, Value> = { type }
-  for (const [field, value] of Object.entries(trace) as [string, Value | undefined][]) {
-    if (field === 'type' || (value === undefined && !Object.hasOwn(required, field))) continue
-    const kind = kindOf(required, field) ?? kindOf(optional, field)
+  const stored: Record<string, Value> = {}
+  for (const [field, value] of Object.entries({ ...trace, type }) as [string, Value | undefined][]) {
+    if (value === undefined && !Object.hasOwn(required, field)) continue
+    const kind = field === 'type' ? TEXT : (kindOf(required, field) ?? kindOf(optional, field))
     if (kind === undefined) return refuse(`${field} is not a field of a ${type}`, { type, field })
     if (!kind.test(value)) return refuse(`${field} must be ${kind.says}`, { type, field })
     stored[field] = value as Value

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { deflateSync } from 'node:zlib'
 import { afterAll, describe, expect, it } from 'vitest'
 import { linkHash, sha256, sha256Hex, ZERO_HASH } from '../../src/core/hash.ts'
+import { decodeValue } from '../../src/core/value.ts'
 import { openNodeDisk } from '../../src/disk/node-disk.ts'
 import type { EmbeddedStore } from '../../src/embedded/embedded-store.ts'
 import { FORMAT } from '../../src/embedded/format.ts'
@@ -126,6 +127,10 @@ describe('golden files', () => {
         const store = await open(folder, content.now)
         await compare(store, content)
         const { scope } = content.trees[0]
+        const encoded = await store.get(scope, TAGS.kv, 'encoded')
+        const decoded = decodeValue(encoded?.value ?? '')
+        expect(decoded).toStrictEqual({ z: Uint8Array.from({ length: 256 }, (_, i) => i), a: [1n, 'é', -0] })
+        expect(Object.keys(decoded as object)).toEqual(['z', 'a'])
         // The dedupe key of a stored event is still known.
         const body = 'event 3 anew'
         const dedupe = { key: 'once-3', memo: 'ignored' }

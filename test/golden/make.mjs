@@ -3,6 +3,7 @@
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { sha256, sha256Hex } from '../../dist/core/hash.js'
+import { encodeValue } from '../../dist/core/value.js'
 import { openNodeDisk } from '../../dist/disk/node-disk.js'
 import { FORMAT } from '../../dist/embedded/format.js'
 import { openEmbedded } from '../../dist/embedded/open.js'
@@ -39,6 +40,8 @@ const DROPPED = 'tenant:default:default:run-3'
 const LONG = 'x'.repeat(2_000)
 /** All 256 bytes. */
 const BYTES = String.fromCharCode(...Array.from({ length: 256 }, (_, i) => i))
+/** A value with bytes, and with members that are not in the order of their names. */
+const VALUE = encodeValue({ z: Uint8Array.from(BYTES, char => char.charCodeAt(0)), a: [1n, 'é', -0] })
 const TREES = [RUN, OTHER, DROPPED].flatMap(scope =>
   [
     TAGS.kv,
@@ -63,6 +66,7 @@ async function fill(store, { from, to, deep }) {
       put(OTHER, BYTES.slice(i % 10, (i % 10) + 5), BYTES),
     ]
     if (i % 3 === 0) operations.push(remove(RUN, `key-${(i * 7) % 60}`))
+    if (i === 20) operations.push(put(RUN, 'encoded', VALUE))
     if (i % 4 === 0) operations.push({ ...put(RUN, `state-${i % 9}`, `{"i":${i}}`), tag: TAGS.state })
     if (i % 5 === 0)
       operations.push(put(RUN, `stays-${i}`, 'until 2126', { expiresAt: START + 36_500 * DAY }))

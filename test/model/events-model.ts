@@ -1,6 +1,6 @@
 import { toBuffer } from '../../src/core/bytes.ts'
 import { bodyHash, linkHash, ZERO_HASH } from '../../src/core/hash.ts'
-import { encodeValue } from '../../src/core/value.ts'
+import { encodeCanonical } from '../../src/core/value.ts'
 import type { ChainReport, Event, NewEvent, Value } from '../../src/index.ts'
 import { checkWritable, readPoint, readRange, type ScopeState, type Stamp, type View } from './scope-model.ts'
 
@@ -72,9 +72,9 @@ function append(view: View, { type, payload }: NewEvent): Receipt {
   const sequence = scope.events.length
   // If the transaction reads its own append before it commits, the event has the time of the call.
   const timestamp = stamp === 0 ? view.now : time
-  const link = linkHash(before, sequence, timestamp, bodyHash(parts, type, encodeValue(payload)))
+  const link = linkHash(before, sequence, timestamp, bodyHash(parts, type, encodeCanonical(payload)))
   const [prevHash, hash] = [before, link].map(bytes => toBuffer(bytes).toString('hex'))
-  scope.events.push({ sequence, type, payload, timestamp, prevHash, hash, stamp, link })
+  scope.events.push({ sequence, type, payload: sorted(payload), timestamp, prevHash, hash, stamp, link })
   return { sequence, hash }
 }
 
@@ -99,4 +99,13 @@ function stamps({ events }: ScopeState, start: number, end: number): string {
 
 function shown({ sequence, type, payload, timestamp, prevHash, hash }: EventRecord): Event {
   return { sequence, type, payload, timestamp, prevHash, hash }
+}
+
+/** A payload with the members of its objects sorted by name. It is hashed, so its order is lost (P29). */
+function sorted(payload: Value): Value {
+  if (typeof payload !== 'object' || payload === null || payload instanceof Uint8Array) return payload
+  if (Array.isArray(payload)) return payload.map(sorted)
+  const names = Object.keys(payload).sort()
+  const members = payload as Readonly<Record<string, Value>>
+  return Object.fromEntries(names.map(name => [name, sorted(members[name])]))
 }
