@@ -4,7 +4,7 @@ import { Database } from '../../src/engine/database.ts'
 import { parseScope, TAGS } from '../../src/engine/keys.ts'
 import type { Commit, Operation, Step, UpdateOptions } from '../../src/engine/storage.ts'
 import { OptimisticTransaction } from '../../src/engine/transaction.ts'
-import type { CreateRunOptions, PutOptions, Scope, Transition } from '../../src/index.ts'
+import type { CreateRunOptions, PutOptions, Scope, Transition, Value } from '../../src/index.ts'
 import { EventLog } from '../../src/primitives/event-log.ts'
 import { KvStore } from '../../src/primitives/kv-store.ts'
 import { Runs } from '../../src/primitives/run-index.ts'
@@ -75,6 +75,13 @@ const isRunIndex = (operation: Operation, kind: string): boolean =>
   operation.tag === TAGS.run &&
   operation.key[0] === kind
 
+/** A plain object with its members sorted by name. */
+function sorted(value: unknown): unknown {
+  const isPlain =
+    typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype
+  return isPlain ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))) : value
+}
+
 export const PLANTED_BUGS: readonly PlantedBug[] = [
   bug('a cas ignores the version', CellStore, 'cas', () => {
     return async function (this: CellStore<unknown>, scope, name: string, _: number, value: unknown) {
@@ -125,6 +132,21 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
         Object.keys(options).length === 0 ? (lives.get(key) ?? {}) : options,
       )
     }
+  }),
+  bug('a put sorts members by name', KvStore, 'put', sound => {
+    return function (this: KvStore<unknown>, scope: unknown, key: string, value: unknown, options) {
+      return sound.call(this, scope, key, sorted(value), options)
+    }
+  }),
+  bug('a cell sorts members by name', CellStore, 'set', sound => {
+    return function (this: CellStore<unknown>, scope: unknown, name: string, value: unknown) {
+      return sound.call(this, scope, name, sorted(value))
+    }
+  }),
+  bug('metadata lose a byte', Runs, 'updateMetadata', sound => {
+    return function (this: Runs, runId: Scope, metadata: Value) {
+      return sound.call(this, runId, metadata instanceof Uint8Array ? metadata.subarray(1) : metadata)
+    } as Runs['updateMetadata']
   }),
   bug('a key lives a millisecond longer', KvStore, 'put', sound => {
     return function (

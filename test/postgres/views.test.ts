@@ -27,6 +27,9 @@ describe.skipIf(CONNECTION_STRING === '')('views for people', () => {
       }
       await handle.ledger.projectSnapshot('run-2')
       await handle.traces.record('run:1', { type: 'Thought', content: 'hm' }, { id: 'trace-1' })
+      const metadata = { z: Uint8Array.of(0, 255, 34), a: Uint8Array.of(10), text: 'ü' }
+      await handle.traces.record('bytes', { type: 'Thought', content: 'ü' }, { id: 'trace-2', metadata })
+      await handle.runs.create({ runId: 'bytes', metadata })
     }
   })
   afterAll(async () => {
@@ -79,8 +82,26 @@ describe.skipIf(CONNECTION_STRING === '')('views for people', () => {
 
   test('traces shows recorded traces', async () => {
     expect(
-      await rowsOf("SELECT tenant, run_id, trace_id, trace FROM traces WHERE tenant = 'acme'"),
+      await rowsOf(
+        "SELECT tenant, run_id, trace_id, trace FROM traces WHERE tenant = 'acme' AND run_id = 'run:1'",
+      ),
     ).toMatchObject([{ run_id: 'run:1', trace_id: 'trace-1', trace: { trace: { content: 'hm' } } }])
+  })
+
+  test('P28: values with bytes are shown with the number of bytes', async () => {
+    const shown = { z: '\0r3', a: '\0r1', text: 'ü' }
+    const [{ trace }] = (await rowsOf(
+      "SELECT trace FROM traces WHERE tenant = 'acme' AND run_id = 'bytes'",
+    )) as [{ readonly trace: { readonly metadata: object } }]
+    expect(trace).toMatchObject({ trace: { content: 'ü' }, metadata: shown })
+    expect(Object.keys(trace.metadata)).toEqual(['z', 'a', 'text'])
+    expect(await rowsOf("SELECT record FROM runs WHERE tenant = 'acme' AND run_id = 'bytes'")).toMatchObject([
+      { record: { metadata: shown } },
+    ])
+    const damaged = ["'\\x00'", "'\\x0000000002'", "'\\x00ffffffff7b7d00'", "'\\x007fffffff7b7d00'", "''"]
+    for (const bytes of damaged) {
+      expect(await rowsOf(`SELECT as_json(${bytes}::bytea) AS json`)).toEqual([{ json: null }])
+    }
   })
 
   test('every view shows a bound role only its own tenant', async () => {

@@ -198,11 +198,8 @@ export function testLimits(suite: Suite): void {
         await refused(way(`${largest}v`), 'INVALID_ARGUMENT')
         await refused(way([largest]), 'INVALID_ARGUMENT', 'the brackets count')
       }
-      await refused(
-        db.kv.put(RUN, 'k', new Uint8Array(VALUE_BYTES_MAX)),
-        'INVALID_ARGUMENT',
-        'bytes in base64',
-      )
+      const bytes = new Uint8Array(VALUE_BYTES_MAX)
+      await refused(db.events.append(RUN, 'n', bytes), 'INVALID_ARGUMENT', 'bytes in base64')
       expect(await contentsOf(db, RUN)).toEqual({ kv: [], events: [], length: 0, cells: [], traces: [] })
       for (const way of ways) await way(largest)
       expect(await db.kv.get(RUN, 'k')).toBe(largest)
@@ -211,6 +208,33 @@ export function testLimits(suite: Suite): void {
       expect((await db.traces.get(RUN, 't'))!.trace).toMatchObject({ data: largest })
     },
   )
+
+  suite.holds('P28: 16 MiB of bytes are accepted, and one byte more is refused', async db => {
+    const bytes = new Uint8Array(VALUE_BYTES_MAX).fill(200)
+    bytes[VALUE_BYTES_MAX - 1] = 0
+    const ways: readonly ((value: Value) => Promise<Value | undefined>)[] = [
+      async value => {
+        await db.kv.put(RUN, 'k', value)
+        return db.kv.get(RUN, 'k')
+      },
+      async value => {
+        await db.cells.set(RUN, 'c', value)
+        return (await db.cells.read(RUN, 'c'))?.value
+      },
+      async value => {
+        const id = await db.traces.record(RUN, { type: 'Thought', content: '' }, { metadata: value })
+        return (await db.traces.get(RUN, id))?.metadata
+      },
+      async value => (await db.runs.create({ metadata: value })).metadata,
+    ]
+    for (const way of ways) {
+      await refused(way(new Uint8Array(VALUE_BYTES_MAX + 1)), 'INVALID_ARGUMENT')
+      await refused(way([bytes, new Uint8Array(1)]), 'INVALID_ARGUMENT', 'all bytes count')
+      const found = await way({ name: 'x', bytes })
+      expect(Buffer.compare((found as { readonly bytes: Uint8Array }).bytes, bytes)).toBe(0)
+    }
+    expect(Buffer.compare((await ways[0](bytes)) as Uint8Array, bytes)).toBe(0)
+  })
 }
 
 /** Turns an error that a call throws synchronously into a rejection. */

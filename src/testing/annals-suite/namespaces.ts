@@ -54,6 +54,16 @@ export function testNamespaces(suite: Suite): void {
     expect(await db.runs.stats()).toMatchObject({ total: 4, active: 4 })
   })
 
+  suite.holds('P28: a run in any namespace is found if its metadata have bytes', async db => {
+    const metadata = { raw: Uint8Array.of(0, 255) }
+    const run = await db.runs.create({ runId: THERE, metadata })
+    expect(await db.runs.get(THERE)).toEqual(run)
+    await db.runs.updateMetadata(THERE, metadata.raw)
+    expect(await db.runs.get(THERE)).toMatchObject({ app: 'research', metadata: metadata.raw })
+    expect(await db.runs.get(placed('research', 'other'))).toBeUndefined()
+    expect(await db.runs.complete(THERE)).toMatchObject({ status: 'Completed', metadata: metadata.raw })
+  })
+
   suite.holds('P27: every call finds a run in any namespace, by its id and by its namespace', async db => {
     for (const run of [RUN, THERE]) {
       const created = await db.runs.create({ runId: THERE })

@@ -60,6 +60,28 @@ const WAYS: Readonly<Record<string, (db: Annals, value: Value) => Promise<Value 
   },
 }
 
+/** Members that are not in the order of their names, on several levels. Built from text, so that `__proto__` is a key. */
+const UNSORTED: Value = JSON.parse(
+  '{"z":1,"a":{"é":[{"y":1,"x":2}],"b":null,"B":"\\u0000"},"10":1,"9":2,"__proto__":{"b":1,"a":2},"":0}',
+)
+/** The same members in the order of `Object.keys`, which puts integer-like names first. */
+const UNSORTED_JSON =
+  '{"9":2,"10":1,"z":1,"a":{"é":[{"y":1,"x":2}],"b":null,"B":"\\u0000"},"__proto__":{"b":1,"a":2},"":0}'
+const SORTED_JSON =
+  '{"":0,"10":1,"9":2,"__proto__":{"a":2,"b":1},"a":{"B":"\\u0000","b":null,"é":[{"x":2,"y":1}]},"z":1}'
+
+/** Many members, which are encoded and decoded in slices. */
+const MANY_MEMBERS: Value = Object.fromEntries(
+  Array.from({ length: 20_000 }, (_, i) => [`member ${(i * 7919) % 20_000}`, i]),
+)
+
+/** Bytes of every length around the sizes at which the encoding changes its way. */
+const BYTE_LENGTHS: readonly number[] = [0, 1, 255, 256, 16_384, 131_072, 131_073, 1_000_000]
+
+function bytesOf(length: number): Uint8Array {
+  return Uint8Array.from({ length }, (_, i) => (i * 31 + (i >> 8)) & 255)
+}
+
 const LONE_SURROGATE = 'a\ud800b'
 
 class Instance {
@@ -101,6 +123,39 @@ export function testValues(suite: Suite): void {
         expectFrozen(found)
       }
       expect(({} as { polluted?: boolean }).polluted).toBeUndefined()
+    })
+
+    const isHashed = way === 'events.append'
+    suite.holds(
+      isHashed
+        ? 'P29: members of a payload come back sorted by name, because it is hashed'
+        : `P29: members come back in the order in which they were given: ${way}`,
+      async db => {
+        const found = await roundTrip(db, UNSORTED)
+        // JavaScript has integer-like names first, whatever the order of the text.
+        const sorted = JSON.stringify(JSON.parse(SORTED_JSON))
+        expect(JSON.stringify(found)).toBe(isHashed ? sorted : UNSORTED_JSON)
+        const names = Object.keys(MANY_MEMBERS as object)
+        expect(Object.keys((await roundTrip(db, MANY_MEMBERS)) as object)).toEqual(
+          isHashed ? names.sort() : names,
+        )
+      },
+    )
+
+    suite.holds(`P28: bytes of any length come back, beside others and beside text: ${way}`, async db => {
+      for (const length of BYTE_LENGTHS) {
+        const bytes = bytesOf(length)
+        expectBytes(await roundTrip(db, bytes), bytes)
+        const value = {
+          first: bytes,
+          text: 'é\0"',
+          list: [Uint8Array.of(0, 34, 92), -0],
+          last: Uint8Array.of(1),
+        }
+        const { first, ...rest } = (await roundTrip(db, value)) as typeof value
+        expectBytes(first, bytes)
+        expect(rest).toStrictEqual({ text: value.text, list: value.list, last: value.last })
+      }
     })
 
     suite.holds(`an invalid value is refused, and leaves nothing: ${way}`, async db => {
@@ -149,6 +204,12 @@ export function testValues(suite: Suite): void {
     expect(Object.hasOwn(PROTO_KEY as object, '__proto__')).toBe(true)
     expect(LONE_SURROGATE.isWellFormed()).toBe(false)
   })
+}
+
+/** Comparing a million elements with `toEqual` would take seconds. */
+function expectBytes(found: Value | undefined, expected: Uint8Array): void {
+  expect(found).toBeInstanceOf(Uint8Array)
+  expect(Buffer.compare(found as Uint8Array, expected)).toBe(0)
 }
 
 function circle(): unknown {
