@@ -155,13 +155,13 @@ const ROWS: Readonly<Record<string, () => Promise<unknown>>> = {
 /** Methods whose work does not depend on the size of the store, except for the depth of a tree. */
 const BRIEF: Readonly<Record<string, readonly string[]>> = {
   Kv: ['get', 'getVersioned', 'delete', 'exists', 'of', 'update'],
-  Events: ['append', 'appendBatch', 'read', 'head', 'length'],
-  Cells: ['read', 'init', 'cas', 'set', 'delete', 'exists', 'transition', 'transitionOrInit'],
-  Machines: ['define', 'send', 'current', 'isTerminal', 'can', 'definition', 'toMermaid'],
-  Traces: ['record', 'recordChild', 'get'],
+  Events: ['append', 'appendBatch', 'read', 'head', 'length', 'of'],
+  Cells: ['read', 'init', 'cas', 'set', 'delete', 'exists', 'transition', 'transitionOrInit', 'of'],
+  Machines: ['define', 'send', 'current', 'isTerminal', 'can', 'definition', 'toMermaid', 'of'],
+  Traces: ['record', 'recordChild', 'get', 'of'],
   Runs: [
     ...['create', 'get', 'updateStatus', 'complete', 'fail', 'cancel', 'pause', 'resume', 'archive'],
-    ...['addTags', 'updateMetadata', 'delete', 'ensure'],
+    ...['addTags', 'updateMetadata', 'delete', 'ensure', 'of'],
   ],
   Ledger: [
     'appendEvent',
