@@ -14,7 +14,7 @@ import {
 } from './wire.ts'
 
 /**
- * The composite types of `migrations/0002_wire_types.sql` and `0011_updates.sql`,
+ * The composite types of `migrations/0002_wire_types.sql` and `0009_updates.sql`,
  * which say what the fields mean. Fields are matched by their order; a test compares the names.
  */
 export interface Place {

@@ -147,7 +147,8 @@ BEGIN
   EXECUTE format('GRANT EXECUTE ON FUNCTION as_text, as_json, as_time, part_of TO %I', to_role);
   EXECUTE format(
     'GRANT EXECUTE ON FUNCTION clock_ms, read_time, newest_version, read_points, read_range, read_feed, read_scopes,
-       commit_batch, commit_append, listen_to, untold_commits, wait_for_writers, sweep_expired, reached_tenant TO %I', to_role);
+       commit_batch, commit_append, hold_and_read, commit_held, listen_to, untold_commits, wait_for_writers, sweep_expired,
+       reached_tenant TO %I', to_role);
 END
 $$;
 

@@ -10,10 +10,17 @@ EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
 END
 $$;
 
+-- The value as JSON, or NULL if it is not JSON. A value with bytes in it begins with a zero byte and the length of its text in four bytes.
+-- The text follows, then the bytes. Only the text is shown, in which a string of U+0000, `r` and a number stands for so many bytes.
 CREATE FUNCTION as_json(bytes bytea) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
+  IF length(bytes) > 5 AND get_byte(bytes, 0) = 0 THEN
+    bytes := substring(bytes FROM 6 FOR
+      (get_byte(bytes, 1) << 24) + (get_byte(bytes, 2) << 16) + (get_byte(bytes, 3) << 8) + get_byte(bytes, 4));
+  END IF;
   RETURN convert_from(bytes, 'UTF8')::json;
-EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character OR invalid_text_representation THEN
+EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character OR invalid_text_representation
+  OR substring_error OR numeric_value_out_of_range THEN
   RETURN NULL;
 END
 $$;

@@ -89,33 +89,3 @@ BEGIN
   RETURN true;
 END
 $$;
-
--- Gives a role access to the data of one tenant, or of all tenants if `to_tenant` is NULL. Only the owner can call it.
-CREATE OR REPLACE FUNCTION grant_access(to_role name, to_tenant text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-  INSERT INTO access (role_name, tenant)
-  VALUES (to_role, convert_to(replace(replace(to_tenant, '%', '%25'), ':', '%3A') || ':', 'UTF8'))
-  ON CONFLICT (role_name) DO UPDATE SET tenant = excluded.tenant;
-  EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), to_role);
-  EXECUTE format('GRANT SELECT ON trees, entries, events, feed_remains, deletions, migrations TO %I', to_role);
-  EXECUTE format('GRANT SELECT ON runs, run_events, logged_events, traces, snapshots, alerts TO %I', to_role);
-  EXECUTE format('GRANT EXECUTE ON FUNCTION as_text, as_json, as_time, part_of TO %I', to_role);
-  EXECUTE format(
-    'GRANT EXECUTE ON FUNCTION clock_ms, read_time, newest_version, read_points, read_range, read_feed, read_scopes,
-       commit_batch, commit_append, hold_and_read, commit_held, listen_to, untold_commits, wait_for_writers, sweep_expired,
-       reached_tenant TO %I', to_role);
-END
-$$;
-
--- Roles that got their access before also get the new functions. PostgreSQL lets every role call a new function, so this is revoked.
-DO $$
-DECLARE
-  known name;
-BEGIN
-  EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());
-  FOR known IN SELECT a.role_name FROM access a JOIN pg_roles r ON r.rolname = a.role_name LOOP
-    EXECUTE format('GRANT EXECUTE ON FUNCTION hold_and_read, commit_held TO %I', known);
-  END LOOP;
-END
-$$;
