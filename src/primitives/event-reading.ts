@@ -82,7 +82,6 @@ export async function* eventsIn(
   cursor: Cursor = { last: undefined },
 ): AsyncGenerator<Event, void, void> {
   const range = { scope, tag: TAG, from: u64(from), to: to === undefined ? undefined : u64(to), reverse }
-  if (to !== undefined && to <= from) return
   let events = 0
   for await (const page of pages(reader, range)) {
     for (const entry of page) {

@@ -94,7 +94,8 @@ export class RunCreation {
     const known = isSimple
       ? await create(this.#session)
       : await this.#transact(async tx => {
-          const found = await tx.get(record.scope, record.tag, record.key)
+          // An update, because it also refuses a read-only transaction.
+          const { result: found } = await tx.update([record], ([at]) => ({ operations: [], result: at }))
           if (found !== undefined) return found
           if (parent !== undefined) await this.#checkParent(tx, runId, parent)
           return create(tx, await notesMoved(tx, this.#scopes, runId, scope))

@@ -177,12 +177,19 @@ export function testSeveralScopes(suite: Suite): void {
 
   suite.holds('P26: a read-only transaction over several scopes writes nowhere', async db => {
     await db.kv.put(RUN, 'k', 1)
+    await db.runs.create({ runId: 'parent' })
+    await db.runs.create({ runId: 'child', parentRun: 'parent' })
     await db.transaction(
       async tx => {
         expect(await tx.run(RUN).kv.get('k')).toBe(1)
         await refused(tx.run(OTHER).kv.put('k', 1), 'INVALID_OPERATION')
-        await refused(tx.runs.create({ runId: RUN }), 'INVALID_OPERATION')
-        expect(await tx.runs.list()).toEqual([])
+        for (const parent of [{}, { parentRun: 'parent' }]) {
+          await refused(tx.runs.create({ runId: RUN, ...parent }), 'INVALID_OPERATION')
+          await refused(tx.runs.create({ runId: 'child', ...parent }), 'INVALID_OPERATION')
+          await refused(tx.runs.ensure('child', parent), 'INVALID_OPERATION')
+        }
+        await refused(tx.runs.complete('child'), 'INVALID_OPERATION')
+        expect(await tx.runs.list()).toEqual(['child', 'parent'])
       },
       { readOnly: true },
     )

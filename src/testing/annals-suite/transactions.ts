@@ -19,6 +19,18 @@ const WRITES: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown
   'machines.define': tx => tx.machines.define('m', MACHINE),
   'traces.record': tx => tx.traces.record({ type: 'Thought', content: '' }),
   'events.appendBatch of nothing': tx => tx.events.appendBatch([]),
+  'events.append with options': tx => tx.events.append('n', 1, { expectedLength: 1, idempotencyKey: 'i' }),
+  'kv.put if absent': tx => tx.kv.put('k', 1, { ifAbsent: true }),
+  'kv.put if a version': tx => tx.kv.put('other', 1, { ifVersion: 0 }),
+  'kv.write': tx => tx.kv.write([{ op: 'put', key: 'k', value: 1 }]),
+  'kv.write of nothing': tx => tx.kv.write([]),
+  'kv.clear': tx => tx.kv.clear(),
+  'kv.clear of an empty range': tx => tx.kv.clear({ gt: 'b', lt: 'a' }),
+  'kv.update': tx => tx.kv.update({ keys: ['k'] }, () => ({ deletes: ['k'], result: 1 })),
+  'kv.update of nothing': tx => tx.kv.update({}, () => ({ result: 1 })),
+  'a write to another scope': tx => tx.run('run-2').kv.put('k', 1),
+  'runs.create': tx => tx.runs.create({ runId: 'run-2' }),
+  'runs.ensure': tx => tx.runs.ensure('run-2'),
 }
 
 const READS: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown>>> = {
@@ -33,6 +45,16 @@ const READS: Readonly<Record<string, (tx: ScopedTransaction) => Promise<unknown>
   'machines.current': tx => tx.machines.current('m'),
   'traces.get': tx => tx.traces.get('t'),
   'traces.queryByTag': tx => tx.traces.queryByTag('x'),
+  'events.iterate of an empty range': tx => gather(tx.events.iterate({ from: 3, to: 3 })),
+  'events.readByType': tx => tx.events.readByType('n', { after: 3, limit: 1 }),
+  'kv.getMany': tx => tx.kv.getMany(['k']),
+  'kv.getMany of nothing': tx => tx.kv.getMany([]),
+  'kv.iterate': tx => gather(tx.kv.iterate()),
+  'kv.iterate of an empty range': tx => gather(tx.kv.iterate({ gt: 'b', lt: 'a' })),
+  'a read of another scope': tx => tx.run('run-2').kv.get('k'),
+  'runs.get': tx => tx.runs.get('run-2'),
+  'runs.query': tx => tx.runs.query(),
+  'runs.stats': tx => tx.runs.stats(),
 }
 
 /** P4, P5: transactions are atomic, read their own writes, and end as a whole. */
@@ -123,6 +145,8 @@ export function testTransactions(suite: Suite): void {
         })
         await expect(attempt).rejects.toBe(mine)
         expect(await contentsOf(db, RUN)).toEqual(EMPTY)
+        expect(await db.kv.list('run-2')).toEqual([])
+        expect(await db.runs.list()).toEqual([])
         await refused(db.machines.current(RUN, 'm'), 'MACHINE_NOT_FOUND')
         expect((await db.events.append(RUN, 'n', 1)).sequence).toBe(0)
         expect(await db.cells.init(RUN, 'c', 1)).toBe(1)
