@@ -1,8 +1,26 @@
 import { toBuffer } from '../../src/core/bytes.ts'
 import { bodyHash, linkHash, ZERO_HASH } from '../../src/core/hash.ts'
 import { encodeCanonical } from '../../src/core/value.ts'
-import type { ChainReport, Event, NewEvent, Value } from '../../src/index.ts'
-import { checkWritable, readPoint, readRange, type ScopeState, type Stamp, type View } from './scope-model.ts'
+import type {
+  AppendBatchOptions,
+  AppendEventOptions,
+  ChainReport,
+  Event,
+  IterateOptions,
+  NewEvent,
+  ReadByTypeOptions,
+  Value,
+} from '../../src/index.ts'
+import {
+  checkWritable,
+  Refusal,
+  readPoint,
+  readRange,
+  type ScopeState,
+  type Stamp,
+  type View,
+  wrote,
+} from './scope-model.ts'
 
 export interface EventRecord extends Event {
   readonly stamp: Stamp
@@ -17,10 +35,28 @@ export interface Receipt {
 
 /** The event log. Its appends return receipts at once, also in a transaction. */
 export const eventsModel = {
-  append: (view: View, type: string, payload: Value): Receipt => append(view, { type, payload }),
-
-  appendBatch(view: View, events: readonly NewEvent[]): Receipt[] {
+  append(view: View, type: string, payload: Value, options: AppendEventOptions = {}): Receipt {
     checkWritable(view)
+    const { idempotencyKey, expectedLength } = options
+    const known = idempotencyKey === undefined ? undefined : keyed(view, idempotencyKey)
+    // The length is read even if the key is known, and both reads are validated.
+    const length = expectedLength === undefined ? undefined : eventsModel.length(view)
+    if (known !== undefined) return { sequence: known.sequence, hash: known.hash }
+    if (length !== expectedLength) throw new Refusal('VERSION_MISMATCH')
+    const receipt = append(view, { type, payload })
+    if (idempotencyKey !== undefined) {
+      view.scope.eventKeys.set(idempotencyKey, receipt.sequence)
+      wrote(view, `event key ${idempotencyKey}`)
+    }
+    return receipt
+  },
+
+  appendBatch(view: View, events: readonly NewEvent[], options: AppendBatchOptions = {}): Receipt[] {
+    checkWritable(view)
+    const { expectedLength } = options
+    if (expectedLength !== undefined && eventsModel.length(view) !== expectedLength) {
+      throw new Refusal('VERSION_MISMATCH')
+    }
     return events.map(event => append(view, event))
   },
 
@@ -51,17 +87,51 @@ export const eventsModel = {
     return view.scope.events.length
   },
 
-  iterate: (view: View, { from = 0 }: { from?: number } = {}): Event[] =>
-    eventsModel.readRange(view, from, Number.MAX_SAFE_INTEGER),
+  iterate(view: View, options: IterateOptions = {}): Event[] {
+    const { from = 0, to = Number.MAX_SAFE_INTEGER, reverse = false, types } = options
+    if (to <= from) return []
+    const found = eventsModel
+      .readRange(view, from, to)
+      .filter(({ type }) => types === undefined || types.includes(type))
+    return reverse ? found.reverse() : found
+  },
 
   tail: (view: View, options: { from?: number } = {}): Event[] => eventsModel.iterate(view, options),
 
-  readByType: (view: View, type: string): Event[] =>
-    eventsModel.iterate(view).filter(event => event.type === type),
+  readByType(view: View, type: string, { after = -1, limit }: ReadByTypeOptions = {}): Event[] {
+    const all = view.scope.events.filter(event => event.sequence > after && event.type === type)
+    if (limit === undefined || all.length < limit) {
+      eventsModel.iterate(view, { from: after + 1 })
+      return all.map(shown)
+    }
+    // It stops at the last event that it needs, but reads whole pages.
+    look(view)
+    readRange(view, scope => stamps(scope, after + 1, all[limit - 1].sequence + 1))
+    readRange(view, scope => stamps(scope, after + 1, Number.MAX_SAFE_INTEGER), false)
+    return all.slice(0, limit).map(shown)
+  },
 
   verifyChain(view: View): ChainReport {
     return { isValid: true, length: eventsModel.iterate(view).length }
   },
+}
+
+/** The event with this key. In a transaction the lookup is a read, and an own event is read with its place in the log. */
+function keyed(view: View, key: string): EventRecord | undefined {
+  const id = `event key ${key}`
+  if (view.tracker?.written.has(id) === true) look(view)
+  readPoint(view, id, ({ eventKeys, events }) => events[eventKeys.get(key) ?? -1]?.stamp ?? -1)
+  const sequence = view.scope.eventKeys.get(key)
+  return sequence === undefined ? undefined : view.scope.events[sequence]
+}
+
+/** Whether the append returns the receipt of an event that was committed before, which is no ticket. */
+export function isKnown(
+  { scope }: View,
+  { name, args }: { readonly name: string; readonly args: readonly unknown[] },
+): boolean {
+  const { idempotencyKey } = ((name === 'append' ? args[2] : undefined) ?? {}) as AppendEventOptions
+  return idempotencyKey !== undefined && scope.eventKeys.has(idempotencyKey)
 }
 
 function append(view: View, { type, payload }: NewEvent): Receipt {

@@ -149,14 +149,14 @@ class Generator {
     if (draw < 0.2) return { do: 'begin', slot, ...random.pick(this.#places), readOnly: random.chance(0.1) }
     if (draw < 0.32) return { do: 'end', slot, how: 'commit' }
     if (draw < 0.36) return { do: 'end', slot, how: 'rollback' }
-    return { do: 'in', slot, call: this.#call() }
+    return { do: 'in', slot, call: this.#anywhere(this.#call()) }
   }
 
   #transaction(): TransactionStep {
     const random = this.#random
-    const via = random.pick(['db', 'db', 'run', 'kv'] as const)
+    const via = random.pick(['db', 'db', 'run', 'kv', 'tenant'] as const)
     const calls = Array.from({ length: 1 + random.below(6) }, () =>
-      this.#call(via === 'kv' ? 'kv' : undefined),
+      via === 'kv' ? this.#call('kv') : this.#anywhere(this.#call()),
     )
     const at = random.below(calls.length)
     const place = random.pick(this.#places)
@@ -171,6 +171,12 @@ class Generator {
         ? { interference: { at, call: this.#interference(place, random.pick(calls)) } }
         : {}),
     }
+  }
+
+  /** A call in a transaction, which may be in another scope than the one that the transaction names. */
+  #anywhere(call: Call): Call {
+    const random = this.#random
+    return random.chance(0.3) ? { ...call, elsewhere: random.pick(this.#places).scope } : call
   }
 
   /** A call of another client during a transaction. It is mostly in the same scope, so that conflicts occur. */

@@ -4,7 +4,14 @@ import { Database } from '../../src/engine/database.ts'
 import { parseScope, TAGS } from '../../src/engine/keys.ts'
 import type { Commit, Operation, Step, UpdateOptions } from '../../src/engine/storage.ts'
 import { OptimisticTransaction } from '../../src/engine/transaction.ts'
-import type { CreateRunOptions, PutOptions, Scope, Transition, Value } from '../../src/index.ts'
+import type {
+  AppendEventOptions,
+  CreateRunOptions,
+  PutOptions,
+  Scope,
+  Transition,
+  Value,
+} from '../../src/index.ts'
 import { EventLog } from '../../src/primitives/event-log.ts'
 import { KvStore } from '../../src/primitives/kv-store.ts'
 import { Runs } from '../../src/primitives/run-index.ts'
@@ -173,6 +180,47 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
       return sound.call(this, scope, start, end > start ? end + 1 : end)
     }
   }),
+  bug('an append ignores the expected length', EventLog, 'append', sound => {
+    return function (this: EventLog<unknown>, scope, type, payload, options = {}) {
+      const { expectedLength, ...rest } = options
+      const isValid = Number.isSafeInteger(expectedLength) && (expectedLength as number) >= 0
+      return sound.call(this, scope, type, payload, isValid ? rest : options)
+    }
+  }),
+  inSteps('an idempotency key is forgotten', operation => {
+    if (operation.op !== 'append' || operation.tag !== TAGS.event) return operation
+    const { dedupe: _, ...append } = operation
+    return append
+  }),
+  bug('an expected length counts before a known key', EventLog, 'append', sound => {
+    return async function (this: EventLog<unknown>, scope, type, payload, options = {}) {
+      const { expectedLength, idempotencyKey } = options
+      const isBoth = idempotencyKey !== undefined && idempotencyKey !== '' && Number(expectedLength) >= 0
+      if (!isBoth) return sound.call(this, scope, type, payload, options)
+      await sound.call(this, scope, type, payload, { expectedLength } as AppendEventOptions)
+      return sound.call(this, scope, type, payload, { idempotencyKey })
+    }
+  }),
+  bug('an iteration backwards begins before its end', EventLog, 'iterate', sound => {
+    return function (this: EventLog<unknown>, scope, options = {}) {
+      const { to, reverse } = options
+      const isShort = reverse === true && Number.isSafeInteger(to) && (to as number) > 0
+      return sound.call(this, scope, isShort ? { ...options, to: (to as number) - 1 } : options)
+    } as EventLog<unknown>['iterate']
+  }),
+  bug('an iteration ignores the types', EventLog, 'iterate', sound => {
+    return function (this: EventLog<unknown>, scope, options = {}) {
+      const { types, ...rest } = options
+      return sound.call(this, scope, Array.isArray(types) ? rest : options)
+    } as EventLog<unknown>['iterate']
+  }),
+  bug('a page of one type begins with its cursor', EventLog, 'readByType', sound => {
+    return function (this: EventLog<unknown>, scope, type, options = {}) {
+      const { after, ...rest } = options
+      const isLate = Number.isSafeInteger(after) && (after as number) > 0
+      return sound.call(this, scope, type, isLate ? { ...rest, after: (after as number) - 1 } : options)
+    } as EventLog<unknown>['readByType']
+  }),
   inSteps('a trace is not found by its parent', operation =>
     operation.op === 'put' && operation.tag === TAGS.trace && operation.key[0] === 'p'
       ? undefined
@@ -288,6 +336,13 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     ) {
       const { ifAbsent, ...rest } = options
       return sound.call(this, scope, key, value, typeof ifAbsent === 'boolean' ? rest : options)
+    }
+  }),
+  bug('only the first scope that a transaction has read is validated', EmbeddedStore, 'commit', sound => {
+    return function (this: EmbeddedStore, { points = [], ranges = [], operations }: Commit) {
+      const first = (points[0] ?? ranges[0])?.scope
+      const isFirst = (read: { readonly scope: string }): boolean => read.scope === first
+      return sound.call(this, { points: points.filter(isFirst), ranges: ranges.filter(isFirst), operations })
     }
   }),
   bug('a blind put in a transaction conflicts', KvStore, 'put', sound => {

@@ -108,6 +108,16 @@ export const newTrace = (random: Random): [Trace, object] => [
     ...(random.chance(0.2) ? { metadata: value(random) } : {}),
   },
 ]
+const appendOptions = (random: Random): object => ({
+  ...(random.chance(0.7) ? { idempotencyKey: random.pick(['k', 'é']) } : {}),
+  ...(random.chance(0.4) ? { expectedLength: random.below(5) } : {}),
+})
+const spanOptions = (random: Random): object => ({
+  ...(random.chance(0.5) ? { from: random.below(5) } : {}),
+  ...(random.chance(0.5) ? { to: random.below(7) } : {}),
+  ...(random.chance(0.7) ? { reverse: true } : {}),
+  ...(random.chance(0.3) ? { types: [random.pick(EVENT_TYPES), 'note'] } : {}),
+})
 const newEvent = (random: Random): { type: string; payload: Value } => ({
   type: random.pick(EVENT_TYPES),
   payload: value(random),
@@ -136,7 +146,9 @@ export const RECIPES: Readonly<Record<Primitive, readonly Recipe[]>> = {
   events: [
     random => ['append', random.pick(EVENT_TYPES), value(random)],
     random => ['append', random.pick(EVENT_TYPES), value(random)],
+    random => ['append', random.pick(EVENT_TYPES), value(random), appendOptions(random)],
     random => ['appendBatch', Array.from({ length: random.below(4) }, () => newEvent(random))],
+    random => ['appendBatch', [newEvent(random), newEvent(random)], { expectedLength: random.below(5) }],
     random => ['read', random.below(8)],
     random => {
       const start = random.below(6)
@@ -145,7 +157,13 @@ export const RECIPES: Readonly<Record<Primitive, readonly Recipe[]>> = {
     () => ['head'],
     () => ['length'],
     random => ['iterate', { from: random.below(4) }],
+    random => ['iterate', spanOptions(random)],
     random => ['readByType', random.pick(EVENT_TYPES)],
+    random => [
+      'readByType',
+      random.pick(EVENT_TYPES),
+      { after: random.below(4), limit: 1 + random.below(3) },
+    ],
     () => ['verifyChain'],
   ],
   cells: [

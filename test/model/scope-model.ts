@@ -12,6 +12,8 @@ export class ScopeState {
   readonly machines: Map<string, MachineRecord>
   readonly traces: Map<string, TraceRecord>
   readonly events: EventRecord[]
+  /** The sequence of the event with each idempotency key. */
+  readonly eventKeys: Map<string, number>
 
   constructor(from?: ScopeState) {
     this.kv = new Map(from?.kv)
@@ -19,6 +21,7 @@ export class ScopeState {
     this.machines = new Map(from?.machines)
     this.traces = new Map(from?.traces)
     this.events = [...(from?.events ?? [])]
+    this.eventKeys = new Map(from?.eventKeys)
   }
 
   get isEmpty(): boolean {

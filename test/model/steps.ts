@@ -13,6 +13,8 @@ export interface Call {
   readonly bad?: boolean
   /** In a transaction: reads the receipt of the append at once, so that the commit must validate it. */
   readonly look?: boolean
+  /** In a transaction: the scope of the call, if it is not the one that the transaction names. */
+  readonly elsewhere?: string
 }
 
 export interface ScopedCall extends Call {
@@ -37,8 +39,8 @@ export interface TransactionStep {
   readonly calls: readonly Call[]
   readonly end: 'commit' | 'throw'
   readonly readOnly: boolean
-  /** The object whose `transaction` method is called. That of `kv` offers only `kv`. */
-  readonly via: 'db' | 'run' | 'kv'
+  /** The object whose `transaction` method is called. That of `kv` offers only `kv`, and `tenant` is `db` without a scope. */
+  readonly via: 'db' | 'run' | 'kv' | 'tenant'
   /** A call of another client during the first attempt. */
   readonly interference?: { readonly at: number; readonly call: SingleCall }
 }
@@ -135,8 +137,8 @@ function showSingle(call: SingleCall): string {
   return `${tenant}.${on}.${name}(${[scope, ...args.map(show)].join(', ')})`
 }
 
-function showCall({ on, name, args, look }: Call): string {
-  return `${on}.${name}(${args.map(show).join(', ')})${look === true ? ' and looks' : ''}`
+function showCall({ on, name, args, look, elsewhere }: Call): string {
+  return `${elsewhere === undefined ? '' : `run(${elsewhere}).`}${on}.${name}(${args.map(show).join(', ')})${look === true ? ' and looks' : ''}`
 }
 
 /** Converts a value to text. The texts of two values are equal only if the values are, unlike JSON. */

@@ -45,6 +45,7 @@ export interface TransactionOutcome {
 }
 
 export interface OpenSlot {
+  readonly tenant: string
   readonly tx: OpenTransaction
   readonly receipts: Receipts
 }
@@ -109,7 +110,8 @@ export class Subject {
   }
 
   async begin(tenant: string, scope: string, readOnly: boolean): Promise<OpenSlot> {
-    return { tx: await this.handle(tenant).begin(scopeOf(tenant, scope), { readOnly }), receipts: [] }
+    const tx = await this.handle(tenant).begin(scopeOf(tenant, scope), { readOnly })
+    return { tenant, tx, receipts: [] }
   }
 
   async transaction(step: TransactionStep): Promise<TransactionOutcome> {
@@ -121,7 +123,7 @@ export class Subject {
       const isFirst = attempts.push(attempt) === 1
       for (const [i, call] of calls.entries()) {
         if (isFirst && interference?.at === i) interfered = await this.perform(interference.call)
-        attempt.outcomes.push(await performIn({ tx, receipts: attempt.receipts }, call))
+        attempt.outcomes.push(await performIn({ tenant, tx, receipts: attempt.receipts }, call))
       }
       if (end === 'throw') throw new Error('called off')
     }
@@ -130,6 +132,7 @@ export class Subject {
     const ended = await outcomeOf(() => {
       if (via === 'kv') return db.kv.transaction(scope, kv => work({ kv } as ScopedTransaction))
       const options = readOnly ? { readOnly } : {}
+      if (via === 'tenant') return db.transaction(tx => work({ ...tx, ...tx.run(scope) }), options)
       return via === 'run' ? db.run(scope).transaction(work, options) : db.transaction(scope, work, options)
     })
     for (const attempt of attempts) attempt.appended = await receiptsOf(attempt.receipts)
@@ -145,14 +148,19 @@ interface SubjectOptions {
 }
 
 export async function performIn(
-  { tx, receipts }: { readonly tx: ScopedTransaction; readonly receipts: Receipts },
+  {
+    tenant,
+    tx,
+    receipts,
+  }: { readonly tenant: string; readonly tx: ScopedTransaction; readonly receipts: Receipts },
   call: Call,
 ): Promise<Outcome> {
-  const { on, name, look } = call
-  if (!isAppend(call)) return outcomeOf(() => invoke(tx[on], name, argumentsOf(call)))
+  const { on, name, look, elsewhere } = call
+  const target = (elsewhere === undefined ? tx : tx.run(scopeOf(tenant, elsewhere)))[on]
+  if (!isAppend(call)) return outcomeOf(() => invoke(target, name, argumentsOf(call)))
   let receipt: EventReceipt | readonly EventReceipt[] = []
   const outcome = await outcomeOf(async () => {
-    receipt = (await invoke(tx[on], name, argumentsOf(call))) as typeof receipt
+    receipt = (await invoke(target, name, argumentsOf(call))) as typeof receipt
     return look === true ? asSeen(receipt) : UNSEEN
   })
   if (Array.isArray(receipt) && receipt.length === 0) return 'error' in outcome ? outcome : { value: [] }

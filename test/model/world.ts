@@ -1,5 +1,5 @@
 import { cellsModel } from './cells-model.ts'
-import { eventsModel, look } from './events-model.ts'
+import { eventsModel, isKnown, look } from './events-model.ts'
 import { kvModel } from './kv-model.ts'
 import { machinesModel } from './machines-model.ts'
 import { runsModel, TenantState } from './runs-model.ts'
@@ -30,31 +30,66 @@ export interface Now {
   readonly clock: number
 }
 
-/** A transaction. It sees one moment and its own writes. Its calls are applied again when it commits. */
-export class TransactionModel {
+/** What a transaction has read and written in one scope. */
+interface ScopeInTransaction {
   readonly key: string
+  /** The parts of the scope's name. */
   readonly parts: readonly string[]
-  /** The time at which it began. */
-  readonly began: Now
-  readonly readOnly: boolean
-  /** The scope's state when it began. */
+  /** The scope's state when the transaction began. */
   readonly base: ScopeState
   /** The same state with the transaction's own writes. */
   readonly seen: ScopeState
   readonly tracker: Tracker
+}
+
+/** A transaction. It sees one moment and its own writes. Its calls are applied again when it commits. */
+export class TransactionModel {
+  readonly tenant: string
+  /** The name of the scope of calls that name no other. */
+  readonly scope: string
+  /** The time at which it began. */
+  readonly began: Now
+  readonly readOnly: boolean
+  /** All scopes when it began. */
+  readonly bases: ReadonlyMap<string, ScopeState>
+  /** The scopes that it has used, by key. */
+  readonly scopes: Map<string, ScopeInTransaction>
   readonly calls: { readonly call: Call; readonly now: Now }[]
   ended = false
 
-  constructor(of: Omit<TransactionModel, 'tracker' | 'calls' | 'ended' | 'seen'>, from?: TransactionModel) {
-    this.key = of.key
-    this.parts = of.parts
+  constructor(
+    of: Omit<TransactionModel, 'scopes' | 'calls' | 'ended' | 'at' | 'writes'>,
+    from?: TransactionModel,
+  ) {
+    this.tenant = of.tenant
+    this.scope = of.scope
     this.began = of.began
     this.readOnly = of.readOnly
-    this.base = of.base
-    this.seen = new ScopeState(from?.seen ?? of.base)
-    this.tracker = new Tracker(from?.tracker)
+    this.bases = of.bases
+    this.scopes = new Map(
+      [...(from?.scopes ?? [])].map(([key, one]) => [
+        key,
+        { ...one, seen: new ScopeState(one.seen), tracker: new Tracker(one.tracker) },
+      ]),
+    )
     this.calls = [...(from?.calls ?? [])]
     this.ended = from?.ended ?? false
+  }
+
+  get writes(): boolean {
+    return [...this.scopes.values()].some(({ tracker }) => tracker.writes)
+  }
+
+  /** The scope of a call. */
+  at({ elsewhere = this.scope }: Call): ScopeInTransaction {
+    const key = keyOf(this.tenant, elsewhere)
+    const known = this.scopes.get(key)
+    if (known !== undefined) return known
+    const base = this.bases.get(key) ?? new ScopeState()
+    const parts = partsOf(this.tenant, elsewhere)
+    const made = { key, parts, base, seen: new ScopeState(base), tracker: new Tracker() }
+    this.scopes.set(key, made)
+    return made
   }
 }
 
@@ -77,15 +112,18 @@ export class World {
 
   /** State that no call shows now, but that later results may depend on. */
   get hidden(): string {
-    const later = [...this.scopes].map(([key, { kv, cells, machines }]) => [
+    const later = [...this.scopes].map(([key, { kv, cells, machines, eventKeys }]) => [
       key,
+      [...eventKeys],
       [...kv]
         .filter(([, { expiresAt }]) => expiresAt !== 0)
         .map(([name, { expiresAt }]) => [name, expiresAt]),
       [...cells].filter(([, { value }]) => value === undefined).map(([name, { version }]) => [name, version]),
       [...machines].map(([name, { definitions }]) => [name, definitions]),
     ])
-    const seen = this.transactions.map(tx => (tx === undefined || tx.ended ? [] : contentOf(tx.base)))
+    const seen = this.transactions.map(tx =>
+      tx === undefined || tx.ended ? [] : [...tx.bases].map(([key, base]) => [key, contentOf(base)]),
+    )
     // Worlds that differ only in the order of commits count as equal.
     return show([later, seen]).replaceAll(/"stamp":[0-9.]+/g, '')
   }
@@ -110,9 +148,8 @@ export class World {
   }
 
   begin(tenant: string, scope: string, began: Now, readOnly: boolean): TransactionModel {
-    const key = keyOf(tenant, scope)
-    const parts = partsOf(tenant, scope)
-    return new TransactionModel({ key, parts, began, readOnly, base: new ScopeState(this.scope(key)) })
+    const bases = new Map([...this.scopes].map(([key, state]) => [key, new ScopeState(state)]))
+    return new TransactionModel({ tenant, scope, began, readOnly, bases })
   }
 
   performIn(tx: TransactionModel, call: Call, now: Now): Outcome {
@@ -120,9 +157,10 @@ export class World {
     const isEmptyBatch = call.name === 'appendBatch' && (call.args[0] as unknown[]).length === 0
     if (tx.ended) return { error: 'INVALID_OPERATION' }
     tx.calls.push({ call, now })
-    const { began, readOnly, tracker, parts } = tx
+    const { began, readOnly } = tx
+    const { seen, tracker, parts } = tx.at(call)
     const view: View = {
-      scope: tx.seen,
+      scope: seen,
       parts,
       now: now.time,
       clock: now.clock,
@@ -132,39 +170,42 @@ export class World {
       tracker,
       readOnly,
     }
+    const isReceipt = isKnown(view, call)
     const outcome = run(call, view)
     if (!isAppend(call) || 'error' in outcome || isEmptyBatch) return outcome
     if (call.look !== true) return { value: UNSEEN }
-    look(view)
+    if (!isReceipt) look(view)
     return outcome
   }
 
   /** Whether a commit now must fail, may fail, or can't fail. */
   conflict(tx: TransactionModel, { clock }: Now): 'must' | 'may' | 'no' {
-    if (!tx.tracker.writes) return 'no'
-    const current = this.scope(tx.key)
-    const { base, began, tracker } = tx
-    const changed = (of: Tracker['must']): boolean =>
-      of.some(print => print(base, began.clock) !== print(current, clock))
-    if (changed(tracker.must)) return 'must'
-    return changed(tracker.may) ? 'may' : 'no'
+    if (!tx.writes) return 'no'
+    const isChanged = (which: 'must' | 'may'): boolean =>
+      [...tx.scopes.values()].some(({ key, base, tracker }) => {
+        const current = this.scope(key)
+        return tracker[which].some(print => print(base, tx.began.clock) !== print(current, clock))
+      })
+    if (isChanged('must')) return 'must'
+    return isChanged('may') ? 'may' : 'no'
   }
 
   /** Applies the calls again to the current state. Returns the results of the appends. */
   commit(tx: TransactionModel, now: Now, isTogether = false): Outcome[] {
     tx.ended = true
-    // A transaction without writes took place when it began, so it has no place after later commits.
-    if (!tx.tracker.writes) return []
-    const stamp = this.#nextStamp(isTogether)
-    const scope = this.scope(tx.key)
+    // A transaction without writes took place when it began, so it has no place after later commits. Its appends are all
+    // known by their keys.
+    const { writes } = tx
+    const stamp = writes ? this.#nextStamp(isTogether) : 0
     const appended: Outcome[] = []
     for (const { call, now: askedAt } of tx.calls) {
-      const time = isAppend(call) && tx.tracker.linked ? askedAt.time : now.time
+      const { key, parts, seen, tracker } = tx.at(call)
+      const time = isAppend(call) && tracker.linked ? askedAt.time : now.time
       // The view keeps the moment of the transaction, so that entries it has seen do not expire while its calls are
       // applied again.
       const view = {
-        scope,
-        parts: tx.parts,
+        scope: writes ? this.scope(key) : seen,
+        parts,
         now: askedAt.time,
         clock: askedAt.clock,
         moment: tx.began.clock,
