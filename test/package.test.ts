@@ -7,9 +7,9 @@ import { describe, expect, test } from 'vitest'
  * The size of an installation. The limits are about a tenth above the current size, so a new dependency or files that
  * are packed by mistake fail this test.
  */
-const PACKED_BYTES_MAX = 1_000_000
-const UNPACKED_BYTES_MAX = 3_600_000
-const FILES_MAX = 1_050
+const PACKED_BYTES_MAX = 1_300_000
+const UNPACKED_BYTES_MAX = 4_500_000
+const FILES_MAX = 1_300
 /** Without the package itself. */
 const INSTALLED_PACKAGES = [
   '@asteasolutions/zod-to-openapi',

@@ -52,6 +52,12 @@ test.each(Object.keys(CALLS))('%s does the same in a process of its own', async 
   const words = CALLS[name].replace('%', `--data ${data}`).replace('BUNDLE', bundle).split(' ')
   const input = 'no bundle'
   const apart = await start(words, { input }).ended
-  expect(await annals(words, { input })).toEqual(apart)
+  const here = await annals(words, { input })
+  expect(withoutFreeSpace(here)).toEqual(withoutFreeSpace(apart))
   expect(apart.code).toBe(FAILING[name] ?? 0)
 })
+
+/** Other programs write to the disk meanwhile, so the free space that `doctor` reports may differ. */
+function withoutFreeSpace<T extends { readonly stdout: string }>(ended: T): T {
+  return { ...ended, stdout: ended.stdout.replace(/[\d,]+ MB are free/, 'n MB are free') }
+}
