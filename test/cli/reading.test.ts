@@ -190,7 +190,7 @@ describe('verify, replay, snapshot, traces', () => {
 
   test('traces prints trees', async () => {
     const { stdout } = await annals(['traces', 'agent-1', '--data', data])
-    expect(stdout.split('\n')[0]).toMatch(/Z {2}ToolCall {2}\{"arguments":/)
+    expect(stdout.split('\n')[0]).toMatch(/Z {2}ToolCall {2}\{"toolName":/)
     expect(stdout.split('\n')[1]).toMatch(/Z {4}Thought #plan {2}\{"content":"two results"\}/)
     expect(await json('traces', 'agent-1')).toHaveLength(2)
     expect((await annals(['traces', 'nightly-1', '--data', data])).stderr).toBe('this run has no traces\n')

@@ -46,7 +46,7 @@ describe.skipIf(!hasScript)('in a terminal', () => {
       ['events', 'agent-1', '--json'],
       ['traces', 'agent-1'],
     ]) {
-      const seen = inTerminal([...command, '--data', data]).replace(COLOR, '')
+      const seen = inTerminal([...command, '--data', data], {}, 200).replace(COLOR, '')
       expect(seen, command.join(' ')).toContain('\\u001b[2J'.slice(0, 6))
       expect(seen, command.join(' ')).not.toMatch(CONTROL)
     }

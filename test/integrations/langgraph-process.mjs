@@ -40,8 +40,9 @@ const graph = new StateGraph(State)
 
 const config = { configurable: { thread_id: 'thread' }, durability: 'sync' }
 for (;;) {
-  const { values, next } = await graph.getState(config)
-  if (next.length > 0) {
+  const { values, tasks } = await graph.getState(config)
+  // Not `next`: it leaves out a task whose writes are stored while the checkpoint that they lead to is not.
+  if (tasks.length > 0) {
     say(`resume ${values.turn}`)
     await graph.invoke(null, config)
     continue

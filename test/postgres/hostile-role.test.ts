@@ -287,5 +287,5 @@ describe.skipIf(CONNECTION_STRING === '')('a role that has filled the notificati
       for (const client of clients) await client.end()
       await server.remove()
     }
-  }, 60_000)
+  }, 180_000)
 })
