@@ -138,14 +138,16 @@ export class PostgresStore implements Storage {
 
   update<T>(reads: readonly Place[], step: Step<T>, options: UpdateOptions = {}): Promise<Updated<T>> {
     try {
+      const { ranges } = options
+      const hasRanges = ranges !== undefined && ranges.length > 0
       // A step that reads only feeds waits for the writers of the feeds, and writes nothing.
-      const { ranges = [] } = options
-      if (ranges.length === 0 && reads.length > 0 && reads.every(({ tag }) => isFeedTag(tag)))
-        this.#checkOpen()
+      if (!hasRanges && reads.length > 0 && reads.every(({ tag }) => isFeedTag(tag))) this.#checkOpen()
       else this.#checkWritable()
       for (const place of reads) checkPlace(place)
-      checkBoundedRanges(ranges)
-      if (ranges.length > 0) return this.#track(this.#rounds.update(reads, ranges, step))
+      if (hasRanges) {
+        checkBoundedRanges(ranges)
+        return this.#track(this.#rounds.update(reads, ranges, step))
+      }
       if (options.appends !== true) return this.#track(this.#updateAlone(reads, step))
       return this.#appendAtOnce(reads, step) ?? this.#track(this.#updateAppending(reads, step))
     } catch (error) {

@@ -1,5 +1,6 @@
 import { type ByteString, toBuffer } from '../core/bytes.ts'
-import type { Committed, Entry, Operation } from '../engine/storage.ts'
+import { invariant } from '../core/invariant.ts'
+import type { CommitOutcome, Committed, Entry, Operation } from '../engine/storage.ts'
 import { CommitBatch, type GivenTimes } from './commit-batch.ts'
 import { unknownOutcome, writtenScopes } from './commit-queue.ts'
 import type { Connection } from './connection.ts'
@@ -167,7 +168,7 @@ export class UpdateRound {
       const outcome = this.#isGeneral
         ? decoded(BATCH_OUTCOME, written.value[0]['outcome'] as ByteString)
         : { version, committedAt: time, conflicts: undefined, appended: undefined }
-      this.#answer(this.#batch.outcomes(outcome) as Committed[])
+      this.#answer(this.#batch.outcomes(outcome).map(committedOf))
       return []
     }
     const error = written.status === 'rejected' ? written.reason : (ended as PromiseRejectedResult).reason
@@ -214,6 +215,11 @@ export class UpdateRound {
       return isAgain
     })
   }
+}
+
+function committedOf(outcome: CommitOutcome): Committed {
+  invariant(outcome.status === 'committed', 'a commit without reads never conflicts')
+  return outcome
 }
 
 /** Ends a transaction that has written nothing, which releases its locks. */

@@ -5,7 +5,9 @@ import {
   append,
   commit,
   del,
+  eventually,
   expectError,
+  KV,
   keysOf,
   LOG,
   place,
@@ -148,7 +150,7 @@ export function testRangeUpdates(suite: Suite): void {
     await expectError(refused, 'INVALID_ARGUMENT')
     expect(await failing).toBe(mine)
     expect([(await before).result, (await after).result].sort()).toEqual([jobName(0), jobName(1)])
-    expect(await storage.get(SCOPE, range().tag, 'fine')).toBeUndefined()
+    expect(await storage.get(SCOPE, KV, 'fine')).toBeUndefined()
     expect(await storage.scan(range(QUEUE))).toHaveLength(2)
   })
 
@@ -166,6 +168,19 @@ export function testRangeUpdates(suite: Suite): void {
     await Promise.all(pending.slice(0, 2))
     expect((await update).result.slice(1)).toEqual(['c2', 'd1'])
     await Promise.all(pending)
+  })
+
+  suite.holds('P23: a subscriber of a tree is notified of an update, and can read it then', async storage => {
+    await fillQueue(storage, 1)
+    let taken = 0
+    const leave = await storage.subscribe({ scope: SCOPE, tag: KV }, () => {
+      void storage.scan(range({ from: 'taken/' })).then(found => {
+        taken = found.length
+      })
+    })
+    await claim(storage, 'me')
+    await eventually(() => taken === 1)
+    leave()
   })
 
   suite.holds('P23: a step over ranges may append, write to other scopes and drop them', async storage => {
