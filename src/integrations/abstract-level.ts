@@ -264,9 +264,14 @@ class AnnalsIterator<K, V> extends AbstractIterator<AnnalsLevel<K, V>, K, V> {
 
   /** Takes up to `count` entries from the page. */
   #taken(count: number): Entry[] {
+    const page = this.#page
     const start = this.#used
-    this.#used = Math.min(start + count, this.#page.length)
-    return this.#page.slice(start, this.#used)
+    if (start === 0 && count >= page.length) {
+      this.#page = []
+      return page
+    }
+    this.#used = Math.min(start + count, page.length)
+    return page.slice(start, this.#used)
   }
 
   /** Reads the next page: `count` entries, but at most `left`. */

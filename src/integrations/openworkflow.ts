@@ -401,7 +401,8 @@ export class AnnalsBackend implements Backend {
     const { workflowRunId, stepAttemptId, workerId } = params
     const [runId, stepId] = [runKey(workflowRunId), stepKey(stepAttemptId)]
     const now = Date.now()
-    const finished = await update(this.#kv, { keys: [runId, stepId] }, found => {
+    const reads = { keys: [runId, stepId], ranges: [RUN_RANGE] }
+    const finished = await update(this.#kv, reads, found => {
       const run = found.get<StoredRun>(runId)
       const step = found.get<StoredStep>(stepId)
       const isKnown = step?.workflowRunId === workflowRunId
@@ -413,10 +414,8 @@ export class AnnalsBackend implements Backend {
       const signal = signalOf(toStepAttempt(this.#namespaceId, step))
       if (signal !== undefined && found.get(waitKey(signal, step.id)) !== undefined)
         changes.push({ puts: [], deletes: [waitKey(signal, step.id)] })
-      if (run.arrived.includes(step.id)) {
-        found.useRuns()
+      if (run.arrived.includes(step.id))
         changes.push(runChanges(run, { ...run, arrived: run.arrived.filter(id => id !== step.id) }))
-      }
       return { ...joined(...changes), result: after }
     })
     return toStepAttempt(this.#namespaceId, finished)

@@ -60,17 +60,15 @@ export function joined(...all: readonly Changes[]): Changes {
 export interface Found {
   /** The value of a key. If the update has not declared the key, it runs again with it. */
   get<T extends Stored>(key: string): T | undefined
-  /** Lets the step change runs. If the update has not declared that, it runs again. */
-  useRuns(): void
   /** The entries of a range, by its number. */
   range<T extends Stored>(number: number): readonly (readonly [key: string, value: T])[]
 }
 
-/** Thrown by a step that needs a key or a range which its update has not declared. Nothing is written then. */
-class Undeclared extends Error {
-  readonly key: string | undefined
-  constructor(key?: string) {
-    super('undeclared')
+/** Thrown by a step that needs a key which its update has not declared. Nothing is written then. */
+class UndeclaredKey extends Error {
+  readonly key: string
+  constructor(key: string) {
+    super(`the update has not declared the key ${key}`)
     this.key = key
   }
 }
@@ -85,7 +83,7 @@ export async function update<R>(
   step: (found: Found) => Partial<Changes> & { readonly result: R },
 ): Promise<R> {
   const keys = new Set(reads.keys)
-  const ranges = [...(reads.ranges ?? [])]
+  const { ranges = [] } = reads
   for (;;) {
     try {
       const declared = [...keys]
@@ -93,11 +91,8 @@ export async function update<R>(
         const values = new Map(declared.map((key, i) => [key, found.keys[i]]))
         return step({
           get<T extends Stored>(key: string) {
-            if (!keys.has(key)) throw new Undeclared(key)
+            if (!keys.has(key)) throw new UndeclaredKey(key)
             return values.get(key) as T | undefined
-          },
-          useRuns() {
-            if (!ranges.includes(RUN_RANGE)) throw new Undeclared()
           },
           range<T extends Stored>(number: number) {
             return found.ranges[number] as readonly (readonly [string, T])[]
@@ -105,9 +100,8 @@ export async function update<R>(
         })
       })
     } catch (error) {
-      if (!(error instanceof Undeclared)) throw error
-      if (error.key === undefined) ranges.push(RUN_RANGE)
-      else keys.add(error.key)
+      if (!(error instanceof UndeclaredKey)) throw error
+      keys.add(error.key)
     }
   }
 }
