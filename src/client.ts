@@ -66,6 +66,7 @@ export type {
   StepAttempt,
   StepSnapshot,
   StepStatus,
+  Storable,
   StoredTrace,
   SubscribeAlertsOptions,
   SubscribeAllOptions,
