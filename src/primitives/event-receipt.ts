@@ -31,17 +31,5 @@ function receiptToCome(ticket: Ticket): EventReceipt {
   const print = (): object | string =>
     ticket.isSettled ? { sequence: ticket.sequence, hash: hex(ticket.hash) } : '[an append to be committed]'
   Object.freeze(Object.defineProperty(receipt, inspect.custom, { value: print }))
-  TICKETS.set(receipt, ticket)
   return receipt
-}
-
-const TICKETS = new WeakMap<object, Ticket>()
-
-/**
- * The receipt that an append in a transaction has if nothing else is appended before the commit. Unlike reading the receipt
- * itself, it does not count as a read of the log. For a transport whose caller may never read the receipt.
- */
-export function expectedReceipt(receipt: EventReceipt): EventReceipt {
-  const expected = TICKETS.get(receipt)?.peek()
-  return expected === undefined ? receipt : { sequence: expected.sequence, hash: hex(expected.hash) }
 }
